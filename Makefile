@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
-PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqinspect broker/fmqclient broker/fmqdev broker/fmqcli broker/fmqsim spark/fmqspark spark/pyspark_fmq operator/fmqoperator
+PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqwire broker/fmqadapters broker/fmqbroker broker/fmqinspect broker/fmqclient broker/fmqdev broker/fmqcli broker/fmqsim spark/fmqspark spark/pyspark_fmq operator/fmqoperator
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-fast test-spark check format proto sim mutants mutate chaos e2e e2e-smoke overview bench bench-spark clean

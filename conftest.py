@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from fmqport.zk.embedded import EmbeddedZooKeeper
+    from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 
 _ROOTS = itertools.count(1)
 _BYTECODE = pytest.StashKey[str]()
@@ -59,8 +59,8 @@ def logging_configuration() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedZooKeeper]":
     """A real ZooKeeper process, ended with the run."""
-    from fmqport.free_ports import free_port
-    from fmqport.zk.embedded import EmbeddedZooKeeper
+    from fmqadapters.process.free_ports import free_port
+    from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 
     # Nobody cuts its power; but on a busy disk an fsync may take longer than a session lives.
     folder = tmp_path_factory.mktemp("zookeeper")

@@ -40,7 +40,7 @@ PAST_THE_PORTS = {
     "*.add_reader": "descriptors are an adapter's",
     "*.add_writer": "descriptors are an adapter's",
 }
-_EDGES = ("fmqport", "fmqinspect", "fmqdev", "fmqcli", "fmqsim")
+_EDGES = ("fmqadapters", "fmqport", "fmqinspect", "fmqdev", "fmqcli", "fmqsim")
 
 
 def main() -> int:

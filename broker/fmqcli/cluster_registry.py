@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk import layout as paths
@@ -17,7 +18,6 @@ from fmqcore.zk.group_state import GroupState, begun_again, state_from_json, sta
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
 from fmqport.group_nodes import create_group, delete_group, was_removed
-from fmqport.zk.session import ZooKeeperSession
 
 _START_S: Final = 10.0
 _TRIES: Final = 10

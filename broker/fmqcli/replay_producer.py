@@ -35,9 +35,9 @@ from fmqcore.ids import GroupName, Permission, TopicId
 from fmqcore.routing import Place, candidates, pick_by_key
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
-from fmqport.methods import PRODUCE
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import PRODUCE
 
 BATCH_BYTES: Final = MAX_PAYLOAD // 2
 """A record that does not fit into its queue's batch any more begins the next step."""

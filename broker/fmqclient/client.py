@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
+from fmqadapters.process.clock import SystemClock
 from fmqclient.address import DEFAULT_URL, parse_url
 from fmqclient.admin.client import Admin
 from fmqclient.arguments import check_seconds, check_text
@@ -25,7 +26,6 @@ from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
 from fmqport.clock import Clock
-from fmqport.system import SystemClock
 from fmqport.transport import Transport
 
 P = TypeVar("P", Producer, Consumer)
@@ -48,7 +48,7 @@ def connect(
     check_seconds("timeout_s", timeout_s)
     check_text("name", name)
     if transport is None:
-        from fmqport.rpc import GrpcTransport  # only now: a simulator has no gRPC
+        from fmqadapters.grpc import GrpcTransport  # only now: a simulator has no gRPC
 
         transport = GrpcTransport()
     return Client(parse_url(url), transport, clock or SystemClock(), timeout_s, name)

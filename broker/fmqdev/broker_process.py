@@ -7,9 +7,9 @@ from typing import Any
 
 from fmqdev.cluster_plan import BrokerPlan, ClusterOptions
 from fmqdev.processes import Child
-from fmqport.methods import STATUS
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import STATUS
 
 
 def broker_command(options: ClusterOptions, plan: BrokerPlan) -> list[str]:
@@ -42,7 +42,7 @@ class BrokerStatus:
 
 async def ask(plan: BrokerPlan, child: Child | None) -> BrokerStatus:
     """Ask it at its own port, past any link; `child` is its process, if it was ever started."""
-    from fmqport.rpc import GrpcTransport
+    from fmqadapters.grpc import GrpcTransport
 
     status = BrokerStatus(
         plan, child is not None and child.alive(), child.pid if child else 0, None

@@ -1,9 +1,9 @@
 """A whole cluster of real processes on this machine: ZooKeeper, groups of brokers, faults.
 
 For `fmq dev`, the demo, tests and the benchmark. `DevCluster` is used as an async context manager,
-from the main thread: its processes end with this one whatever happens (`fmqport.spawn`), unless
-`detach`. Leaves in its folder: `zookeeper/`, a folder a broker with `data/` and `broker.log`, and
-`cluster.json`.
+from the main thread: its processes end with this one whatever happens
+(`fmqadapters.process.spawn`), unless `detach`. Leaves in its folder: `zookeeper/`, a folder a
+broker with `data/` and `broker.log`, and `cluster.json`.
 """
 
 import asyncio
@@ -16,6 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from fmqadapters.process.free_ports import free_ports
+from fmqadapters.process.spawn import spawn
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqcore.errors import Unavailable
 from fmqcore.zk.group_state import Mode
 from fmqdev.broker_process import BrokerStatus, ask, broker_command, tail
@@ -34,9 +37,6 @@ from fmqdev.cluster_plan import (
 from fmqdev.group_nodes import Groups
 from fmqdev.processes import Child, holders, is_locked, owner_of
 from fmqdev.proxy import Link, Proxies
-from fmqport.free_ports import free_ports
-from fmqport.spawn import spawn
-from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2
 
 _START_S: Final = 60.0

@@ -67,7 +67,7 @@ class BrokerPlan:
 
     @property
     def lock(self) -> Path:
-        """Held by whoever works on the journal (`fmqport.files`)."""
+        """Held by whoever works on the journal (`fmqadapters.disk.files`)."""
         return self.data / "lock"
 
     @property

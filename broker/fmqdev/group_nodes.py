@@ -2,13 +2,13 @@
 
 import asyncio
 
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import NotFound
 from fmqcore.ids import GroupName
 from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
 from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqport.coordination import NodeExists
-from fmqport.zk.session import ZooKeeperSession
 
 
 class Groups:

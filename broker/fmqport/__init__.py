@@ -1,12 +1,12 @@
-"""The five ports under the shell, and their real adapters (DESIGN §2).
+"""The five ports under the shells (DESIGN §2): protocols, and nothing that does I/O.
 
 | port | file | real adapter | what it hides |
 |---|---|---|---|
-| clock and random | `clock.py` | `system.py` | monotonic and wall time, random numbers |
-| transport | `transport.py` | `rpc/` (the one door to gRPC) | connections, streams of messages |
-| disk | `disk.py` | `files.py` | files below one data directory, the writer thread |
-| coordination | `coordination.py` | `zk/session.py` (the one door to kazoo) | ZooKeeper |
-| lifecycle | `lifecycle.py` | `process.py` | signals, fatal errors, the end of the process |
+| clock and random | `clock.py` | `fmqadapters.process.clock` | times, random numbers |
+| transport | `transport.py` | `fmqadapters.grpc` | connections, streams of messages |
+| disk | `disk.py` | `fmqadapters.disk.files` | files below one data directory |
+| coordination | `coordination.py` | `fmqadapters.zookeeper.session` | ZooKeeper |
+| lifecycle | `lifecycle.py` | `fmqadapters.process.lifecycle` | signals, the end of the process |
 
 Broker, client and operator are written against these protocols alone; a simulator swaps them and
 runs the same code. Each port has a conformance suite in `tests/`, which every adapter must pass.

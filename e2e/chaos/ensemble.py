@@ -1,6 +1,6 @@
 """A ZooKeeper ensemble of real server processes, each on a machine of its own.
 
-Leaves in its folder: a folder a server, as `fmqport.zk.embedded` says.
+Leaves in its folder: a folder a server, as `fmqadapters.zookeeper.embedded` says.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from e2e.chaos.machines import Network
+from fmqadapters.process.free_ports import free_ports
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper, Peers, ZooKeeperFailed
 from fmqdev.processes import Child
-from fmqport.free_ports import free_ports
-from fmqport.zk.embedded import EmbeddedZooKeeper, Peers, ZooKeeperFailed
 
 _UP_S: Final = 90.0
 _POLL_S: Final = 0.05

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from e2e.chaos.tools import ToolFailed, run
+from fmqadapters.process.spawn import spawn
 from fmqdev.proxy import ANYBODY, Link, Proxies
-from fmqport.spawn import spawn
 
 CLIENTS: Final = "clients"
 """This process: producers, consumers, and whoever looks on."""

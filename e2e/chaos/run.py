@@ -21,9 +21,9 @@ from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.history.events import Phase, PhaseName
 from e2e.traffic.ports import Door
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.errors import FmqError
 from fmqdev.demo.verdict import CLUSTER, outages
-from fmqport.rpc import GrpcTransport
 
 _WARM: Final = 100
 _DRAIN_S: Final = 60.0

@@ -16,8 +16,8 @@ from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.history.events import FaultKind, Phase, PhaseName
 from e2e.traffic.ports import Door
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.errors import FmqError
-from fmqport.rpc import GrpcTransport
 
 _WARM: Final = 100
 _DRAIN_S: Final = 90.0

@@ -12,15 +12,15 @@ from typing import Any, Final, Protocol
 
 from e2e.history.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
 from e2e.history.history import History
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.errors import FmqError
 from fmqcore.ids import Permission
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState
 from fmqdev.demo.verdict import Seen
-from fmqport.methods import OFFSETS, STATUS
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import OFFSETS, STATUS
 
 _INTERVAL_S: Final = 0.05
 _ANSWER_S: Final = 1.0

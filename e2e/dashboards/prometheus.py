@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 import yaml
 
-from fmqport.free_ports import free_port
+from fmqadapters.process.free_ports import free_port
 
 NEEDED: Final = "needs a prometheus on the PATH (Debian: prometheus)"
 _START_S: Final = 60.0

@@ -9,6 +9,9 @@ from typing import Final, NoReturn
 
 import fmqclient
 from e2e.dashboards.prometheus import Target
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.process.free_ports import free_ports
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.client import Client
@@ -18,9 +21,6 @@ from fmqcore.batch.header import BatchType
 from fmqcore.errors import FmqError
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
-from fmqport.files import FileDisk
-from fmqport.free_ports import free_ports
-from fmqport.system import SystemClock
 
 TOPIC: Final = "orders"
 READERS: Final = "billing"

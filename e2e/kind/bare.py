@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 
 from e2e.kind.tools import ROOT, until
+from fmqadapters.process.free_ports import free_port
 from fmqoperator.tests.apiserver import ADMIN, ApiServer, Refused
-from fmqport.free_ports import free_port
 
 BROKER_GROUPS = "/apis/fmq.io/v1alpha1/namespaces/%s/brokergroups"
 

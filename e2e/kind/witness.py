@@ -20,8 +20,8 @@ from e2e.chaos.flow import READERS, Flow, FlowFailed
 from e2e.chaos.watch import Watch, now_ms, setup_of
 from e2e.history.history import History, to_line
 from e2e.traffic.ports import Door
+from fmqadapters.grpc import GrpcTransport
 from fmqdev.group_nodes import Groups
-from fmqport.rpc import GrpcTransport
 
 FOLDER: Final = Path("/tmp")  # of the pod
 BEGUN: Final = "begun"

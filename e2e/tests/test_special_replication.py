@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 import fmqclient
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_harness import FULL, MASTER, SLAVE, Scenario, scenario
 from fmqcore.errors import ErrorCode
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode
 from fmqdev.demo.replica_comparison import compare_journals
-from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2, client_pb2
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

@@ -24,9 +24,9 @@ from e2e.traffic.ports import Door, Severable
 from e2e.traffic.traffic import Member, Sending, Traffic, usual
 from fmqclient.tests.double import cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
-from fmqport.methods import ROUTES
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import ROUTES
 
 SENDING = (
     Sending("keys", "orders", keys=3),

@@ -39,7 +39,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "D10": (("fmqbroker/journal/journal.py", "self._head.being_cut = True", "pass"),),
     "D11": (
         (
-            "fmqport/syscalls.py",
+            "fmqadapters/disk/syscalls.py",
             "fcntl.LOCK_EX | fcntl.LOCK_NB",
             "fcntl.LOCK_SH | fcntl.LOCK_NB",
         ),

@@ -232,12 +232,12 @@ MODULES: Final = (
     *_modules(
         8,
         (
-            "broker/fmqport/files.py",
-            "broker/fmqport/open_file.py",
+            "broker/fmqadapters/disk/files.py",
+            "broker/fmqadapters/disk/open_file.py",
             "broker/fmqinspect/directory.py",
         ),
         (
-            "broker/fmqport/tests/test_files.py",
+            "broker/fmqadapters/tests/test_files.py",
             "broker/fmqport/tests/test_directory.py",
             "broker/fmqport/tests/test_disk_conformance.py",
         ),
@@ -246,13 +246,13 @@ MODULES: Final = (
         5,
         (
             "broker/fmqport/topic_ids.py",
-            "broker/fmqport/free_ports.py",
+            "broker/fmqadapters/process/free_ports.py",
         ),
         (
             "broker/fmqport/tests/test_topic_ids.py",
-            "broker/fmqport/tests/test_together.py",
-            "broker/fmqport/tests/test_logs.py",
-            "broker/fmqport/tests/test_free_ports.py",
+            "broker/fmqport/tests/test_wakeup_alignment.py",
+            "broker/fmqadapters/tests/test_logs.py",
+            "broker/fmqadapters/tests/test_free_ports.py",
         ),
     ),
     *_modules(

@@ -1,7 +1,7 @@
 """The broker's pages over HTTP: probes and metrics, if `http_listen` says where.
 
 Served from before the journal is recovered until after the last part has stopped. What they say is
-in `health.py` and `metrics.py`; how they are served, in `fmqport/web.py`.
+in `health.py` and `metrics.py`; how they are served, in `fmqadapters/http/pages.py`.
 """
 
 from collections.abc import AsyncIterator
@@ -22,8 +22,8 @@ async def pages_of(settings: BrokerSettings, health: Health) -> AsyncIterator[No
         yield
         return
     # Only who serves pages pays for what makes them: a quarter of the time to import.
+    from fmqadapters.http.pages import serve_pages
     from fmqbroker.app.http_content import pages_made_by
-    from fmqport.web import serve_pages
 
     pages = pages_made_by(settings, health)
     async with serve_pages(settings.http_listen, pages) as port:

@@ -1,9 +1,9 @@
 """What is on the broker's pages: probes' answers, metrics. Served by `app/http.py`."""
 
+from fmqadapters.http.pages import MakePage, Page
 from fmqbroker.app.health import Answer, Health
 from fmqbroker.app.metrics import CONTENT_TYPE, Metrics
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqport.web import MakePage, Page
 
 
 def pages_made_by(settings: BrokerSettings, health: Health) -> dict[str, MakePage]:

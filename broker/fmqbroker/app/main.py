@@ -11,6 +11,13 @@ from typing import Final
 import structlog
 import uvloop
 
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.grpc import GrpcTransport
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.process.lifecycle import FATAL_EXIT, ProcessLifecycle
+from fmqadapters.process.logs import log_to_stderr
+from fmqadapters.zookeeper.hosts import unresolved
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.app.broker import Broker, Ports
 from fmqbroker.app.http import pages_of
 from fmqbroker.runtime.settings import BrokerSettings
@@ -18,14 +25,7 @@ from fmqcore import errors
 from fmqcore.errors import FmqError
 from fmqcore.version import VERSION
 from fmqport.disk import DiskFailed
-from fmqport.files import FileDisk
-from fmqport.logs import log_to_stderr
-from fmqport.process import FATAL_EXIT, ProcessLifecycle
-from fmqport.rpc import GrpcTransport
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
-from fmqport.zk.hosts import unresolved
-from fmqport.zk.session import ZooKeeperSession
 
 _log = structlog.get_logger()
 

@@ -12,9 +12,9 @@ from fmqbroker.data.segment_service import SegmentService
 from fmqbroker.failover.loop import Failover
 from fmqbroker.produce.service import ProduceService
 from fmqbroker.replication.master import MasterReplication
-from fmqport import methods
 from fmqport.transport import CallHandler, Method, StreamHandler
 from fmqproto.v1 import client_pb2
+from fmqwire import methods
 
 
 def streams_of(

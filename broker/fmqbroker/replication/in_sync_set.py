@@ -34,7 +34,7 @@ from fmqcore.policy import can_meet
 from fmqcore.replication.in_sync_set import IsrLimits, LinkFacts, candidates, leavers
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
-from fmqport.together import together_s
+from fmqport.wakeup_alignment import together_s
 
 _log = structlog.get_logger()
 

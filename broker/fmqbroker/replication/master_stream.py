@@ -39,8 +39,8 @@ from fmqcore.replication.frames import end_of_batches, leading_control
 from fmqcore.replication.in_sync_set import Lag
 from fmqcore.replication.reconciliation import Action, Decision, MasterView, SlaveView, reconcile
 from fmqport.clock import Clock
-from fmqport.together import together, together_s
 from fmqport.transport import Stream
+from fmqport.wakeup_alignment import together, together_s
 from fmqproto.v1 import replication_pb2 as wire
 
 _log = structlog.get_logger()

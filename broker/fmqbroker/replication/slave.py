@@ -25,9 +25,9 @@ from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import NOTHING, flush_mode
 from fmqcore.zk.group_config import Member
 from fmqport.clock import Clock
-from fmqport.methods import HAND_OVER
 from fmqport.transport import Transport
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import HAND_OVER
 
 _log = structlog.get_logger()
 

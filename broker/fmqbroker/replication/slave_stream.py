@@ -32,10 +32,10 @@ from fmqcore.replication.reconciliation import Action
 from fmqcore.zk.group_config import Member
 from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
-from fmqport.methods import REPLICATE
-from fmqport.together import together_s
 from fmqport.transport import Connection, Stream
+from fmqport.wakeup_alignment import together_s
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import REPLICATE
 
 _log = structlog.get_logger()
 

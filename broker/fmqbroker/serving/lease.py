@@ -28,7 +28,7 @@ from fmqbroker.serving.gate import LEASE_OVER, Gate
 from fmqcore.errors import Unavailable
 from fmqcore.failover.term_rules import Tenure
 from fmqport.clock import Clock
-from fmqport.together import together, together_s
+from fmqport.wakeup_alignment import together, together_s
 
 _log = structlog.get_logger()
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.consume.offsets.side_journal import SideDisk
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
@@ -30,8 +32,6 @@ from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.disk import Disk
-from fmqport.files import FileDisk
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeReply, ConsumeRequest

@@ -13,6 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.consume.offsets.side_journal import SideDisk
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.failover.loop import Failover
@@ -33,10 +36,7 @@ from fmqcore.errors import FmqError, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Offset, Permission, Position, TopicId
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode
-from fmqport.files import FileDisk
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
-from fmqport.zk.session import ZooKeeperSession
 from fmqproto.v1 import replication_pb2
 
 M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")

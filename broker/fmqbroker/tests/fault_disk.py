@@ -9,8 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from fmqadapters.disk.files import FileDisk
 from fmqport.disk import DiskFile, DiskLock, Write
-from fmqport.files import FileDisk
 
 
 class Step(NamedTuple):

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.batch.columns import encode
@@ -14,8 +16,6 @@ from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchHeader, BatchType, parse_header
 from fmqcore.ids import BrokerId, Epoch, Position, TopicId
 from fmqport.disk import Disk
-from fmqport.files import FileDisk
-from fmqport.system import SystemClock
 
 SEGMENT = 64 * 1024
 TOPIC = TopicId(7)

@@ -15,6 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.grpc import GrpcTransport
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.master import MasterReplication
@@ -30,13 +33,10 @@ from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import Disk
-from fmqport.files import FileDisk
-from fmqport.methods import HAND_OVER, REPLICATE
-from fmqport.rpc import GrpcTransport
-from fmqport.system import SystemClock
 from fmqport.tests.held_port import held_port
 from fmqport.transport import CallHandler, Connection, Method, Server, Stream
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import HAND_OVER, REPLICATE
 
 GENEROUS_S = 30.0
 MASTER = BrokerId("g1-0")

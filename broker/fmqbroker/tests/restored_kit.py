@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import fmqclient
+from fmqadapters.grpc import GrpcTransport
+from fmqadapters.process.free_ports import free_port
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.app.test_broker import Process
 from fmqcore.errors import FmqError
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState
 from fmqdev.group_nodes import Groups
-from fmqport import methods
-from fmqport.free_ports import free_port
-from fmqport.rpc import GrpcTransport
-from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2
+from fmqwire import methods
 
 G1 = GroupName("g1")
 M, S, T = (BrokerId(f"g1-{number}") for number in range(3))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import fmqclient
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_traffic import BOUND_S, Raw, Traffic
 from fmqbroker.tests.scenario_watch import READERS, TOPIC, Sample, Watch
 from fmqcore.batch.control import decode_offsets
@@ -18,7 +19,6 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
 from fmqdev.demo.verdict import judge
-from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import client_pb2
 
 NONE, READ, WRITE, FULL = Permission.NONE, Permission.READ, Permission.WRITE, Permission.FULL

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 import fmqclient
+from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.scenario_watch import READERS, TOPIC, Watch
 from fmqclient.consumer.message import Message
 from fmqclient.producer.batches import SendResult
@@ -15,10 +16,9 @@ from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
 from fmqcore.ids import BrokerId
 from fmqdev.cluster import DevCluster
 from fmqdev.demo.verdict import History, Place
-from fmqport.methods import PRODUCE
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import PRODUCE
 
 BOUND_S: Final = 60.0
 _OUTSTANDING: Final = 200

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.ids import BrokerId, Permission
 from fmqdev.cluster_plan import BrokerPlan
 from fmqdev.demo.verdict import Place
-from fmqport.methods import OFFSETS, STATUS
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import OFFSETS, STATUS
 
 TOPIC, READERS = "orders", "billing"
 NONE, READ = Permission.NONE, Permission.READ

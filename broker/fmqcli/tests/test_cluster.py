@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcli import common, main
 from fmqcli.cluster_file import ClusterSpec, differences
 from fmqcli.cluster_registry import Registry, registry
@@ -19,7 +20,6 @@ from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.layout import state_node
-from fmqport.zk.session import ZooKeeperSession
 
 G1 = GroupName("g1")
 TOML = """

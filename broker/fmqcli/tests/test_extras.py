@@ -81,7 +81,9 @@ def test_the_client_alone_is_enough_for_its_commands(line: str) -> None:
 
 
 def test_a_library_without_its_extra_says_so() -> None:
-    script = HIDE.format(hidden={"grpc"}, argv=["x"], main="from fmqport.rpc import GrpcTransport")
+    script = HIDE.format(
+        hidden={"grpc"}, argv=["x"], main="from fmqadapters.grpc import GrpcTransport"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )

@@ -44,8 +44,8 @@ def test_talk_that_cannot_be_written_changes_nothing(command: str, code: int) ->
 BROKER = """
 import asyncio, os, structlog
 from fmqcli.stdio.streams import stand_in
-from fmqport.logs import log_to_stderr
-from fmqport.process import ProcessLifecycle
+from fmqadapters.process.logs import log_to_stderr
+from fmqadapters.process.lifecycle import ProcessLifecycle
 
 async def main():
     log_to_stderr()

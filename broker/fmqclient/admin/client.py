@@ -36,7 +36,9 @@ from fmqcore.ids import GroupName, Permission
 from fmqcore.names import require_name
 from fmqcore.routing import GroupRoute, candidates
 from fmqport.clock import Clock
-from fmqport.methods import (
+from fmqport.transport import Method, TransportError
+from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire.methods import (
     ALTER_TOPIC,
     CREATE_TOPIC,
     DELETE_GROUP,
@@ -45,8 +47,6 @@ from fmqport.methods import (
     SEEK,
     STATUS,
 )
-from fmqport.transport import Method, TransportError
-from fmqproto.v1 import admin_pb2, client_pb2
 
 CALL_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 2.0

@@ -32,9 +32,9 @@ from fmqcore.errors import (
 from fmqcore.ids import Epoch, GroupName, Permission
 from fmqcore.routing import candidates
 from fmqport.clock import Clock
-from fmqport.methods import CONSUME
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import CONSUME
 
 LINGER_MS: Final = 5
 """So long is gathered what is to be said."""

@@ -14,9 +14,9 @@ from fmqclient.net.loop_turns import LoopWatch
 from fmqcore.errors import NoPermission, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock
-from fmqport.methods import ROUTES
 from fmqport.transport import Connection, Method, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import ROUTES
 
 DIAL_TIMEOUT_S = 2.0
 """To connect, and again to be answered: a broker that needs longer is passed over for now."""

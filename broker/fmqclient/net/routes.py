@@ -14,9 +14,9 @@ from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.routing import BrokerRoute, GroupRoute, RouteTable, merge
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
-from fmqport.methods import ROUTES
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import ROUTES
 
 REFRESH_MS = 10_000
 MIN_INTERVAL_S = 0.05

@@ -29,9 +29,9 @@ from fmqcore.errors import FmqError, Unavailable, error_of
 from fmqcore.ids import Epoch, GroupName, Permission
 from fmqcore.routing import candidates, grants
 from fmqport.clock import Clock
-from fmqport.methods import PRODUCE
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import PRODUCE
 
 MESSAGE_BYTES: Final = 1024 * 1024
 """A message is full beyond so much (it may hold one batch more)."""

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from fmqadapters.grpc import GrpcTransport
 from fmqclient.tests.double_parts import ConsumeDouble, GroupDouble
 from fmqcore.errors import ErrorCode, OutOfSequence, ProducerFenced
 from fmqcore.ids import Permission
-from fmqport.methods import CONSUME, PRODUCE, ROUTES
-from fmqport.rpc import GrpcTransport
 from fmqport.tests.held_port import held_port
 from fmqport.transport import CallHandler, Server, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import CONSUME, PRODUCE, ROUTES
 
 Script = Callable[[client_pb2.ProduceBatch], "ErrorCode | str | None"]
 """What becomes of a batch: a code (refused), "lose" (appended, the stream dies), "drop" (not

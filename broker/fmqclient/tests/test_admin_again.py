@@ -11,9 +11,9 @@ from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock
 from fmqclient.tests.test_older_topics import run
 from fmqcore.errors import AlreadyExists, NotFound, Unavailable
-from fmqport.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS
 
 GONE = TransportError("the connection was reset")
 CUT = Unavailable("not connected to ZooKeeper")

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 import fmqclient
+from fmqadapters.process.clock import SystemClock
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.double import ClusterDouble, cluster, until
@@ -15,7 +16,6 @@ from fmqcore.errors import StaleAssignment, Unavailable
 from fmqcore.ids import Permission
 from fmqcore.routing import RouteTable
 from fmqcore.zk.topic import TopicConfig
-from fmqport.system import SystemClock
 
 __all__ = ["one"]  # the fixture
 

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.consumer.message import Message
 from fmqclient.consumer.session import Session
@@ -13,7 +14,6 @@ from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
 from fmqclient.tests.test_session_replies import batch, piece
 from fmqcore.batch.header import parse_header
 from fmqcore.ids import GroupName
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import Assignment, ConsumeReply
 

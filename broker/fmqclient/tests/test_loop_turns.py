@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 import fmqclient
+from fmqadapters.process.clock import SystemClock
 from fmqclient.net.connections import ask_whether_alive
 from fmqclient.net.loop_turns import TURN_EVERY, TURN_MS, LoopTurns, LoopWatch
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.test_consumer import fill
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 
 

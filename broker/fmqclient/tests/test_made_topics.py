@@ -12,8 +12,8 @@ from fmqclient.net.routes import STRANGE_MS
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.memory import MemoryTransport
 from fmqclient.tests.test_stale_routes import client_of, played, run
-from fmqport.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK
 
 UNKNOWN = client_pb2.Error(code=client_pb2.UNKNOWN_TOPIC, message="no topic called new")
 ROW = admin_pb2.QueueOffsets(group="g", topic="new", broker_group="g1", end=3)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqclient.producer.accumulator import Outbox
 from fmqclient.producer.batches import Record, record_bytes
 from fmqclient.producer.queue_buffer import Lane
@@ -22,7 +23,6 @@ from fmqcore.errors import (
 )
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
-from fmqport.system import SystemClock
 
 G1, G2 = GroupName("g1"), GroupName("g2")
 ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)))

@@ -10,8 +10,8 @@ from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import GroupName
-from fmqport.methods import ROUTES
 from fmqport.transport import TransportError
+from fmqwire.methods import ROUTES
 
 
 @pytest.mark.parametrize("acks", ["one_way", "replicated"])

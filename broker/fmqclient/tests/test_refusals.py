@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqclient.net.routes import STRANGE_MS
 from fmqclient.producer.batches import Flight, Pile
 from fmqclient.producer.error_policy import Refusals, Verdict, verdict_of
@@ -17,7 +18,6 @@ from fmqcore.errors import (
     error_of,
 )
 from fmqcore.ids import GroupName, TopicId
-from fmqport.system import SystemClock
 
 
 class Topic:

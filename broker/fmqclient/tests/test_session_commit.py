@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqclient.consumer.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqcore.ids import GroupName
 from fmqcore.routing import RouteTable
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import Assignment, ConsumeReply, ConsumeRequest
 

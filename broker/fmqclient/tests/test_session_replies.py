@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqclient.consumer.message import Chunk, Message
 from fmqclient.consumer.session import Session
 from fmqclient.settings import ConsumerSettings
@@ -15,7 +16,6 @@ from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType, encode_header
 from fmqcore.errors import Malformed
 from fmqcore.ids import Epoch, GroupName, Offset, Position, TopicId
-from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import ConsumeReply, Delivery, Skipped
 

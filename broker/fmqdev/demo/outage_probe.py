@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.ids import Permission
 from fmqdev.cluster_plan import BrokerPlan
 from fmqdev.demo.traffic import now_ms
 from fmqdev.demo.verdict import Seen
-from fmqport.methods import STATUS
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import STATUS
 
 INTERVAL_S: Final = 0.05
 _ANSWER_S: Final = 1.0

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 import fmqclient
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode
 from fmqdev.broker_process import broker_command
 from fmqdev.cluster import ClusterFailed, DevCluster
 from fmqdev.cluster_plan import ClusterOptions, read_file
-from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fmqadapters.process.free_ports import free_ports
+from fmqadapters.process.spawn import spawn
 from fmqcli import common
 from fmqcli.commands import dev
 from fmqclient.address import DEFAULT_URL
@@ -31,8 +33,6 @@ from fmqdev.cluster_plan import (
 )
 from fmqdev.demo import run as demo
 from fmqdev.processes import Child
-from fmqport.free_ports import free_ports
-from fmqport.spawn import spawn
 
 FULL_OPTIONS = ClusterOptions(
     groups=2,
@@ -169,7 +169,7 @@ def test_a_child_dies_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("needs PR_SET_PDEATHSIG")
     parent = (
-        "import sys, time\nfrom pathlib import Path\nfrom fmqport.spawn import spawn\n"
+        "import sys, time\nfrom pathlib import Path\nfrom fmqadapters.process.spawn import spawn\n"
         "child = spawn(['sleep', '1000'], Path(sys.argv[1]))\n"
         "kept = spawn(['sleep', '1000'], Path(sys.argv[1]), detach=True)\n"
         "print(child.pid, kept.pid, flush=True)\ntime.sleep(1000)\n"

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqdev.proxy import Link, Proxies
 from fmqport.coordination import Coordination
-from fmqport.zk.session import ZooKeeperSession
 
 
 class Harness(Protocol):

@@ -10,8 +10,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from fmqadapters.process.lifecycle import FATAL_EXIT, ProcessLifecycle
 from fmqport.lifecycle import Lifecycle
-from fmqport.process import FATAL_EXIT, ProcessLifecycle
 
 REASON: Final = "fsync of segment 0 failed"
 Say = Callable[[str], object]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqport.clock import Clock
-from fmqport.system import SystemClock
 
 
 @pytest.fixture(params=[SystemClock])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqcore.errors import DirectoryLocked, InvalidArgument, StorageFull
 from fmqport.disk import Disk, DiskFailed
-from fmqport.files import FileDisk
 
 MakeDisk = Callable[[], Disk]
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import pytest
 
 from e2e.chaos.disks import Disk as Image
+from fmqadapters.disk.files import FileDisk
 from fmqcore.errors import FmqError
 from fmqport.disk import Disk
-from fmqport.files import FileDisk
 
 SECTOR = 512
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from grpc import StatusCode, aio
 
+from fmqadapters.grpc import GrpcTransport, options
 from fmqcore.errors import ErrorCode
-from fmqport import methods
-from fmqport.rpc import GrpcTransport, options
 from fmqport.transport import (
     MAX_MESSAGE_BYTES,
     Connection,
@@ -23,6 +22,7 @@ from fmqport.transport import (
     TransportError,
 )
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire import methods
 
 HOST = "127.0.0.1"
 SOON = 20.0

@@ -2,11 +2,11 @@
 
 import pytest
 
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.errors import NotFound
-from fmqport.methods import STATUS
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import MessageTooLarge, TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import STATUS
 
 
 async def test_it_is_told_in_part_and_not_taken_for_another() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from grpc import aio
 
-from fmqport import methods
-from fmqport.rpc import GrpcTransport
+from fmqadapters.grpc import GrpcTransport
 from fmqport.tests.transport_kit import HOST, SOON, Node, asked, echo, read_for_ever
 from fmqport.transport import Method, Stream, TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire import methods
 
 
 @pytest.fixture

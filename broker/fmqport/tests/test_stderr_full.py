@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from fmqport.process import FATAL_EXIT
+from fmqadapters.process.lifecycle import FATAL_EXIT
 
 LOG = """
 import os, structlog
-from fmqport.logs import log_to_stderr
+from fmqadapters.process.logs import log_to_stderr
 log_to_stderr()
 for _ in range(1000):
     structlog.get_logger().warning("the disk is full", where="/data")
@@ -18,7 +18,7 @@ os._exit(3)
 """
 FATAL = """
 import asyncio
-from fmqport.process import ProcessLifecycle
+from fmqadapters.process.lifecycle import ProcessLifecycle
 
 async def main():
     ProcessLifecycle().fatal("the disk fails")

@@ -6,10 +6,10 @@ from contextlib import suppress
 import pytest
 
 from fmqcore.errors import NotFound
-from fmqport import methods
 from fmqport.tests.transport_kit import HOST, SOON, Node, answered, asked, echo, read_for_ever
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire import methods
 
 # ---- messages
 

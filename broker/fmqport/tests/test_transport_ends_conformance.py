@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from fmqport import methods
 from fmqport.tests.transport_kit import HOST, SOON, Node, answered, asked, echo, read_for_ever
 from fmqport.transport import Stream, TransportError
+from fmqwire import methods
 
 
 async def test_done_sending_ends_the_others_receive_and_answers_still_come(node: Node) -> None:

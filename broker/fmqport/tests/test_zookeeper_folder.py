@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fmqport.free_ports import free_port
-from fmqport.zk.embedded import EmbeddedZooKeeper
+from fmqadapters.process.free_ports import free_port
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 
 
 @pytest.mark.processes

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fmqport.zk.ready import ready
-from fmqport.zk.session import ZooKeeperSession
+from fmqadapters.zookeeper.session import ZooKeeperSession
+from fmqadapters.zookeeper.socket_select import ready
 
 Pair = tuple[socket.socket, socket.socket]
 

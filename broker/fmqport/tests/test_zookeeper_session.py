@@ -11,11 +11,11 @@ import time
 import psutil
 import pytest
 
+from fmqadapters.process.free_ports import free_port
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import Unavailable
 from fmqdev.proxy import Proxies
 from fmqport.coordination import ConnectionLost, SessionState
-from fmqport.free_ports import free_port
-from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes
 
@@ -101,7 +101,7 @@ async def test_nodes_of_an_authenticated_session_are_its_own(zookeeper: str) -> 
 
 WEDGED = """
 import asyncio, ctypes, sys, time
-from fmqport.zk.session import ZooKeeperSession
+from fmqadapters.zookeeper.session import ZooKeeperSession
 
 async def main():
     session = ZooKeeperSession(sys.argv[1], timeout_ms=1000)

@@ -6,10 +6,10 @@ A simulated adapter is one more entry of `ADAPTERS`.
 import asyncio
 from collections.abc import Callable
 
-from fmqport import methods
-from fmqport.rpc import GrpcTransport
+from fmqadapters.grpc import GrpcTransport
 from fmqport.transport import Connection, Server, Stream, StreamHandler, Transport
 from fmqproto.v1 import client_pb2
+from fmqwire import methods
 
 ADAPTERS: dict[str, Callable[[], Transport]] = {"grpc": GrpcTransport}
 HOST = "127.0.0.1"

@@ -1,20 +1,20 @@
 """Adapter of the coordination port in the simulator: a client like kazoo, on simulated servers.
 
-`SimCoordination` is `fmqport.zk.steady.SteadySession` itself; below it is a `Link` that does what
-kazoo's connection thread does: it dials the servers in random order with a growing back-off, pings
-when it has been quiet for long enough, drops a connection that leaves a ping unanswered, and asks
-for a new session when it is told that the old one has expired. A process that is paused does
-none of this; one whose event loop is wedged goes on for a session's timeout, and neither pings nor
-dials any more after that.
+`SimCoordination` is `fmqadapters.zookeeper.session_core.SteadySession` itself; below it is a `Link`
+that does what kazoo's connection thread does: it dials the servers in random order with a growing
+back-off, pings when it has been quiet for long enough, drops a connection that leaves a ping
+unanswered, and asks for a new session when it is told that the old one has expired. A process that
+is paused does none of this; one whose event loop is wedged goes on for a session's timeout, and
+neither pings nor dials any more after that.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession
+from fmqadapters.zookeeper.watches import Watch
 from fmqport.coordination import SessionState
-from fmqport.zk.steady import Answer, Request, SteadySession
-from fmqport.zk.watches import Watch
 from fmqsim.engine.node import Process
 from fmqsim.engine.zookeeper_servers import Servers
 from fmqsim.engine.zookeeper_wire import Connection, Route

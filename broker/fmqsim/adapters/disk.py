@@ -1,8 +1,8 @@
 """Adapter of the disk port in the simulator: the real adapter on a simulated kernel.
 
-`SimDisk` is `fmqport.files.FileDisk` itself; below it are the system calls of a `FileSystem` and
-workers that take virtual time. So the order of steps (write, sync, rename, sync the directory) is
-the real one, and a step that is missing there shows when the power is cut.
+`SimDisk` is `fmqadapters.disk.files.FileDisk` itself; below it are the system calls of a
+`FileSystem` and workers that take virtual time. So the order of steps (write, sync, rename, sync
+the directory) is the real one, and a step that is missing there shows when the power is cut.
 
 A machine's disk is a `Storage`: it outlives the processes. When its process dies, a call under way
 is done in part: some of its system calls, the last write perhaps by half. What was only
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeVar
 
+from fmqadapters.disk.files import FileDisk
 from fmqport.disk import Chunk
-from fmqport.files import FileDisk
 from fmqsim.engine.filesystem import PAGE, FileSystem, Inode
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Crashed, Process

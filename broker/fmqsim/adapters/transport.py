@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fmqsim.engine.network import Network
 
 CONNECT_S: Final = 1.0
-"""Of one attempt, as `fmqport.rpc.options` has it."""
+"""Of one attempt, as `fmqadapters.grpc.options` has it."""
 _LAST_WORDS_S: Final = 0.3
 
 

@@ -2,7 +2,7 @@
 
 A host is a node, by its name. Faults are set on directed links and stay until they are lifted.
 A silent peer (cut off, stopped, its power gone) is noticed after two to four seconds, at each end
-by itself: gRPC's keepalive, as `fmqport.rpc.options` sets it.
+by itself: gRPC's keepalive, as `fmqadapters.grpc.options` sets it.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ import math
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from fmqport.zk.steady import Request, Verb
+from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.zookeeper_tree import Tree, Txn
 

@@ -6,9 +6,9 @@ number, no time, no network.
 
 from dataclasses import dataclass, field
 
+from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqcore.errors import Unavailable
 from fmqport.coordination import BadVersion, Node, NodeExists, NoNode
-from fmqport.zk.steady import Request, Verb
 
 
 @dataclass(slots=True)

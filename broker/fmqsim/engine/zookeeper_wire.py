@@ -11,9 +11,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from fmqadapters.zookeeper.session_core import Request, Verb
+from fmqadapters.zookeeper.watches import Watch
 from fmqport.coordination import NoNode
-from fmqport.zk.steady import Request, Verb
-from fmqport.zk.watches import Watch
 from fmqsim.engine.zookeeper_servers import Server, Servers, Session
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import Final
 
 from fmqsim.mutants.mutant import Edit, Mutant, mutant
 
-_FILES: Final = "broker/fmqport/tests/test_files.py::"
+_FILES: Final = "broker/fmqadapters/tests/test_files.py::"
 
 ADAPTERS: Final[tuple[Mutant, ...]] = (
     mutant(
         "no room at an fsync is a full disk",
         "the kernel may have dropped what it had no blocks for; the next fsync says yes",
         (
-            "fmqport/open_file.py",
+            "fmqadapters/disk/open_file.py",
             'if error.errno in FULL and not what.startswith("fdatasync"):',
             "if error.errno in FULL:",
         ),
@@ -27,7 +27,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
         "a directory above the data is made and not synced",
         "a power cut takes it away, and the whole journal below it",
         (
-            "fmqport/files.py",
+            "fmqadapters/disk/files.py",
             "            for made_in in self._calls.makedirs(self._path):\n"
             "                self._sync_directory(made_in)\n",
             "            self._calls.makedirs(self._path)\n",
@@ -39,7 +39,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
         "a file is closed beside its writes",
         "they fail, or go to the file that gets its number next",
         (
-            "fmqport/open_file.py",
+            "fmqadapters/disk/open_file.py",
             "            await self._writer.submit(self._release)",
             "            await self._reader.submit(self._release)",
         ),

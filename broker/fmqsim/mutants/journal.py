@@ -18,7 +18,7 @@ from fmqsim.mutants.mutant import (
 from fmqsim.scenario.scene import Focus
 
 FLUSHER: Final = "fmqbroker/journal/flusher.py"
-FILES: Final = "fmqport/files.py"
+FILES: Final = "fmqadapters/disk/files.py"
 CUTTING: Final = "fmqbroker/journal/truncation.py"
 _FULL: Final = "broker/fmqbroker/tests/journal/test_full_disk.py::"
 _LAST_BYTES: Final = "the last bytes of a disk must be taken, too"
@@ -39,7 +39,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "retry after a failed fsync",
         "the kernel has dropped the pages: the second fsync says yes to what is not on the disk",
         (
-            "fmqport/open_file.py",
+            "fmqadapters/disk/open_file.py",
             'raise self._health.failure(f"fdatasync {self._path}", error) from error',
             "self._calls.fdatasync(self._fd)",
         ),

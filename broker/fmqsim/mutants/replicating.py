@@ -389,12 +389,12 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "duties wake together, later",
         "a lease is renewed, and a heartbeat sent, up to a tenth of a second too late",
         (
-            "fmqport/together.py",
+            "fmqport/wakeup_alignment.py",
             "due_ms // GRID_MS * GRID_MS",
             "-(-due_ms // GRID_MS) * GRID_MS",
         ),
         tests=(
-            "broker/fmqport/tests/test_together.py::test_a_long_wait_ends_at_the_last_common_moment_before_its_own",
+            "broker/fmqport/tests/test_wakeup_alignment.py::test_a_long_wait_ends_at_the_last_common_moment_before_its_own",
         ),
         alone="every bound has room for it: nothing breaks, it is only nearer",
     ),

@@ -30,6 +30,7 @@ from e2e.history.journals import Journal as StoredJournal
 from e2e.history.journals import load
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Traffic
+from fmqadapters.zookeeper.session_core import Verb
 from fmqbroker.journal.journal import Journal
 from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission
@@ -37,7 +38,6 @@ from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 from fmqport.coordination import Coordination
-from fmqport.zk.steady import Verb
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
 from fmqsim.engine.node import Process, current

@@ -28,13 +28,13 @@ from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState
-from fmqport.methods import PRODUCE
 from fmqproto.v1.client_pb2 import REPLICATED, ProduceBatch, ProduceOpen, ProduceRequest
 from fmqsim.engine.loop import SimLoop
 from fmqsim.report.run import Result, forked
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.scene import PORT, Scene, Topic, Weather, draw
 from fmqsim.scenario.world import World
+from fmqwire.methods import PRODUCE
 
 MASTER, SLAVE, THIRD = "g1-0", "g1-1", "g1-2"
 _WITHIN_S: Final = 60.0  # of virtual time: what has not come by then never comes

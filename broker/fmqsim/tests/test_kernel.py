@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqport.disk import DiskFailed
-from fmqport.files import FileDisk
 from fmqsim.adapters.disk import SimCalls, Storage
 from fmqsim.engine.filesystem import PAGE, SECTOR
 from fmqsim.engine.loop import SimLoop

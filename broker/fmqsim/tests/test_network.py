@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fmqport import methods
 from fmqport.tests.transport_kit import answered, asked, echo
 from fmqport.transport import Connection, Stream, TransportError
 from fmqproto.v1 import client_pb2
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
 from fmqsim.engine.node import Node, Process
+from fmqwire import methods
 
 ADDRESS = "server:9000"
 

@@ -9,9 +9,9 @@ import asyncio
 
 import pytest
 
+from fmqadapters.zookeeper.session_core import Request, Verb
+from fmqadapters.zookeeper.watches import Watch, Watches
 from fmqport.coordination import SessionState
-from fmqport.zk.steady import Request, Verb
-from fmqport.zk.watches import Watch, Watches
 from fmqsim.adapters.coordination import SimLink
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.zookeeper import Break, Ensemble

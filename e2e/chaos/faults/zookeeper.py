@@ -7,7 +7,7 @@ from e2e.chaos.ensemble import some_of
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.history.events import FaultKind
-from fmqport.zk.embedded import ZooKeeperFailed
+from fmqadapters.zookeeper.embedded import ZooKeeperFailed
 
 
 class QuorumLost(Fault):

@@ -7,9 +7,9 @@ from typing import Final
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.core.observation import Answer, Periods, Replica
 from fmqoperator.shell.clock import wall_ms
-from fmqport.methods import STATUS
 from fmqport.transport import Connection, Transport, TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import STATUS
 
 _TIMEOUT_S: Final = 2.0
 

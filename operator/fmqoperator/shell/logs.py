@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from fmqport.logs import log_to_stderr
+from fmqadapters.process.logs import log_to_stderr
 
 _FORM: Final = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s said=%(message)r"
 _WARMING_UP: Final = ("will retry", "TooManyRequests")

@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from fmqadapters.http.pages import MakePage, Page
 from fmqoperator.core.status import metrics as figures
 from fmqoperator.shell.keeper import Keeper
-from fmqport.web import MakePage, Page
 
 STALLED_S: Final = 120.0
 BLIND_S: Final = 15.0

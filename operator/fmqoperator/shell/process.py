@@ -17,6 +17,9 @@ from typing import Final
 import kopf
 import structlog
 
+from fmqadapters.grpc import GrpcTransport
+from fmqadapters.http.pages import serve_pages
+from fmqadapters.process.logs import LEVELS, set_log_level
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.version import VERSION
 from fmqoperator.core.observation import Defaults
@@ -37,9 +40,6 @@ from fmqoperator.shell.pages import Pages
 from fmqoperator.shell.relist import notice_who_is_missing
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
-from fmqport.logs import LEVELS, set_log_level
-from fmqport.rpc import GrpcTransport
-from fmqport.web import serve_pages
 
 _log = structlog.get_logger()
 LEASE: Final = "fmq-operator"

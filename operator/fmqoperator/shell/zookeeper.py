@@ -13,6 +13,8 @@ from typing import Final
 
 import structlog
 
+from fmqadapters.zookeeper.hosts import nobody_answers
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.ids import BrokerId, GroupName, TopicId
 from fmqcore.zk import layout as paths
@@ -25,8 +27,6 @@ from fmqoperator.core.observation import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
 from fmqport.group_nodes import create_group, delete_group
 from fmqport.topic_ids import forget_topic_id, next_topic_id
-from fmqport.zk.hosts import nobody_answers
-from fmqport.zk.session import ZooKeeperSession
 
 _log = structlog.get_logger()
 _SESSION_MS: Final = 5_000

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fmqport.free_ports import free_ports
+from fmqadapters.process.free_ports import free_ports
 
 _START_S = 120.0
 ADMIN, OPERATOR = "test", "operator"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from fmqadapters.zookeeper.hosts import check_address
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqoperator import crd
 from fmqoperator.api.group import HOSTS
 from fmqoperator.api.settings import DEFAULTS, BrokerTuning
 from fmqoperator.tests.crd_cases import CASES
-from fmqport.zk.hosts import check_address
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqport.free_ports import free_ports
-from fmqport.zk.embedded import EmbeddedZooKeeper, find_jars
-from fmqport.zk.java import find_java
+from fmqadapters.process.free_ports import free_ports
+from fmqadapters.process.java import find_java
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper, find_jars
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "quickstart" / "zookeeper.yaml"
 

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
+from fmqadapters.grpc import GrpcTransport
 from fmqcore.address import SCHEME, parse_url
 from fmqcore.errors import (
     CorruptJournal,
@@ -25,12 +26,11 @@ from fmqcore.errors import (
     error_of,
 )
 from fmqcore.ids import Position, Role
-from fmqport.methods import READ_SEGMENT, ROUTES, SEGMENTS
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError
 from fmqproto.v1.client_pb2 import Error, RouteReply, RouteRequest
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, SegmentsRequest
 from fmqspark.source.files import Throttle
+from fmqwire.methods import READ_SEGMENT, ROUTES, SEGMENTS
 
 T = TypeVar("T")
 DIAL_S: Final = 5.0

@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from fmqadapters.process.java import NoJava, find_java
 from fmqcore.errors import Unavailable
-from fmqport.zk.java import NoJava, find_java
 from fmqspark.spark.starting import in_short, kept, listening
 
 _MODULE: Final = "jdk.incubator.vector"

@@ -23,7 +23,6 @@ from fmqcore.scan import payloads
 from fmqcore.scan.selection import Range, Wanted
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
-from fmqport.methods import ROUTES
 from fmqproto.v1.client_pb2 import BrokerRoute, GroupRoute, RouteReply, TopicGroup, TopicRoute
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, StoredSegment
 from fmqspark.source import brokers
@@ -35,6 +34,7 @@ from fmqspark.source.splits import SplitReader, Tally
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import data_batch, flip, journal, write
 from fmqspark.tests.test_source import ALL, WHOLE, Row, read, rows_of, truth
+from fmqwire.methods import ROUTES
 
 SLAVE, MASTER = "fmq://slave:1", "fmq://master:1"
 

@@ -214,7 +214,7 @@ def test_what_is_not_installed_is_69_and_says_what_to_install(
 def test_no_java_is_69(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fmqport.zk.java import NoJava
+    from fmqadapters.process.java import NoJava
     from fmqspark.spark import session
 
     def none() -> Path:

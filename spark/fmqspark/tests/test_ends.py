@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 from structlog.testing import CapturingLogger
 
+from fmqadapters.disk.files import FileDisk
 from fmqbroker.journal import recovery as recover
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import Clock, Life, settings
@@ -20,7 +21,6 @@ from fmqcore.errors import CorruptJournal
 from fmqcore.ids import Position
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqport.files import FileDisk
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import alike, check, journal, put, rows, write
 

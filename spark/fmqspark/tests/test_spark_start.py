@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from fmqadapters.process.java import find_java
 from fmqcore.errors import Unavailable
-from fmqport.zk.java import find_java
 from fmqspark.spark.starting import _Ear, in_short, kept, listening
 from fmqspark.tests.kit import write
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import fmqclient
+from fmqadapters.grpc import GrpcTransport
+from fmqadapters.process.free_ports import free_port
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.version import VERSION
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqdev.group_nodes import Groups
-from fmqport import methods
-from fmqport.free_ports import free_port
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire import methods
 
 pytestmark = pytest.mark.processes
 

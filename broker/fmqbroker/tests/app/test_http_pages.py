@@ -11,6 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fmqclient
+from fmqadapters.http.pages import Page, serve_pages
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.process.free_ports import free_port
 from fmqbroker.app.health import Health, Running, role_of
 from fmqbroker.app.metrics import BrokerCollector
 from fmqbroker.journal.journal import Journal
@@ -25,11 +28,8 @@ from fmqcore.ids import BrokerId, GroupName, Permission, Position, TopicId
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.disk import DiskFailed, DiskFull
-from fmqport.free_ports import free_port
-from fmqport.system import SystemClock
 from fmqport.tests.promtool import complaints
 from fmqport.transport import TransportError
-from fmqport.web import Page, serve_pages
 
 __all__ = ["broker"]  # the fixture
 

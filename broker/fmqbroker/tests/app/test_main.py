@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from fmqport.process import FATAL_EXIT
+from fmqadapters.process.lifecycle import FATAL_EXIT
 
 PROGRAM = """
 import sys

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.cluster.view import ClusterView, granted
 from fmqcore.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
@@ -12,7 +13,6 @@ from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
-from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.consume_harness import (
     GENEROUS_S,
     Consumer,
@@ -17,11 +18,10 @@ from fmqbroker.tests.consume_harness import (
     until,
 )
 from fmqcore.ids import Permission
-from fmqport.methods import CONSUME
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Server, Stream, TransportError
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
+from fmqwire.methods import CONSUME
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.consume.idle_groups import EVERY_S, TEMPORARY_MS, IdleGroups
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
@@ -15,7 +16,6 @@ from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import Offset, Permission
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE, TOMBSTONE_MS, JournalState
-from fmqport.system import SystemClock
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

@@ -15,9 +15,9 @@ from fmqcore.ids import BrokerId, GroupName, TopicId
 from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqport.coordination import BadVersion, Node, NodeExists
-from fmqport.methods import CREATE_TOPIC, DELETE_TOPIC, OFFSETS, ROUTES, SEEK
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire.methods import CREATE_TOPIC, DELETE_TOPIC, OFFSETS, ROUTES, SEEK
 
 
 class HeldTransport(MemoryTransport):

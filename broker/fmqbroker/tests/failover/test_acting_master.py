@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.tests.failover_harness import M, S
 from fmqbroker.tests.serving.test_broker_group_state import admin, session_of, store_of
 from fmqcore.ids import BrokerId, Epoch
-from fmqport.zk.session import ZooKeeperSession
 
 __all__ = ["admin"]  # the fixture
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.identity import begin
 from fmqbroker.tests.failover_harness import (
@@ -25,7 +26,6 @@ from fmqcore.errors import InvalidArgument, NameTaken, NoPermission
 from fmqcore.ids import Permission
 from fmqcore.journal.journal_identity import INCARNATIONS
 from fmqcore.zk.group_state import Mode
-from fmqport.files import FileDisk
 
 pytestmark = pytest.mark.processes
 

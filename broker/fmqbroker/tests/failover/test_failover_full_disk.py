@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqbroker.tests import failover_harness
 from fmqbroker.tests.failover_harness import M, Node, S, group_of
 from fmqbroker.tests.journal.test_full_disk import SmallDisk, offsets
@@ -13,7 +14,6 @@ from fmqbroker.tests.replication_harness import cluster, until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.ids import Offset, Permission, TopicId
 from fmqport.disk import Disk
-from fmqport.files import FileDisk
 
 
 async def test_a_master_whose_writer_is_stuck_is_not_followed_until_it_is_not(

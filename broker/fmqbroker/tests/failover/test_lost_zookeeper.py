@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import fmqclient
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.tests.app.test_broker import ALONE, Process
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.ids import BrokerId, GroupName, TopicId
@@ -13,7 +14,6 @@ from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqdev.group_nodes import Groups
-from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes
 

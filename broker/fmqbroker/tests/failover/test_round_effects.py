@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.failover.evidence import Gatherer
 from fmqbroker.failover.loop import Failover
 from fmqbroker.replication.commit_frontier import CommitFrontier
@@ -18,7 +19,6 @@ from fmqcore.failover.term_rules import Tenure
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState, Mode
-from fmqport.system import SystemClock
 
 ME, OTHER, THIRD = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_harness import (
     FULL,
     MASTER,
@@ -22,7 +23,6 @@ from fmqbroker.tests.scenario_harness import (
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode
 from fmqdev.demo.replica_comparison import compare_journals
-from fmqport.zk.embedded import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 ALONE = AckPolicy(how_many=HowMany.NONE)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_harness import (
     FULL,
     MASTER,
@@ -23,9 +24,8 @@ from fmqcore.errors import ErrorCode
 from fmqcore.zk.group_state import Mode
 from fmqdev.broker_process import broker_command, tail
 from fmqdev.cluster import ZOOKEEPER
-from fmqport.methods import OFFSETS, STATUS
-from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire.methods import OFFSETS, STATUS
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 SOON = {"session_timeout_ms": 1200, "grant_ms": 800, "dead_after_ms": 1200}

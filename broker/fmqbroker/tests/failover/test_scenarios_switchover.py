@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_harness import FULL, MASTER, NONE, READ, SLAVE, Scenario, scenario
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import GroupState, Mode
-from fmqport.zk.embedded import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests import fault_disk
 from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
@@ -31,7 +32,6 @@ from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqport.disk import DiskFull
-from fmqport.files import FileDisk
 
 
 async def content(path: Path) -> tuple[Position, bytes]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
 from fmqbroker.tests.journal_kit import (
@@ -26,7 +27,6 @@ from fmqbroker.tests.journal_kit import (
 from fmqcore.batch.header import BatchType
 from fmqcore.errors import DeliveryUnknown, InvalidArgument, NotFound
 from fmqcore.ids import Offset, Position
-from fmqport.files import FileDisk
 
 
 async def test_truncate_to_every_boundary(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.process.free_ports import free_port
 from fmqbroker.journal.journal import Journal
 from fmqbroker.produce.intake import Cause, Intake
 from fmqbroker.replication.commit_frontier import CommitFrontier
@@ -22,8 +24,6 @@ from fmqcore.ids import BrokerId, GroupName, Permission, Position
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqdev.group_nodes import Groups
-from fmqport.free_ports import free_port
-from fmqport.system import SystemClock
 
 ME = BrokerId("g1-0")
 UNMET = "needs 1 slave in sync"

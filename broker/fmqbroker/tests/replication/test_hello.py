@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.replication.test_master_stream import say_hello, send_ack
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
 from fmqcore.ids import BrokerId
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode
-from fmqport.methods import REPLICATE
-from fmqport.rpc import GrpcTransport
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import REPLICATE
 
 
 async def refusal(c: Cluster, slow_s: float = 0, **changes: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.journal_kit import headers
 from fmqbroker.tests.replication_harness import Cluster, Node, Zoo, cluster, turns, until
 from fmqcore.batch.header import BatchType
@@ -22,10 +23,9 @@ from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState
-from fmqport.methods import REPLICATE
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import REPLICATE
 
 NOBODY = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.NONE)
 

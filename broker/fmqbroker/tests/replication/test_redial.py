@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
 from fmqcore.ids import Epoch, Position
 from fmqcore.zk.live_broker import LiveBroker
-from fmqport.methods import REPLICATE
-from fmqport.rpc import GrpcTransport
 from fmqport.transport import Stream
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import REPLICATE
 
 HOUR_MS = 3_600_000
 

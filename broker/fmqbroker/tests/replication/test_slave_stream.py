@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.slave_stream import Upstream
 from fmqbroker.replication.view import UpstreamView
@@ -15,7 +16,6 @@ from fmqcore.ids import BrokerId, Epoch
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import Member
 from fmqcore.zk.group_state import GroupState, Mode
-from fmqport.system import SystemClock
 from fmqproto.v1 import replication_pb2 as wire
 
 MASTER = Member(BrokerId("g1-0"), "h:1")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import fmqclient
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.runtime.peer_clocks import PeerClocks
 from fmqbroker.runtime.steady_clock import HOLD_MS, SteadyClock, clock_doubt
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
@@ -16,7 +17,6 @@ from fmqcore.ids import BrokerId
 from fmqdev.broker_process import broker_command
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import BrokerPlan, ClusterOptions
-from fmqport.system import SystemClock
 from fmqproto.v1 import replication_pb2 as wire
 
 A, B = BrokerId("g1-1"), BrokerId("g1-2")
@@ -141,7 +141,7 @@ async def test_an_older_version_is_not_compared(tmp_path: Path) -> None:
 AHEAD = """
 import sys
 from fmqcli.main import main
-from fmqport.system import SystemClock
+from fmqadapters.process.clock import SystemClock
 
 right = SystemClock.wall_ms
 SystemClock.wall_ms = lambda clock: right(clock) + 24 * 3600 * 1000

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.tests.failover_harness import (
     CLUSTER,
@@ -25,8 +27,6 @@ from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json, state_to_json
 from fmqcore.zk.live_broker import LiveBroker, live_to_json
 from fmqport.coordination import ConnectionLost
-from fmqport.system import SystemClock
-from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes
 

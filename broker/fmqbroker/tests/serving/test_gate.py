@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import Proof
@@ -17,7 +18,6 @@ from fmqcore.failover.term_rules import FOREVER, Tenure
 from fmqcore.ids import BrokerId, Epoch, Permission
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState, Mode
-from fmqport.system import SystemClock
 
 M, S = BrokerId("g1-0"), BrokerId("g1-1")
 FULL, READ, WRITE, NONE = Permission.FULL, Permission.READ, Permission.WRITE, Permission.NONE

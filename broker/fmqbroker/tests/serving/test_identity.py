@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
 from fmqbroker.replication.slave import SlaveReplication
 from fmqbroker.serving.identity import Identity, begin, forget_promises
 from fmqcore.errors import Unavailable
@@ -13,7 +14,6 @@ from fmqcore.failover.term_rules import promise_ms
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.journal.journal_identity import INCARNATIONS
 from fmqcore.zk.live_broker import LiveBroker
-from fmqport.files import FileDisk
 
 ME, HOME, NOW_MS = BrokerId("g1-1"), "dev/g1", 1_000_000
 GROUP: Any = SimpleNamespace(home=HOME, live={}, session_timeout_ms=2000)

@@ -1,11 +1,11 @@
 """My live node: each time it stands anew has a number of its own (F13)."""
 
+from fmqadapters.process.clock import SystemClock
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.live_node import LiveNode
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.zk.live_broker import LiveBroker
 from fmqport.coordination import Node, SessionState
-from fmqport.system import SystemClock
 
 ME = BrokerId("g1-0")
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.tests.failover_harness import CLUSTER, GROUP, ROOT, M
 from fmqbroker.tests.serving.test_broker_group_state import admin, session_of
 from fmqcore.errors import NotFound, Unavailable
 from fmqcore.ids import Epoch
 from fmqcore.zk.group_state import GroupState
-from fmqport.system import SystemClock
-from fmqport.zk.session import ZooKeeperSession
 
 __all__ = ["admin"]
 

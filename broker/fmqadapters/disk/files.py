@@ -18,11 +18,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from fmqadapters.disk.open_file import FULL, Health, OpenFile, pread_all, pwrite_all
+from fmqadapters.disk.syscalls import OsCalls, Syscalls
+from fmqadapters.disk.workers import Threads, Worker
 from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqport.disk import DiskFailed, DiskFile, DiskFull
-from fmqport.open_file import FULL, Health, OpenFile, pread_all, pwrite_all
-from fmqport.syscalls import OsCalls, Syscalls
-from fmqport.workers import Threads, Worker
 
 LOCK_NAME: Final = "lock"
 _TMP: Final = ".tmp"

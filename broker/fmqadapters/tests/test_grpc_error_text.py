@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fmqport.methods import STATUS
-from fmqport.rpc import GrpcTransport
-from fmqport.rpc.said import in_words
+from fmqadapters.grpc import GrpcTransport
+from fmqadapters.grpc.error_text import in_words
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2
+from fmqwire.methods import STATUS
 
 LOST = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: "
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fmqadapters.zookeeper.hosts import check_address, nobody_answers, unresolved
+from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument
 from fmqport.coordination import ConnectionLost
-from fmqport.zk.hosts import check_address, nobody_answers, unresolved
-from fmqport.zk.session import ZooKeeperSession
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from fmqport.rpc.client import GrpcConnection
-from fmqport.rpc.server import GrpcServer
+from fmqadapters.grpc.client import GrpcConnection
+from fmqadapters.grpc.server import GrpcServer
 from fmqport.transport import CallHandler, Method, StreamHandler
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from fmqadapters.zookeeper.watches import Watch, Watches
 from fmqcore.errors import Unavailable
 from fmqport.coordination import (
     ConnectionLost,
@@ -27,8 +28,7 @@ from fmqport.coordination import (
     SessionExpired,
     SessionState,
 )
-from fmqport.together import together_s
-from fmqport.zk.watches import Watch, Watches
+from fmqport.wakeup_alignment import together_s
 
 _log = structlog.get_logger()
 _CLOSE_S: Final = 5.0

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fmqport.free_ports import free_port
-from fmqport.zk import embedded, java
+from fmqadapters.process import java
+from fmqadapters.process.free_ports import free_port
+from fmqadapters.zookeeper import embedded
 
 
 def a_java(folder: Path, version: str) -> Path:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmqport.together import GRID_MS, together, together_s
+from fmqport.wakeup_alignment import GRID_MS, together, together_s
 
 MOMENTS = st.integers(0, 1 << 45)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fmqport import free_ports as module
-from fmqport.free_ports import free_port, free_ports
+from fmqadapters.process import free_ports as module
+from fmqadapters.process.free_ports import free_port, free_ports
 
 
 def test_a_port_lies_below_those_of_outgoing_connections() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import sys, structlog
-from fmqport.logs import log_to_stderr, set_log_level
+from fmqadapters.process.logs import log_to_stderr, set_log_level
 log_to_stderr()
 log = structlog.get_logger()
 log.info("before")

@@ -5,8 +5,8 @@ import socket
 import aiohttp
 import pytest
 
+from fmqadapters.http.pages import Page, serve_pages
 from fmqport.transport import TransportError
-from fmqport.web import Page, serve_pages
 
 
 async def well() -> Page:

@@ -17,9 +17,9 @@ import structlog
 from google.protobuf.message import Message
 from grpc import StatusCode, aio
 
+from fmqadapters.grpc import options
+from fmqadapters.grpc.client import parse, serialize
 from fmqcore.errors import FmqError
-from fmqport.rpc import options
-from fmqport.rpc.client import parse, serialize
 from fmqport.transport import CallHandler, MessageTooLarge, Method, StreamHandler, TransportError
 
 _log = structlog.get_logger()

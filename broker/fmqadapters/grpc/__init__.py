@@ -19,7 +19,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 try:
-    from fmqport.rpc.transport import GrpcTransport
+    from fmqadapters.grpc.transport import GrpcTransport
 except ImportError as error:
     if said := what_is_missing(error, "client"):
         raise ModuleNotFoundError(said, name=error.name) from None

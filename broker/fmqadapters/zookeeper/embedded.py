@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from fmqadapters.process.java import find_java
+from fmqadapters.process.spawn import spawn
 from fmqcore.errors import Unavailable
-from fmqport.spawn import spawn
-from fmqport.zk.java import find_java
 
 _JARS = (
     "zookeeper-3.*.jar",

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from structlog.testing import capture_logs
 
+from fmqadapters.zookeeper import session_core as steady
+from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession, Verb
+from fmqadapters.zookeeper.watches import Watches
 from fmqport.coordination import ConnectionLost, Node, SessionExpired, SessionState
-from fmqport.zk import steady
-from fmqport.zk.steady import Answer, Request, SteadySession, Verb
-from fmqport.zk.watches import Watches
 
 
 class FakeLink:

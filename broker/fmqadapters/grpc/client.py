@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from google.protobuf.message import DecodeError, Message
 from grpc import ChannelConnectivity, StatusCode, aio
 
-from fmqport.rpc import options
-from fmqport.rpc.said import in_words
+from fmqadapters.grpc import options
+from fmqadapters.grpc.error_text import in_words
 from fmqport.transport import MAX_MESSAGE_BYTES, MessageTooLarge, Method, TransportError
 
 _EOF = aio.EOF

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fmqadapters.disk.files import FileDisk
+from fmqadapters.disk.syscalls import OsCalls
 from fmqcore.errors import DirectoryLocked
 from fmqport.disk import Chunk, DiskFailed, DiskFull
-from fmqport.files import FileDisk
-from fmqport.syscalls import OsCalls
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from fmqadapters.disk.syscalls import Syscalls
+from fmqadapters.disk.workers import Worker
 from fmqport.disk import Chunk, DiskFailed, DiskFull, Write
-from fmqport.syscalls import Syscalls
-from fmqport.workers import Worker
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 """The errors that mean: no room."""

@@ -38,6 +38,10 @@ from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEve
 from kazoo.retry import ForceRetryError, KazooRetry
 from kazoo.security import make_digest_acl
 
+from fmqadapters.zookeeper.hosts import check_address, nobody_answers, unresolved
+from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession, Verb
+from fmqadapters.zookeeper.socket_select import ready
+from fmqadapters.zookeeper.watches import Watch
 from fmqcore.errors import Unavailable
 from fmqport.coordination import (
     BadVersion,
@@ -48,14 +52,10 @@ from fmqport.coordination import (
     SessionExpired,
     SessionState,
 )
-from fmqport.zk.hosts import check_address, nobody_answers, unresolved
-from fmqport.zk.ready import ready
-from fmqport.zk.steady import Answer, Request, SteadySession, Verb
-from fmqport.zk.watches import Watch
 
 _log = structlog.get_logger()
 
-_QUIET: Final = logging.getLogger("fmqport.zk.kazoo")
+_QUIET: Final = logging.getLogger("fmqadapters.zookeeper.kazoo")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 _QUIET.setLevel(logging.CRITICAL)

@@ -1,0 +1,1 @@
+"""Adapter of the disk port: files below one data directory, written by threads of their own."""

@@ -41,13 +41,14 @@ $(SPARK_STAMP): $(STAMP)
 test-spark: $(SPARK_STAMP) ## the tests that start Spark
 	$(BIN)/python -m pytest -m spark spark operator
 
-check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs, CRDs and settings
+check: $(STAMP) ## lint, format, types, layers, sizes, ports, words, generated stubs, CRDs and settings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) tools bench e2e conftest.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_ports.py
+	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/generate_proto.py --check
 	$(BIN)/python -m fmqoperator.crd --check
 	$(BIN)/python tools/make_settings.py --check

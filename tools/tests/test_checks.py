@@ -95,3 +95,25 @@ def test_harmless_calls_are_let_alone(tmp_path: Path) -> None:
     lines = "disk.open('x')\nself.input()\nasyncio.timeout(1)\ndatetime.fromisoformat('x')\n"
     write(tmp_path, "broker/fmqbroker/a.py", lines)
     assert tool("check_ports", tmp_path).main() == 0
+
+
+def test_refused_words_are_counted_wherever_they_stand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    write(tmp_path, "a.py", '"""What was told."""\n\nis_told = 1  # Nobody foretold it.\n')
+    write(tmp_path, "b.md", "The end\nof  it.\n")
+    write(tmp_path, "CHANGELOG.md", "told\n")
+    words = tool("check_words", tmp_path)
+    vars(words)["MAX_HITS"] = 4
+    assert words.main([]) == 0
+    vars(words)["MAX_HITS"] = 3
+    assert words.main(["--list"]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1:5] == [
+        "a.py:1: told: reported, returned, logged",
+        "a.py:3: told: reported, returned, logged",
+        "a.py:3: nobody: no broker, no client, no reader",
+        "b.md:2: of it: its, or name the thing",
+    ]
+    assert err.startswith("1 refused words too many")

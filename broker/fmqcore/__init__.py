@@ -1,4 +1,4 @@
-"""The pure core: what FMQ decides, without clock, disk, network or threads.
+"""The pure core: FMQ's decisions, without clock, disk, network or threads.
 
     ids names errors policy routing     shared values
     batch       one stored batch: header, columns, CRC, control payloads
@@ -8,8 +8,8 @@
     verify      findings about a data directory
     replication reconcile two journals, in-sync set
     failover    who serves: evidence in, at most one step out
-    consume     who holds a queue, what is in flight; progress under `consume.offsets`
+    consume     assignment of queues, deliveries in flight; progress under `consume.offsets`
 
-Functions take values and return values. Nothing here imports a shell or a third-party package but
-the CRC32C library, so the simulator, the brokers and the jobs run the same code.
+Functions take values and return values. Nothing here imports a shell or a third-party package
+except the CRC32C library, so the simulator, the brokers and the jobs run the same code.
 """

@@ -1,4 +1,4 @@
-"""`fmq://host:port[,host:port...]`: the brokers to ask first. Any of them knows all the others."""
+"""`fmq://host:port[,host:port...]`: the brokers to ask first. Any of them knows all others."""
 
 import re
 from typing import Final
@@ -9,16 +9,16 @@ SCHEME: Final = "fmq://"
 DEFAULT_PORT: Final = 9876
 DEFAULT_URL: Final = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}"
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]")
-"""What can be a host at all; whether there is one is the name service's to say."""
+"""The syntax of a host; whether the host exists is for the name service to answer."""
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be a host: a name, an IPv4 address, or an IPv6 address in brackets."""
+    """Whether `text` can be a host: a name, an IPv4 address, or an IPv6 address in brackets."""
     return _HOST.fullmatch(text) is not None
 
 
 def parse_url(url: str) -> tuple[str, ...]:
-    """Return the addresses (`host:port`) that a URL names; raise `InvalidArgument`."""
+    """Return the addresses (`host:port`) in a broker URL; raise `InvalidArgument`."""
     if not isinstance(url, str) or not url.startswith(SCHEME):
         raise InvalidArgument(f"a broker URL begins with {SCHEME}, e.g. {DEFAULT_URL}, not {url!r}")
     names = url.removeprefix(SCHEME).rstrip("/").split(",")

@@ -1,6 +1,6 @@
-"""Typed errors: what peers, disks and users get. `assert` is for our own bugs only.
+"""Typed errors for bad input from peers, disks and users; `assert` is for FMQ's own bugs only.
 
-Every message says what, where and what to do. `code` is the number that travels on the wire
+Every message says what failed, where, and what to do. `code` is the number on the wire
 (`fmqproto.v1.client.ErrorCode`; a test keeps the two equal).
 """
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """Why a request was refused; the same numbers as on the wire."""
+    """Why a request was refused; the numbers are those on the wire."""
 
     OK = 0
     NO_PERMISSION = 1
@@ -34,19 +34,19 @@ class ErrorCode(IntEnum):
 
 
 class FmqError(Exception):
-    """Base of all that FMQ raises on purpose."""
+    """Base of every error that FMQ raises deliberately."""
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
 
 
 class NoPermission(FmqError):
-    """This broker does not serve that now: look at the routes."""
+    """This broker does not serve that now: ask for the routes again."""
 
     code = ErrorCode.NO_PERMISSION
 
 
 class UnknownTopic(FmqError):
-    """No topic of that name or number."""
+    """There is no topic with that name or number."""
 
     code = ErrorCode.UNKNOWN_TOPIC
 
@@ -58,7 +58,7 @@ class UnknownQueue(FmqError):
 
 
 class TooLarge(FmqError):
-    """Over a stated limit; nothing was appended."""
+    """A size is over a stated limit; nothing was appended."""
 
     code = ErrorCode.TOO_LARGE
 
@@ -70,89 +70,89 @@ class BadCrc(FmqError):
 
 
 class Malformed(FmqError):
-    """Bytes or fields that do not make sense; nothing was appended."""
+    """Bytes or fields are invalid; nothing was appended."""
 
     code = ErrorCode.MALFORMED
 
 
 class NotEnoughReplicas(FmqError):
-    """The group's policy cannot be met now; nothing was appended."""
+    """The group's acknowledgement policy cannot be met now; nothing was appended."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class Overloaded(FmqError):
-    """Too much is waiting; nothing was appended; try again later."""
+    """Too many requests are waiting; nothing was appended; try again later."""
 
     code = ErrorCode.OVERLOADED
 
 
 class DeliveryUnknown(FmqError):
-    """The policy did not hold in time: may or may not be stored."""
+    """The policy was not satisfied in time: the batch may or may not be stored."""
 
     code = ErrorCode.DELIVERY_UNKNOWN
 
 
 class OutOfSequence(FmqError):
-    """A producer's sequence has a gap."""
+    """A producer's sequence numbers have a gap."""
 
     code = ErrorCode.OUT_OF_SEQUENCE
 
 
 class ProducerFenced(FmqError):
-    """A newer session of this producer id is at work."""
+    """A newer session of this producer id is active."""
 
     code = ErrorCode.PRODUCER_FENCED
 
 
 class StorageFull(FmqError):
-    """No space for more; reads go on."""
+    """No space for more records; reads continue."""
 
     code = ErrorCode.STORAGE_FULL
 
 
 class Unsupported(FmqError):
-    """A feature or version this side does not know."""
+    """The request needs a feature or version that this side does not know."""
 
     code = ErrorCode.UNSUPPORTED
 
 
 class AlreadyExists(FmqError):
-    """There is one of that name already."""
+    """Something with that name exists already."""
 
     code = ErrorCode.ALREADY_EXISTS
 
 
 class InvalidArgument(FmqError):
-    """A value out of its range; the message names it."""
+    """A value is out of range; the message names the value."""
 
     code = ErrorCode.INVALID_ARGUMENT
 
 
 class NotFound(FmqError):
-    """No such thing."""
+    """The named object does not exist."""
 
     code = ErrorCode.NOT_FOUND
 
 
 class StaleAssignment(FmqError):
-    """The queue is no longer this session's."""
+    """The queue is no longer assigned to this session."""
 
     code = ErrorCode.STALE_ASSIGNMENT
 
 
 class Unavailable(FmqError):
-    """A part that is needed does not answer."""
+    """A required component does not answer."""
 
     code = ErrorCode.UNAVAILABLE
 
 
 class CorruptJournal(FmqError):
-    """Damage below the durable end: names file, position and remedy. Never repaired by cutting."""
+    """Damage below the durable end: names file, position and remedy. Never truncated."""
 
 
 class DirectoryLocked(FmqError):
-    """Another process works on this data directory."""
+    """Another process uses this data directory."""
 
 
 class NameTaken(FmqError):
@@ -167,5 +167,5 @@ _BY_CODE: dict[int, type[FmqError]] = {
 
 
 def error_of(code: int, message: str) -> FmqError:
-    """Make the error that a wire code stands for; an unknown code becomes a plain `FmqError`."""
+    """Return the error that a wire code stands for; a plain `FmqError` for an unknown code."""
     return _BY_CODE.get(code, FmqError)(message)

@@ -1,4 +1,4 @@
-"""Which extra of the distribution brings a package that is missing. Standard library only.
+"""Find the extra of the distribution that has a missing package. Standard library only.
 
 The distribution's name is not `fmq`: the public index has another project of that name.
 """
@@ -23,14 +23,14 @@ _BARE: Final = {
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra."""
+    """Return the command that installs an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def what_is_missing(error: ImportError, wanted: str = "") -> str:
-    """A sentence about a package that is not installed, "" if it is none that FMQ needs.
+    """Return a sentence about a package that is not installed, "" if FMQ does not need it.
 
-    `wanted`: the extra of what was asked for; else the first that has the package.
+    `wanted`: the extra that the failed program needs; else the first extra that has the package.
     """
     package = (error.name or "").partition(".")[0]
     if package in _BARE:

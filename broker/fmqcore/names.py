@@ -1,4 +1,4 @@
-"""Names of clusters, groups, brokers, topics and consumer groups: the rule, and its check."""
+"""The rule for names of clusters, groups, brokers, topics and consumer groups, and its check."""
 
 import re
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from fmqcore.errors import InvalidArgument
 
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?"
-"""Clusters, groups, brokers, topics, consumer groups. Never used raw as a path."""
+"""For clusters, groups, brokers, topics and consumer groups. Never used raw as a path."""
 
 NAME_RULE: Final = (
     "1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit, "
@@ -15,18 +15,18 @@ NAME_RULE: Final = (
 """`NAME_PATTERN` for people."""
 
 MAX_NAME: Final = 128
-"""Letters of a name; see `NAME_PATTERN`."""
+"""Most characters in a name; see `NAME_PATTERN`."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` may name a cluster, group, broker, topic or consumer group."""
+    """Whether `text` may name a cluster, group, broker, topic or consumer group."""
     return _NAME.fullmatch(text) is not None
 
 
 def require_name(what: str, name: object) -> None:
-    """Raise `InvalidArgument` unless it may name a `what`."""
+    """Raise `InvalidArgument` unless `name` may name a `what`."""
     if not isinstance(name, str) or not is_name(name):
         raise InvalidArgument(no_name(what, name))
 
@@ -35,7 +35,7 @@ _SHOWN: Final = 160
 
 
 def no_name(what: str, given: object) -> str:
-    """What to tell who gave a name that is none; `what` is a topic, a broker, ..."""
+    """Return the message for an invalid name; `what` is a topic, a broker, ..."""
     shown = repr(given)
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}... ({len(shown):,} characters)"

@@ -1,7 +1,7 @@
-"""What an acknowledgement needs: flush × a slave counts when × how many (DESIGN §4).
+"""What an acknowledgement needs: flush × a slave counts when × how many (DESIGN §4). Pure.
 
-Pure. Computes the commit end from the ends of master and slaves, whether a policy can be met at
-all, and how many slaves a master must hear after an unclean restart. Says nothing of time.
+Computes the commit end from the ends of master and slaves, whether a policy can be met at all, and
+how many slaves a master must hear after an unclean restart. Time plays no part here.
 
 | how many | holds when so many in-sync slaves count          | cannot be met when                 |
 |----------|--------------------------------------------------|------------------------------------|
@@ -13,11 +13,11 @@ all, and how many slaves a master must hear after an unclean restart. Says nothi
 | ZONES    | one in the master's zone and one in another      | either kind is not in sync         |
 
 ALL follows the in-sync set as it shrinks, but never down to an acknowledgement that only the master
-holds: that would be NONE under another name. A group without slaves has nobody to wait for: there
-ALL holds by itself, and ONE never does.
+holds: that would be NONE under another name. In a group without slaves ALL always holds, and ONE
+never does.
 
 Slaves out of sync never count. While a change of the in-sync set is in doubt, the policy must hold
-under the old set and under the new one (R6): for ALL that is their union.
+under both the old set and the new one (R6): for ALL that is their union.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from fmqcore.ids import BrokerId, Epoch, Position
 
 
 class Flush(Enum):
-    """When the master itself counts a batch."""
+    """When the master counts a batch."""
 
     OS_CACHE = "os-cache"  # written to the page cache
     INTERVAL = "interval"  # as os-cache; fsynced every `flush_interval_ms` in the background
@@ -67,15 +67,15 @@ class AckPolicy:
 
 
 EVERYWHERE: Final = AckPolicy(Flush.FSYNC, 0, SlaveCounts.DURABLE, HowMany.ALL)
-"""What the producer's level ALL asks: durable on the master and on every in-sync slave."""
+"""What the producer's level ALL requires: durable on the master and on every in-sync slave."""
 
 NOTHING: Final = Position(0)
 MIXED: Final = 2**24 - 1
-"""The `mark_of` more than one policy."""
+"""The `mark_of` a mixture of policies."""
 
 
 class MasterEnds(NamedTuple):
-    """The master's own journal in its term."""
+    """The ends of the master's own journal in its term."""
 
     written_end: Position
     durable_end: Position
@@ -85,7 +85,7 @@ class MasterEnds(NamedTuple):
 
 
 class SlaveEnds(NamedTuple):
-    """A configured slave as its newest ack says; `epoch` is that of the message which it read."""
+    """The ends in a configured slave's newest ack; `epoch` is that of the message it read."""
 
     sent_end: Position = NOTHING
     received_end: Position = NOTHING
@@ -95,7 +95,7 @@ class SlaveEnds(NamedTuple):
 
 
 class CommitEnds(NamedTuple):
-    """How far the policy holds, and how far `EVERYWHERE` does. 0 = nothing in this epoch."""
+    """How far the group's policy holds, and how far `EVERYWHERE` does. 0 = not in this epoch."""
 
     commit_end: Position
     all_end: Position
@@ -107,10 +107,10 @@ def commit_ends(
     slaves: Mapping[BrokerId, SlaveEnds],
     isrs: Sequence[frozenset[BrokerId]],
 ) -> CommitEnds:
-    """How far the policy holds under each in-sync set that may stand now (R6).
+    """Return how far the policy holds under each in-sync set that may be in force (R6).
 
-    `slaves` has every configured slave, heard of or not. A slave whose ack is of another epoch
-    counts for nothing, and an end at or before the term's EPOCH batch is no commit of this term.
+    `slaves` has every configured slave, heard of or not. A slave whose ack is from another epoch
+    does not count, and an end at or before the term's EPOCH batch is no commit of this term.
     """
     return CommitEnds(
         _end_of(policy, master, slaves, isrs), _end_of(EVERYWHERE, master, slaves, isrs)
@@ -130,15 +130,15 @@ def _end_of(
         if ends.epoch == master.epoch
     }
     for isr in isrs:
-        # One that is no member any more counts for nothing, and ALL waits until it has left the
-        # set: were it a member again, it could claim the reads with less than was acknowledged.
+        # A slave that is no longer a member does not count, and ALL waits until it left the set: if
+        # it became a member again, it could claim the reads with less than was acknowledged.
         in_sync = [counted.get(broker, ("", NOTHING)) for broker in sorted(isr)]
         end = min(end, _slaves_end(policy, master.zone, in_sync, len(slaves), end))
     return end if end > master.epoch_start else NOTHING
 
 
 def counted_end(policy: AckPolicy, ends: SlaveEnds) -> Position:
-    """How far that slave counts under the policy."""
+    """Return how far a slave counts under the policy."""
     return _counted(policy.counts, ends)
 
 
@@ -161,7 +161,7 @@ def _slaves_end(
     configured: int,
     unbounded: Position,
 ) -> Position:
-    """How far enough of the in-sync slaves hold; `unbounded` if none is needed."""
+    """How far enough in-sync slaves hold the journal; `unbounded` if no slave is needed."""
     ends = [end for _, end in in_sync]
     match policy.how_many:
         case HowMany.NONE:
@@ -192,7 +192,7 @@ def _nth_largest(ends: Iterable[Position], nth: int, unbounded: Position) -> Pos
 
 
 def majority_slaves(configured: int) -> int:
-    """Slaves that make a majority of all members together with the master."""
+    """Return how many slaves make, together with the master, a majority of all members."""
     return (configured + 1) // 2
 
 
@@ -202,7 +202,7 @@ def can_meet(
     zone: str,
     isr: frozenset[BrokerId],
 ) -> str:
-    """ "" if the policy can be met with that in-sync set, else a sentence that says why not.
+    """Return "" if that in-sync set can meet the policy, else a sentence that says why not.
 
     `zones` has the zone of every configured slave, `zone` is the master's.
     """
@@ -231,11 +231,11 @@ def can_meet(
 
 
 def slaves_to_hear(policy: AckPolicy, isr_size: int, configured: int | None = None) -> int:
-    """How many in-sync slaves a master must hear after an unclean restart, before it opens a term.
+    """Return how many in-sync slaves a master must hear after an unclean start to open a term.
 
-    So many that every set of slaves which can have made an acknowledgement has a member among
-    them. 0 if the master fsyncs before it acknowledges: it lacks nothing of what was. `configured`
-    slaves decide the majority; without it MAJORITY is taken as ONE, which is never too few.
+    The heard slaves must meet every set of slaves that can have made an acknowledgement. 0 if the
+    master fsyncs before it acknowledges: then it lacks nothing. The number of `configured` slaves
+    decides the majority; without it MAJORITY is taken as ONE, which is never too few.
     """
     if policy.flush is Flush.FSYNC:
         return 0
@@ -256,23 +256,23 @@ def slaves_to_hear(policy: AckPolicy, isr_size: int, configured: int | None = No
 
 
 def mark_of(policy: AckPolicy, zones: Iterable[str]) -> int:
-    """By which a policy, and the slaves that it counts, are known again: 1 to 2**24 - 2."""
+    """Return a number, 1 to 2**24 - 2, that identifies a policy and the slaves' zones."""
     asked = policy.flush, policy.counts, policy.how_many, policy.strict
     text = " ".join((*(str(each) for each in asked), *sorted(zones)))
     return 1 + crc32c(text.encode()) % (MIXED - 1)
 
 
 def _hear_all_but(isr_size: int, least: int) -> int:
-    """Any so many of `isr_size` meet every subset of `least`; all of them if there is none such."""
+    """How many of `isr_size` slaves meet every subset of `least`; all if there is none such."""
     return isr_size - least + 1 if 0 < least <= isr_size else isr_size
 
 
 def flush_mode(policy: AckPolicy, *, master: bool) -> tuple[bool, int]:
-    """`(sync, interval_ms)` for `Journal.set_flush`: who must fsync before it acknowledges.
+    """Return `(sync, interval_ms)` for `Journal.set_flush`: `sync` is fsync before acknowledging.
 
-    A slave fsyncs each group commit only if it counts when durable; else in the background, every
-    `flush_interval_ms`, also where the master never does: a producer that asks for ALL waits for
-    it, and the master's own fsync alone can be asked for.
+    A slave fsyncs each group commit only if it counts when durable; otherwise in the background,
+    every `flush_interval_ms`, even where the master never does: a producer that asks for ALL waits
+    for it, and a policy may need only the master's own fsync.
     """
     match policy.flush:
         case Flush.FSYNC:

@@ -1,18 +1,18 @@
-"""Where a client goes: the route table, and the pick of a group and a queue (DESIGN §4, §6).
+"""A client's route table, and its choice of a group and a queue (DESIGN §4, §6).
 
-Pure. The table is merged from what any broker says; of one group only a route of the same or a
-higher epoch is taken. The hash is part of the contract, so that programs in other languages can
-agree with us on a key's place:
+Pure. The table is merged from the answers of any broker; a group's route is replaced only by one of
+the same or a higher epoch. The hash is part of the contract, so that programs in other languages
+find the same place for a key:
 
     key_hash(key)  = fmix32(crc32c(key))                      (fmix32: MurmurHash3's finalizer)
     group of a key = the one with the greatest  w / -ln(u),   w its weight,
                      u = (fmix32(key_hash ^ crc32c(group name)) + 0.5) / 2**32
     queue of a key = key_hash % queues of the topic in that group
 
-Weighted rendezvous hashing: when a group goes away only its keys move, evenly over the others;
-when it comes back exactly they return. Weight 0 takes no new messages.
+This is weighted rendezvous hashing: when a group goes away only its keys move, evenly over the
+others; when it returns exactly those come back. A group of weight 0 takes no new messages.
 
-What it is not: connections, retries, permissions as brokers really hold them (`fmqclient`).
+Not here: connections, retries, permissions as brokers really hold them (`fmqclient`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,12 +26,12 @@ from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 _U32: Final = 0xFFFFFFFF
 Place = tuple[GroupName, int]
-"""(group, queue): where a record goes."""
+"""The (group, queue) that a record goes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRoute:
-    """One broker, as the group's state says."""
+    """One broker, according to the group's state."""
 
     id: BrokerId
     address: str
@@ -44,7 +44,7 @@ class BrokerRoute:
 
 @dataclass(frozen=True, slots=True)
 class GroupRoute:
-    """One group, as of one epoch."""
+    """One group's brokers, as of one epoch."""
 
     group: GroupName
     epoch: Epoch
@@ -59,10 +59,10 @@ class RouteTable:
     groups: Mapping[GroupName, GroupRoute] = field(default_factory=dict)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
-    """The greatest id of each topic's name, also of those that are not there now."""
+    """The greatest id seen for each topic name, including topics that are gone now."""
 
     def of_topics(self, names: Collection[str]) -> "RouteTable":
-        """With these topics only."""
+        """Return the table with these topics only."""
         kept = {name: topic for name, topic in self.topics.items() if name in names}
         return RouteTable(self.groups, kept, self.newest)
 
@@ -73,10 +73,10 @@ def merge(
     topics: Iterable[TopicConfig],
     asked: Collection[str] = (),
 ) -> RouteTable:
-    """Take in one answer; `asked` names the topics asked for (none: all of them).
+    """Return the table merged with one answer; `asked` names the requested topics (empty: all).
 
-    A group's route of a lower epoch is ignored, and so is a topic of a lower id: it had the name
-    before. An asked topic that the answer lacks is gone.
+    A group's route of a lower epoch is ignored, and so is a topic of a lower id: that one had the
+    name before. A requested topic that the answer lacks is gone.
     """
     merged_groups = dict(table.groups)
     for route in groups:
@@ -95,10 +95,10 @@ def merge(
 
 
 def candidates(route: GroupRoute, needed: Permission) -> tuple[BrokerRoute, ...]:
-    """The brokers of a group in the order in which to try them for `needed`.
+    """Return the brokers of a group in the order in which to try them for `needed`.
 
     First those that hold it, then by permission FULL, WRITE, READ, NONE (a table may be stale:
-    who holds nothing in it may be the one that serves), the live ones first, then by name.
+    a broker that holds nothing in it may be the one that serves), live ones first, then by name.
     """
     return tuple(
         sorted(
@@ -109,19 +109,19 @@ def candidates(route: GroupRoute, needed: Permission) -> tuple[BrokerRoute, ...]
 
 
 def grants(route: GroupRoute | None, needed: Permission) -> bool:
-    """Tell whether some broker of the group is said to hold all of `needed`."""
+    """Whether some broker of the group holds all of `needed`, according to the route."""
     return route is not None and any(b.permission & needed == needed for b in route.brokers)
 
 
 def key_hash(key: bytes) -> int:
-    """The stable 32-bit hash of a key (see the top of the file)."""
+    """Return the stable 32-bit hash of a key (see the module's docstring)."""
     return _fmix32(crc32c(key))
 
 
 def pick_by_key(
     groups: Sequence[TopicGroup], writable: Collection[GroupName], key: bytes
 ) -> Place | None:
-    """The place of a key among the writable groups; None if there is none."""
+    """Return the place of a key among the writable groups; None if there is none."""
     hashed = key_hash(key)
     best: TopicGroup | None = None
     best_score = 0.0
@@ -135,7 +135,7 @@ def pick_by_key(
 
 
 class Rotation:
-    """Records without a key: groups in turn by weight (smooth), in each its queues in turn.
+    """Places for records without a key: groups in turn by weight (smoothly), then their queues.
 
     `start` shifts the first queue, so that many producers do not move in step.
     """
@@ -150,7 +150,7 @@ class Rotation:
         self._queue = {g: start % queues for g, _, queues in self._groups}
 
     def next(self, writable: Collection[GroupName]) -> Place | None:
-        """The next place among the writable groups; None if there is none."""
+        """Return the next place among the writable groups; None if there is none."""
         total = 0
         best = GroupName("")
         best_queues = 0
@@ -170,7 +170,7 @@ class Rotation:
 
 
 def tag_bit(tag: bytes) -> int:
-    """The bit that a tag sets in a batch's `tag_mask`: 1 << (key_hash(tag) % 64)."""
+    """Return the bit that a tag sets in a batch's `tag_mask`: 1 << (key_hash(tag) % 64)."""
     return 1 << (key_hash(tag) & 63)
 
 

@@ -1,7 +1,7 @@
-"""The version of FMQ. The build reads it here, before an installer looks for anything else.
+"""The version of FMQ. The build reads it here, before an installer looks for any package.
 
 So a Python that is too old is refused at once: some installers search for packages for minutes
-before they look at what Python the project itself requires.
+before they check which Python the project requires.
 """
 
 import sys

@@ -2,5 +2,6 @@
 
 Read `header` first (the layout is drawn there), then `columns` (records in a payload) and `control`
 (EPOCH, CONFIG, OFFSETS, SNAP, EOF); `offset_entry` is one entry of OFFSETS, `fields` holds the
-primitives of all payloads. `crc` is the one door to CRC32C.
+(EPOCH, CONFIG, OFFSETS, SNAP, EOF); `offset_entry` is one entry of OFFSETS, `fields` has the
+primitives of all payloads. Only `crc` uses the CRC32C library.
 """

@@ -1,13 +1,13 @@
-"""The payload of a DATA batch: columns, Arrow-shaped (DESIGN §3).
+"""The payload of a DATA batch: columns, shaped as Arrow's (DESIGN §3).
 
-For each column present, in the order value, key, tag, headers, born_ms. A column of bytes is
+The columns present come in the order value, key, tag, headers, born_ms. A column of bytes is
 `u32 offset[N + 1]` (the first is 0) followed by the bytes, zero-padded to 8: exactly the two
 buffers of an Arrow binary array, so the same bytes become one without a copy. `born_ms` is
-`i64[N]`. Which columns are there, `attrs` says (`batch.Attrs`). A record without key (tag,
+`i64[N]`. `attrs` (`batch.Attrs`) shows which columns are present. A record without key (tag,
 headers) in a batch that has the column holds the empty string: an empty key is no key.
 
-Encoding and decoding cost about 100 ns a record: no object per record, no loop but C ones.
-The broker never looks in here.
+Encoding and decoding cost about 100 ns a record: no object per record, and only loops in C.
+The broker does not read these columns.
 """
 
 from array import array
@@ -21,18 +21,18 @@ from typing import Final, NamedTuple
 from fmqcore.batch.crc import Buffer
 from fmqcore.batch.header import ALIGN, Attrs
 
-# Plain numbers: `&` of an IntFlag costs as much as decoding ten records.
+# Plain integers: `&` of an IntFlag costs as much as decoding ten records.
 _KEY, _TAG, _HEADERS, _BORN = map(int, (Attrs.KEY, Attrs.TAG, Attrs.HEADERS, Attrs.BORN))
 
 _CODEC = int(Attrs.CODEC_MASK)
 _U16: Final = Struct("<H")
 _U32: Final = Struct("<I")
 _FEW: Final = 8
-"""Offsets up to which looking at each costs less than looking at all of them as one number."""
+"""Below this many offsets, comparing each is cheaper than comparing all as one number."""
 MAX_HEADERS: Final = 1000
-"""Headers of one record at most."""
+"""Most headers of one record."""
 MAX_NAME_LEN: Final = 65_535
-"""Bytes of a header's name at most."""
+"""Most bytes of a header's name."""
 
 
 class BadColumns(ValueError):
@@ -40,7 +40,7 @@ class BadColumns(ValueError):
 
 
 class Records(NamedTuple):
-    """A decoded payload: parallel lists of N; a column not there is None."""
+    """A decoded payload: parallel lists of N entries; None for a column that is absent."""
 
     values: list[bytes]
     keys: list[bytes] | None
@@ -56,9 +56,9 @@ def encode(
     headers: Sequence[bytes] | None = None,
     born_ms: Sequence[int] | None = None,
 ) -> tuple[int, bytes]:
-    """Return (attrs, payload) of N records; each column given has N entries.
+    """Return (attrs, payload) of N records; each given column has N entries.
 
-    `headers` entries are made by `encode_headers`.
+    `encode_headers` makes the entries of `headers`.
     """
     for column in (keys, tags, headers, born_ms):
         assert column is None or len(column) == len(values), "columns of one batch are equally long"
@@ -81,7 +81,7 @@ def encode(
 
 
 def decode(attrs: int, record_count: int, payload: Buffer) -> Records:
-    """Take a payload apart; raise `BadColumns` if it does not fit."""
+    """Decode a payload; raise `BadColumns` if its columns do not fit."""
     data = bytes(payload)
     at = 0
     values, at = _take_bytes(data, at, record_count)
@@ -104,9 +104,9 @@ def decode(attrs: int, record_count: int, payload: Buffer) -> Records:
 
 
 def check(attrs: int, record_count: int, payload: Buffer) -> None:
-    """Raise `BadColumns` where `decode` would, or for a codec; nothing is made of the records.
+    """Raise `BadColumns` where `decode` would, or for a codec, without creating the records.
 
-    One record costs 1 µs, many 8 ns each and column. What a record's headers hold is not looked at.
+    One record costs 1 µs, many cost 8 ns each and column. The headers' content is not checked.
     """
     if attrs & _CODEC:
         raise BadColumns(f"codec {attrs & _CODEC} is not known")
@@ -137,7 +137,7 @@ def encode_headers(headers: Mapping[str, str | bytes]) -> bytes:
 
 
 def decode_headers(raw: bytes) -> dict[str, bytes]:
-    """Take one record's headers apart; empty bytes mean none."""
+    """Decode one record's headers; empty bytes mean none. Raise `BadColumns`."""
     if not raw:
         return {}
     try:
@@ -184,7 +184,7 @@ def _take_bytes(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
 
 
 def _skip_bytes(payload: Buffer, at: int, count: int) -> int:
-    """`_take_bytes`, but nothing is taken."""
+    """Return the end of a column as `_take_bytes` does, without taking anything."""
     body = at + 4 * (count + 1)
     if body > len(payload):
         raise BadColumns("a column's offsets are cut")
@@ -199,10 +199,10 @@ def _skip_bytes(payload: Buffer, at: int, count: int) -> int:
 
 
 def _rise(offsets: Buffer, count: int) -> bool:
-    """Whether no offset of `count + 1`, the last of which is below 2^31, is below the one before.
+    """Whether none of `count + 1` offsets, the last below 2^31, is below the one before it.
 
-    All are compared at once, as 32 bits each of one number: the high bit of each is free, and set
-    before a subtraction it stays where that borrows nothing from it.
+    All are compared at once, as 32 bits each of one number: each has a free high bit, which is set
+    before a subtraction and stays set where the subtraction borrows nothing from it.
     """
     if count < _FEW:
         told = memoryview(offsets).cast("I").tolist()

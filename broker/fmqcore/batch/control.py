@@ -1,8 +1,8 @@
 """Payloads of control batches: EPOCH, OFFSETS, CONFIG, DELIVER, SEAL (SNAP: `state.py`). Pure.
 
 Little-endian; versioned by the batch header's version. The byte diagrams are in
-`docs/file-format.md`. DELIVER (delayed messages) and SEAL (ordered topics) have their bytes here
-and nothing that makes or follows them yet.
+`docs/file-format.md`. DELIVER (delayed messages) and SEAL (ordered topics) have only their encoding
+here: no code writes or obeys them yet.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class TopicSetting(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """A DELIVER payload: where the stored bytes of a message that is now due lie."""
+    """A DELIVER payload: where the stored bytes of a message that is now due are."""
 
     source: Position
     source_len: int  # total_len of the source batch
@@ -48,7 +48,7 @@ class Deliver(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A SEAL payload: this group takes no more sends for one segment of an ordered topic."""
+    """A SEAL payload: this group accepts no more sends for one segment of an ordered topic."""
 
     topic_id: TopicId
     segment_id: int
@@ -56,12 +56,12 @@ class Seal(NamedTuple):
 
 
 def encode_epoch(epoch: Epoch, master: BrokerId) -> bytes:
-    """EPOCH: opens a master's term; the batch's own header already carries the new epoch."""
+    """Encode EPOCH: it opens a master's term; the batch's own header has the new epoch, too."""
     return _EPOCH.pack(epoch) + encode_name(master)
 
 
 def decode_epoch(payload: Buffer) -> EpochOpened:
-    """Decode; raise `Malformed`."""
+    """Decode EPOCH; raise `Malformed`."""
     fields = Fields(payload, "EPOCH payload")
     (epoch,) = fields.take(_EPOCH)
     opened = EpochOpened(Epoch(epoch), BrokerId(fields.name()))
@@ -70,19 +70,19 @@ def decode_epoch(payload: Buffer) -> EpochOpened:
 
 
 def encode_offsets(entries: Mapping[OffsetKey, OffsetEntry]) -> bytes:
-    """OFFSETS: consumer progress; which entry wins, `offsets.merge` says."""
+    """Encode OFFSETS: consumer progress; `offsets.merge` defines which entry wins."""
     parts = [_COUNT.pack(len(entries))]
     parts += [encode_entry(key, entry) for key, entry in sorted(entries.items())]
     return b"".join(parts)
 
 
 def decode_offsets(payload: Buffer) -> dict[OffsetKey, OffsetEntry]:
-    """Decode; raise `Malformed`."""
+    """Decode OFFSETS; raise `Malformed`."""
     return {key: entry for key, (entry, _) in decode_offsets_packed(payload).items()}
 
 
 def decode_offsets_packed(payload: Buffer) -> dict[OffsetKey, tuple[OffsetEntry, bytes]]:
-    """Decode, each entry with its own bytes; raise `Malformed`."""
+    """Decode OFFSETS, each entry with its own bytes; raise `Malformed`."""
     fields = Fields(payload, "OFFSETS payload")
     (count,) = fields.take(_COUNT)
     entries: dict[OffsetKey, tuple[OffsetEntry, bytes]] = {}
@@ -97,14 +97,14 @@ def decode_offsets_packed(payload: Buffer) -> dict[OffsetKey, tuple[OffsetEntry,
 
 
 def encode_topic(topic_id: TopicId, name: str, queues: int) -> bytes:
-    """CONFIG: a topic as this group holds it (queues 0 = deleted)."""
+    """Encode CONFIG: a topic as this group holds it (queues 0 = deleted); raise `Malformed`."""
     if not 0 <= queues <= MAX_QUEUES:
         raise Malformed(f"topic {name} has {queues} queues, at most {MAX_QUEUES}")
     return _CONFIG.pack(_TOPIC_KIND, topic_id, queues) + encode_name(name)
 
 
 def decode_topic(payload: Buffer) -> TopicSetting:
-    """Decode; raise `Malformed`."""
+    """Decode CONFIG; raise `Malformed`."""
     fields = Fields(payload, "CONFIG payload")
     kind, topic_id, queues = fields.take(_CONFIG)
     if kind != _TOPIC_KIND:
@@ -117,12 +117,12 @@ def decode_topic(payload: Buffer) -> TopicSetting:
 
 
 def encode_deliver(deliver: Deliver) -> bytes:
-    """DELIVER: a delayed message is due."""
+    """Encode DELIVER: a delayed message is due."""
     return _DELIVER.pack(*deliver)
 
 
 def decode_deliver(payload: Buffer) -> Deliver:
-    """Decode; raise `Malformed`."""
+    """Decode DELIVER; raise `Malformed`."""
     fields = Fields(payload, "DELIVER payload")
     source, length, crc, deliver_at_ms = fields.take(_DELIVER)
     fields.done()
@@ -130,12 +130,12 @@ def decode_deliver(payload: Buffer) -> Deliver:
 
 
 def encode_seal(seal: Seal) -> bytes:
-    """SEAL: no more sends for a segment of an ordered topic."""
+    """Encode SEAL: no more sends for a segment of an ordered topic."""
     return _SEAL.pack(seal.topic_id, 0, seal.segment_id, seal.sender_token)
 
 
 def decode_seal(payload: Buffer) -> Seal:
-    """Decode; raise `Malformed`."""
+    """Decode SEAL; raise `Malformed`."""
     fields = Fields(payload, "SEAL payload")
     topic_id, _, segment_id, sender_token = fields.take(_SEAL)
     fields.done()

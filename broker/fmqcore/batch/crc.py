@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli), the only door to `google_crc32c`: about 12 GB/s (DESIGN §15)."""
+"""CRC32C (Castagnoli), the only user of `google_crc32c`: about 12 GB/s (DESIGN §15)."""
 
 import google_crc32c
 
@@ -7,7 +7,7 @@ Buffer = bytes | bytearray | memoryview
 
 def crc32c(data: Buffer) -> int:
     """Return the CRC32C of `data`."""
-    # Flat: it runs twice for every batch, and costs less than one more call would.
+    # Inlined: it runs twice for every batch, and a further call would cost more.
     crc: int = google_crc32c.value(data if type(data) is bytes else bytes(data))
     return crc
 

@@ -1,4 +1,4 @@
-"""Taking bytes apart, field by field: what is cut or left over becomes one `Malformed`. Pure."""
+"""Decode bytes field by field; missing or excess bytes raise one `Malformed`. Pure."""
 
 from struct import Struct
 from typing import Any, Final
@@ -21,27 +21,27 @@ class Fields:
         self._what = what
 
     def take(self, layout: Struct) -> tuple[Any, ...]:
-        """The next fields, as `layout` says."""
+        """Return the next fields, as `layout` describes; raise `Malformed`."""
         at = self._skip(layout.size)
         return layout.unpack_from(self._data, at)
 
     def many(self, layout: Struct, count: int) -> list[tuple[Any, ...]]:
-        """`count` times `layout`, one after the other."""
+        """Return `count` groups of fields, each as `layout` describes; raise `Malformed`."""
         at = self._skip(layout.size * count)
         return list(layout.iter_unpack(self._data[at : self._at]))
 
     def raw(self, length: int) -> bytes:
-        """So many bytes as they are."""
+        """Return the next `length` bytes; raise `Malformed`."""
         at = self._skip(length)
         return self._data[at : self._at]
 
     def view(self, length: int) -> memoryview:
-        """The same, not copied."""
+        """Return the next `length` bytes without a copy of them; raise `Malformed`."""
         at = self._skip(length)
         return memoryview(self._data)[at : self._at]
 
     def name(self) -> str:
-        """A u8 length and a name (`fmqcore.names.NAME_PATTERN`)."""
+        """Return a name, stored after its u8 length; raise `Malformed` (`names.NAME_PATTERN`)."""
         (length,) = self.take(_LENGTH)
         raw = self.raw(length)
         text = raw.decode("ascii", "replace")
@@ -51,20 +51,20 @@ class Fields:
 
     @property
     def at(self) -> int:
-        """How many bytes have been taken."""
+        """Number of bytes taken so far."""
         return self._at
 
     def since(self, at: int) -> bytes:
-        """The bytes taken since then, as they are."""
+        """Return the bytes taken since position `at`."""
         return self._data[at : self._at]
 
     def done(self) -> None:
-        """All bytes must have been taken."""
+        """Raise `Malformed` unless all bytes have been taken."""
         if self._at != len(self._data):
             raise self.malformed(f"{len(self._data) - self._at} bytes are left over")
 
     def malformed(self, why: str) -> Malformed:
-        """An error that says what and where."""
+        """Return an error that says what does not decode and where."""
         return Malformed(f"{self._what} does not decode: {why} (at byte {self._at})")
 
     def _skip(self, length: int) -> int:
@@ -76,7 +76,7 @@ class Fields:
 
 
 def encode_name(name: str) -> bytes:
-    """The other way of `Fields.name`."""
+    """Encode a name for `Fields.name`; raise `Malformed`."""
     if not is_name(name):
         raise Malformed(f"{name!r} is no name")
     raw = name.encode("ascii")

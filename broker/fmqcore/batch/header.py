@@ -1,4 +1,4 @@
-"""The batch: N records of one queue under one 96-byte header, the unit of everything (DESIGN §3).
+"""The batch: N records of one queue under one 96-byte header, the unit of storage (DESIGN §3).
 
 Layout, little-endian (the byte diagram is in `docs/file-format.md`):
 
@@ -10,7 +10,7 @@ Layout, little-endian (the byte diagram is in `docs/file-format.md`):
     76 u32 base_sequence   80 u32 prev_header_crc  84 u32 payload_len    88 u64 tag_mask
     96 payload, zero pad
 
-What it is not: the payload's columns (`columns.py`) and the control payloads (`control.py`).
+Not here: the payload's columns (`columns.py`) and the control payloads (`control.py`).
 An EOF batch spans the rest of its segment (`total_len`) but only its 96 bytes are written or sent.
 """
 
@@ -26,10 +26,10 @@ VERSION: Final = 1
 HEADER_LEN: Final = 96
 ALIGN: Final = 8
 MAX_PAYLOAD: Final = 1024 * 1024 - 4096
-"""A producer's payload at most: with its header it fits one replication message of 1 MiB."""
+"""Most bytes of a producer's payload: with its header it fits a replication message of 1 MiB."""
 MAX_RECORDS: Final = 100_000
+"""Most records of one batch."""
 MAX_PRODUCER_EPOCH: Final = 0xFFFF
-"""Records of one batch at most."""
 
 _HEADER: Final = struct.Struct("<IHBBIIQIHHIIQQQQHHIIIQ")
 _CRC_AT: Final = 8
@@ -38,7 +38,7 @@ assert _HEADER.size == HEADER_LEN
 
 
 class BatchType(IntEnum):
-    """What a batch holds."""
+    """The kind of a batch."""
 
     DATA = 1
     EOF = 2
@@ -104,17 +104,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def framed_for(self) -> Epoch:
-        """SNAP, EOF: the term that was being opened when this was written for it; 0 = none."""
+        """SNAP, EOF: the term that was being opened when this frame was written; 0 = none."""
         return Epoch(self.base_sequence)
 
     @property
     def stored_len(self) -> int:
-        """Bytes that are really there: all of them, but only the header for an EOF."""
+        """Bytes that are actually stored: only the header for an EOF, else all."""
         return HEADER_LEN if self.type == BatchType.EOF else self.total_len
 
 
 class BatchFault(IntEnum):
-    """Why bytes are not a good batch, in the order in which it is checked."""
+    """Why bytes are not a good batch, in the order of the checks."""
 
     SHORT = 1  # fewer bytes than the header or `total_len` says
     MAGIC = 2
@@ -139,12 +139,12 @@ class BadBatch(ValueError):
 
 
 def aligned(length: int) -> int:
-    """Round up to the 8 bytes to which every batch is aligned."""
+    """Round up to a multiple of 8 bytes, to which every batch is aligned."""
     return (length + ALIGN - 1) & -ALIGN
 
 
 def batch_len(payload_len: int) -> int:
-    """Total length of a batch with so much payload."""
+    """Return the total length of a batch with `payload_len` bytes of payload."""
     return aligned(HEADER_LEN + payload_len)
 
 
@@ -169,7 +169,7 @@ def encode_header(  # one flat call: it runs once per batch on the hot path
     tag_mask: int = 0,
     total_len: int = 0,
 ) -> tuple[bytes, int]:
-    """Make a header; return it with its CRC. `total_len` is given for an EOF only."""
+    """Encode a header; return it with its CRC. `total_len` is given for an EOF only."""
     raw = bytearray(
         _HEADER.pack(
             total_len or batch_len(payload_len),
@@ -202,9 +202,9 @@ def encode_header(  # one flat call: it runs once per batch on the hot path
 
 
 def seal_header(header: tuple[int, ...]) -> tuple[bytes, BatchHeader]:
-    """All fields in their order, whatever `header_crc` is: the bytes, and the header as stored.
+    """Return the bytes, and the header as stored, of all fields in order; `header_crc` is ignored.
 
-    What `encode_header` is by name, this is by place: for the one caller that appends.
+    Like `encode_header` with positional fields: for the one caller that appends.
     """
     raw = _HEADER.pack(*header)
     crc = _header_crc(raw)
@@ -213,15 +213,15 @@ def seal_header(header: tuple[int, ...]) -> tuple[bytes, BatchHeader]:
 
 
 def padding(payload_len: int) -> bytes:
-    """The zero bytes after so much payload."""
+    """Return the zero bytes that follow `payload_len` bytes of payload."""
     return bytes(batch_len(payload_len) - HEADER_LEN - payload_len)
 
 
 def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
     """Parse and check the header at byte `at` of `data`; raise `BadBatch`.
 
-    Checks magic, version, CRC, lengths and type: what the header alone can tell. Position, chain,
-    offsets and epoch are the caller's (`fmqcore.journal.scan`), who knows what went before.
+    Checks what the header alone shows: magic, version, CRC, lengths and type. The caller
+    (`fmqcore.journal.scan`) knows what came before and checks position, chain, offsets and epoch.
     """
     if len(data) - at < HEADER_LEN:
         raise BadBatch(BatchFault.SHORT, f"{len(data) - at} bytes are too few for a header")

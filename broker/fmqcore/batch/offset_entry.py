@@ -1,4 +1,4 @@
-"""Consumer progress: its key, its entry, which of two entries wins, and the bytes of one. Pure.
+"""Consumer progress: its key, its entry, which of two entries wins, and their encoding. Pure.
 
 Not here: the OFFSETS payload (`control.py`) and the table as of a position (`state.py`).
 """
@@ -19,19 +19,19 @@ TOMBSTONE_FLOOR: Final = Offset(2**64 - 1)
 """The floor of a deleted entry: no record can have this offset."""
 
 MAX_RANGES: Final = 65_536
-"""Ranges of one entry at most."""
+"""Most ranges of one entry."""
 
 _KEY: Final = Struct("<IH")
 _ENTRY: Final = Struct("<QQI")
 _RANGE: Final = Struct("<QQ")
 _SOUGHT: Final = Struct("<Q")
 _HAS_SOUGHT: Final = 1 << 31
-"""In the count of ranges: the version of the last seek follows them."""
+"""A flag in the count of ranges: the version of the last seek follows the ranges."""
 _VERSION_EPOCH_SHIFT: Final = 32
 
 
 class OffsetKey(NamedTuple):
-    """Whose progress, where."""
+    """The consumer group, topic and queue of an entry."""
 
     group: str  # consumer group
     topic_id: TopicId
@@ -42,15 +42,15 @@ class OffsetEntry(NamedTuple):
     """A consumer group's progress in one queue.
 
     `version` rises at every change; of two entries the higher version wins, so that a seek
-    backwards survives a merge and a stale record never overwrites a newer one. Make it with
-    `next_version`: versions given in a later epoch are higher than all of an earlier one, so what
-    a reader in slave-consume stores always wins over what its lost master had stored last.
+    backwards survives a merge and a stale record never overwrites a newer one. `next_version` makes
+    it: versions made in a later epoch are higher than all of an earlier one, so what a reader in
+    slave-consume stores always wins over what its lost master had stored last.
 
     A deleted entry stays as a tombstone (`tombstone`, `deleted`): floor 2**64 - 1, no ranges, so
     that an older record merged in later does not bring it back. It leaves SNAP a day later.
 
-    `sought` says since which seek this counts: a consumer that was away tells by it, on any
-    reader, whether what it acked before still counts.
+    `sought` is the seek since which this progress counts: with it a consumer that was away
+    recognises, on any reader, whether its earlier acks still count.
     """
 
     version: int
@@ -60,32 +60,32 @@ class OffsetEntry(NamedTuple):
 
     @property
     def deleted(self) -> bool:
-        """A tombstone: treat it as no entry, but keep its version."""
+        """Whether this is a tombstone: treat it as no entry, but keep its version."""
         return self.floor == TOMBSTONE_FLOOR
 
 
 def next_version(entry: OffsetEntry | None, epoch: Epoch) -> int:
-    """The version of the change that follows `entry`, made in `epoch` (C3)."""
+    """Return the version of the change that follows `entry`, made in `epoch` (C3)."""
     return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)
 
 
 def version_epoch(version: int) -> Epoch:
-    """The term in which that version was made."""
+    """Return the epoch in which that version was made."""
     return Epoch(version >> _VERSION_EPOCH_SHIFT)
 
 
 def tombstone(version: int) -> OffsetEntry:
-    """A deleted entry."""
+    """Return a deleted entry."""
     return OffsetEntry(version, TOMBSTONE_FLOOR)
 
 
 def merge(
     into: MutableMapping[OffsetKey, OffsetEntry], entries: Mapping[OffsetKey, OffsetEntry]
 ) -> list[OffsetKey]:
-    """Take over each entry whose version is higher; return the keys that changed.
+    """Merge the winning `entries` into `into`; return the keys that changed.
 
-    Of one version the higher floor wins, then the more ranges: a total order, so that merging in
-    any order, any number of times, gives the same.
+    The higher version wins, then the higher floor, then the more ranges: a total order, so that
+    merging in any order, any number of times, gives the same.
     """
     changed = []
     for key, entry in entries.items():
@@ -97,7 +97,7 @@ def merge(
 
 
 def encode_entry(key: OffsetKey, entry: OffsetEntry) -> bytes:
-    """One key and its entry; raise `Malformed` for ranges that do not rise."""
+    """Encode one key and its entry; raise `Malformed` for ranges that do not rise."""
     flat = (entry.floor, *chain.from_iterable(entry.ranges))
     _check_ranges(flat, f"progress of {key.group} in topic {key.topic_id} queue {key.queue_id}")
     return b"".join(
@@ -114,7 +114,7 @@ def encode_entry(key: OffsetKey, entry: OffsetEntry) -> bytes:
 
 
 def decode_entry(fields: Fields) -> tuple[OffsetKey, OffsetEntry]:
-    """The other way; raise `Malformed`."""
+    """Decode one key and its entry; raise `Malformed`."""
     group = fields.name()
     topic_id, queue_id = fields.take(_KEY)
     version, floor, count = fields.take(_ENTRY)

@@ -1,6 +1,6 @@
-"""The consume path's pure half (DESIGN §7): who holds a queue, what is in flight, what is done.
+"""The pure half of the consume path (DESIGN §7): queue holders, deliveries, progress.
 
-`ranges` sets of offset ranges; `in_flight` one queue's progress for one consumer group;
+`ranges` has sets of offset ranges; `in_flight` one queue's progress for one consumer group;
 `assignment` queues among sessions; `offsets` progress entries. Retry is state over offset ranges,
 never a rewritten message.
 """

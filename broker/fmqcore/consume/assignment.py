@@ -1,16 +1,16 @@
-"""Queues among a consumer group's sessions: balanced, sticky, one holder at a time. Pure.
+"""Assign queues to a consumer group's sessions: balanced, sticky, one holder at a time. Pure.
 
 A queue that must move is first *draining*: its old holder gets nothing more, but its acks still
-count until nothing of it is in flight or a deadline is over. Only then does it go to the next
-holder, under a higher generation; acks of an older generation are ignored.
+count until none of the queue's records is in flight or a deadline is over. Only then does the queue
+go to the next holder, under a higher generation; acks of an older generation are ignored.
 
-Sessions that come to a new reader after a failover say which queues they held. They get them back
-as far as that is fair, and what nobody present asks for waits a moment for who held it: so a
-consumer that lives through a failover can say its last acks again, and sees little twice.
+Sessions that come to a new reader after a failover name the queues they held. They get them back
+as far as that is fair; a queue that no present session asks for waits a moment for its last holder.
+So a consumer that lives through a failover can repeat its last acks, and gets few duplicates.
 
-A topic may have queues in several broker groups, and each assigns its own. What is left over when
-all have the same is dealt on from where the groups before left off: or the sessions that came first
-would hold the odd queues of all groups, and others none at all.
+A topic may have queues in several broker groups, and each group assigns its own. When the queues do
+not divide evenly, the extra ones are dealt from where the groups before left off. Otherwise the
+first sessions would hold the extra queues of all groups, and others none at all.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 NOBODY = ""
 REJOIN_MS: Final = 1000
-"""So long, from the first session that comes back, a queue waits for who held it."""
+"""How long, from the first returning session on, a queue waits for its last holder."""
 
 
 def assign(
@@ -29,11 +29,11 @@ def assign(
     wanted: Mapping[int, str] | None = None,
     before: int | None = None,
 ) -> dict[int, str]:
-    """Who should hold which queue: within one of each other, the fewest moves, deterministic.
+    """Return the holder of each queue: within one of each other, fewest moves, deterministic.
 
-    What moves, and what nobody holds, goes where it is `wanted` if it can. `before`: the topic's
-    queues in the broker groups before this one, None if these are all it has. If it is given, who
-    has one more than others depends on it alone: each group comes to the same by itself.
+    A queue that moves, or has no holder, goes where it is `wanted` if possible. `before`: the
+    topic's queues in the broker groups before this one, None if there are no others. If given, it
+    alone decides which sessions get one more queue, so all groups agree without communication.
     """
     names = sorted(set(sessions))
     if not names:
@@ -53,7 +53,7 @@ def assign(
     quota = {name: least + (rank < extra) for rank, name in enumerate(ranked)}
     target: dict[int, str] = {}
     for name in names:
-        # What another session asks for is given up first.
+        # Queues that another session asks for are given up first.
         ours = sorted(kept[name], key=lambda q: (wanted.get(q, name) not in (name, NOBODY), q))
         target.update((queue, name) for queue in ours[: quota[name]])
     room = {name: quota[name] - min(len(kept[name]), quota[name]) for name in names}
@@ -70,7 +70,7 @@ def assign(
 
 
 class Move(NamedTuple):
-    """A queue given to, or taken from, a session."""
+    """A queue given to a session, or taken from it."""
 
     queue_id: int
     session: str
@@ -78,7 +78,7 @@ class Move(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What changed; tell the sessions in this order."""
+    """The changes, in the order in which to send them to the sessions."""
 
     revoked: list[Move]
     assigned: list[Move]
@@ -87,7 +87,7 @@ class Moves(NamedTuple):
 
 @dataclass(slots=True)
 class Holding:
-    """Who holds a queue now."""
+    """The current holder of a queue."""
 
     session: str = NOBODY
     generation: int = 0
@@ -95,7 +95,7 @@ class Holding:
 
     @property
     def delivering(self) -> bool:
-        """Whether its holder may get more of it."""
+        """Whether the holder may get more of the queue's records."""
         return self.session != NOBODY and self.draining_until_ms is None
 
 
@@ -114,7 +114,7 @@ class Assignments:
     def join(
         self, session: str, busy: Collection[int], now_ms: int, held: Iterable[int] = ()
     ) -> Moves:
-        """A new session. `busy`: queues of which something is in flight; `held`: what it had."""
+        """Add a session. `busy`: queues with records in flight; `held`: queues that it had."""
         # C6
         assert session not in self.sessions, "a session joins once; a second stream renews it"
         self.sessions.add(session)
@@ -125,7 +125,7 @@ class Assignments:
         return self._replan(busy, now_ms)
 
     def leave(self, session: str, busy: Collection[int], now_ms: int) -> Moves:
-        """A session is gone: its queues go to others at once."""
+        """Remove a session: its queues go to others at once."""
         self.sessions.discard(session)
         self._wanted = {q: name for q, name in self._wanted.items() if name != session}
         released = []
@@ -139,13 +139,13 @@ class Assignments:
     def grow(
         self, queues: int, busy: Collection[int], now_ms: int, before: int | None = None
     ) -> Moves:
-        """The topic has more queues now, here or in the groups `before` (see `assign`)."""
+        """Take in more queues of the topic, here or in the groups `before` (see `assign`)."""
         self.holdings += [Holding() for _ in range(queues - len(self.holdings))]
         self._before = before
         return self._replan(busy, now_ms)
 
     def renew(self, session: str) -> Moves:
-        """The same session on a new stream: it keeps its queues under new generations."""
+        """Move a session to a new stream: it keeps its queues under new generations."""
         moves = Moves([], [], [])
         for queue, holding in enumerate(self.holdings):
             if holding.session == session:
@@ -156,7 +156,7 @@ class Assignments:
         return moves
 
     def bump(self, queue: int) -> Move | None:
-        """A seek: what its holder had is void; the same holder begins anew."""
+        """Void the holder's deliveries after a seek; the same holder starts again."""
         holding = self.holdings[queue]
         holding.generation += 1
         if not holding.delivering:
@@ -164,7 +164,7 @@ class Assignments:
         return Move(queue, holding.session, holding.generation)
 
     def settle(self, busy: Collection[int], now_ms: int) -> Moves:
-        """Hand over what is drained, or was given long enough."""
+        """Hand over the queues that are drained, or whose drain time is over."""
         moves = Moves([], [], [])
         for queue, holding in enumerate(self.holdings):
             target = self._target.get(queue, NOBODY)
@@ -179,21 +179,21 @@ class Assignments:
         return moves
 
     def next_deadline_ms(self) -> int | None:
-        """When `settle` has something to do by time."""
+        """Return when `settle` next has work because of time; None if never."""
         times = [h.draining_until_ms for h in self.holdings if h.draining_until_ms is not None]
         if self._target and any(h.session == NOBODY for h in self.holdings):
             times.append(self._waits_until_ms)
         return min(times, default=None)
 
     def _awaited(self, queue: int, target: str, now_ms: int) -> bool:
-        """Whoever held it may come back any moment."""
+        """Whether to keep the queue free because its last holder may return any moment."""
         never_given = not self.holdings[queue].generation
         return now_ms < self._waits_until_ms and never_given and self._wanted.get(queue) != target
 
     def _let_go(
         self, queue: int, holding: Holding, target: str, busy: bool, now_ms: int, moves: Moves
     ) -> bool:
-        """Take a queue from its holder if it must move; True once nobody holds it."""
+        """Take a queue from its holder if it must move; return True once it has no holder."""
         if holding.draining_until_ms is None:
             if holding.session == target:
                 return False

@@ -1,21 +1,21 @@
-"""One queue's progress for one consumer group: what is done, in flight, to come again (DESIGN §7).
+"""One queue's progress for one consumer group: done, in flight, to be redelivered (DESIGN §7).
 
 Every offset is in exactly one place:
 
     below `floor`        done
     acked                done, above the floor
     flying               delivered, waiting for an ack until a deadline
-    delayed              given back (nack), due at a moment
-    due                  to be delivered again now (expired, due nack, a session that went away)
+    delayed              given back (nack), due at a later time
+    due                  to be redelivered now (expired, due nack, session gone)
     from `next_offset`   never delivered
 
 Retry is this state, never a rewritten message. Only floor and acked are stored (`OffsetEntry`);
-the rest is forgotten with the serving broker: at-least-once. Time is an argument.
+the rest is lost with the serving broker: at-least-once. Time is an argument.
 
-What lies above the highest offset that its holder has acked or nacked is *untouched*: most likely
-it waits in the holder's buffer. While the holder acks anything at all it is not overdue, up to a
-limit, so that a slow consumer does not get everything twice. What the holder has passed over is
-overdue a full timeout after that.
+Offsets above the highest one that the holder has acked or nacked are *untouched*: most likely they
+wait in the holder's buffer. They are not overdue while the holder acks anything at all, up to a
+limit, so that a slow consumer does not get everything twice. Offsets that the holder has passed
+over are overdue a full timeout after that.
 """
 
 from collections.abc import Sequence
@@ -29,23 +29,23 @@ _NEVER: Final = 1 << 62
 
 
 class Limits(NamedTuple):
-    """How much of one queue may be under way."""
+    """Limits on the deliveries of one queue."""
 
     max_in_flight_records: int = 20_000
     max_ranges: int = 1000
-    """Above so many ranges set aside (acked, delayed or due) nothing new is delivered until they
-    close up; what was delivered before may still split into more."""
+    """Above this number of ranges set aside (acked, delayed or due) nothing new is delivered until
+    they close up; earlier deliveries may still split into more."""
     most_acked: int = MAX_RANGES // 2
-    """At so many acked ranges only what raises the floor counts: all are stored in one entry."""
+    """At this many acked ranges only acks that raise the floor count: one entry stores them all."""
 
     @property
     def most_ranges(self) -> int:
-        """So many there can be at most, with every other record in flight acked."""
+        """Most ranges that can exist, with every other record in flight acked."""
         return self.max_ranges + self.max_in_flight_records
 
 
 class Lease(NamedTuple):
-    """A range to send; `deliveries`: how often a program got it, this time included."""
+    """A range to send; `deliveries` counts how often a program got it, including this time."""
 
     first: Offset
     end: Offset
@@ -61,7 +61,7 @@ class _Flying(NamedTuple):
 
     @property
     def counted(self) -> int:
-        """How often a program got it, if its holder goes now."""
+        """How often a program got the range, if its holder goes away now."""
         return self.deliveries if self.seen else self.deliveries - 1
 
 
@@ -102,45 +102,45 @@ class QueueProgress:
         self._due: RangeMap[int] = RangeMap()  # value: deliveries so far
         self._wake_ms = _NEVER  # nothing becomes due by time before this; may be early, never late
         self._touched = floor  # one past the highest offset that the holder acked or nacked
-        # What lies between acked ranges was under way once: it comes first, as if never delivered.
+        # Gaps between acked ranges were in flight once: they come first, as if never delivered.
         self.next = max(floor, self._acked.last_end or floor)
         for first, end in self._acked.gaps(floor, self.next):
             self._due.put(first, end, 0)
         self._raise_floor()
 
-    # ---- looking
+    # ---- queries
     @property
     def in_flight_records(self) -> int:
-        """Delivered and neither acked, nacked nor expired."""
+        """Records delivered and neither acked, nacked nor expired."""
         return self._flying.records
 
     @property
     def acked(self) -> tuple[Range, ...]:
-        """Done above the floor."""
+        """The ranges that are done above the floor."""
         return tuple(self._acked)
 
     @property
     def is_full(self) -> bool:
-        """Acks above the floor are not taken now: what they are for comes again."""
+        """Whether acks above the floor are ignored now; their records are redelivered."""
         return len(self._acked) >= self._limits.most_acked
 
     @property
     def waiting_records(self) -> int:
-        """To be delivered again, now or later."""
+        """Records to be redelivered, now or later."""
         return self._due.records + self._delayed.records
 
     @property
     def waits_for(self) -> Offset:
-        """The lowest offset that may be delivered once it is there and there is room."""
+        """The lowest offset to deliver once it is stored and there is room."""
         again = self._due.first()
         return self.next if again is None else again.first
 
     def wake_ms(self) -> int | None:
-        """No later than this, call `expire`; None if nothing waits for a moment."""
+        """Return the latest time at which to call `expire`; None if nothing has a deadline."""
         return None if self._wake_ms == _NEVER else self._wake_ms
 
     def peek(self, up_to: Offset) -> Range | None:
-        """The next range to deliver, what came back first; None if there is none or no room."""
+        """Return the next range to deliver, redeliveries first; None if none is left or no room."""
         room = self._limits.max_in_flight_records - self._flying.records
         if room <= 0:
             return None
@@ -151,7 +151,7 @@ class QueueProgress:
             return None
         return self.next, Offset(min(up_to, self.next + room))
 
-    # ---- moving
+    # ---- changes
     def lease(
         self,
         first: Offset,
@@ -162,10 +162,10 @@ class QueueProgress:
         seen: bool = True,
         number: int = 0,
     ) -> list[Lease]:
-        """Put into flight what may be delivered of [first, end); what was acked since is not.
+        """Put into flight and return what may be delivered of [first, end), without acked records.
 
-        `seen=False`: its holder reports what it hands to its program (`handed`), and only that
-        counts as a delivery. `number` rises from lease to lease of one holder.
+        `seen=False`: the holder reports what it hands over to its program (`handed`), and only
+        that counts as a delivery. `number` rises from lease to lease of one holder.
         """
         leased = [Lease(p.first, p.end, p.value + 1) for p in self._due.take(first, end)]
         fresh = max(first, self.next)
@@ -182,39 +182,39 @@ class QueueProgress:
         return leased
 
     def unlease(self, first: Offset, end: Offset) -> None:
-        """It was leased but not sent: as if it had not been leased; only due instead of fresh."""
+        """Undo a lease that was not sent; its range is due now, even if it was fresh before."""
         for piece in self._flying.take(first, end):
             self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
 
     def handed(self, first: Offset, end: Offset) -> None:
-        """The holder's program got what is in flight of a range: that delivery counts."""
+        """The holder's program got what is in flight of a range: count that as a delivery."""
         for piece in self._flying.take(first, end):
             self._flying.put(piece.first, piece.end, piece.value._replace(seen=True))
 
     def first_unseen(self) -> tuple[int, Offset] | None:
-        """The number and the first offset of the oldest lease with something unseen."""
+        """Return number and first offset of the oldest lease with an unseen part; None if none."""
         unseen = ((p.value.number, p.first) for p in self._flying if not p.value.seen)
         return min(unseen, default=None)
 
     @property
     def has_seen(self) -> bool:
-        """Whether a program works on something of it now."""
+        """Whether a program works on some of the records now."""
         return any(piece.value.seen for piece in self._flying)
 
     def touch(self, first: Offset, end: Offset, deadline_ms: int) -> None:
-        """Before the holder's ack or nack of a range: what it passed over is due by then."""
+        """Call before the holder's ack or nack: what it passed over is due by `deadline_ms`."""
         for piece in self._flying.take(self._touched, first):
             passed = piece.value._replace(deadline_ms=max(piece.value.deadline_ms, deadline_ms))
             self._flying.put(piece.first, piece.end, passed)
         self._touched = max(self._touched, min(end, self.next))
 
     def ack(self, first: Offset, end: Offset, up_to: Offset | None = None) -> bool:
-        """Done; also what had come back meanwhile. True if news.
+        """Mark a range done, redeliveries included. Return True if that changed anything.
 
-        Below `up_to` (what the journal has) also what was not delivered here: a consumer says again
-        to a new reader what the last one may not have stored. What it left out comes first. More
-        than the last one can have set aside is not taken: nobody was ever given that much. Nor is
-        what lies above the floor while `is_full`.
+        Below `up_to` (the journal's end) this includes records not delivered here: a consumer
+        repeats to a new reader the acks that the last one may not have stored. What it left out is
+        delivered first. More ranges than the last reader can have set aside are not taken: no
+        consumer was ever given that much. Nor is anything above the floor while `is_full`.
         """
         limit = self.next
         if up_to is not None and self._aside() < self._limits.most_ranges:
@@ -237,9 +237,9 @@ class QueueProgress:
     def nack(
         self, first: Offset, end: Offset, due_ms: int, now_ms: int, *, unseen: bool = False
     ) -> bool:
-        """Back at `due_ms`: only what is in flight. True if news.
+        """Return to the queue, at `due_ms`, what is in flight of a range. True if there was any.
 
-        `unseen`: the holder gives back what its program never got.
+        `unseen`: the holder gives back records that its program never got.
         """
         back = self._flying.take(first, end)
         for piece in back:
@@ -252,7 +252,7 @@ class QueueProgress:
         return bool(back)
 
     def expire(self, now_ms: int, alive_until_ms: int = 0) -> bool:
-        """What is overdue, or whose delay is over, is due again. True if there is any.
+        """Make due what is overdue or whose delay is over. Return True if there was any.
 
         `alive_until_ms`: a full timeout after the holder's last ack or nack in any queue.
         """
@@ -280,7 +280,7 @@ class QueueProgress:
         return bool(late or ripe)
 
     def session_gone(self) -> bool:
-        """Nobody holds what is in flight any more: due again at once, the counts kept."""
+        """The holder is gone: make due at once what is in flight, and keep the counts."""
         self._touched = self.floor
         back = self._flying.take_all()
         for piece in back:
@@ -288,7 +288,7 @@ class QueueProgress:
         return bool(back)
 
     def seek(self, offset: Offset, sought: int = 0) -> None:
-        """Begin again at `offset`; everything else is forgotten. `sought`: this seek's version."""
+        """Start again at `offset` and forget all else. `sought`: the version of this seek."""
         self.sought = max(sought, self.sought + 1)
         self.floor = self.next = self._touched = offset
         self._acked = RangeSet()
@@ -296,7 +296,7 @@ class QueueProgress:
         self._wake_ms = _NEVER
 
     def skip_to(self, offset: Offset) -> list[Range]:
-        """What lies below is not stored any more (retention): done. Return what was not acked."""
+        """Mark done what retention removed below `offset`; return the ranges not acked."""
         if offset <= self.floor:
             return []
         left = self._acked.gaps(self.floor, offset)
@@ -314,7 +314,7 @@ class QueueProgress:
         return len(self._acked) + len(self._delayed) + len(self._due)
 
     def _raise_floor(self) -> None:
-        """C2: the floor only rises; `seek` alone sets it back."""
+        """C2: the floor only rises; only `seek` sets it back."""
         for first, end in self._acked:
             if first <= self.floor:
                 self.floor = max(self.floor, end)
@@ -323,7 +323,7 @@ class QueueProgress:
         self.next = max(self.next, self.floor)
 
     def check(self) -> None:
-        """Assert C1, every offset in exactly one place (for tests; cost is per range)."""
+        """Assert C1, every offset in exactly one place (for tests; the cost is per range)."""
         pieces: list[Range] = [*self._acked]
         for where in (self._flying, self._delayed, self._due):
             pieces += [(p.first, p.end) for p in _pieces(where)]

@@ -1,7 +1,7 @@
-"""Ranges of offsets: a set of them, and a map from them to values. Pure.
+"""Ranges of offsets: a set of ranges, and a map from ranges to values. Pure.
 
-Always [first, end), disjoint, ascending. A set joins ranges that touch; a map keeps what was put
-apart, and cuts a range when a part of it is taken. Cost grows with the ranges, never with records.
+Ranges are [first, end), disjoint and ascending. A set joins ranges that touch; a map keeps them
+separate, and splits a range when a part is taken. Cost grows with the ranges, never with records.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 class RangeSet:
-    """Offsets as disjoint ranges that do not even touch."""
+    """Offsets as disjoint ranges that do not touch each other."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -39,11 +39,11 @@ class RangeSet:
 
     @property
     def last_end(self) -> Offset | None:
-        """End of the last range."""
+        """End of the last range; None if the set is empty."""
         return self._ends[-1] if self._ends else None
 
     def add(self, first: Offset, end: Offset) -> None:
-        """Put [first, end) in; joins what it overlaps or touches."""
+        """Add [first, end) and join it with the ranges that it overlaps or touches."""
         if first >= end:
             return
         low = bisect_left(self._ends, first)
@@ -55,14 +55,14 @@ class RangeSet:
         self._ends[low:high] = [end]
 
     def remove_below(self, offset: Offset) -> None:
-        """Forget everything below `offset`."""
+        """Remove everything below `offset`."""
         cut = bisect_right(self._ends, offset)
         del self._starts[:cut], self._ends[:cut]
         if self._starts and self._starts[0] < offset:
             self._starts[0] = offset
 
     def gaps(self, first: Offset, end: Offset) -> list[Range]:
-        """The parts of [first, end) that are not in the set."""
+        """Return the parts of [first, end) that are not in the set."""
         found: list[Range] = []
         at = bisect_right(self._ends, first)
         while first < end and at < len(self._starts) and self._starts[at] < end:
@@ -84,7 +84,7 @@ class Piece(NamedTuple, Generic[V]):
 
 
 class RangeMap(Generic[V]):
-    """Disjoint ranges, each with a value; `records` is how many offsets they hold together."""
+    """Disjoint ranges, each with a value; `records` is the number of offsets in all of them."""
 
     __slots__ = ("_ends", "_starts", "_values", "records")
 
@@ -101,13 +101,13 @@ class RangeMap(Generic[V]):
         return map(Piece, self._starts, self._ends, self._values)
 
     def first(self) -> Piece[V] | None:
-        """The lowest range."""
+        """Return the lowest range; None if the map is empty."""
         if not self._starts:
             return None
         return Piece(self._starts[0], self._ends[0], self._values[0])
 
     def put(self, first: Offset, end: Offset, value: V) -> None:
-        """Add a range that overlaps none."""
+        """Add a range that overlaps no other."""
         at = bisect_left(self._starts, first)
         assert first < end, "an empty range is never put"
         # C1
@@ -119,7 +119,7 @@ class RangeMap(Generic[V]):
         self.records += end - first
 
     def take(self, first: Offset, end: Offset) -> list[Piece[V]]:
-        """Remove [first, end) and return what was there; a range that reaches over is cut."""
+        """Remove and return what is in [first, end); a range that reaches beyond is split."""
         low = bisect_right(self._ends, first)
         high = bisect_left(self._starts, end)
         if low >= high or first >= end:
@@ -138,7 +138,7 @@ class RangeMap(Generic[V]):
         return taken
 
     def take_all(self) -> list[Piece[V]]:
-        """Remove everything and return it."""
+        """Remove and return everything."""
         taken = list(self)
         self._starts, self._ends, self._values, self.records = [], [], [], 0
         return taken

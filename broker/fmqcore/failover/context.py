@@ -1,4 +1,4 @@
-"""What the failover table is asked: a case, and the shape of a question about it. Pure."""
+"""The input of the failover table: a case, and the guards that ask questions about it. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One decision's input."""
+    """The input of one decision."""
 
     me: BrokerId
     config: GroupConfig
@@ -23,7 +23,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A question about a case."""
+    """A named question about a case, and the sentence to report while it does not hold."""
 
     name: str
     holds: Callable[[Case], bool]
@@ -31,9 +31,9 @@ class Guard:
 
 
 def next_epoch(case: Case) -> Epoch:
-    """The epoch of the next term: one more. A NEW group also passes a journal that has records.
+    """Return the epoch of the next term: one more, or for a NEW group past its journal's epoch.
 
-    (Those are left from a ZooKeeper whose data was lost: the number must not be given twice.)
+    A NEW group has records if ZooKeeper lost its data; their epochs must not be reused.
     """
     if case.state.mode is Mode.NEW and case.evidence.has_records:
         return Epoch(max(case.state.epoch, case.evidence.journal_epoch) + 1)
@@ -41,7 +41,7 @@ def next_epoch(case: Case) -> Epoch:
 
 
 def newer_members(case: Case) -> list[BrokerId]:
-    """Other members that are there, and whose journals have an epoch above the state's."""
+    """Other live members whose journals have an epoch above the state's."""
     live, epoch = case.evidence.live, case.state.epoch
     others = (m.id for m in case.config.members if m.id != case.me)
     return [b for b in others if b in live and live[b].epoch > epoch]

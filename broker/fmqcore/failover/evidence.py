@@ -1,7 +1,7 @@
-"""What a broker knows when it decides, and what it may decide (DESIGN §6). Pure values.
+"""The input and the output of a failover decision (DESIGN §6). Pure values.
 
-Times are milliseconds of the broker's own monotonic clock; none is ever compared with another
-broker's. Ephemerals (`live`) are evidence, never truth: the truth is the state, compared and set.
+Times are milliseconds of the broker's own monotonic clock and are never compared with another
+broker's. Ephemerals (`live`) are evidence only; the truth is the state, changed by compare-and-set.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from fmqcore.zk.live_broker import LiveBroker
 
 
 class Part(Enum):
-    """What a broker is in the group state at hand."""
+    """The part of a broker in the current group state."""
 
     MASTER = "master"
     READER = "reader"  # the slave that the state names as reader (slave-consume, hand-over)
@@ -24,7 +24,7 @@ class Part(Enum):
 
 
 class Action(Enum):
-    """The one step to take now."""
+    """The one step to take next."""
 
     WAIT = "wait"  # nothing; `Decision.why` says for what
     LOOK = "look"  # read config, state and then live nodes afresh, and decide again
@@ -48,7 +48,7 @@ class LeaseRule(Enum):
 
 
 class Link(NamedTuple):
-    """One slave as its master sees it."""
+    """The master's view of one slave."""
 
     connected: bool = False
     caught_up: bool = False
@@ -60,7 +60,7 @@ class Link(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A frozen takeover record that came in: whose, and of which slave-consume term."""
+    """A takeover record that the master received: its reader and its slave-consume term."""
 
     reader: BrokerId
     term: Epoch
@@ -68,7 +68,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that `decide` may look at beside configuration, state and time."""
+    """Everything that `decide` may use besides configuration, state and time."""
 
     # ZooKeeper
     session_live: bool = False  # connected, and my live node stands in this very session
@@ -78,7 +78,7 @@ class Evidence:
     superseded: bool = False  # another process announces itself under my name
     lease_out: bool = False  # my ZooKeeper lease has run out
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
-    # my terms and my journal
+    # this broker's terms and journal
     held: Epoch = Epoch(0)  # the term that I opened myself and still hold; 0 = none
     journal_epoch: Epoch = Epoch(0)
     journal_end: Position = Position(0)
@@ -115,18 +115,18 @@ class Params:
 
     @property
     def served_wait_ms(self) -> int:
-        """So long a master waits for a reader that has shown what it lacks (ADR 0025)."""
+        """How long a master waits for a reader that served what the master lacks (ADR 0025)."""
         return 3 * self.takeover_wait_ms
 
     @property
     def patience_checks(self) -> int:
-        """After so many good checks a less advanced slave claims too: the best one does not."""
+        """After this many good checks a less advanced slave claims too: the best one has not."""
         return 4 * self.claim_checks
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now. `edit` goes with each step that changes the state (`txn` is the shell's)."""
+    """The step to take. A step that changes the state has `edit`; the shell sets `txn`."""
 
     action: Action
     part: Part

@@ -1,6 +1,6 @@
-"""The named guards of the failover table: each one question about a case, and what its "no" means.
+"""The named guards of the failover table: each asks one question about a case. Pure.
 
-Pure. `unmet` is the sentence that people read in `why` while the guard does not hold; it may name
+`unmet` is the sentence that people read in `why` while the guard does not hold; it may name
 {me}, {group}, {master}, {reader}, {wanted}, {lost}, {newer} and {isr}.
 """
 
@@ -16,7 +16,10 @@ from fmqcore.zk.group_state import Mode
 
 
 def successor(case: Case) -> BrokerId | None:
-    """A live slave in sync, caught up, and allowed to serve reads as the master is."""
+    """Return a live, in-sync, caught-up slave that can take the reads; None if there is none.
+
+    Both that slave and the master must be configured to serve reads.
+    """
     links, evidence = case.evidence.links, case.evidence
     able = [
         broker
@@ -27,7 +30,7 @@ def successor(case: Case) -> BrokerId | None:
     return able[0] if able and reads(case.config, case.state.master) else None
 
 
-# ---- me and ZooKeeper
+# ---- this broker and ZooKeeper
 
 _OLDER_STATE: Final = (
     "that state was restored from an older backup, or is another group's; with all members "
@@ -55,20 +58,20 @@ JOURNAL_FITS: Final = Guard(
     "the journal of {me} holds a newer epoch than the group's state in ZooKeeper: " + _OLDER_STATE,
 )
 STATE_CURRENT: Final = Guard(
-    # A claim would give a number again, and show readers an epoch below one that they have seen.
+    # A claim would reuse an epoch, and show readers an epoch below one that they have seen.
     "the state has every term that my journal has",
     lambda c: c.evidence.journal_epoch <= c.state.epoch,
     "{me} does not take over: its journal holds a newer epoch than the group's state in "
     "ZooKeeper: " + _OLDER_STATE,
 )
 MEMBERS_FIT: Final = Guard(
-    # A term opened beside it would have a number that it knows, and part from its journal.
+    # A term opened beside such a member would reuse an epoch that its journal has, and diverge.
     "no member that is there has a term that the state lacks",
     lambda c: not newer_members(c),
     "{newer} holds a newer epoch than the group's state in ZooKeeper: " + _OLDER_STATE,
 )
 
-# ---- as master: what must be in before a term is opened
+# ---- as master: the conditions for opening a term
 
 
 def _all_heard(case: Case, brokers: Iterable[BrokerId]) -> bool:
@@ -77,18 +80,18 @@ def _all_heard(case: Case, brokers: Iterable[BrokerId]) -> bool:
 
 
 def _enough_heard(case: Case) -> bool:
-    """So many that every set which can have made an acknowledgement is met.
+    """The heard slaves meet every set of slaves that can have made an acknowledgement.
 
-    Two cases in which whoever is there is heard, also if no acknowledgement asked for a slave: a
-    tail that could not be read may have been durable and acknowledged, and damaged since (only a
-    slave can tell it from an unfinished write); and a master that acknowledges before it fsyncs may
-    have lost with its power what its slaves hold and served as committed. A term opened without
-    that would leave them ahead for ever: nothing below a known commit end is cut (R5). And those
-    an acknowledgement asked for are waited for, also if they are not there yet: a lone master with
-    a damaged tail would cut their good copies when they come.
+    In two cases every live in-sync slave must be heard, even if no acknowledgement needed a slave.
+    First, a tail that could not be read may have been durable, acknowledged and damaged since; only
+    a slave can distinguish it from an unfinished write. Second, a master that acknowledges before
+    it fsyncs may have lost in a power failure what its slaves hold and served as committed. A term
+    opened without those records would leave the slaves ahead for ever: nothing below a known commit
+    end is truncated (R5). Slaves that an acknowledgement needed are waited for even if they are not
+    live: a lone master with a damaged tail would truncate their good copies when they return.
 
-    F18: a slave whose machine lost its power with mine proves nothing by what it lacks, if it did
-    not fsync before it counted: then all are waited for, one of them may have kept it.
+    F18: a slave that lost power together with the master and did not fsync before it counted
+    proves nothing by what it lacks: then all are waited for, because one may have kept the records.
     """
     if not case.evidence.may_lack:
         return True
@@ -111,14 +114,14 @@ def _enough_heard(case: Case) -> bool:
 
 
 def _journal_whole(case: Case) -> bool:
-    """A term is set in the state only after its EPOCH batch is durable here."""
+    """The journal has the last opened term: the state names one once its EPOCH batch is durable."""
     state = case.state
     opened = state.epoch if state.mode is Mode.MASTER else Epoch(state.epoch - 1)
     return _has_term(case, opened)
 
 
 def _journal_kept(case: Case) -> bool:
-    """As `_journal_whole`, after any number of claims."""
+    """As `_journal_whole`, but correct after any number of claims."""
     return _has_term(case, case.state.opened or Epoch(1))
 
 
@@ -132,10 +135,11 @@ def _has_term(case: Case, opened: Epoch) -> bool:
 
 
 def _not_by_chance(case: Case) -> bool:
-    """What my journal has is my own, or of those who have all (ADR 0043).
+    """The journal's content is the broker's own, or from slaves that have everything (ADR 0043).
 
-    After its disk was lost it is from whoever came first, and a slave that has long been out of
-    sync has that term, too. While nobody is in sync any member may have what only I acknowledged.
+    After a lost disk the journal is a copy from whichever slave came first, and a slave that has
+    long been out of sync has that term, too. While no slave is in sync, any member may have what
+    this broker alone acknowledged.
     """
     if not case.evidence.anew:
         return True
@@ -145,13 +149,13 @@ def _not_by_chance(case: Case) -> bool:
 
 
 def _gathered(case: Case) -> bool:
-    """Who took over has what the master had, or all that anybody else may have of it.
+    """The new master has all that the old one had, or all that any other member may have.
 
-    Every member is asked, also out of sync: an acknowledgement was made by the in-sync set of its
-    time. One that is gone for good is taken out of the configuration by a person.
+    Every member is asked, in sync or not: an acknowledgement was made by the in-sync set of that
+    time. A person takes a member that is gone for good out of the configuration.
     """
     evidence, lost = case.evidence, case.state.lost
-    # F16: else a term could be opened without what one of them alone has.
+    # F16: otherwise a term could be opened without records that only one member has.
     base = case.state.base
     if evidence.journal_epoch >= base and not (base and evidence.anew):  # ADR 0043
         return True
@@ -178,21 +182,21 @@ def _record_in(case: Case) -> bool:
 
 
 def lacks_served(case: Case) -> bool:
-    """A reader of this takeover may have shown what my journal does not have.
+    """Whether a reader of this takeover may have served records that this journal lacks.
 
-    Its journal is a prefix of what mine was before I crashed, so positions tell.
+    The journal is a prefix of what it was before the crash, so comparing positions is enough.
     """
     return case.evidence.journal_end < case.state.served_end
 
 
 def reader_wait_ms(case: Case) -> int:
-    """How long I wait for a reader that is gone: longer if it has shown what I lack."""
+    """How long to wait for a reader that is gone: longer if it may have served what is missing."""
     params = case.params
     return params.served_wait_ms if lacks_served(case) else params.takeover_wait_ms
 
 
 def _served_is_in(case: Case) -> bool:
-    """Also if the reader that hands over had less than one before it: that one may come back."""
+    """What readers served is here or was waited for: an earlier reader may come back with more."""
     if not lacks_served(case):
         return True
     since = case.evidence.lacking_since_ms
@@ -222,7 +226,7 @@ JOURNAL_WHOLE: Final = Guard(
     "empty disk; with none of them left, delete the group's state in ZooKeeper to begin anew",
 )
 JOURNAL_KEPT: Final = replace(
-    # F17: else all that was acknowledged would be given up beside those who have it.
+    # F17: otherwise acknowledged records would be given up although a member still has them.
     JOURNAL_WHOLE,
     name="my journal has the term that I opened before it was claimed",
     holds=_journal_kept,
@@ -287,7 +291,7 @@ SUCCESSOR: Final = Guard(
     "no slave is there, in sync and allowed to serve reads: nobody serves while {me} is down",
 )
 
-# ---- as slave: who is there
+# ---- as slave: which brokers are live
 
 
 def _is_frozen(case: Case) -> bool:
@@ -341,7 +345,7 @@ HAS_JOURNAL: Final = Guard(
     "not claim, it has nothing to show",
 )
 SHOWS_ALL: Final = Guard(
-    # C2: else consumers begin at 0, and what they are given counts more than what they had.
+    # C2: otherwise consumers start at 0, and their new progress outranks what they had before.
     "my journal is not one that was emptied since I served",
     lambda c: (
         _linked(c)  # beside a master that is back: it cannot hand over what it does not hold

@@ -1,17 +1,17 @@
 """The failover machine: one pure, level-triggered function from evidence to at most one step.
 
-Used by every broker, by the model checker of the tests, and later by the operator. The table below
-is the protocol; rows of a (mode, part) are tried in order and the first whose guards all hold is
-taken. Within a row what a person decided (configured permissions) is asked before what is so at the
-moment: `why` then names the lasting cause. A row that changes the state needs a fresh look first:
-config, then state, then live nodes, in this order (a live node read before the state could be older
-than the state it is judged with).
+The brokers and the model checker of the tests use it. The table below is the protocol: the rows of
+a (mode, part) are tried in order, and the first whose guards all hold is taken. Within a row,
+guards on what a person decided (configured permissions) come before guards on the current
+situation, so that `why` names the lasting cause. A row that changes the state needs a fresh look
+first: config, then state, then live nodes, in this order, because a live node read before the state
+could be older than the state.
 
 | mode             | part   | guards                                                  | step      |
 |------------------|--------|---------------------------------------------------------|-----------|
 | NEW              | master | session; with records: every slave heard                | OPEN (1)  |
 | MASTER(e)        | master | not held (restart, session lost); session; no journal   | OPEN      |
-|                  |        | is ahead of the state; mine is whole; enough in-sync    |           |
+|                  |        | is ahead of the state; its own whole; enough in-sync    |           |
 |                  |        | slaves heard after an unclean start                     |           |
 |                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
 |                  |        | caught up; READ configured for both                     |           |
@@ -51,24 +51,25 @@ than the state it is judged with).
 | HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr, with a      | CLAIM     |
 |                  |        | journal; best                                           |           |
 
-Permission: MASTER(e) gives the master FULL, SLAVE_CONSUME(e) gives the reader READ, each within
-what the administrator configured, and only to who *holds* the term: opened it by its own
-compare-and-set, in this process, and since then its live node stood without a gap
-(`term_rules.py`). A state read through a watch gives nobody anything. Everything else is NONE. So
-READ cannot come back before the offsets: the master sets MASTER(e+1) itself, after they are
-installed and durable.
+Permission: MASTER(e) gives the master FULL, SLAVE_CONSUME(e) gives the reader READ, each within the
+configured permission, and only to the broker that *holds* the term: it opened the term by its own
+compare-and-set, in this process, and its live node has stood without a gap since
+(`term_rules.py`). A state read through a watch grants nothing. Everything else is NONE. So READ
+cannot come back before the offsets: the master sets MASTER(e+1) itself, after they are installed
+and durable.
 
-Promises and grants: a slave grants (promises not to claim) only in mode MASTER and never while a
-claim of its own is under way or unsettled. In SLAVE_CONSUME and HANDOVER no claim asks for the
+Promises and grants: a slave grants (promises not to claim) only in mode MASTER and never while its
+own claim is in progress or unsettled. In SLAVE_CONSUME and HANDOVER a claim does not wait for the
 promise: the master of the old term needs the grant of every in-sync slave, the reader was one of
 them, and it has granted nothing since its claim.
 
-A master moves as the configuration wants (ADR 0022): the state names the acting one, and an EPOCH
-batch is appended by none but him, so mastership is claimed (TAKE OVER) before a term is opened.
+The master changes as the configuration wants (ADR 0022). The state names the acting master, and
+only that broker appends an EPOCH batch, so mastership is claimed (TAKE OVER) before a term is
+opened.
 
 Every step raises the epoch by one, HANDOVER too. (Only a NEW group over a journal that has records
-jumps past that journal's epoch.) Changes of `isr` and of `offsets` do not raise it; they are not
-made here: replication and the offset store make them, in a term that they know to be theirs.
+jumps past that journal's epoch.) Changes of `isr` and `offsets` do not raise it and are not made
+here: replication and the offset store make them, in a term that they hold.
 """
 
 from collections.abc import Mapping
@@ -86,7 +87,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 __all__ = ["RULES", "Row", "Rules", "decide", "part_of"]
 
 
-# Steps that only carry on what this broker alone is bound to: they need no fresh look.
+# Steps that only continue what this broker alone is bound to: they need no fresh look.
 _WITHOUT_LOOK: Final = frozenset({Action.FREEZE, Action.SEND_RECORD})
 _IDLE: Final[Mapping[Key, str]] = {
     (Mode.NEW, Part.SLAVE): "master {master} has never opened this group",
@@ -102,7 +103,10 @@ def decide(
     params: Params,
     rules: Rules = RULES,
 ) -> Decision:
-    """What `me` may serve now, and the one step to take. Level-triggered: same input, same step."""
+    """Return what `me` may serve now and the one step to take; the same input gives the same step.
+
+    `now_ms` is the broker's own monotonic clock.
+    """
     part = part_of(me, config, state)
     case = Case(me, config, state, evidence, now_ms, params)
     permission, lease = _permission(case, part, rules)
@@ -141,7 +145,7 @@ _DOING: Final[Mapping[Action, str]] = {
 
 
 def part_of(me: BrokerId, config: GroupConfig, state: GroupState) -> Part:
-    """What `me` is: the state says, the configuration only while the state is NEW."""
+    """Return the part of `me`: by the state, or by the configuration while the state is NEW."""
     if config.member(me) is None:
         return Part.STRANGER
     if me == (state.master or config.master):
@@ -151,7 +155,7 @@ def part_of(me: BrokerId, config: GroupConfig, state: GroupState) -> Part:
 
 
 def _permission(case: Case, part: Part, rules: Rules) -> tuple[Permission, LeaseRule]:
-    """What the state grants me: only in a term that I hold (F6), within what is configured."""
+    """What the state grants this broker: only in a term that it holds (F6), as configured."""
     granted, lease = rules.permissions.get(
         (case.state.mode, part), (Permission.NONE, LeaseRule.NONE)
     )
@@ -162,7 +166,7 @@ def _permission(case: Case, part: Part, rules: Rules) -> tuple[Permission, Lease
 
 
 def _narrowed(case: Case, part: Part, permission: Permission, rules: Rules) -> str:
-    """Say it if the administrator's configuration takes something away, now or once I take over."""
+    """Report that the configured permission is narrower, now or after a takeover; else ""."""
     full, _ = rules.permissions.get((case.state.mode, part), (Permission.NONE, LeaseRule.NONE))
     member = case.config.member(case.me)
     if member is None:
@@ -175,7 +179,7 @@ def _narrowed(case: Case, part: Part, permission: Permission, rules: Rules) -> s
 
 
 def _waiting_for(case: Case, part: Part, rows: tuple[Row, ...]) -> str:
-    """The first guard that does not hold, of the row that got furthest."""
+    """Describe the first guard that does not hold, in the row that got furthest."""
     if not rows:
         return _say(case, _IDLE.get((case.state.mode, part), "nothing to do"))
     unmet = [next(i for i, guard in enumerate(r.guards) if not guard.holds(case)) for r in rows]
@@ -197,14 +201,14 @@ def _say(case: Case, text: str) -> str:
 
 
 def _checks_between(case: Case, row: Row) -> bool:
-    """All but the timer holds: the count of good checks stays."""
+    """All guards but the timer hold, so the count of good checks stays."""
     return row.action is Action.CHECK and all(
         guard.holds(case) for guard in row.guards if guard is not g.CHECK_DUE
     )
 
 
 def _wake_ms(case: Case, rows: tuple[Row, ...]) -> int | None:
-    """The earliest timer on which a row of mine waits."""
+    """The earliest timer that a row in `rows` waits for; None if there is none."""
     used = {guard.name for r in rows for guard in r.guards}
     evidence = case.evidence
     gone, lacking = evidence.reader_gone_since_ms, evidence.lacking_since_ms

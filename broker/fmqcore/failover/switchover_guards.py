@@ -1,6 +1,6 @@
-"""The guards of a move to another master (ADR 0022): switchover, and promotion. Pure.
+"""The guards of a master change (ADR 0022): switchover and promotion. Pure.
 
-As in `guards.py`. What is wished is the configuration (`Evidence.wanted`); the state is the truth.
+As in `guards.py`. The configuration is only a wish (`Evidence.wanted`); the state is the truth.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from fmqcore.policy import HowMany
 
 
 def _heir_ready(case: Case) -> bool:
-    """The wanted one can have all that I have in a moment, and be master then."""
+    """The wanted broker can soon have all that the master has, and may serve everything."""
     evidence, heir = case.evidence, case.evidence.wanted
     link, live, member = evidence.links.get(heir), evidence.live.get(heir), case.config.member(heir)
     return (

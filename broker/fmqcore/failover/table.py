@@ -1,6 +1,6 @@
-"""The failover table as data (DESIGN §6): the rows of each (mode, part), in their order. Pure.
+"""The failover table as data (DESIGN §6): the rows of each (mode, part), in order. Pure.
 
-What it says and why it holds is written down in `machine.py`, which decides by it.
+`machine.py` decides by this table, and explains it.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ Key = tuple[Mode, Part]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The protocol as data; a test may plant a mistake in a copy."""
+    """The protocol as data; a test may change a copy to plant a mistake."""
 
     rows: Mapping[Key, tuple[Row, ...]]
     permissions: Mapping[Key, tuple[Permission, LeaseRule]]
@@ -218,7 +218,7 @@ _ROWS: Final[tuple[Row, ...]] = (
 def make_rules(
     rows: tuple[Row, ...], permissions: Mapping[Key, tuple[Permission, LeaseRule]]
 ) -> Rules:
-    """Index the rows by (mode, part), their order kept."""
+    """Index the rows by (mode, part); their order stays."""
     keys = [(mode, part) for mode in Mode for part in Part]
     return Rules(
         {key: tuple(r for r in rows if (r.mode, r.part) == key) for key in keys},

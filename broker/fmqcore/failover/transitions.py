@@ -1,4 +1,4 @@
-"""The new group state of each step (DESIGN §6). Pure; `txn` is set by who writes it."""
+"""The new group state of each step (DESIGN §6). Pure; the code that writes it sets `txn`."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 
 
 def claim(case: Case) -> GroupState:
-    """SLAVE_CONSUME(e+1, me). The record so far stays: it is the new reader's start."""
+    """SLAVE_CONSUME(e+1, me). The existing record stays: the new reader starts from it."""
     state = case.state
     began = state.served_end if state.mode is not Mode.MASTER or state.base else Position(0)
     gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
@@ -26,7 +26,7 @@ def claim(case: Case) -> GroupState:
 
 
 def give_reads(case: Case) -> GroupState:
-    """SLAVE_CONSUME(e+1, a slave): the master stops in good order. That slave claims at once."""
+    """SLAVE_CONSUME(e+1, a slave): the master stops in an orderly way; the slave claims at once."""
     reader = successor(case)
     assert reader is not None
     return replace(
@@ -40,7 +40,7 @@ def give_reads(case: Case) -> GroupState:
 
 
 def move(case: Case) -> GroupState:
-    """SLAVE_CONSUME(e+1, the wanted one), which has all that I have: it takes over at once."""
+    """SLAVE_CONSUME(e+1, wanted): the wanted broker has all records and takes over at once."""
     heir = case.evidence.wanted
     return replace(
         case.state,
@@ -54,10 +54,11 @@ def move(case: Case) -> GroupState:
 
 
 def take_over(case: Case) -> GroupState:
-    """MASTER(e+1, me), with no term yet: from here on nobody else may begin one.
+    """MASTER(e+1, me), without a term yet: from here on no other broker may start one.
 
-    An heir has all that the master had, so the master is in sync. Who is promoted has not: it is to
-    hear every other member first, and the epoch that it must have until then is in no journal.
+    After a switchover this broker has all that the old master had, so that one stays in sync. A
+    promoted broker may lack records and must hear every other member first; until then the epoch
+    that it needs (`base`) is in no journal.
     """
     state, evidence = case.state, case.evidence
     inherits, record = state.heir != "", evidence.frozen_offsets
@@ -80,7 +81,7 @@ def take_over(case: Case) -> GroupState:
 
 
 def hand_over(case: Case) -> GroupState:
-    """HANDOVER(e+1): the reader stopped; its whole record goes along if it is small enough."""
+    """HANDOVER(e+1): the reader stopped; its whole record is included if it is small enough."""
     state, record = case.state, case.evidence.frozen_offsets
     return replace(
         state,
@@ -93,13 +94,13 @@ def hand_over(case: Case) -> GroupState:
 
 
 def open_first(case: Case) -> GroupState:
-    """MASTER(1)."""
+    """MASTER(1); over a journal that has records, MASTER of the epoch after its last."""
     again = ", over a journal from before" if case.evidence.has_records else ""
     return _open(case, f"{case.me} opened the group{again}", degraded=False)
 
 
 def open_again(case: Case) -> GroupState:
-    """MASTER(e+1) of a master that was never replaced, or has taken over from another."""
+    """MASTER(e+1) of a master that was never replaced, or that took over from another."""
     if case.state.mode is Mode.MASTER and case.state.base:
         return _said(case, _open(case, f"{case.me} is master now", degraded=False))
     return _open(case, f"master {case.me} is back, nobody had taken over", degraded=False)
@@ -123,7 +124,7 @@ def open_degraded(case: Case) -> GroupState:
 
 
 def _said(case: Case, state: GroupState) -> GroupState:
-    """Who is back without all that readers have shown says so (ADR 0025)."""
+    """Report in `why` records that readers may have served and the master lacks (ADR 0025)."""
     if not lacks_served(case):
         return state
     served_end = case.state.served_end
@@ -131,12 +132,12 @@ def _said(case: Case, state: GroupState) -> GroupState:
         f"{state.why}; what may have been shown from {case.evidence.journal_end} to {served_end} "
         "is in no journal that is there: nobody was told that it is stored, and it is taken back"
     )
-    # What was installed of the record is cut back to my journal; the record itself is not.
+    # Installed offsets were limited to this broker's journal; the record itself was not.
     return replace(state, offsets="", degraded=True, served_end=served_end, why=why)
 
 
 def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
-    """The record stays until the slaves have what `consume/offsets/store.py` installed of it."""
+    """Keep the record until the slaves have what `consume/offsets/store.py` installed from it."""
     return GroupState(
         mode=Mode.MASTER,
         epoch=next_epoch(case),
@@ -151,7 +152,7 @@ def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
 
 
 def _still_in_sync(case: Case) -> frozenset[BrokerId]:
-    """Who was in sync and is linked and caught up now; the others must catch up first."""
+    """In-sync slaves that are linked and caught up now; the others must catch up first."""
     links = case.evidence.links
     return frozenset(
         b for b in case.state.isr if b in links and links[b].connected and links[b].caught_up

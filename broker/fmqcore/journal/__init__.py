@@ -1,5 +1,5 @@
-"""The journal's pure half: segments, index, state, small files, and what recovery decides.
+"""The pure half of the journal: segments, index, state, small files, recovery decisions.
 
 Read `segments` and `state` first, then `scan` (checks every batch of a segment and names each kind
-of damage) and `recovery` (what a start makes of a directory). `findings` lists the codes.
+of damage) and `recovery` (what a start does with a directory). `findings` lists the codes.
 """

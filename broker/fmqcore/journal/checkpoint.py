@@ -1,12 +1,12 @@
-"""The checkpoint: what a broker knew for sure when it last wrote it (DESIGN §3). Pure.
+"""The checkpoint: what a broker knew for sure when it last wrote the file (DESIGN §3). Pure.
 
-On disk: the small file `checkpoint`, replaced atomically. It holds no data of the journal's own;
-without it a journal opens too, but then nothing in the last segment counts as known durable.
+On disk: the small file `checkpoint`, replaced atomically. It holds no journal data; a journal opens
+without it, too, but then nothing in the last segment counts as known durable.
 
-The order that keeps it true: `durable_end` is written after the fsync it tells of. Retention: the
-checkpoint with the new `log_start` first, then the files go. Cutting, and dropping all for a
-reset: a checkpoint with `drop_from` first, then the files are removed and zeroed, then one
-without. At start: an unclean one is written before the first append.
+Its truth depends on the order of writes. `durable_end` is written after the fsync that it reports.
+Retention: first the checkpoint with the new `log_start`, then the files are removed. Truncation,
+and dropping everything for a reset: first a checkpoint with `drop_from`, then the files are removed
+and zeroed, then a checkpoint without it. Start: an unclean one is written before the first append.
 """
 
 from struct import Struct
@@ -32,7 +32,7 @@ _MARK_SHIFT: Final = 8
 
 
 class Checkpoint(NamedTuple):
-    """`log_start` ≤ `durable_end`; `commit_end` is the newest known and may be either side."""
+    """`log_start` ≤ `durable_end`; `commit_end` is the newest known and may be on either side."""
 
     log_start: Position
     durable_end: Position  # everything below was fsynced
@@ -49,7 +49,7 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The bytes of the file."""
+    """Encode the file."""
     drop_from = _NO_DROP if checkpoint.drop_from is None else checkpoint.drop_from
     body = b"".join(
         (
@@ -71,7 +71,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: Buffer) -> Checkpoint:
-    """The other way; raise `Malformed`."""
+    """Decode the file; raise `Malformed`."""
     fields = Fields(data, "checkpoint")
     magic, version, zero, crc = fields.take(_HEAD)
     if (magic, version, zero) != (_MAGIC, _VERSION, 0):

@@ -9,16 +9,16 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import Position
 
 SUSPECT: Final = "suspect"
-"""Its file name."""
+"""The file's name."""
 
 
 def encode_suspect(base: Position) -> bytes:
-    """The bytes of the file."""
+    """Encode the file."""
     return b"%d\n" % base
 
 
 def decode_suspect(data: bytes) -> Position:
-    """The other way; raise `Malformed`."""
+    """Decode the file; raise `Malformed`."""
     try:
         return Position(int(data))
     except ValueError:

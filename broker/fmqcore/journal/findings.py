@@ -1,6 +1,6 @@
-"""What may be found in a data directory: codes, severity, where, why, and what to do. Pure.
+"""Findings about a data directory: code, severity, place, reason and remedy. Pure.
 
-The same table serves recovery, `fmq journal verify` and `fmq job check` (R and O are its alone).
+Recovery, `fmq journal verify` and `fmq job check` use the same table (only the last has R and O).
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from fmqcore.ids import Position
 
 
 class Code(Enum):
-    """What kind of damage; the first letter says to what."""
+    """The kind of damage; the first letter names the damaged part."""
 
     J001 = "a batch header"
     J002 = "a payload"
@@ -37,14 +37,14 @@ class Code(Enum):
 
 
 class Severity(Enum):
-    """How bad: a warning heals at the next start, an error needs a person or a replica."""
+    """A warning heals at the next start; an error needs a person or a replica."""
 
     WARNING = "warning"
     ERROR = "error"
 
 
 MISSING: Final = "the file is missing"
-"""How a sentence begins of a file that is not there."""
+"""The start of a sentence about a missing file."""
 REFILL: Final = (
     "do not edit the file; if another broker of the group holds this data, move the whole data "
     "directory away and start again: the broker fills itself from it; otherwise restore the file "
@@ -59,7 +59,7 @@ AS_IT_WAS_SENT: Final = (
     "that holds this batch holds them; mend that producer, and move the consumer groups behind its "
     "offsets (`fmq group seek`)"
 )
-"""The remedy for what is no damage of a disk."""
+"""The remedy for a batch that no disk damaged."""
 CUT_AT_START: Final = "nothing: the broker cuts it at its next start"
 LOOK_AT_THE_DISK: Final = (
     "look at the machine, its disk, and whose the file is: a broker does not start without it"
@@ -80,11 +80,11 @@ FAULT_CODES: Final = {
     BatchFault.EPOCH: Code.J003,
     BatchFault.CONTENT: Code.J002,
 }
-"""Which code a scan's fault has."""
+"""The code for each fault of a scan."""
 
 
 class Finding(NamedTuple):
-    """One thing that is not as it should be."""
+    """One thing that is wrong in a data directory."""
 
     code: Code
     severity: Severity
@@ -102,12 +102,12 @@ class Finding(NamedTuple):
 def error(
     code: Code, file: str, position: Position | None, sentence: str, end: Position | None = None
 ) -> Finding:
-    """Damage that no restart heals."""
+    """Return a finding for damage that no restart heals."""
     return Finding(code, Severity.ERROR, file, position, sentence, REFILL, end)
 
 
 def with_what_is_there(finding: Finding, what: str) -> Finding:
-    """Of a file that is missing, but `what` ("a pipe") stands in its place; "": as it is."""
+    """Report that `what` ("a pipe") stands in a missing file's place; "": no change."""
     if not what:
         return finding
     sentence = finding.sentence.replace(MISSING, f"{what} stands in the file's place", 1)
@@ -117,11 +117,11 @@ def with_what_is_there(finding: Finding, what: str) -> Finding:
 def warning(
     code: Code, file: str, position: Position | None, sentence: str, remedy: str
 ) -> Finding:
-    """Something that heals by itself."""
+    """Return a finding for something that heals by itself."""
     return Finding(code, Severity.WARNING, file, position, sentence, remedy)
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
-    """The highest severity there is; None without findings."""
+    """Return the highest severity; None without findings."""
     severities = {finding.severity for finding in findings}
     return next((s for s in (Severity.ERROR, Severity.WARNING) if s in severities), None)

@@ -1,9 +1,9 @@
 """The index of one segment: per queue, one 40-byte entry a batch (DESIGN §3). Pure.
 
-Derived from the journal's headers alone, so always rebuildable, and deterministic: two builders
-of the same segment give equal bytes. Kept as columns of machine words: adding and looking up cost
-about a microsecond, and encoding is slices, not a loop over entries. What it leaves on disk: the
-bytes of `<base>.index` (byte diagram in `docs/file-format.md`).
+It is derived from the journal's headers alone, so it can always be rebuilt, and deterministically:
+two builders of the same segment give equal bytes. It is kept as columns of machine words: adding
+and looking up cost about a microsecond, and encoding copies slices instead of looping over entries.
+On disk it is `<base>.index` (byte diagram in `docs/file-format.md`).
 """
 
 import sys
@@ -52,7 +52,7 @@ class IndexEntry(NamedTuple):
 
     @property
     def end_offset(self) -> Offset:
-        """Offset one past its last record."""
+        """Offset one past the last record."""
         return Offset(self.base_offset + self.record_count)
 
 
@@ -72,14 +72,14 @@ class _Queue:
         return (self.base_offsets, self.positions, self.sizes, self.store_ms, self.tag_masks)
 
     def packed(self) -> bytes:
-        """The entries as they are stored."""
+        """Return the entries as they are stored."""
         words = array("Q", bytes(ENTRY_LEN * len(self.positions)))
         for i, column in enumerate(self.columns()):
             words[i::_WORDS] = column
         return words.tobytes()
 
     def below(self, position: Position) -> int:
-        """Of the last batch that ends at or below `position`; -1 if none does."""
+        """Return the row of the last batch that ends at or below `position`; -1 if none does."""
         at = bisect_left(self.positions, position) - 1
         if at >= 0 and self.positions[at] + (self.sizes[at] & _U32) > position:
             at -= 1
@@ -101,7 +101,7 @@ class _Queue:
 
 
 class SegmentIndex:
-    """One segment's index, in memory. `end`: positions below are indexed."""
+    """One segment's index in memory. `end`: positions below it are indexed."""
 
     def __init__(self, base: Position) -> None:
         self.base = base
@@ -112,11 +112,11 @@ class SegmentIndex:
         return sum(len(queue.positions) for queue in self._queues.values())
 
     def queues(self) -> list[QueueKey]:
-        """The queues that have batches here, ascending."""
+        """Return the queues that have batches here, ascending."""
         return sorted(self._queues)
 
     def add(self, header: BatchHeader) -> None:
-        """Take in the next batch; what is not DATA only moves `end`."""
+        """Add the next batch; one that is not DATA only moves `end`."""
         self.end = header.end
         if header.type != BatchType.DATA:
             return
@@ -131,33 +131,33 @@ class SegmentIndex:
         queue.tag_masks.append(header.tag_mask)
 
     def entries(self, key: QueueKey) -> list[IndexEntry]:
-        """All entries of a queue."""
+        """Return all entries of a queue."""
         queue = self._queues.get(key)
         return [queue.entry(i) for i in range(len(queue.positions))] if queue else []
 
     def columns(self, key: QueueKey) -> "tuple[array[int], ...]":
-        """A queue's base offsets, positions, sizes, store times, tag masks; not to be changed.
+        """Return base offsets, positions, sizes, store times, tag masks of a queue; do not change.
 
         A size is `total_len | record_count << 32`.
         """
         return (self._queues.get(key) or _Queue()).columns()
 
     def by_position(self) -> dict[Position, tuple[QueueKey, IndexEntry]]:
-        """All entries of all queues, by where their batches are."""
+        """Return all entries of all queues, by the positions of their batches."""
         return {entry.position: (key, entry) for key in self._queues for entry in self.entries(key)}
 
     def first(self, key: QueueKey) -> IndexEntry | None:
-        """The queue's first entry here."""
+        """Return the queue's first entry here; None if there is none."""
         queue = self._queues.get(key)
         return queue.entry(0) if queue else None
 
     def last(self, key: QueueKey) -> IndexEntry | None:
-        """The queue's last entry here."""
+        """Return the queue's last entry here; None if there is none."""
         queue = self._queues.get(key)
         return queue.entry(len(queue.positions) - 1) if queue else None
 
     def find(self, key: QueueKey, offset: Offset, limit: int) -> list[IndexEntry]:
-        """Up to `limit` entries from the batch that holds `offset` (or the next one) on."""
+        """Return up to `limit` entries, from the batch that holds `offset` (or the next one) on."""
         queue = self._queues.get(key)
         if queue is None:
             return []
@@ -167,13 +167,13 @@ class SegmentIndex:
         return [queue.entry(i) for i in range(at, min(at + limit, len(queue.positions)))]
 
     def find_time(self, key: QueueKey, wall_ms: int) -> IndexEntry | None:
-        """The first entry stored at or after that time (store times do not fall in a journal)."""
+        """Return the first entry stored at or after that time; store times never fall."""
         queue = self._queues.get(key)
         at = bisect_left(queue.store_ms, wall_ms) if queue else 0
         return queue.entry(at) if queue and at < len(queue.positions) else None
 
     def last_below(self, key: QueueKey, position: Position) -> IndexEntry | None:
-        """The last entry whose batch ends at or below `position` (a commit end)."""
+        """Return the last entry whose batch ends at or below `position` (a commit end)."""
         queue = self._queues.get(key)
         if queue is None:
             return None
@@ -181,13 +181,13 @@ class SegmentIndex:
         return queue.entry(at) if at >= 0 else None
 
     def end_offset_below(self, key: QueueKey, position: Position) -> Offset | None:
-        """The `end_offset` of `last_below`; asked for each delivery, so nothing is made for it."""
+        """Return the `end_offset` of `last_below` without creating an entry: it is called often."""
         queue = self._queues.get(key)
         at = -1 if queue is None else queue.below(position)
         return None if queue is None or at < 0 else queue.end_offset(at)
 
     def truncate(self, position: Position) -> None:
-        """Forget the batches at or above `position` (a batch boundary)."""
+        """Drop the batches at or above `position` (a batch boundary)."""
         for key, queue in list(self._queues.items()):
             at = bisect_left(queue.positions, position)
             for column in queue.columns():
@@ -197,11 +197,11 @@ class SegmentIndex:
         self.end = min(self.end, position)
 
     def packed(self, key: QueueKey) -> bytes:
-        """A queue's entries as they are stored."""
+        """Return a queue's entries as they are stored."""
         return (self._queues.get(key) or _Queue()).packed()
 
     def encode(self) -> bytes:
-        """The bytes of the index file."""
+        """Encode the index file."""
         keys = self.queues()
         directory, entries = bytearray(), bytearray()
         for key in keys:
@@ -214,7 +214,7 @@ class SegmentIndex:
 
     @classmethod
     def decode(cls, data: Buffer) -> Self:
-        """The other way; raise `Malformed`."""
+        """Decode an index file; raise `Malformed`."""
         file = IndexFile(data)
         index = cls(file.base)
         index.end = file.end
@@ -228,13 +228,13 @@ class SegmentIndex:
 
 
 class IndexFile:
-    """An index file read piece by piece: of small batches it is a third of what its segment is.
+    """An index file read piece by piece: with small batches it has a third of the segment's size.
 
-    `queues`: whose entries it holds, where in the file, and how many.
+    `queues`: each queue, where its entries are in the file, and how many.
     """
 
     def __init__(self, data: Readable) -> None:
-        """Look at all of it; raise `Malformed`."""
+        """Check the whole file; raise `Malformed`."""
         self._data = data
         head = bytes(data[: _HEADER.size])
         if len(head) < _HEADER.size:
@@ -256,13 +256,13 @@ class IndexFile:
             raise Malformed("the index file's queues do not add up to its entries")
 
     def packed(self, at: int, length: int) -> Iterator[bytes]:
-        """So many entries from there on as they are stored, in large pieces."""
+        """Yield `length` entries from byte `at` on as they are stored, in large pieces."""
         until = at + length * ENTRY_LEN
         for begin in range(at, until, _STEP):
             yield bytes(self._data[begin : min(begin + _STEP, until)])
 
     def entries(self, at: int, length: int) -> Iterator[IndexEntry]:
-        """So many entries from there on; little is read ahead."""
+        """Yield `length` entries from byte `at` on; little is read ahead."""
         until, step = at + length * ENTRY_LEN, _AT_ONCE * ENTRY_LEN
         for begin in range(at, until, step):
             piece = bytes(self._data[begin : min(begin + step, until)])

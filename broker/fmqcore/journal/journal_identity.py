@@ -1,9 +1,9 @@
-"""What a data directory remembers of its brokers: whose it is, and what they promised. Pure.
+"""The identity of a data directory: its group, its brokers, and their promises. Pure.
 
-On disk: the file `incarnations`, a line each, in any order: which group of which cluster the
-directory is of (`cluster/group`), for how long its brokers promised their master to claim nothing
-(`grant_ms=`), and who its last brokers were (16 hexadecimal digits). `fmqbroker.serving.identity`
-keeps it.
+On disk: the file `incarnations`, one item a line, in any order: the group and cluster that the
+directory belongs to (`cluster/group`), for how long its brokers promised their master to claim
+nothing (`grant_ms=`), and its last brokers' incarnations (16 hexadecimal digits).
+`fmqbroker.serving.identity` maintains it.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 from fmqcore.errors import Malformed
 
 INCARNATIONS: Final = "incarnations"
-"""Its file name."""
+"""The file's name."""
 GRANT: Final = "grant_ms="
 
 _HOME: Final = re.compile(r"[!-.0-~]+/[!-.0-~]+")
@@ -20,19 +20,19 @@ _OTHER: Final = re.compile(r"grant_ms=[0-9]{1,12}|[0-9a-f]{16}")
 
 
 def homes_of(raw: bytes) -> list[str]:
-    """What a broker takes for the group that the directory is of: one that begins refuses if the
-    first is another than its own."""
+    """Return the groups named in the file. A broker that starts refuses if the first one is not its
+    own."""
     return [line for line in raw.decode("ascii", "replace").split() if "/" in line]
 
 
 def is_home(line: str) -> bool:
-    """Whether it may name a group."""
+    """Whether a line may name a group."""
     return _HOME.fullmatch(line) is not None
 
 
 def decode_home(raw: bytes) -> str:
-    """The group; "" if it does not say. Raises `Malformed` if a line is none of a broker's, or if
-    there is none: each start leaves at least one.
+    """Return the group of the directory; "" if the file names none. Raise `Malformed` if a line is
+    not a broker's, or if the file is empty: each start leaves at least one line.
     """
     if not raw.split():
         raise Malformed("it is empty")

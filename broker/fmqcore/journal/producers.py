@@ -1,12 +1,12 @@
 """The producer table: the last five batches of each (producer, topic, queue). Pure.
 
-It makes a retry idempotent (P5): a batch sent again gets the offset it got the first time; and what
-comes late of an older session of a producer is refused (P7). It is a function of the journal alone,
-so master and slaves hold the same one. At most `MAX_PRODUCERS` entries; over it the one idle for
-longest (in journal order) goes, which counts as `forgotten` if it was idle for less than a day. A
-master refuses a new producer (`require_room`) that would push out one that wrote a moment ago.
+It makes retries idempotent (P5): a batch sent again gets the offset that it got the first time; and
+late batches of a producer's older session are refused (P7). It is a function of the journal alone,
+so master and slaves hold the same table. It has at most `MAX_PRODUCERS` entries; beyond that the
+one idle for longest (in journal order) is dropped, and counts as `forgotten` if it was idle for
+less than a day. A master refuses a new producer (`require_room`) that would push out a recent one.
 
-Batches are kept as the bytes that SNAP holds: an entry costs some 400 bytes and no decoding.
+Batches are kept in SNAP's encoding: an entry takes some 400 bytes and needs no decoding.
 """
 
 from collections import OrderedDict
@@ -20,14 +20,14 @@ from fmqcore.errors import OutOfSequence, Overloaded, ProducerFenced
 from fmqcore.ids import Offset, Position, TopicId
 
 KEPT_BATCHES: Final = 5
-"""Batches kept per (producer, topic, queue): as many a client may have in flight."""
+"""Batches kept per (producer, topic, queue): the number that a client may have in flight."""
 MAX_PRODUCERS: Final = 16_384
-"""Entries at most, one per (producer, topic, queue)."""
+"""Most entries, one per (producer, topic, queue)."""
 IDLE_MS: Final = 24 * 3600 * 1000
 """A producer idle for longer is left out of SNAP."""
 IDLE_KEPT: Final = 1024
-"""But so many stay, however long they seem to be idle: somebody may have set the clock ahead, and
-then those at work are idle too. Their retries would be stored twice (seeds 40, 7512206767)."""
+"""This many entries stay however long they seem idle: after a clock was wrongly set ahead, active
+producers seem idle too, and their retries would be stored twice."""
 RETRY_MS: Final = 5 * 60 * 1000
 """A producer that wrote within this time may still retry: no new one may push it out."""
 
@@ -43,7 +43,7 @@ _NEVER: Final = bytes(_FULL)
 
 
 class ProducedBatch(NamedTuple):
-    """One of the last five batches of a producer in a queue."""
+    """One of a producer's last five batches in a queue."""
 
     base_sequence: int
     record_count: int
@@ -53,14 +53,14 @@ class ProducedBatch(NamedTuple):
 
 
 class ProducerTable:
-    """Who produced what last, in the order of who was idle for longest."""
+    """The last batches of every producer, ordered by idle time, longest first."""
 
     __slots__ = ("_entries", "_limit", "forgotten")
 
     def __init__(self, limit: int = MAX_PRODUCERS) -> None:
         self._limit = limit
         self.forgotten = 0  # entries that had to go within a day of their last batch
-        # As SNAP holds them: a header, then the batches, oldest first.
+        # In SNAP's encoding: a header, then the batches, oldest first.
         self._entries: OrderedDict[tuple[int, int, int], bytes] = OrderedDict()
 
     def __len__(self) -> int:
@@ -72,11 +72,11 @@ class ProducerTable:
     __hash__ = None  # type: ignore[assignment]
 
     def is_part_of(self, other: "ProducerTable") -> bool:
-        """Has `other` every entry of this one, with the same batches?"""
+        """Whether `other` has every entry of this table, with the same batches."""
         return self._entries.items() <= other._entries.items()
 
     def note(self, header: BatchHeader) -> None:
-        """Take in one DATA batch, in journal order."""
+        """Add one DATA batch, in journal order."""
         if not header.producer_id:
             return
         key = (header.producer_id, header.topic_id, header.queue_id)
@@ -102,11 +102,11 @@ class ProducerTable:
             self._drop_first(header.store_ms)
 
     def limit(self, max_bytes: int) -> int:
-        """Entries at most, of which `max_bytes` hold as many for sure."""
+        """Return the most entries allowed, given that they must fit in `max_bytes`."""
         return min(self._limit, max_bytes // _FULL)
 
     def require_room(self, producer_id: int, key: QueueKey, now_ms: int, max_bytes: int) -> None:
-        """Raise `Overloaded` if a new entry would push out one that may still be retried.
+        """Raise `Overloaded` if a new entry would push out a producer that may still retry.
 
         `max_bytes`: room for the table in a SNAP.
         """
@@ -151,15 +151,15 @@ class ProducerTable:
         )
 
     def encode(self, now_ms: int, max_bytes: int) -> tuple[bytes, int]:
-        """The table as SNAP holds it, and how many of those idle for longest are left out.
+        """Return the table in SNAP's encoding, and how many of the longest idle are left out.
 
-        Left out is who is idle for a day but for the newest `IDLE_KEPT`, and then as many as it
-        takes to fit `max_bytes`.
+        Entries idle for a day are left out, except the newest `IDLE_KEPT`; then as many as needed
+        to fit `max_bytes`.
         """
         entries = list(self._entries.values())
         total, out = sum(map(len, entries)), 0
         room = max_bytes - _COUNT.size
-        # Store times never fall in a journal, so whoever is idle stands in front.
+        # Store times never fall in a journal, so idle entries come first.
         for entry in entries:
             at_work = now_ms - _store_ms(entry) <= IDLE_MS or len(entries) - out <= IDLE_KEPT
             if total <= room and at_work:
@@ -170,7 +170,7 @@ class ProducerTable:
         return _COUNT.pack(len(kept)) + b"".join(kept), out
 
     def drop_oldest(self, count: int, now_ms: int) -> None:
-        """Forget so many of those idle for longest."""
+        """Drop `count` entries, those idle for longest."""
         for _ in range(count):
             self._drop_first(now_ms)
 
@@ -180,7 +180,7 @@ class ProducerTable:
 
     @classmethod
     def decode(cls, fields: Fields) -> "ProducerTable":
-        """The other way; raise `Malformed`."""
+        """Decode a table; raise `Malformed`."""
         table = cls()
         (count,) = fields.take(_COUNT)
         for _ in range(count):
@@ -196,6 +196,6 @@ class ProducerTable:
 
 
 def _store_ms(entry: bytes) -> int:
-    """When the newest batch of an entry was stored."""
+    """Return the time at which the newest batch of an entry was stored."""
     (store_ms,) = _STORE_MS.unpack_from(entry, len(entry) - _STORE_MS.size)
     return int(store_ms)

@@ -1,17 +1,18 @@
 """Recovery's decisions: which segments count, and what a scan's end means (DESIGN ยง3). Pure.
 
-A start has three steps, each pure but for the reading between them:
+A start has three steps, each pure except for the reading between them:
 
-1. `survey` holds the directory's listing against the checkpoint: what is there, what is left over
-   from a cut or a retention that a crash interrupted, what is missing (refuse).
-2. `replay` scans the last segment in full, adding up state and index. (If nothing good is in it,
+1. `survey` compares the directory's listing with the checkpoint: what exists, what is left over
+   from a truncation or a retention that a crash interrupted, what is missing (refuse).
+2. `replay` scans the last segment in full and builds state and index. (If nothing in it is good,
    the journal ends at its base, and the segment before it is replayed.)
-3. `judge` says what the scan's end means: clean, cut there, or refuse.
+3. `judge` interprets the scan's end: clean, truncate there, or refuse.
 
-A segment is fsynced before the first byte of the next one is written, so all below the base of
-the last one that holds anything is durable by construction; in that one, the checkpoint's
-`durable_end` draws the line. At or above it a fault is a torn write: cut. Below it, it is
-corruption: never cut (D4). After an orderly stop nothing can be torn, so every fault is corruption.
+A segment is fsynced before the first byte of the next one is written, so everything below the base
+of the last non-empty segment is durable by construction; within that segment, the checkpoint's
+`durable_end` is the limit. A fault at or above it is a torn write: truncate. A fault below it is
+corruption: never truncate (D4). After an orderly stop nothing can be torn, so every fault is
+corruption.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,24 +41,24 @@ from fmqcore.journal.state import JournalState
 
 
 class SegmentFile(NamedTuple):
-    """A segment's file in the directory."""
+    """The file of a segment in the directory."""
 
     base: Position
     size: int
 
     @property
     def name(self) -> str:
-        """Its file name."""
+        """The file's name."""
         return segment_name(self.base)
 
     @property
     def end(self) -> Position:
-        """Where the next segment begins."""
+        """The position where the next segment begins."""
         return Position(self.base + self.size)
 
 
 class Survey(NamedTuple):
-    """What a data directory holds. With a `refusal` nothing may be removed or opened."""
+    """The content of a data directory. With a `refusal` nothing may be removed or opened."""
 
     log_start: Position
     segments: tuple[SegmentFile, ...]  # ascending, without gap
@@ -70,20 +71,20 @@ class Survey(NamedTuple):
 
 
 class Clean(NamedTuple):
-    """The journal ends at `end`, and behind it are zeros: go on."""
+    """The journal ends at `end`, and only zeros follow: continue."""
 
     end: Position
 
 
 class Cut(NamedTuple):
-    """The journal ends at `at`: zero the file from there on (at its base: remove it), go on."""
+    """The journal ends at `at`: zero the file from there on (at its base: remove it), continue."""
 
     at: Position
     finding: Finding
 
 
 class Refuse(NamedTuple):
-    """Corruption: do not start, do not cut."""
+    """Corruption: do not start, do not truncate."""
 
     finding: Finding
 
@@ -112,7 +113,7 @@ _RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) โ
     (False, False, "dirty zeros"): _Then.CUT,
     (False, False, "fault"): _Then.CUT,
     (False, False, "sealed"): _Then.CLEAN,
-    # The checksum is right, so nothing is torn: these bytes were meant, by another version.
+    # The checksum is right, so nothing is torn: another version wrote these bytes deliberately.
     (False, True, "content"): _Then.REFUSE,
     (False, False, "content"): _Then.REFUSE,
 }
@@ -125,11 +126,11 @@ def survey(
     damaged: str = "",
     unread: str = "",
 ) -> Survey:
-    """Hold (name, size) of the directory's files against the checkpoint.
+    """Compare (name, size) of the directory's files with the checkpoint.
 
-    None: there is none, or it is `damaged` (why it does not decode) or `unread` (why not). A file
-    of which nothing was stored is a segment, too: only a scan can say that it is one, and what
-    must be before it.
+    No checkpoint: there is none, or it is `damaged` (why it does not decode) or `unread` (why it
+    cannot be read). A file without any stored batch is a segment, too: only a scan can determine
+    that, and what must come before it.
     """
     names = sorted(listing)
     found = sorted(
@@ -169,7 +170,7 @@ def survey(
 
 
 def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -> Stop:
-    """Run a scan with payloads to its end, adding up `state` and `index`."""
+    """Run a scan with payloads to its end; update `state` and `index` and return the stop."""
     for header in scan:
         try:
             state.apply(header, scan.payload(header))
@@ -185,10 +186,10 @@ def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -
 def judge(
     stop: Stop, file: str, *, durable_end: Position, clean: bool, dirty: bool = False
 ) -> Verdict:
-    """What the end of the last segment's scan means.
+    """Return what the end of the last segment's scan means.
 
-    `durable_end` is the survey's; `clean` the checkpoint's (False without one); `dirty`: behind
-    the zeros or the cut at which the scan ended, something is not zero (`scan.first_nonzero`).
+    `durable_end` is the survey's; `clean` the checkpoint's (False without one); `dirty`: some byte
+    after the zeros or the truncation point where the scan ended is not zero (`scan.first_nonzero`).
     """
     below = stop.position < durable_end  # D4
     how = _how(stop, dirty=dirty and not below)
@@ -202,7 +203,7 @@ def judge(
 
 
 def judge_sealed(stop: Stop, segment: SegmentFile) -> Refuse | None:
-    """A segment with another behind it must be sealed, and end where its file ends."""
+    """Refuse unless a segment that has a successor is sealed and ends where its file ends."""
     if isinstance(stop, Sealed):
         if stop.position == segment.end:
             return None
@@ -212,7 +213,7 @@ def judge_sealed(stop: Stop, segment: SegmentFile) -> Refuse | None:
 
 
 def check_length(segment: Segment | None, file: SegmentFile) -> Finding | None:
-    """Hold the last segment's length, as its SNAP says, against its file's."""
+    """Compare the last segment's length, as its SNAP states it, with its file's."""
     if segment is None or segment.end == file.end:
         return None
     length = segment.end - segment.base
@@ -260,7 +261,7 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
 
 
 def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[Finding]:
-    """Segments that the checkpoint knows of and that are not there, ascending."""
+    """Segments that the checkpoint lists and that are missing, ascending."""
     if checkpoint is None:
         return []
     below = checkpoint.durable_end  # a segment at or above it holds nothing that could be missed
@@ -280,7 +281,7 @@ def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[
 
 
 def _within(base: Position | None, holes: Sequence[Finding]) -> bool:
-    """Is it the index of a segment that is missing? That is what is told; the index is no stray."""
+    """Whether an index belongs to a missing segment: then only the segment is reported."""
     return base is not None and any(
         hole.position is not None and hole.end is not None and hole.position <= base < hole.end
         for hole in holes
@@ -290,9 +291,9 @@ def _within(base: Position | None, holes: Sequence[Finding]) -> bool:
 def _gaps(
     segments: Sequence[SegmentFile], log_start: Position, lost: Sequence[Finding]
 ) -> list[Finding]:
-    """Where a segment does not begin where the one before it ends, ascending.
+    """Return where a segment does not begin at the end of the one before it, ascending.
 
-    Of a range up to what is `lost`: that is told by itself. (Then it may be empty.)
+    A gap ends at the first of the `lost` segments, which are reported separately; it may be empty.
     """
     known = [hole.position for hole in lost if hole.position is not None]
     found = []

@@ -1,9 +1,8 @@
-"""The resume file: what the newest segment added up to at some position, so that a start need not
-add it up again (ADR 0015). Pure.
+"""The resume file: state and index of the newest segment's first part (ADR 0015). Pure.
 
-Derived, and a function of the segment's bytes below that position alone: it counts only if their
-checksum is the one that it names. Another history, a cut, damage: it is passed over, and the
-segment is scanned in full. Lost, nothing is lost.
+It saves a start from building them again. It is derived from the segment's bytes below its position
+alone, and counts only if their checksum is the one in the file. After another history, a truncation
+or damage it is ignored, and the segment is scanned in full. Losing the file loses nothing.
 """
 
 from struct import Struct
@@ -16,7 +15,7 @@ from fmqcore.ids import Epoch, Position
 from fmqcore.journal.scan import Readable, crc_of
 
 RESUME: Final = "resume"
-"""Its file name."""
+"""The file's name."""
 
 _MAGIC: Final = 0x52514D46  # "FMQR"
 _VERSION: Final = 1
@@ -25,7 +24,7 @@ _FIXED: Final = Struct("<QQQQIIIII")
 
 
 class Resume(NamedTuple):
-    """As of `position`, where a batch ends."""
+    """Content of a resume file, as of `position`, where a batch ends."""
 
     base: Position  # of the segment
     end: Position  # of the segment
@@ -39,23 +38,23 @@ class Resume(NamedTuple):
 
 
 def encode_resume(resume: Resume) -> bytes:
-    """The bytes of the file."""
+    """Encode the file."""
     *fixed, snap, entries = resume
     body = _FIXED.pack(*fixed, len(snap), len(entries)) + snap + entries
     return _HEAD.pack(_MAGIC, _VERSION, 0, crc32c(body)) + body
 
 
 def decode_resume(data: Buffer) -> Resume:
-    """The other way; raise `Malformed`."""
+    """Decode the file; raise `Malformed`."""
     resume, at = open_resume(data)
     return resume._replace(entries=memoryview(data)[at:])
 
 
 def open_resume(data: Readable) -> tuple[Resume, int]:
-    """Look at all of it, piece by piece; raise `Malformed`.
+    """Check the whole file, piece by piece, and decode its head; raise `Malformed`.
 
-    Its entries are not in it but in the file from that byte on: of small batches they are a third
-    of what the segment is.
+    The result has no entries; they are in the file from the returned byte on. With small batches
+    they are a third of the segment's size.
     """
     fields = Fields(data[: _HEAD.size + _FIXED.size], "resume file")
     magic, version, zero, crc = fields.take(_HEAD)

@@ -1,7 +1,7 @@
 """The scan kernel: walk over stored batches and stop at the first fault (DESIGN §3, §11). Pure.
 
 `advance` takes one step; `Scan` walks one segment; `check_batches` checks what a replica received.
-Checked of each batch, in this order: length, magic, version, header CRC, type, position, chain
+The checks of a batch, in this order: length, magic, version, header CRC, type, position, chain
 (`prev_header_crc`), payload CRC and zero padding (unless headers only), offset continuity, epoch.
 A headers-only scan touches no payload byte.
 """
@@ -35,16 +35,16 @@ class Readable(Protocol):
     """A segment's bytes: `bytes`, a `memoryview`, an mmap, or a file read in windows."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of bytes."""
         ...
 
     def __getitem__(self, piece: slice, /) -> Buffer:
-        """A piece of them, as long as there are as many."""
+        """Return a piece, shorter only at the end."""
         ...
 
 
 class Behind:
-    """What of a `Readable` lies behind its first so many bytes."""
+    """The part of a `Readable` after its first `begin` bytes."""
 
     def __init__(self, data: Readable, begin: int) -> None:
         self._data = data
@@ -79,14 +79,14 @@ class Fault(NamedTuple):
 
 
 Stop = Blank | Sealed | Fault
-"""Why a scan ended."""
+"""The reason why a scan ended."""
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Where a scan stands, and what the next batch must agree with.
+    """The state of a scan, and what the next batch must agree with.
 
-    Fresh journal: `Cursor(Position(0), prev_header_crc=0)`. The first segment that is still there,
+    For a fresh journal: `Cursor(Position(0), prev_header_crc=0)`. For the first remaining segment,
     or the one after a RESET: `Cursor(base)`: its SNAP's chain and epoch are taken as they are.
     """
 
@@ -99,11 +99,11 @@ class Cursor:
 
 
 class Scan:
-    """Iterate over the good batches of one segment's bytes; afterwards `stop` says why it ended.
+    """Iterate over the good batches of one segment's bytes; afterwards `stop` has the reason.
 
-    `data[0]` lies at position `origin` (the segment's base). `cursor` is moved along: while a
-    header is in hand, the cursor stands behind its batch. `payload(header)` is its
-    payload. With `until`, what begins there or later counts as not written.
+    `data[0]` is at position `origin` (the segment's base). `cursor` moves along: when a header is
+    yielded, the cursor stands behind its batch. `payload(header)` returns the payload. With
+    `until`, what begins there or later counts as not written.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Scan:
                 return
 
     def payload(self, header: BatchHeader) -> Buffer:
-        """A batch's payload, as a slice of `data`."""
+        """Return a batch's payload, as a slice of `data`."""
         return payload_of(header, self.data, self._origin)
 
 
@@ -152,11 +152,11 @@ def advance(
     data_payloads: bool = True,
     see: Callable[[BatchHeader, Buffer], None] | None = None,
 ) -> BatchHeader | Stop:
-    """Check the batch at the cursor and move the cursor behind it; or say why not.
+    """Check the batch at the cursor and move the cursor behind it; return it, or why not.
 
     At the end of a segment: `Sealed`, while `cursor.segment` still is that segment. `begin_next`
-    goes on to the one behind it. `data_payloads=False`: of the payloads only the control batches'.
-    `see` gets each good batch of which the payload was read, and that.
+    continues with the next one. `data_payloads=False`: check only control batches' payloads.
+    `see` is called with each good batch whose payload was read, and the payload.
     """
     position, segment = cursor.position, cursor.segment
     at = position - origin
@@ -186,19 +186,19 @@ def advance(
 
 
 def payload_of(header: BatchHeader, data: Readable, origin: Position) -> Buffer:
-    """The payload of a batch in `data`, whose first byte is at position `origin`."""
+    """Return the payload of a batch in `data`, whose first byte is at position `origin`."""
     at = header.position - origin + HEADER_LEN
     return data[at : at + header.payload_len]
 
 
 def begin_next(cursor: Cursor) -> None:
-    """Go on from the end of a segment to the next one's base: a SNAP must come."""
+    """Continue from the end of a segment at the next one's base: a SNAP must come."""
     if cursor.segment is not None and cursor.position == cursor.segment.end:
         cursor.segment = None
 
 
 def first_nonzero(data: Readable, at: int) -> int | None:
-    """Where from `at` on the first byte that is not zero is; None: all are zero."""
+    """Return where the first nonzero byte from `at` on is; None if all are zero."""
     for begin in range(at, len(data), _STEP):
         piece = bytes(data[begin : begin + _STEP])
         if piece != _ZEROS[: len(piece)]:
@@ -207,7 +207,7 @@ def first_nonzero(data: Readable, at: int) -> int | None:
 
 
 def crc_of(data: Readable, begin: int, end: int) -> int:
-    """The CRC32C of a part of it, read in pieces."""
+    """Return the CRC32C of bytes [begin, end), read in pieces."""
     crc = 0
     for at in range(begin, end, _STEP):
         crc = extend(crc, data[at : min(at + _STEP, end)])
@@ -256,7 +256,7 @@ def _copy(source: Cursor, target: Cursor) -> None:
 
 
 def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
-    """Position, chain, and that the batch lies rightly in its segment; return the segment."""
+    """Check position, chain and the batch's place in its segment; return the segment."""
     segment = cursor.segment
     if segment is None:
         if header.type != BatchType.SNAP:
@@ -290,7 +290,7 @@ def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
 
 
 def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor) -> Buffer:
-    """Return it."""
+    """Check and return the payload."""
     if header.type == BatchType.EOF:
         return b""
     begin = at + HEADER_LEN
@@ -308,7 +308,7 @@ def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor)
 
 
 def _check_snap(payload: Buffer, cursor: Cursor) -> None:
-    """Learn the next offsets from a SNAP, or hold it against what was counted so far."""
+    """Learn the next offsets from a SNAP, or compare it with what was counted so far."""
     try:
         told = snap_next_offsets(payload)
     except Malformed as error:
@@ -328,7 +328,7 @@ def _check_snap(payload: Buffer, cursor: Cursor) -> None:
 
 
 def _check_content(header: BatchHeader, cursor: Cursor) -> None:
-    """Offset continuity and epoch."""
+    """Check offset continuity and epoch."""
     if header.type == BatchType.DATA:
         key = (header.topic_id, header.queue_id)
         expected = cursor.next_offsets.get(key)

@@ -1,10 +1,10 @@
-"""Segments: names of their files, what fits in one, and the two batches that frame it. Pure.
+"""Segments: their files' names, what fits in one, and the two batches that frame it. Pure.
 
 A segment begins with a SNAP (whose header's `base_offset` holds the segment's length in bytes, so
-that a receiver makes its file as long as the sender's) and ends with an EOF that spans exactly to
-its end, or exactly full. So that an EOF always fits, a batch may leave either nothing or at least
+that a receiver makes its file as long as the sender's) and ends with an EOF that reaches exactly to
+its end, or exactly full. So that an EOF always fits, a batch must leave either nothing or at least
 96 bytes free behind it. The next segment's base is this one's end. Segment files are
-preallocated; what was not yet written reads as zeros.
+preallocated; bytes not yet written read as zeros.
 
 On disk: `<base, 20 digits>.journal`, `<base, 20 digits>.index`, `checkpoint`.
 """
@@ -27,14 +27,14 @@ from fmqcore.ids import Epoch, Position
 CHECKPOINT: Final = "checkpoint"
 """The checkpoint's file name."""
 MIN_SEGMENT: Final = 64 * 1024
-"""Bytes of a segment at least."""
+"""Least bytes of a segment."""
 _MAX_PRODUCER_ROOM: Final = 3 * 1024 * 1024  # all of `MAX_PRODUCERS`
 _MAX_PROGRESS_ROOM: Final = 16 * 1024 * 1024  # some 200,000 entries
 MAX_SEGMENT: Final = 4096 * 1024 * 1024
-"""Bytes of a segment at most: an EOF's `total_len` is a u32 and never spans all of it."""
+"""Most bytes of a segment: an EOF's `total_len` is a u32 and never spans a whole segment."""
 _LAST_BASE: Final = 2**64 - 1 - MAX_SEGMENT  # 20 digits may say more than a position can be
 NO_TERM: Final = Epoch(0)
-"""A segment that was closed or begun because it was full, not for a term."""
+"""A segment that was closed or opened because one was full, not for a term."""
 
 _NAME: Final = re.compile(r"([0-9]{20})\.(journal|index)")
 
@@ -47,57 +47,57 @@ class Segment(NamedTuple):
 
 
 def segment_name(base: Position) -> str:
-    """The file of the segment that begins there."""
+    """Return the file name of the segment that begins at `base`."""
     return f"{base:020d}.journal"
 
 
 def index_name(base: Position) -> str:
-    """The file of that segment's index."""
+    """Return the file name of that segment's index."""
     return f"{base:020d}.index"
 
 
 def segment_base(name: str) -> Position | None:
-    """The base of a segment file of that name; None if it is none."""
+    """Return the base in a segment file's name; None if it is no such name."""
     return _base(name, "journal")
 
 
 def index_base(name: str) -> Position | None:
-    """The base of an index file of that name; None if it is none."""
+    """Return the base in an index file's name; None if it is no such name."""
     return _base(name, "index")
 
 
 def fits(position: int, length: int, segment_end: int) -> bool:
-    """May a batch of `length` bytes stand at `position`: is nothing or an EOF's room left?"""
+    """Whether a batch of `length` bytes may stand at `position`: it leaves nothing or EOF room."""
     rest = segment_end - position - length
     return rest == 0 or rest >= HEADER_LEN
 
 
 def producer_room(segment_bytes: int) -> int:
-    """Bytes of the producer table in such a segment's SNAP at most: its own, nobody else's."""
+    """Return the most bytes of the producer table in such a segment's SNAP; reserved for it."""
     return min(_MAX_PRODUCER_ROOM, segment_bytes // 4)
 
 
 def progress_room(segment_bytes: int) -> int:
-    """Bytes of consumer progress in such a segment's SNAP at which no new group is taken in."""
+    """Return the bytes of progress in such a segment's SNAP at which no new group is accepted."""
     return min(_MAX_PROGRESS_ROOM, segment_bytes // 4)
 
 
 def snap_room(segment_bytes: int) -> tuple[int, int]:
-    """A SNAP payload in such a segment: bytes at most, as far as leaving out producers can make
-    it so, and bytes of its producers at most (`JournalState.to_snap`).
+    """Return the most bytes of such a segment's SNAP payload and of the producers in it.
 
-    Half of the segment is for batches, whatever grows beyond its room.
+    The first can be met only as far as leaving out producers helps (`JournalState.to_snap`). Half
+    of the segment is for batches, whatever grows beyond its room.
     """
     return segment_bytes // 2, producer_room(segment_bytes)
 
 
 def usual_snap(segment_bytes: int) -> int:
-    """Bytes of a SNAP payload whose tables keep to their rooms."""
+    """Return the bytes of a SNAP payload whose tables stay within their rooms."""
     return producer_room(segment_bytes) + progress_room(segment_bytes)
 
 
 def max_payload(segment_bytes: int, snap_payload_len: int) -> int:
-    """The largest payload that fits a fresh segment behind such a SNAP; negative = none."""
+    """Return the largest payload that fits a fresh segment behind such a SNAP; negative = none."""
     room = segment_bytes - batch_len(snap_payload_len) - 2 * HEADER_LEN
     return room & -ALIGN
 
@@ -151,7 +151,7 @@ def eof_batch(
 
 
 def segment_of_snap(header: BatchHeader) -> Segment | None:
-    """The segment that a SNAP opens; None if its length makes no sense."""
+    """Return the segment that a SNAP opens; None if its length is invalid."""
     length = int(header.base_offset)
     if length % ALIGN or not MIN_SEGMENT <= length <= MAX_SEGMENT:
         return None

@@ -1,6 +1,6 @@
-"""The state that a journal's batches add up to; SNAP is its encoding (DESIGN §3). Pure.
+"""The state that a journal's batches build up; SNAP is its encoding (DESIGN §3). Pure.
 
-A SNAP batch replaces the state: so a journal read from its beginning and one read from any
+A SNAP batch replaces the state. So a journal read from its beginning and one read from any
 segment's SNAP give the same state, and what the writer of the SNAP left out (idle producers, old
 tombstones) is gone on every replica at the same position.
 """
@@ -29,17 +29,17 @@ from fmqcore.journal.producers import ProducedBatch, ProducerTable
 __all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
 
 MAX_EPOCHS: Final = 1000
-"""Epochs remembered: the newest."""
+"""Most epochs remembered: the newest."""
 TOMBSTONE_MS: Final = 24 * 3600 * 1000
-"""So long a deleted progress entry stays in SNAP."""
+"""How long a deleted progress entry stays in SNAP."""
 PRESENCE_QUEUE: Final = 0xFFFF
-"""No queue: a tombstone under this number says when a consumer group last had members on a topic.
+"""Not a queue: a tombstone under this number records when a consumer group last had members.
 
-Its `deleted_ms` is the moment. A tombstone is nothing but that to an older version, which also
-drops it from SNAP after a day; this one keeps it as long as the group has progress there.
+Its `deleted_ms` is that time, for one topic. An older version treats it as a plain tombstone and
+drops it from SNAP after a day; this version keeps it while the group has progress in the topic.
 """
 TEMPORARY_QUEUE: Final = 0xFFFE
-"""As `PRESENCE_QUEUE`, of a group that nobody named: it goes some minutes after its members."""
+"""As `PRESENCE_QUEUE`, for an unnamed group: it is deleted some minutes after its members left."""
 _NOTES: Final = (PRESENCE_QUEUE, TEMPORARY_QUEUE)
 _NO_LIMIT: Final = 1 << 62
 
@@ -62,10 +62,10 @@ class Snapshot(NamedTuple):
 
 @dataclass(slots=True)
 class JournalState:
-    """Next offsets, consumer offsets, topics, producers, epochs: as of one position.
+    """Next offsets, consumer offsets, topics, producers and epochs as of one position.
 
     `next_offsets` keeps the queues of deleted topics: a group may get the topic back, and its
-    offsets must then go on.
+    offsets must then continue.
     """
 
     next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class JournalState:
     _forgotten: int = field(default=0, compare=False, repr=False)  # by tables that were replaced
 
     def apply(self, header: BatchHeader, payload: Buffer) -> None:
-        """Take in one batch, in journal order. DATA, EPOCH, EOF need no payload: pass b"".
+        """Apply one batch, in journal order. DATA, EPOCH, EOF need no payload: pass b"".
 
         Raises `Malformed` for a control payload that does not decode.
         """
@@ -104,31 +104,31 @@ class JournalState:
     def check_sequence(
         self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
     ) -> ProducedBatch | None:
-        """None: new, append it. A `ProducedBatch`: a retry, answer with that one.
+        """Return None for a new batch, which is to be appended, or the stored batch of a retry.
 
         Raises `OutOfSequence` (a gap, or older than the last five) and `ProducerFenced`.
-        An unknown producer, or a newer session of it, may begin at any sequence (its entry may
-        have expired). Producer 0 is not idempotent: always new.
+        An unknown producer, or a newer session of a known one, may start at any sequence (its entry
+        may have expired). Producer 0 is not idempotent: its batches are always new.
         """
         return self.producers.check(producer_id, producer_epoch, key, base_sequence, count)
 
     def progress(self, key: OffsetKey) -> OffsetEntry | None:
-        """A consumer group's progress; None if it has none or it was deleted."""
+        """Return a consumer group's progress; None if it has none or it was deleted."""
         entry = self.offsets.get(key)
         return None if entry is None or entry.deleted else entry
 
     @property
     def progress_bytes(self) -> int:
-        """Bytes that consumer progress takes in a SNAP."""
+        """Bytes of consumer progress in a SNAP."""
         return self._packed.size
 
     @property
     def forgotten_producers(self) -> int:
-        """Producer entries that had to go within a day of their last batch (P5)."""
+        """Number of producer entries dropped within a day of their last batch (P5)."""
         return self._forgotten + self.producers.forgotten
 
     def present_ms(self, group: str, topic_id: TopicId) -> int | None:
-        """When the consumer group was last noted to have members on the topic."""
+        """Return when the group was last noted to have members on the topic; None if never."""
         times = (self.deleted_ms.get(OffsetKey(group, topic_id, queue)) for queue in _NOTES)
         return max((ms for ms in times if ms is not None), default=None)
 
@@ -143,10 +143,10 @@ class JournalState:
     ) -> Snapshot:
         """Encode as a SNAP payload; producers idle for a day and old tombstones are left out.
 
-        Producers idle for longest are left out too until they take at most `max_producers` bytes
-        and all at most `max_bytes` (`segments.snap_room`); nothing else is. It is a pause between
-        two appends: what is many is kept as bytes in blocks, and those that changed are joined
-        here.
+        More producers, those idle for longest, are left out until they take at most `max_producers`
+        bytes and everything at most `max_bytes` (`segments.snap_room`); nothing else is. This is a
+        pause between two appends, so large tables are kept as encoded blocks, and only the changed
+        blocks are joined here.
         """
         old = self._old_tombstones(now_ms)
         parts = [
@@ -176,7 +176,7 @@ class JournalState:
         return Snapshot(b"".join(parts), tuple(old), idle, now_ms)
 
     def settle(self, snapshot: Snapshot) -> None:
-        """The snapshot, taken just now, is stored: what it left out is gone here too.
+        """Drop what the snapshot, just taken and now stored, left out.
 
         The same as to `apply` it, without decoding it.
         """
@@ -186,17 +186,17 @@ class JournalState:
         self.producers.drop_oldest(snapshot.producers, snapshot.now_ms)
 
     def note_frame(self, frame: BatchHeader) -> None:
-        """A term whose EPOCH batch found no room begins with the frames written for it (ADR 0020).
+        """Note that a term whose EPOCH batch had no room begins with its frames (ADR 0020).
 
-        They bear the number of the epoch before, and where they stand its own master may have had
-        something else, which a slave holds.
+        The frames carry the epoch before, and that epoch's own master may have written something
+        else at their positions, which a slave holds.
         """
         if frame.framed_for:
             self._apply_epoch(frame.framed_for, frame.position)
 
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
-        """Decode; raise `Malformed`."""
+        """Decode a SNAP payload; raise `Malformed`."""
         fields = Fields(payload, "SNAP payload")
         queues, epochs, topics, offsets = _take_snap_counts(fields)
         state = cls()
@@ -220,7 +220,7 @@ class JournalState:
         return state
 
     def _pack_missing(self) -> None:
-        """Encode entries that came otherwise than by `apply`; there are none in a broker."""
+        """Encode entries that did not come through `apply`; a broker has none."""
         packed, table = self._packed, self.offsets
         if packed.count == len(table):
             return
@@ -231,7 +231,7 @@ class JournalState:
                 packed.put(key, encode_entry(key, entry) + deleted)
 
     def _old_tombstones(self, now_ms: int) -> list[OffsetKey]:
-        """Those that leave SNAP; of presence only where no progress is left."""
+        """Tombstones that leave SNAP; a presence note only if its group has no progress left."""
         old = [key for key, ms in self.deleted_ms.items() if now_ms - ms > TOMBSTONE_MS]
         return [key for key in old if key.queue_id not in _NOTES or not self._has_progress(key)]
 
@@ -294,13 +294,13 @@ class JournalState:
 
 
 def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:
-    """Only the next offsets of a SNAP payload; raise `Malformed`."""
+    """Return only the next offsets of a SNAP payload; raise `Malformed`."""
     fields = Fields(payload, "SNAP payload")
     return _take_next_offsets(fields, _take_snap_counts(fields)[0])
 
 
 def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, str]]:
-    """Only the next offsets and the topics' names of a SNAP payload; raise `Malformed`."""
+    """Return only the next offsets and the topics' names of a SNAP payload; raise `Malformed`."""
     fields = Fields(payload, "SNAP payload")
     queues, epochs, topics, _ = _take_snap_counts(fields)
     next_offsets = _take_next_offsets(fields, queues)
@@ -327,7 +327,7 @@ def _take_next_offsets(fields: Fields, queues: int) -> dict[QueueKey, Offset]:
 
 
 def disagreement(state: JournalState, snap: JournalState) -> str:
-    """Why a SNAP cannot follow from this state; "" if it can.
+    """Return why a SNAP cannot follow from this state; "" if it can.
 
     A SNAP may leave out idle producers and old tombstones, nothing else.
     """

@@ -1,9 +1,9 @@
-"""Replication, pure: reconcile two journals, and who is in sync.
+"""Replication decisions: reconcile two journals, maintain the in-sync set. Pure.
 
-    reconciliation  what a master answers to a slave's Hello
+    reconciliation  a master's answer to a slave's Hello
     epoch_history   how far two epoch histories agree
-    in_sync_set     who leaves the in-sync set and who may enter
+    in_sync_set     which slaves leave the in-sync set and which may enter
     frames          where a run of whole stored batches ends
 
-The policy (who counts, how far it holds) is `fmqcore.policy`.
+The policy (which slaves count, how far it holds) is `fmqcore.policy`.
 """

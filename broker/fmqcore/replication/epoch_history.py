@@ -1,8 +1,8 @@
-"""How far two journals agree, told by their epoch histories alone (DESIGN §5). Pure.
+"""How far two journals agree, decided from their epoch histories alone (DESIGN §5). Pure.
 
-Only one master ever writes in an epoch, and it opens it with an EPOCH batch (and the frames around
-it, if that found no room). So two journals in which epoch e begins at the same position hold the
-same bytes from there on, up to where the first of the two leaves e: it ends, or opens its next.
+Only one master ever writes in an epoch, and it opens the epoch with an EPOCH batch (and the frames
+around the batch, if it found no room). So two journals in which epoch e begins at the same position
+hold the same bytes from there until the first of the two leaves e, by its end or its next epoch.
 """
 
 import itertools
@@ -18,7 +18,7 @@ _BEFORE_ALL: EpochStart = (Epoch(0), Position(0))
 
 
 class Common(NamedTuple):
-    """The newest epoch that both opened at the same position, and where they stop to agree."""
+    """The newest epoch that both opened at the same position, and where the journals part."""
 
     epoch: Epoch
     start: Position
@@ -28,10 +28,10 @@ class Common(NamedTuple):
 def common_end(
     mine: Sequence[EpochStart], my_end: Position, theirs: Sequence[EpochStart], their_end: Position
 ) -> Common | None:
-    """Where two journals stop to agree; None if no epoch is common: another lineage.
+    """Return where two journals part; None if they share no epoch: another lineage.
 
-    A journal without any epoch holds at most its first SNAP, written before the first EPOCH: it
-    agrees with any other up to there.
+    A journal without any epoch holds at most its first SNAP, written before the first EPOCH: up to
+    there it agrees with any other.
     """
     if not mine or not theirs:
         mine, theirs = [_BEFORE_ALL, *mine], [_BEFORE_ALL, *theirs]
@@ -48,6 +48,6 @@ def _end_of(epoch: EpochStart, history: Sequence[EpochStart], end: Position) -> 
 
 
 def is_history(epochs: Sequence[EpochStart], end: Position) -> bool:
-    """Do epochs and starts rise, below the end?"""
+    """Whether epochs and starts rise, and all starts are below the end."""
     rising = all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(epochs))
     return rising and all(start < end for _, start in epochs)

@@ -1,7 +1,7 @@
 """Where a run of whole stored batches ends in the journal. Pure.
 
 An EOF batch stands for the rest of its segment but is stored and sent as its 96 header bytes, so
-the end is not always `position + len(batches)`. Nothing is checked here: the bytes are our own.
+the end is not always `position + len(batches)`. The bytes are FMQ's own and are not checked here.
 """
 
 from struct import Struct
@@ -15,11 +15,11 @@ _TYPE_AT: Final = 7
 _BASE_OFFSET: Final = Struct("<Q")
 _BASE_OFFSET_AT: Final = 40
 SMALL_SEGMENT: Final = 8 * 1024 * 1024
-"""A segment that is no longer than this may be one for control batches alone."""
+"""A segment of at most this many bytes may hold control batches alone."""
 
 
 def end_of_batches(position: Position, batches: bytes) -> Position:
-    """The position one past the last of `batches`, which begin at `position`."""
+    """Return the position one past the last of `batches`, which begin at `position`."""
     at, size = 0, len(batches)
     while at < size:
         (length,) = _TOTAL_LEN.unpack_from(batches, at)
@@ -30,7 +30,7 @@ def end_of_batches(position: Position, batches: bytes) -> Position:
 
 
 def leading_control(batches: bytes) -> bytes:
-    """What of `batches` stands before the first DATA, or before a segment of ordinary length."""
+    """Return the part of `batches` before the first DATA or an ordinary-length segment."""
     at, size = 0, len(batches)
     while at < size:
         (length,) = _TOTAL_LEN.unpack_from(batches, at)

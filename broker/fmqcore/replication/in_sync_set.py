@@ -1,8 +1,8 @@
-"""Who leaves the in-sync set and who may enter (DESIGN §5). Pure.
+"""Which slaves leave the in-sync set and which may enter (DESIGN §5). Pure.
 
 A slave is *in sync* while it is linked and, within `dead_after_ms`, always comes to hold what the
 master held: it is never behind for longer than that. A *learner* may enter when it is linked, has
-answered in this term, takes more, and lacks at most `in_sync_lag_bytes`. Only the master moves a
+answered in this term, accepts more, and lacks at most `in_sync_lag_bytes`. Only the master moves a
 slave in or out, by compare-and-set of the group's state (`replication/in_sync_set.py` in the
 shell).
 """
@@ -16,10 +16,10 @@ from fmqcore.ids import BrokerId, Position
 
 @dataclass(slots=True)
 class Lag:
-    """Since when a slave has not held what its master held then.
+    """How long a slave has not held what its master held at that time.
 
-    Not a distance: a slave that follows a stream of 100 MB/s is always a little behind, and yet
-    holds, a moment later, all that was there a moment ago.
+    Not a distance in bytes: a slave that follows a stream of 100 MB/s is always a little behind,
+    yet holds, a moment later, everything that existed a moment ago.
     """
 
     mark_end: Position
@@ -28,7 +28,7 @@ class Lag:
 
     @classmethod
     def begin(cls, master_end: Position, now_ms: int) -> "Lag":
-        """A slave has just linked: its time runs from here."""
+        """Start the measurement for a slave that has just linked."""
         return cls(master_end, now_ms, now_ms)
 
     def note(self, counted_end: Position, master_end: Position, now_ms: int) -> None:
@@ -42,12 +42,12 @@ class Lag:
         self.mark_end, self.mark_ms = master_end, now_ms
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long it has been behind: at most twice what it is, one mark being kept."""
+        """Return how long it has been behind: at most twice the true time, as one mark is kept."""
         return now_ms - self.caught_up_ms
 
 
 class LinkFacts(NamedTuple):
-    """One configured slave, as far as the in-sync set asks."""
+    """What the in-sync set needs to know of one configured slave."""
 
     connected: bool = False
     lost: bool = False  # it was linked in this term, and the stream broke
@@ -58,7 +58,7 @@ class LinkFacts(NamedTuple):
 
 
 class IsrLimits(NamedTuple):
-    """From the broker's settings."""
+    """Limits from the broker's settings."""
 
     dead_after_ms: int
     in_sync_lag_bytes: int
@@ -70,7 +70,10 @@ def leavers(
     term_ms: int,
     limits: IsrLimits,
 ) -> dict[BrokerId, str]:
-    """Who must leave, and why. `slaves` has every configured one; the term is so old already."""
+    """Return the slaves that must leave, with the reason.
+
+    `slaves` has every configured slave; `term_ms` is the age of the term.
+    """
     why = {broker: _why_out(slaves.get(broker), term_ms, limits) for broker in sorted(isr)}
     return {broker: reason for broker, reason in why.items() if reason}
 
@@ -92,7 +95,7 @@ def candidates(
     master_end: Position,
     limits: IsrLimits,
 ) -> list[BrokerId]:
-    """Learners that may enter now, in order of their names."""
+    """Return the learners that may enter now, in order of their names."""
     return [
         broker
         for broker, facts in sorted(slaves.items())

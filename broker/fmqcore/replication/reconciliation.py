@@ -1,41 +1,44 @@
-"""What a master tells a slave that says Hello (DESIGN §5). Pure.
+"""A master's answer to a slave's Hello (DESIGN §5). Pure.
 
-C is where the two journals stop to agree (`epoch_history.py`), `floor` what the slave must never
-lose: its newest known commit end, or, if it served reads in slave-consume, its durable end. *Chain*
-is the header CRC of the batch that ends at the slave's end: both must name the same one.
+C is where the two journals part (`epoch_history.py`), `floor` is what the slave must never lose:
+its newest known commit end, or, if it served reads in slave-consume, its durable end. *Chain* is
+the header CRC of the batch that ends at the slave's end: both must have the same one.
+In the table M is the master and S the slave.
 
-| # | slave and master                                        | decision                         |
+| # | S and M                                                 | decision                         |
 |---|---------------------------------------------------------|----------------------------------|
-| 1 | other cluster or group, not a member, I am not the      | REJECT                           |
-|   | configured master, my own name, its name lives twice,   |                                  |
-|   | fields that make no sense                               |                                  |
-| 2 | the slave is empty, its end is my log start             | APPEND_FROM its end              |
-| 3 | the slave is empty, its end is elsewhere                | RESET_TO my log start            |
-| 4 | no term opened, I am empty, the slave is not            | SEND_SUFFIX from its log start;  |
+| 1 | other cluster or group, S is no member, M is not the    | REJECT                           |
+|   | configured master, S has M's own name, the name of S    |                                  |
+|   | lives twice, fields that make no sense                  |                                  |
+| 2 | S is empty, its end is M's log start                    | APPEND_FROM its end              |
+| 3 | S is empty, its end is elsewhere                        | RESET_TO M's log start           |
+| 4 | no term opened, M is empty, S is not                    | SEND_SUFFIX from S's log start;  |
 |   |                                                         | if that came and is no journal:  |
 |   |                                                         | REJECT, alarm                    |
-| 5 | the slave is a prefix (C = its end), I still have more  | APPEND_FROM its end              |
-|   | from there on, the chain agrees                         |                                  |
-| 6 | the slave is a prefix and ends below my log start       | RESET_TO my log start            |
-| 7 | the slave is a prefix but the chain does not agree      | cut to the start of C's epoch    |
-| 8 | the slave is ahead (C = my end), no term opened         | SEND_SUFFIX from my end          |
-| 9 | as 8, but its log start lies beyond my end              | REJECT, alarm: bytes are missing |
-|10 | as 8, but its suffix does not chain to my journal       | cut to the start of C's epoch    |
-|11 | they part at C, or the slave is ahead in an opened term | cut to C                         |
+| 5 | S is a prefix (C = its end), M still has what follows   | APPEND_FROM its end              |
+|   | there, the chain agrees                                 |                                  |
+| 6 | S is a prefix and ends below M's log start              | RESET_TO M's log start           |
+| 7 | S is a prefix but the chain does not agree              | cut to the start of C's epoch    |
+| 8 | S is ahead (C = M's end), no term opened                | SEND_SUFFIX from M's end         |
+| 9 | as 8, but S's log start lies beyond M's end             | REJECT, alarm: bytes are missing |
+|10 | as 8, but S's suffix does not chain to M's journal      | cut to the start of C's epoch    |
+|11 | they part at C, or S is ahead in an opened term         | cut to C                         |
 |12 | no common epoch                                         | cut to 0                         |
-|13 | 9, 11 or 12, but what I hold is from whoever came       | SEND_SUFFIX from its log start,  |
-|   | first after my disk was lost, no term is open, and the  | in the place of all that I hold  |
-|   | slave is of those who have all, and more advanced       |                                  |
+|13 | 9, 11 or 12, but M's journal is a copy from the first   | SEND_SUFFIX from S's log start,  |
+|   | slave that came after M lost its disk, no term is open, | in place of all that M holds     |
+|   | and S is one of those that have all, and more advanced  |                                  |
 
-*Cut to P*: the slave has epochs that I have never heard of → REJECT, alarm (I am the stale one).
-P < floor → REJECT, alarm (R5). P below my log start, or not above the slave's → RESET_TO my log
-start (its SNAP restores the state); but after rows 7 and 10, where nobody knows how far back the
-difference goes, only if the slave holds nothing committed. Else TRUNCATE_TO P.
+*Cut to P*: the slave has epochs that the master has never heard of → REJECT, alarm (the master is
+stale). P < floor → REJECT, alarm (R5). P below the master's log start, or not above the slave's →
+RESET_TO the master's log start (its SNAP restores the state); but after rows 7 and 10, where it is
+unknown how far back the difference goes, only if the slave holds nothing committed. Else
+TRUNCATE_TO P.
 
-Rows 4 and 8 are why a master truncates nothing of its own and pulls *before* it opens a term: what
-a slave may have served is never lost. Rows 7 and 10 need two terms of one number, which only a
-master that lost an unacknowledged EPOCH batch can make; they go back one epoch for each Hello.
-Row 13 (ADR 0043): each time my journal gets more advanced, so no two slaves take turns for ever.
+Rows 4 and 8 are why a master never truncates its own journal and pulls *before* it opens a term:
+what a slave may have served is never lost. Rows 7 and 10 need two terms with one number, which only
+a master that lost an unacknowledged EPOCH batch can make; they go back one epoch with each Hello.
+Row 13 (ADR 0043): the master's journal gets more advanced each time, so no two slaves alternate
+for ever.
 """
 
 from collections.abc import Sequence, Set
@@ -48,7 +51,7 @@ from fmqcore.zk.group_config import GroupConfig
 
 
 class Action(IntEnum):
-    """What the slave shall do; the same numbers as on the wire."""
+    """What the slave must do; the numbers are those on the wire."""
 
     APPEND_FROM = 1
     TRUNCATE_TO = 2
@@ -59,7 +62,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlaveView:
-    """A slave's Hello."""
+    """A slave as its Hello describes it."""
 
     cluster: str
     group: GroupName
@@ -76,19 +79,19 @@ class SlaveView:
 
     @property
     def empty(self) -> bool:
-        """No batch is stored."""
+        """Whether no batch is stored."""
         return self.end == self.log_start
 
     @property
     def floor(self) -> Position:
-        """What it must never lose (R5)."""
+        """The position below which the slave must never lose anything (R5)."""
         served = self.durable_end if self.reader else Position(0)
         return min(max(self.commit_end, served), self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class MasterView:
-    """The master's own journal and knowledge, at the moment of the decision."""
+    """The master's own journal and knowledge, at the time of the decision."""
 
     cluster: str
     config: GroupConfig
@@ -116,7 +119,7 @@ class Decision:
 
 
 def reconcile(slave: SlaveView, master: MasterView) -> Decision:
-    """Decide what a slave does first; see the table."""
+    """Decide what a slave must do first; see the table."""
     if refusal := _refusal(slave, master):
         return Decision(Action.REJECT, reason=refusal)
     if slave.empty:
@@ -210,7 +213,7 @@ def _cut(
 
 
 def _refusal(slave: SlaveView, master: MasterView) -> str:
-    """Row 1: why that slave is not served at all; "" if it is."""
+    """Row 1: return why the slave is not served at all; "" if it is."""
     config, broker = master.config, slave.broker
     rows = (
         (

@@ -1,8 +1,8 @@
-"""Digests of a journal's blocks, so that equal replicas cost little to compare (DESIGN §11). Pure.
+"""Digests of a journal's blocks, so that equal replicas are cheap to compare (DESIGN §11). Pure.
 
 A block is the batches of one segment that begin in one stretch of `BLOCK` bytes. Its digest is
-made of their headers: a header holds the payload's CRC, so what two equal digests do not prove is
-that each replica's payload is what its header says; that is the replica's own check (J002).
+made from their headers, which hold the payloads' CRCs. So two equal digests do not prove that each
+replica's payloads match their headers; each replica checks that by itself (J002).
 """
 
 from hashlib import blake2b
@@ -14,12 +14,12 @@ from fmqcore.ids import Epoch, Position
 from fmqcore.scan.headers import HeaderBlock, pack
 
 BLOCK: Final = 1024 * 1024
-"""Bytes of journal that one digest is about."""
+"""Bytes of journal that one digest covers."""
 _DIGEST_LEN: Final = 16
 
 
 class Digest(NamedTuple):
-    """One block of one replica."""
+    """The digest of one block of one replica."""
 
     first: Position  # where its first batch begins
     end: Position  # where its last one ends
@@ -27,7 +27,7 @@ class Digest(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What of a header a comparison needs."""
+    """The part of a header that a comparison needs."""
 
     position: Position
     end: Position
@@ -36,8 +36,8 @@ class Batch(NamedTuple):
 
 
 class BlockDigests:
-    """Makes a segment's digests of its headers as they go by, ascending; what is missing between
-    two ends a block, too. Keeps the headers of one block alone, however small the batches are.
+    """Builds a segment's digests from its headers, which must come in ascending order. Missing
+    headers end a block, too. Keeps only the headers of one block, however small the batches are.
     """
 
     def __init__(self, block: int = BLOCK) -> None:
@@ -48,7 +48,7 @@ class BlockDigests:
         self._limit = 0
 
     def __call__(self, header: BatchHeader) -> None:
-        """The next one."""
+        """Add the next header."""
         position = header.position
         if position >= self._limit or position != self._end:
             self._close()
@@ -59,7 +59,7 @@ class BlockDigests:
 
     @property
     def made(self) -> list[Digest]:
-        """Those of all that came; no more may come."""
+        """Close the last block and return all digests; no more headers may follow."""
         self._close()
         return self._made
 
@@ -70,7 +70,7 @@ class BlockDigests:
 
 
 def batches(headers: HeaderBlock) -> list[Batch]:
-    """Header by header, for drilling down."""
+    """Return each header's part for a comparison batch by batch."""
     return [
         Batch(header.position, header.end, _epoch(header), _digest(headers.header_bytes(i)))
         for i, header in enumerate(headers.headers())
@@ -78,7 +78,7 @@ def batches(headers: HeaderBlock) -> list[Batch]:
 
 
 def _epoch(header: BatchHeader) -> Epoch:
-    """An epoch whose EPOCH batch found no room begins with the frames written for it."""
+    """A term whose EPOCH batch had no room begins with the frames written for it."""
     frame = header.type in (BatchType.EOF, BatchType.SNAP)
     return (frame and header.framed_for) or header.epoch
 

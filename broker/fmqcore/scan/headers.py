@@ -1,13 +1,13 @@
 """The headers-only scan kernel: a byte range of a segment becomes columns (DESIGN §11). Pure.
 
-It runs over every header of a journal of any size, so nothing is made per batch: the 96 bytes of
-each good header are put behind each other as they are, and a column is a strided slice of that
-block, taken when somebody asks for it. Checked of each header: magic, version, CRC, type, lengths,
-position, chain. What needs more than the header before it (offsets, epochs, payloads) is
-`fmqcore.verify.directory`'s.
+It runs over every header of a journal of any size, so no object is created per batch: the 96 bytes
+of each good header are concatenated as they are, and a column is a strided slice of that block,
+taken on demand. The checks of each header: magic, version, CRC, type, lengths, position, chain.
+Checks that need more than the header before it (offsets, epochs, payloads) are in
+`fmqcore.verify.directory`.
 
-Bytes come through a function `read(length, at)`: `functools.partial(os.pread, fd)` is one. How
-much is read at a time follows the batches: of large ones only the headers, of small ones windows.
+Bytes come through a function `read(length, at)`, for example `functools.partial(os.pread, fd)`. The
+size of a read follows the batches: of large ones only the headers, of small ones windows.
 """
 
 from array import array
@@ -31,7 +31,7 @@ from fmqcore.journal.scan import Blank, Fault, Sealed, Stop
 from fmqcore.journal.segments import Segment, fits, segment_of_snap
 
 Read = Callable[[int, int], bytes]
-"""`read(length, at)`: so many bytes from byte `at` of the segment's file, fewer at its end."""
+"""`read(length, at)`: `length` bytes from byte `at` of the segment's file, fewer at its end."""
 
 WINDOW: Final = 256 * 1024
 """Bytes read at a time while batches are small."""
@@ -68,9 +68,9 @@ _PLACES: Final = {  # column → (machine word, where in the header, counted in 
     "tag_mask": ("Q", 11),
 }
 COLUMNS: Final = tuple(_PLACES)
-"""What `HeaderBlock.column` can give."""
+"""The names that `HeaderBlock.column` accepts."""
 pack: Final = _FIELDS.pack
-"""`pack(*header)`: the 96 bytes that it was parsed from."""
+"""`pack(*header)` returns the 96 bytes that the header was parsed from."""
 assert _HEAD.size == _FIELDS.size == HEADER_LEN
 
 
@@ -87,7 +87,7 @@ class HeaderBlock:
         return len(self.raw) // HEADER_LEN
 
     def column(self, name: str) -> "array[int]":
-        """One field of all headers, as machine words (`array` has the buffer protocol)."""
+        """Return one field of all headers, as machine words (`array` has the buffer protocol)."""
         word, place = _PLACES[name]
         words = self._words.get(word)
         if words is None:
@@ -95,18 +95,18 @@ class HeaderBlock:
         return words[place :: HEADER_LEN // words.itemsize]
 
     def headers(self) -> Iterator[BatchHeader]:
-        """One object a batch, for those who need only a few."""
+        """Iterate over header objects, for callers that need only a few."""
         return map(BatchHeader._make, _FIELDS.iter_unpack(self.raw))
 
     def header_bytes(self, at: int) -> bytes:
-        """The bytes of one header."""
+        """Return the bytes of one header."""
         return self.raw[at * HEADER_LEN : (at + 1) * HEADER_LEN]
 
 
 class ScanRange(NamedTuple):
-    """What to scan: the batches that begin in [begin, end) of one segment.
+    """The range to scan: the batches that begin in [begin, end) of one segment.
 
-    `begin` is where a batch begins: the segment's base, or what an index or an earlier scan says.
+    A batch must begin at `begin`: the segment's base, or a place from an index or an earlier scan.
     """
 
     segment: Segment
@@ -116,9 +116,9 @@ class ScanRange(NamedTuple):
 
 
 class HeaderScan:
-    """Iterate over blocks; afterwards `stop` says why it ended, None: at the range's end.
+    """Iterate over blocks; afterwards `stop` has the reason, None at the range's end.
 
-    `position` is one past the last good batch, `bytes_read` what was asked of `read`.
+    `position` is one past the last good batch, `bytes_read` counts the bytes asked of `read`.
     """
 
     def __init__(self, read: Read, wanted: ScanRange) -> None:
@@ -133,7 +133,7 @@ class HeaderScan:
 
     @property
     def last_crc(self) -> int | None:
-        """The header CRC of the last good batch, which the next one names; None: of none yet."""
+        """The header CRC of the last good batch, which the next one names; None if unknown."""
         return self._prev
 
     def __iter__(self) -> Iterator[HeaderBlock]:
@@ -152,7 +152,7 @@ class HeaderScan:
             self.stop = Sealed(self.position)
 
     def _step(self, raw: bytearray) -> None:
-        """One window, or a run of single headers; then how it shall go on."""
+        """Read one window, or a run of single headers; then choose the next read's size."""
         had, began = len(raw), self.position
         if self._window == HEADER_LEN:
             self._singles(raw)
@@ -163,7 +163,7 @@ class HeaderScan:
         self._window = HEADER_LEN if mean > _LARGE else WINDOW
 
     def _singles(self, raw: bytearray) -> None:
-        """Only the headers are read."""
+        """Read headers only."""
         read, base, crc, unpack = self._read, self.segment.base, crc32c, _HEAD.unpack
         position, prev, last = self.position, self._prev, min(self._end, self.segment.end)
         room = last - HEADER_LEN
@@ -224,7 +224,7 @@ class HeaderScan:
             self._slow(raw, window)
 
     def _slow(self, raw: bytearray, head: bytes) -> bool:
-        """A header that is not plainly the next DATA batch: looked at in full; True = good."""
+        """Check a header in full that is not plainly the next DATA batch; return True if good."""
         position = self.position
         if head == bytes(len(head)):
             self.stop = Blank(position)
@@ -243,7 +243,7 @@ class HeaderScan:
         return True
 
     def _check(self, header: BatchHeader) -> None:
-        """What `fmqcore.journal.scan` checks of a header's place, in the same order."""
+        """Check a header's place as `fmqcore.journal.scan` does, in the same order."""
         position, segment = self.position, self.segment
         if (header.type == BatchType.SNAP) != (position == segment.base):
             raise BadBatch(BatchFault.TYPE, f"a {BatchType(header.type).name} in this place")
@@ -272,6 +272,6 @@ class HeaderScan:
 
 
 def scan_headers(read: Read, wanted: ScanRange) -> tuple[HeaderBlock, HeaderScan]:
-    """All headers of a range in one block (96 bytes a batch), and the scan that was run."""
+    """Return all headers of a range in one block (96 bytes a batch), and the finished scan."""
     scan = HeaderScan(read, wanted)
     return HeaderBlock(b"".join(block.raw for block in scan)), scan

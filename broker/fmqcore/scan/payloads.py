@@ -1,9 +1,9 @@
 """Payload columns of chosen DATA batches, for bulk readers (DESIGN §11). Pure.
 
-Batches are read by their places, neighbours in one read, and what lies between is not read. Each
-is checked: header CRC, place, payload CRC, and that its columns fit. Nothing is made per record:
-a column of a batch is two slices, its offsets and its bytes, as they are stored and as an Arrow
-binary array has them. Who joins them to larger arrays checks that the offsets rise.
+Batches are read by their places, neighbours in one read, and nothing in between is read. Each batch
+is checked: header CRC, place, payload CRC, and that its columns fit. No object is created per
+record: a batch's column is two slices, its offsets and its bytes, as they are stored and as an
+Arrow binary array has them. Code that joins them to larger arrays checks that the offsets rise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,9 +31,9 @@ from fmqcore.scan.headers import HeaderBlock, Read
 from fmqcore.scan.selection import Places
 
 BYTES_COLUMNS: Final = ("value", "key", "tag", "headers")
-"""Columns of bytes, in the order in which they are stored."""
+"""Columns of bytes, in their stored order."""
 BORN: Final = "born_ms"
-"""The column of numbers behind them."""
+"""The column of numbers that follows them."""
 
 _RUN: Final = 4 * 1024 * 1024  # bytes of one read at most (one batch may be larger)
 _SLAB_BYTES: Final = 8 * 1024 * 1024
@@ -51,14 +51,14 @@ _EMPTY: Final = memoryview(bytes(4 * (MAX_RECORDS + 1)))
 
 @dataclass(slots=True)
 class BytesColumn:
-    """One column of a slab: per batch `u32[N + 1]` from 0 on, and the bytes."""
+    """One column of a slab: for each batch `u32[N + 1]`, starting with 0, and the bytes."""
 
     offsets: list[memoryview] = field(default_factory=list)
     data: list[memoryview] = field(default_factory=list)
 
 
 class Slab:
-    """Batches in journal order, taken apart. A column that a batch lacks is all empty there."""
+    """Decoded batches in journal order. A column that a batch lacks is all empty there."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.batches = 0
@@ -70,17 +70,17 @@ class Slab:
 
     @property
     def headers(self) -> HeaderBlock:
-        """Their headers."""
+        """The headers of all batches in the slab."""
         return HeaderBlock(bytes(self._headers))
 
     def add_header(self, raw: bytes, header: BatchHeader) -> None:
-        """The next batch's."""
+        """Add the next batch's header."""
         self._headers += raw
         self.batches += 1
         self.records += header.record_count
 
     def add_payload(self, header: BatchHeader, payload: bytes, last: str, born: bool) -> None:
-        """Take the columns apart, up to `last`. Raises `BadColumns`, and then takes nothing."""
+        """Add the columns up to `last`. Raise `BadColumns`, and then add nothing."""
         view, count, at = memoryview(payload), header.record_count, 0
         attrs, columns = header.attrs, self.columns
         width = 4 * (count + 1)
@@ -116,12 +116,12 @@ class Slab:
 
 
 class PayloadScan:
-    """Iterate over slabs of the wanted batches; raises `CorruptJournal` at what is not right, and
-    what `read` does, behind a slab of what is good before.
+    """Iterate over slabs of the wanted batches. Raises `CorruptJournal` at a bad batch, and the
+    errors of `read`, after a slab of the good batches before it.
 
-    `read(length, at)` reads the segment's file. `good_to`: all wanted that begin below are in the
-    slabs that came, the one in hand included. `bytes_read` is what was asked of `read`. A slab has
-    8 MiB of payloads, or `times` as much: for who pays for each slab more than for its bytes.
+    `read(length, at)` reads the segment's file. `good_to`: all wanted batches that begin below it
+    are in the slabs so far, including the current one. `bytes_read` counts the bytes asked of
+    `read`. A slab has 8 MiB of payloads, or `times` as much: for callers with a high cost per slab.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class PayloadScan:
             yield slab
 
     def _window(self, first: int, end: int) -> bytes:
-        """The bytes of neighbours; of one alone its header, if no more is wanted."""
+        """Read the bytes of neighbours; only the header of a single batch if that is enough."""
         positions, lengths = self._places
         length = positions[end - 1] - positions[first] + HEADER_LEN
         if self._payloads:
@@ -174,7 +174,7 @@ class PayloadScan:
         return window
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Neighbours, as [first, end) of the places."""
+        """Yield neighbours, as [first, end) of the places."""
         positions, lengths = self._places
         first = 0
         for i in range(1, len(positions) + 1):
@@ -207,7 +207,7 @@ class PayloadScan:
 
 
 def damaged(base: Position, position: Position, why: str) -> CorruptJournal:
-    """The error for a segment that is not what it must be."""
+    """Return the error for a damaged segment."""
     return CorruptJournal(
         f"{segment_name(base)}: damaged at position {position} (byte {position - base} of the "
         f"file): {why}; run `fmq job check` on the directory, and name a good replica as well"

@@ -1,8 +1,8 @@
-"""Which DATA batches a reader wants, found in an index or in headers; nothing else is read. Pure.
+"""Find the DATA batches that a reader wants, in an index or in headers. Pure.
 
-An index is derived and may be damaged. What it must hold of a segment is known without it: each
-queue's next offset in the segment's SNAP, and in the one behind it. `index_is_whole` holds one
-against the other; a reader that finds them to differ takes the headers instead.
+An index is derived and may be damaged. What it must hold is known without it, from each queue's
+next offset in the segment's SNAP and in the next segment's. `index_is_whole` compares the index
+with them; a reader that finds a difference uses the headers instead.
 """
 
 from array import array
@@ -19,23 +19,23 @@ from fmqcore.journal.index import SegmentIndex
 from fmqcore.scan.headers import HeaderBlock
 
 NO_END: Final = 2**63 - 1
-"""Of a range without an end."""
+"""The end of a range without an end."""
 _U32: Final = 2**32 - 1
 
 
 class Range(NamedTuple):
-    """[first, end)."""
+    """A range [first, end)."""
 
     first: int = 0
     end: int = NO_END
 
     def cut(self, other: "Range") -> "Range":
-        """What is in both."""
+        """Return the intersection of both ranges."""
         return Range(max(self.first, other.first), min(self.end, other.end))
 
     @property
     def empty(self) -> bool:
-        """Nothing can be in it."""
+        """Whether the range can contain nothing."""
         return self.first >= self.end
 
 
@@ -44,7 +44,7 @@ EVERYTHING: Final = Range()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All of it must hold. Of `offsets` a batch may hold some that are not wanted, too."""
+    """Conditions that must all hold. A batch may also hold some offsets outside `offsets`."""
 
     topics: frozenset[TopicId] | None = None  # None: all
     queues: frozenset[int] | None = None
@@ -53,14 +53,14 @@ class Wanted:
     positions: Range = EVERYTHING
 
     def takes(self, key: QueueKey) -> bool:
-        """Can anything of that queue be wanted?"""
+        """Whether anything of that queue can be wanted."""
         return (self.topics is None or key[0] in self.topics) and (
             self.queues is None or key[1] in self.queues
         )
 
     @property
     def nothing(self) -> bool:
-        """Nothing can match."""
+        """Whether nothing can match."""
         return (
             self.offsets.empty
             or self.store_ms.empty
@@ -71,7 +71,7 @@ class Wanted:
 
 
 class Places(NamedTuple):
-    """Where batches lie, in journal order."""
+    """Positions and lengths of batches, in journal order."""
 
     positions: "array[int]"
     lengths: "array[int]"  # total_len of each
@@ -86,7 +86,7 @@ def may_hold(
     after: Mapping[QueueKey, Offset] | None,
     store_ms: Range,
 ) -> bool:
-    """Can a segment hold wanted batches? `before`, `after`: next offsets; None: it is open."""
+    """Whether a segment can hold wanted batches. `before`, `after`: next offsets; None: open."""
     if wanted.nothing or wanted.store_ms.cut(store_ms).empty:
         return False
     if after is None:
@@ -103,7 +103,7 @@ def index_is_whole(
     before: Mapping[QueueKey, Offset],
     after: Mapping[QueueKey, Offset],
 ) -> bool:
-    """Does the index name every batch of these queues that its segment must hold?"""
+    """Whether the index has every batch of these queues that its segment must hold."""
     for key in keys:
         first, end = before.get(key, Offset(0)), after.get(key, Offset(0))
         bases, positions, sizes, store_ms, _ = index.columns(key)
@@ -120,9 +120,9 @@ def index_is_whole(
 
 
 def places_in_index(index: SegmentIndex, wanted: Wanted) -> Places:
-    """The wanted batches that an index names; binary search, so what is not wanted costs nothing.
+    """Return the wanted batches in an index; binary search, so unwanted ones cost nothing.
 
-    The index is one that `index_is_whole` holds good.
+    The index must satisfy `index_is_whole`.
     """
     found: list[tuple[int, int]] = []
     for key in index.queues():
@@ -150,7 +150,7 @@ def places_in_index(index: SegmentIndex, wanted: Wanted) -> Places:
 
 
 def places_in_headers(headers: HeaderBlock, wanted: Wanted) -> Places:
-    """The wanted batches among headers."""
+    """Return the places of the wanted batches among headers."""
     places = Places(array("Q"), array("Q"))
     if wanted.nothing:
         return places
@@ -185,7 +185,7 @@ def places_in_headers(headers: HeaderBlock, wanted: Wanted) -> Places:
 
 
 def boundary(headers: HeaderBlock, position: int) -> Position:
-    """Where the first batch at or above a position begins, or the last one ends."""
+    """Return where the first batch at or above `position` begins, or the last one ends."""
     positions = headers.column("position")
     at = bisect_left(positions, position)
     if at < len(positions):

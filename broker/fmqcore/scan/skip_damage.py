@@ -1,9 +1,9 @@
-"""Going on behind damage: the next place in a segment where a batch begins for sure. Pure.
+"""Find the next place after damage where a batch certainly begins. Pure.
 
-For those who look at a journal (`fmq journal verify` and `dump`), never for a broker, which stops
-at damage. A batch begins where magic, version, header CRC and the position that the header names
-all agree; what lies between is the range that cannot be read. Memory stays small: one piece at a
-time.
+For tools that inspect a journal (`fmq journal verify` and `dump`), never for a broker, which stops
+at damage. A batch begins where magic, version, header CRC and the header's own position all agree;
+the range before it cannot be read. The search reads one piece at a time, so it needs little
+memory.
 """
 
 from typing import Final
@@ -27,13 +27,13 @@ _MARK: Final = MAGIC.to_bytes(2, "little") + bytes((VERSION,))
 _MARK_AT: Final = 4
 _STEP: Final = 1024 * 1024
 _GOOD_BYTES: Final = (BatchFault.CHAIN, BatchFault.OFFSET, BatchFault.EPOCH)
-"""Faults of a batch that can be read: it does not follow from the one before."""
+"""Faults of a batch that can be read but does not follow from the one before."""
 
 
 def resync(fault: Fault, data: Readable, segment: Segment, cursor: Cursor) -> int | None:
-    """Move the cursor to the next batch behind `fault`; how many bytes are skipped, None = all.
+    """Move the cursor to the next batch after `fault`; return the bytes skipped, None = all.
 
-    From there on everything is taken as it comes: chain, epoch and offsets begin anew.
+    From there on everything is accepted as it comes: chain, epoch and offsets start again.
     """
     at = fault.position - segment.base
     found: int | None = at
@@ -49,7 +49,7 @@ def resync(fault: Fault, data: Readable, segment: Segment, cursor: Cursor) -> in
 
 
 def _may_be_taken(raw: bytes) -> bool:
-    """One without records is wrong whatever came before it: taken again, it is the same fault."""
+    """A batch without records is always wrong: accepted again, it would be the same fault."""
     header = parse_header(raw)
     return header.type != BatchType.DATA or header.record_count > 0
 

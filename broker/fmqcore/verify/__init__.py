@@ -1,4 +1,4 @@
-"""Findings about a data directory: segments, index, checkpoint, small files, progress, times.
+"""Verify a data directory: segments, index, checkpoint, small files, progress, times.
 
 `directory` runs the checks; `fmqcore.journal.findings` lists the codes. Used by `fmq journal
 verify` and by jobs.

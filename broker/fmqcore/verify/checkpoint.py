@@ -1,10 +1,10 @@
-"""What a checkpoint claims of a journal, held against it wherever that can be judged. Pure.
+"""Compare a checkpoint's claims with the journal wherever that is possible. Pure.
 
-A checkpoint lags behind: of a broker at work, or one that was killed, the journal goes on behind
-its `durable_end`, and its `commit_end` may be past what a power cut left. But where both lie a
-batch ends, and what is below the durable end stands as it was: the batch that ends there, the
-segments and the terms. A cut changes that and says so first (`drop_from`); what it makes void is
-not judged.
+A checkpoint lags behind: if the broker is running or was killed, the journal continues behind its
+`durable_end`, and its `commit_end` may be past what a power cut left. But a batch ends at each of
+the two, and everything below the durable end must be unchanged: the batch that ends there, the
+segments and the terms. A truncation changes that and first says so (`drop_from`); what it makes
+void is not judged.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fmqcore.journal.state import MAX_EPOCHS, JournalState
 
 
 class Claims:
-    """What it claims of one segment: `see` the batches around `places`, then take `findings`."""
+    """Its claims about one segment: `see` the batches around `places`, then take `findings`."""
 
     def __init__(self, checkpoint: Checkpoint | None, file: SegmentFile) -> None:
         self._checkpoint = checkpoint
@@ -31,13 +31,13 @@ class Claims:
         self.places = tuple(place for place in sorted(said) if file.base < place <= file.end)
 
     def see(self, header: BatchHeader) -> None:
-        """A batch of that segment."""
+        """Look at a batch of that segment."""
         for place in self.places:
             if header.position < place <= header.end:
                 self._around[place] = header
 
     def findings(self, state: JournalState | None) -> list[Finding]:
-        """`state`: what the journal adds up to where the segment was read to, if that is known."""
+        """Return findings. `state`: the journal's state where reading ended; None if unknown."""
         checkpoint = self._checkpoint
         if checkpoint is None:
             return []
@@ -60,7 +60,7 @@ class Claims:
 
 
 def check_bases(checkpoint: Checkpoint | None, files: Sequence[SegmentFile]) -> list[Finding]:
-    """It names all segments below its durable end. (That those are there, `survey` looks.)"""
+    """Check that it lists all segments below its durable end. (`survey` checks that they exist.)"""
     if checkpoint is None or checkpoint.drop_from is not None:
         return []
     unknown = [
@@ -72,7 +72,7 @@ def check_bases(checkpoint: Checkpoint | None, files: Sequence[SegmentFile]) -> 
 
 
 def check_stop(checkpoint: Checkpoint | None, end: Position) -> list[Finding]:
-    """After an orderly stop the journal ends where it says."""
+    """Check that after an orderly stop the journal ends where the checkpoint says."""
     if checkpoint is None or not checkpoint.clean or end <= checkpoint.durable_end:
         return []
     stop = checkpoint.durable_end
@@ -81,7 +81,7 @@ def check_stop(checkpoint: Checkpoint | None, end: Position) -> list[Finding]:
 
 
 def _epochs(checkpoint: Checkpoint, state: JournalState) -> list[Finding]:
-    """The terms it names are in the journal, but for those that a full table has let go."""
+    """Check that the journal has the listed terms, except those dropped from a full table."""
     known = state.epochs
     oldest = known[0][0] if len(known) == MAX_EPOCHS else Epoch(0)
     wrong = [

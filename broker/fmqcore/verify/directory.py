@@ -1,8 +1,8 @@
 """Verify a whole data directory: every CRC, chain, continuity, SNAP, index, checkpoint. Pure.
 
-The caller (`fmq journal verify`, later the Spark check) reads the files and hands their bytes in,
-segment by segment in ascending order. What could not be checked is told too (`unread_bytes`,
-`moving`): it is not OK. Nothing is cut and nothing is repaired here.
+The caller (`fmq journal verify`, the Spark check) reads the files and passes in their bytes,
+segment by segment in ascending order. Bytes that could not be checked are reported too
+(`unread_bytes`, `moving`): they are not OK. Nothing is truncated or repaired here.
 """
 
 from collections.abc import Callable, Iterable
@@ -60,12 +60,12 @@ _TELL_BYTES: Final = 4 * 1024 * 1024
 _ZEROS: Final = "zeros where a batch must be"
 
 Watch = Callable[[BatchHeader, Buffer, JournalState], None]
-"""Sees a control batch before the state takes it in. May raise `Malformed`."""
+"""Called with a control batch before the state applies it. May raise `Malformed`."""
 
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What was found in one segment."""
+    """The result for one segment."""
 
     file: SegmentFile
     used: int = 0  # bytes of good batches
@@ -82,7 +82,7 @@ class SegmentReport:
 
 
 class Verifier:
-    """Goes through a directory: `segment` for each of `segments`, then `finish`."""
+    """Checks a directory: call `segment` for each of `segments`, then `finish`."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class Verifier:
         watch: Watch | None = None,
         seen: Callable[[BatchHeader], None] | None = None,
     ) -> None:
-        """`unread`: why the checkpoint cannot be read. `live`: a broker is at work, the end moves.
+        """`unread`: why the checkpoint cannot be read. `live`: a broker is running, the end moves.
 
         `payloads=False`: headers and indexes only, quick; `data_payloads=False`: control batches'
-        payloads, too. `watch` sees every control batch, and the state that it is about to change;
-        `seen` every header that counts.
+        payloads, too. `watch` is called with every control batch and the state before the batch;
+        `seen` with every header that counts.
         """
         self.findings: list[Finding] = []
         self._live = live
@@ -128,9 +128,9 @@ class Verifier:
         again: Callable[[], bool] = lambda: False,
         progress: Callable[[int], None] = lambda _: None,
     ) -> SegmentReport:
-        """Check one segment. `again` waits and says whether to look at a moving end once more;
-        `progress` is told how many bytes were read since it was told last. `index_lost`: the index
-        file could not be read, so there is none to be missed.
+        """Check one segment. `again` waits and returns whether to look at a moving end once more;
+        `progress` is called with the bytes read since its last call. `index_lost`: the index file
+        could not be read, so its absence is no finding.
         """
         report = SegmentReport(file)
         begin_next(self._cursor)
@@ -159,21 +159,21 @@ class Verifier:
 
     @property
     def cursor(self) -> Cursor:
-        """Where it stands: behind the last good batch."""
+        """The position of the check: behind the last good batch."""
         return self._cursor
 
     @property
     def state(self) -> JournalState | None:
-        """What the journal adds up to there; None: not known behind damage, or without payloads."""
+        """The journal's state there; None: unknown behind damage, or without payloads."""
         return self._state
 
     @property
     def durable_end(self) -> Position:
-        """Below it everything must be there."""
+        """The end below which nothing may be missing."""
         return self._survey.durable_end
 
     def finish(self) -> None:
-        """Hold the checkpoint against the journal's end."""
+        """Compare the checkpoint with the journal's end."""
         if self.segments and not self._live:
             self.findings += check_stop(self._checkpoint, self._cursor.position)
 
@@ -205,7 +205,7 @@ class Verifier:
 
 
 class _Walk:
-    """One segment's walk: the scan kernel, but it goes on behind damage."""
+    """Walks over one segment as the scan kernel does, but continues after damage."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Walk:
         self._progress = progress
 
     def run(self) -> Stop:
-        """Until the segment's end, its blank part, or a fault that hides what follows."""
+        """Walk to the segment's end, its blank part, or a fault that hides what follows."""
         verifier, base = self._verifier, self._report.file.base
         cursor, last = verifier._cursor, verifier._is_last(self._report.file)
         until = verifier._survey.cut_at if last else None
@@ -261,13 +261,13 @@ class _Walk:
         return stop
 
     def _blank(self, blank: Blank, last: bool) -> Stop | None:
-        """Zeros: the journal's end, or a hole in what must be there. None: go on at the cursor."""
+        """Zeros are the journal's end, or a hole in it. Return None to continue at the cursor."""
         if last and blank.position >= self._verifier.durable_end:
             return blank
         return self._go_on_behind(Fault(blank.position, BatchFault.MAGIC, _ZEROS))
 
     def _fault(self, fault: Fault, last: bool) -> Stop | None:
-        """None: go on at the cursor."""
+        """Report a fault, if it is one. Return None to continue at the cursor."""
         tail = last and fault.position >= self._verifier._survey.durable_end
         if tail and self._verifier._live:
             if self._again():
@@ -292,7 +292,7 @@ class _Walk:
         return None
 
     def _go_on_behind(self, fault: Fault) -> Stop | None:
-        """A header is damaged: tell it, and go on where the next batch begins for sure."""
+        """Report a damaged header and go to the next batch; return `fault` if there is none."""
         report, verifier = self._report, self._verifier
         file = report.file
         skipped = resync(fault, self._data, Segment(file.base, file.end), verifier._cursor)
@@ -311,7 +311,7 @@ class _Walk:
         return None
 
     def _look_behind(self, eof: BatchHeader) -> None:
-        """Behind an EOF's header nothing was ever written."""
+        """Check that only zeros follow an EOF's header: nothing was ever written there."""
         base = self._report.file.base
         if not (self._verifier._payloads and self._verifier._data_payloads):
             return
@@ -323,7 +323,7 @@ class _Walk:
             self._report.findings.append(found)
 
     def _look_within(self, header: BatchHeader, payload: Buffer) -> None:
-        """Do the columns fit? The broker does not ask: it stores, and delivers, what was sent."""
+        """Check that the columns fit; the broker does not: it stores and delivers what was sent."""
         if header.type != BatchType.DATA:
             return
         try:
@@ -381,7 +381,7 @@ class _Walk:
 
 
 def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
-    """It, and why it does not decode."""
+    """Return the checkpoint, or None and why it does not decode."""
     try:
         return (None if raw is None else decode_checkpoint(raw)), ""
     except Malformed as bad:
@@ -389,5 +389,5 @@ def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
 
 
 def fresh_cursor(log_start: Position) -> Cursor:
-    """Where a scan of a whole journal begins: at 0 nothing came before, elsewhere who knows."""
+    """Return the cursor for a whole journal: only at position 0 is the chain's start known."""
     return Cursor(log_start, prev_header_crc=None if log_start else 0)

@@ -1,4 +1,4 @@
-"""Hold a segment's index file against what the segment's headers say. Pure."""
+"""Compare a segment's index file with the segment's headers. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ _DIGEST_LEN: Final = 16
 
 
 class IndexState(Enum):
-    """What a segment's index file is."""
+    """The state of a segment's index file."""
 
     OK = "ok"
     NONE = "-"  # the newest segment needs none
@@ -43,8 +43,8 @@ class _Report(Protocol):
 
 
 class BuiltIndex:
-    """What a segment's index must hold, from its headers as they go by: of each queue so many
-    entries, and a digest of them. Keeps a few thousand entries, however many there are.
+    """What a segment's index must hold, built from its headers: for each queue the number of
+    entries and their digest. Keeps at most a few thousand entries, however many there are.
     """
 
     def __init__(self, base: Position) -> None:
@@ -55,7 +55,7 @@ class BuiltIndex:
         self._queues: dict[QueueKey, _Entries] = {}
 
     def add(self, header: BatchHeader) -> None:
-        """Take in the next batch."""
+        """Add the next batch's header."""
         self.end = header.end
         self._few.add(header)
         self._room -= 1
@@ -63,7 +63,7 @@ class BuiltIndex:
             self._fold()
 
     def is_in(self, file: IndexFile) -> bool:
-        """Does it hold just that?"""
+        """Whether the file holds exactly that."""
         self._fold()
         told = {key: entries.told for key, entries in self._queues.items()}
         return (file.base, file.end) == (self.base, self.end) and told == _queues(file)
@@ -75,14 +75,14 @@ class BuiltIndex:
 
 
 class _Told(NamedTuple):
-    """Of one queue."""
+    """The number of entries of one queue, and their digest."""
 
     entries: int
     digest: bytes
 
 
 class _Entries:
-    """Entries of a queue, one after the other."""
+    """Counts and hashes the entries of one queue."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -105,10 +105,10 @@ def check_index(
     *,
     pending: bool = False,
 ) -> None:
-    """Set `report.index` and add what was found. `built` is from the segment's headers; `headers`
-    are these once more, iterated over if the file is not just what it must be.
+    """Set `report.index` and add findings. `built` is from the segment's headers; `headers` are the
+    same again, iterated over if the file is not exactly what it must be.
 
-    `pending`: a broker at work may not have written the file yet.
+    `pending`: a running broker may not have written the file yet.
     """
     name = index_name(report.file.base)
     if raw is None:
@@ -146,7 +146,7 @@ def _difference(
         return None
     if sealed:
         return _entry_by_entry(stored, headers) or (Code.I005, None, _OTHER_QUEUES)
-    # One may be behind the other: only what both claim to know counts.
+    # One may be behind the other: only the range that both cover counts.
     return _entry_by_entry(stored, headers, min(stored.end, built.end))
 
 
@@ -163,7 +163,7 @@ def _queues(stored: IndexFile) -> dict[QueueKey, _Told]:
 def _entry_by_entry(
     stored: IndexFile, headers: Iterable[BatchHeader], end: Position | None = None
 ) -> _Difference | None:
-    """Both side by side in the order of the journal, as far as `end`; what is first of its kind."""
+    """Compare both in journal order, up to `end`; return the first difference by kind."""
     wanted: Iterator[_Side] = (
         (h.position, True, (h.topic_id, h.queue_id), _entry(h))
         for h in headers
@@ -180,7 +180,7 @@ def _entry_by_entry(
             have = [side[2:] for side in of_both if not side[1]]
             total += len(must)
             if have != must:
-                # An entry too many may be of a batch that is there, beside that batch's own.
+                # An excess entry may be for an existing batch, beside that batch's own entry.
                 more = all(entry in have for entry in must)
                 code = Code.I003 if not have else Code.I004 if more else Code.I005
                 counts[code] += 1
@@ -197,7 +197,7 @@ def _entry_by_entry(
 
 
 _Side = tuple[Position, bool, QueueKey, IndexEntry]
-"""Where a batch is, whether the journal says so, and what is said of it."""
+"""A batch's position, whether it is from the journal, its queue, and its entry."""
 _position: Final = itemgetter(0)
 
 

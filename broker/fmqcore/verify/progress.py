@@ -1,4 +1,4 @@
-"""Hold consumer progress against the queues it is about: codes O001 to O004. Pure."""
+"""Compare consumer progress with its queues: codes O001 to O004. Pure."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ _TAKEOVER = (
 
 
 class OffsetHistory:
-    """Watches OFFSETS batches go by: may one contradict what was told before?"""
+    """Watches OFFSETS batches and reports those that contradict an earlier one."""
 
     def __init__(self, file: str) -> None:
         self.findings: list[Finding] = []
@@ -44,10 +44,10 @@ class OffsetHistory:
 
 
 def check_offsets(state: JournalState, file: str, end: Position) -> list[Finding]:
-    """Hold the progress as of the journal's end against the queues as of then.
+    """Compare the progress at the journal's end with the queues at that point.
 
-    The journal learns of a topic with its first message here; who reads it may have come before:
-    his progress says that nothing is done.
+    The journal learns of a topic with its first message here. A consumer may have come before: its
+    progress has nothing done, and is no finding.
     """
     found = []
     for key, entry in sorted(state.offsets.items()):
@@ -72,7 +72,7 @@ def check_offsets(state: JournalState, file: str, end: Position) -> list[Finding
 
 
 def check_side_journal(raw: bytes, state: JournalState | None) -> list[Finding]:
-    """Hold `takeover.journal` against the journal's queues."""
+    """Compare `takeover.journal` with the journal's queues."""
     try:
         side = decode(raw)
         tables = [decode_offsets(payload) for payload in side.payloads]

@@ -1,7 +1,7 @@
-"""What the small files `resume`, `suspect` and `incarnations` say, and whether it fits. Pure.
+"""Check the content of the small files `resume`, `suspect` and `incarnations`. Pure.
 
-The first two are notes of a broker to its own next start (ADR 0015, 0030): lost or void, nothing is
-lost. But a resume file that counts is believed, so what it adds up to is held against the journal.
+The first two are notes of a broker to its own next start (ADR 0015, 0030): losing them loses
+nothing. But a start trusts a valid resume file, so its content is compared with the journal.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _WRONG: Final = (
 
 
 class Note(NamedTuple):
-    """One of the files."""
+    """The result for one of the files."""
 
     file: str
     segment: str | None  # the segment that it tells of
@@ -48,7 +48,7 @@ class Note(NamedTuple):
 def note_resume(
     raw: Readable, segments: Sequence[SegmentFile], newest: Readable | None, *, live: bool
 ) -> Note:
-    """Look at the resume file. `newest`: the newest segment's bytes; None: do not look there."""
+    """Check the resume file. `newest`: the newest segment's bytes; None: do not compare with it."""
     try:
         resume, at = open_resume(raw)
     except Malformed as bad:
@@ -71,7 +71,7 @@ def note_resume(
 def note_suspect(
     raw: bytes, segments: Sequence[SegmentFile], damaged: frozenset[str] | None
 ) -> Note:
-    """Look at the note. `damaged`: segments in which errors were found; None: nobody looked."""
+    """Check the note. `damaged`: segments in which errors were found; None: not checked."""
     try:
         base = decode_suspect(raw)
     except Malformed as bad:
@@ -94,7 +94,7 @@ def note_suspect(
 
 
 def note_incarnations(raw: bytes) -> Note:
-    """Look at whose directory it is."""
+    """Check which group the directory belongs to."""
     try:
         home = decode_home(raw)
     except Malformed as bad:
@@ -109,7 +109,7 @@ def note_incarnations(raw: bytes) -> Note:
 
 
 def _held_against(resume: Resume, entries: Readable, file: SegmentFile, data: Readable) -> Note:
-    """It counts if the checksum of the bytes below it is right; then all else must be, too."""
+    """A file counts if the checksum of the bytes below it is right; then the rest must be, too."""
     if crc_of(data, 0, resume.position - resume.base) != resume.raw_crc:
         why = f"it does not tell of what is below {resume.position} in {file.name}"
         return _resume_void(resume, why)
@@ -123,7 +123,7 @@ def _held_against(resume: Resume, entries: Readable, file: SegmentFile, data: Re
 
 
 def _disagreement(resume: Resume, entries: Readable, data: Readable) -> str:
-    """What it says wrongly, with the verb; "" if all is right, or if damage hides what is."""
+    """Return the wrong item, with its verb; "" if all is right, or if damage prevents checking."""
     cursor, state, index = Cursor(resume.base), JournalState(), BuiltIndex(resume.base)
     last_ms = 0
     scan = Scan(data, resume.base, cursor, until=resume.position)
@@ -144,7 +144,7 @@ def _disagreement(resume: Resume, entries: Readable, data: Readable) -> str:
         ("the segment's end is", cursor.segment and cursor.segment.end, resume.end),
         ("the epoch is", cursor.epoch, resume.epoch),
         ("the last batch's checksum is", cursor.prev_header_crc, resume.last_header_crc),
-        # Who was cut back, or found no room, goes on from a later time than the batch's.
+        # After a truncation, or when room ran out, store times continue later than the batch's.
         ("the time of the last batch is", True, resume.last_ms >= last_ms),
         ("its state is", state, snap),
         ("its index is", True, _is_index(entries, index)),

@@ -1,7 +1,7 @@
-"""Store times never fall within a journal: who reads by time leaves out what cannot hold it. Pure.
+"""Store times never fall within a journal: readers by time skip what cannot hold that time. Pure.
 
-Each batch is held against the one before it, so one that is wrong is told once. Behind damage, as
-with chain and offsets, it begins anew. A broker's start does not look at it.
+Each batch is compared with the one before it, so a wrong one is reported once. Behind damage the
+comparison starts again, as with chain and offsets. A broker's start does not check store times.
 """
 
 from fmqcore.batch.header import BatchHeader
@@ -9,7 +9,7 @@ from fmqcore.journal.findings import Code, Finding, error
 
 
 def falls(before_ms: int, header: BatchHeader, file: str) -> list[Finding]:
-    """The finding, if the batch says that it was stored before the one before it."""
+    """Return a finding if the batch was stored before its predecessor, according to its header."""
     if header.store_ms >= before_ms:
         return []
     sentence = f"store time {header.store_ms} after {before_ms} in the batch before it"

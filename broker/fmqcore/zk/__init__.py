@@ -1,4 +1,4 @@
-"""What ZooKeeper holds, as typed values and their JSON. One file per node.
+"""The content of ZooKeeper, as typed values and their JSON. One file per node.
 
     /fmq/<cluster>/groups/<g>/config     group_config   written by the operator or `fmq`
     /fmq/<cluster>/groups/<g>/state      group_state    persistent, compare-and-set by version
@@ -6,6 +6,6 @@
     /fmq/<cluster>/topics                topic_numbers
     /fmq/<cluster>/topics/<t>            topic
 
-`layout` makes the paths, `codec` is what all nodes share. Unknown JSON fields are ignored, so that
-a newer writer does not stop an older reader.
+`layout` has the paths, `codec` what all nodes share. Unknown JSON fields are ignored, so that a
+newer writer does not stop an older reader.
 """

@@ -1,4 +1,4 @@
-"""What all ZooKeeper nodes share: a value with its version, JSON out, typed values in."""
+"""The parts that all ZooKeeper nodes share: versioned values, JSON out, typed values in."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """A value as read from its node, with the node's version for compare-and-set; -1 = absent."""
+    """A value read from its node, with the node's version for compare-and-set; -1 = absent."""
 
     value: T
     version: int
@@ -40,7 +40,7 @@ def read_name(value: Any) -> str:
 
 
 class Decoding:
-    """Turns what a bad document raises into one `Malformed`."""
+    """Context manager that turns the errors of an invalid document into one `Malformed`."""
 
     def __init__(self, what: str) -> None:
         self._what = what

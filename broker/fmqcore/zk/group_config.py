@@ -1,4 +1,4 @@
-"""A group as configured: `groups/<g>/config`."""
+"""A group's configuration: `groups/<g>/config`."""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from fmqcore.zk.codec import Decoding, dump_json, read_name, read_text
 
 
 class Removal(Enum):
-    """How far the removal of a group has come (`fmq cluster remove-group`)."""
+    """How far the removal of a group has progressed (`fmq cluster remove-group`)."""
 
     NONE = ""
     DRAINING = "draining"  # it takes no messages, and is read to its end
@@ -29,9 +29,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A group as configured. `master`, in the node: who is wanted as master, one of `members`.
+    """A group's configuration. `master` in the node is the wanted master, one of `members`.
 
-    A broker's group store puts the acting master in its place (`acting`): all else reads that.
+    A broker's group store replaces it by the acting master (`acting`); all other code reads that.
     """
 
     group: GroupName
@@ -43,7 +43,7 @@ class GroupConfig:
     removal: Removal = Removal.NONE
 
     def member(self, broker: BrokerId) -> Member | None:
-        """The member of that name."""
+        """Return the member with that id; None if there is none."""
         return next((m for m in self.members if m.id == broker), None)
 
     @property
@@ -53,7 +53,7 @@ class GroupConfig:
 
     @property
     def policy_mark(self) -> int:
-        """By which the policy, and the slaves that it counts, are known again."""
+        """A number that identifies the policy and the slaves' zones (`policy.mark_of`)."""
         return mark_of(self.policy, (m.zone for m in self.slaves))
 
 
@@ -82,7 +82,7 @@ def config_to_json(config: GroupConfig) -> bytes:
 
 
 def config_from_json(raw: bytes) -> GroupConfig:
-    """Decode a group's configuration; raise `Malformed` saying which field."""
+    """Decode a group's configuration; raise `Malformed` naming the field."""
     with Decoding("group config"):
         data = json.loads(raw)
         policy = data.get("policy", {})

@@ -1,4 +1,4 @@
-"""The one truth of who serves a group: `groups/<g>/state` (DESIGN §6)."""
+"""The single source of truth for who serves a group: `groups/<g>/state` (DESIGN §6)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from fmqcore.zk.group_config import GroupConfig
 
 
 class Mode(Enum):
-    """Who serves a group (DESIGN §6)."""
+    """How a group is served (DESIGN §6)."""
 
     NEW = "NEW"  # no master has ever opened an epoch
     MASTER = "MASTER"
@@ -20,18 +20,18 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """The one truth of who serves a group.
+    """The single source of truth for who serves a group.
 
-    `txn` is the writer's own token: after a connection loss it tells whether the write was ours.
+    `txn` is the writer's own token: after a connection loss it shows whether the write was its own.
     `offsets` is the takeover record: a base64 OFFSETS payload, checkpointed by the reader.
-    `reader` is who serves (in HANDOVER: served) the reads: the master's own name in mode MASTER.
-    `served_end`: so much of the journal the readers of this takeover may have shown. In a MASTER
-    state it is not 0 only if the master opened its term without all of that.
+    `reader` is the broker that serves (in HANDOVER: served) the reads: in mode MASTER the master.
+    `served_end`: the end of what the readers of this takeover may have served of the journal. In a
+    MASTER state it is not 0 only if the master opened its term without all of that.
     `heir`: the incarnation of the reader to which the master gave its whole journal with the reads;
-    "" once anybody has claimed. `base`: not 0 from a claim of mastership until its term is opened:
-    the journal of `master` must have that epoch, or every member but `lost` be heard first.
-    `opened`: the newest term that a master opened; its journal has that epoch, for it was durable
-    there before it stood here. 0: not known, an older version wrote this.
+    "" once any broker has claimed. `base`: not 0 from a claim of mastership until its term is
+    opened: the journal of `master` must have that epoch, or it must first hear every member but
+    `lost`. `opened`: the newest term that a master opened; its journal has that epoch, because the
+    epoch was durable there before it was written here. 0: unknown, an older version wrote this.
     """
 
     mode: Mode = Mode.NEW
@@ -52,17 +52,18 @@ class GroupState:
 
 
 def begun_again(state: GroupState) -> GroupState:
-    """A person decides to go on with what the journals hold now.
+    """Return the state in which the group starts again with what its journals hold now.
 
-    As if no term had been opened, but that the epochs go on, and the acting master stays: it opens
-    the next term once it has heard every member, if anybody's journal holds anything.
+    A person decides this. It is as if no term had been opened, except that the epochs continue and
+    the acting master stays: it opens the next term once it has heard every member, if any journal
+    has records.
     """
     why = "a person let the group begin again with what its journals hold"
     return GroupState(epoch=state.epoch, master=state.master, why=why)
 
 
 def acting(config: GroupConfig, state: GroupState) -> GroupConfig:
-    """The configuration with the acting master in the place of the wanted one."""
+    """Return the configuration with the acting master in place of the wanted one."""
     if state.master in ("", config.master):
         return config
     return replace(config, master=state.master)
@@ -92,7 +93,7 @@ def state_to_json(state: GroupState) -> bytes:
 
 
 def state_from_json(raw: bytes) -> GroupState:
-    """Decode a group's state; raise `Malformed` saying which field."""
+    """Decode a group's state; raise `Malformed` naming the field."""
     with Decoding("group state"):
         data = json.loads(raw)
         return GroupState(

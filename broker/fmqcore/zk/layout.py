@@ -1,15 +1,15 @@
-"""Where what lies in ZooKeeper: one function a node (DESIGN §6). Pure."""
+"""The paths of ZooKeeper nodes, one function a node (DESIGN §6). Pure."""
 
 from fmqcore.ids import BrokerId, GroupName
 
 
 def cluster_root(cluster: str) -> str:
-    """All that belongs to one cluster."""
+    """The parent of everything that belongs to one cluster."""
     return f"/fmq/{cluster}"
 
 
 def groups_node(cluster: str) -> str:
-    """Its children are the groups."""
+    """The parent of the groups."""
     return f"{cluster_root(cluster)}/groups"
 
 
@@ -29,7 +29,7 @@ def state_node(cluster: str, group: GroupName) -> str:
 
 
 def live_node(cluster: str, group: GroupName) -> str:
-    """Its children are the ephemeral nodes of the group's live brokers."""
+    """The parent of the ephemeral nodes of the group's live brokers."""
     return f"{group_node(cluster, group)}/live"
 
 
@@ -39,7 +39,7 @@ def live_broker_node(cluster: str, group: GroupName, broker: BrokerId) -> str:
 
 
 def topics_node(cluster: str) -> str:
-    """Its data gives the next topic id; its children are the topics."""
+    """The parent of the topics; its data has the next topic id."""
     return f"{cluster_root(cluster)}/topics"
 
 

@@ -1,4 +1,4 @@
-"""What a live broker publishes: `groups/<g>/live/<id>`, an ephemeral node."""
+"""A live broker's announcement: `groups/<g>/live/<id>`, an ephemeral node."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fmqcore.zk.codec import Decoding, dump_json, read_text
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """What a broker says of itself in its ephemeral node."""
+    """What a broker announces about itself in its ephemeral node."""
 
     id: BrokerId
     incarnation: str
@@ -36,7 +36,7 @@ def live_to_json(live: LiveBroker) -> bytes:
 
 
 def live_from_json(raw: bytes) -> LiveBroker:
-    """Decode a live node; raise `Malformed` saying which field."""
+    """Decode a live node; raise `Malformed` naming the field."""
     with Decoding("live node"):
         data = json.loads(raw)
         return LiveBroker(

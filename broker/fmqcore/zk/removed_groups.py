@@ -8,12 +8,12 @@ from fmqcore.zk.codec import Decoding, dump_json, read_name
 
 
 def removed_to_json(groups: Collection[GroupName]) -> bytes:
-    """Encode the names of removed groups; a cluster without any has no text there."""
+    """Encode the names of removed groups; empty if there are none."""
     return dump_json({"removed": sorted(groups)}) if groups else b""
 
 
 def removed_from_json(raw: bytes) -> frozenset[GroupName]:
-    """Decode the names of removed groups; raise `Malformed` saying which field."""
+    """Decode the names of removed groups; raise `Malformed` naming the field."""
     if not raw:
         return frozenset()
     with Decoding("names of removed groups"):

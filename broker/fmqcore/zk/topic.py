@@ -19,18 +19,18 @@ class TopicGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic: its number, and which groups hold how many queues of it."""
+    """A topic: its number, and how many queues each group holds."""
 
     name: str
     id: TopicId
     groups: tuple[TopicGroup, ...] = ()
 
     def queues_in(self, group: GroupName) -> int:
-        """Queues that `group` holds of it; 0 if none."""
+        """Return how many of the topic's queues `group` holds; 0 if none."""
         return next((g.queues for g in self.groups if g.group == group), 0)
 
     def queues_before(self, group: GroupName) -> int | None:
-        """Queues in the groups that are listed before `group`; None if no other one has any."""
+        """Return the queues in the groups listed before `group`; None if no other has any."""
         if all(g.group == group or not g.queues for g in self.groups):
             return None
         before = takewhile(lambda g: g.group != group, self.groups)
@@ -51,7 +51,7 @@ def topic_to_json(topic: TopicConfig) -> bytes:
 
 
 def topic_from_json(raw: bytes) -> TopicConfig:
-    """Decode a topic; raise `Malformed` saying which field."""
+    """Decode a topic; raise `Malformed` naming the field."""
     with Decoding("topic"):
         data = json.loads(raw)
         return TopicConfig(

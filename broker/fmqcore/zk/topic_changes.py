@@ -1,8 +1,8 @@
-"""How a topic may change: more queues, more groups, other weights. What holds messages stays.
+"""Allowed changes of a topic: more queues, more groups, other weights. Messages always stay. Pure.
 
-Queues of a group never get fewer: consumers would lose what is in them. A group of weight 0 gets no
-new messages and is read to its end. A group leaves a topic only when the group is removed from the
-cluster and everything in it was consumed (`fmq cluster remove-group`). Pure.
+A group's number of queues never falls: consumers would lose what is in them. A group of weight 0
+gets no new messages and is read to its end. A group leaves a topic only when it is removed from the
+cluster and everything in it was consumed (`fmq cluster remove-group`).
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What a group shall have of a topic. None: as it is; of a new group, as in the others."""
+    """A group's wanted share of a topic. None: unchanged; for a new group, as in the others."""
 
     group: GroupName
     queues: int | None = None
@@ -28,9 +28,9 @@ def altered(
     changes: Sequence[GroupChange],
     known: Collection[GroupName],
 ) -> TopicConfig:
-    """The topic with these changes. `queues`: in each of its groups then; 0: as they are.
+    """Return the topic with these changes. `queues`: in every group; 0: unchanged.
 
-    Raises `InvalidArgument` naming what cannot be, `NotFound` a group that is not there.
+    Raises `InvalidArgument` naming an impossible change, `NotFound` an unknown group.
     """
     groups = {g.group: g for g in topic.groups}
     if len({change.group for change in changes}) < len(changes):
@@ -45,10 +45,10 @@ def altered(
 
 
 def restored(topic: TopicConfig, group: GroupName, queues: int) -> TopicConfig:
-    """The topic with at least the queues that a journal of the group holds.
+    """Return the topic with at least the queues that a journal of the group holds.
 
-    Queues never get fewer, so a topic that has fewer is from an older backup of ZooKeeper. A group
-    that it lacks comes back with weight 0: its messages are read, and it gets no new ones.
+    The number of queues never falls, so a topic with fewer is from an older backup of ZooKeeper. A
+    group missing from it comes back with weight 0: its messages are read, and it gets no new ones.
     """
     if queues <= topic.queues_in(group):
         return topic
@@ -58,14 +58,14 @@ def restored(topic: TopicConfig, group: GroupName, queues: int) -> TopicConfig:
 
 
 def closed(topic: TopicConfig, group: GroupName) -> TopicConfig:
-    """The topic with weight 0 there. Raises `InvalidArgument` if no other group takes messages."""
+    """Return the topic with the group's weight 0; `InvalidArgument` if no other takes messages."""
     _require_another(topic, group)
     groups = tuple(replace(g, weight=0) if g.group == group else g for g in topic.groups)
     return replace(topic, groups=groups)
 
 
 def without(topic: TopicConfig, group: GroupName) -> TopicConfig:
-    """The topic without that group. Raises `InvalidArgument` if no other takes messages."""
+    """Return the topic without the group; `InvalidArgument` if no other takes messages."""
     _require_another(topic, group)
     return replace(topic, groups=tuple(g for g in topic.groups if g.group != group))
 

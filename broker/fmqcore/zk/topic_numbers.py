@@ -1,18 +1,18 @@
-"""Which topic numbers ZooKeeper has given, and which the journals show that it does not know. Pure.
+"""Topic numbers: those that ZooKeeper has given, and those that only the journals know. Pure.
 
-The numbers stand in the topics node as JSON: `next_id`, and, only after ZooKeeper lost what it
-had (its data was removed, or an older backup was restored), `skipped` and `lost`:
+The numbers are in the topics node as JSON: `next_id`, and, only after ZooKeeper lost its content
+(its data was removed, or an older backup was restored), `skipped` and `lost`:
 
     {"next_id": 8, "skipped": [[1, 3]], "lost": {"orders": 2}}
 
 A number is never given to two topics. Every broker compares the numbers in its journal with this
 node before it serves (`claim`). A number that this ZooKeeper has not given belongs to a topic that
-was lost: the count goes past it, and a topic of that name that is made again gets it back (`take`).
-Numbers that the count went past without giving them are `skipped`: the journal of another group may
+was lost: the count skips past it, and a topic recreated under that name gets it back (`take`).
+Numbers that the count passed without giving them are `skipped`: the journal of another group may
 still claim them.
 
-A version of FMQ that does not know `skipped` and `lost` drops them when it makes a topic. The count
-stays, so no number is given twice; a lost topic then gets a new number.
+A version of FMQ that does not know `skipped` and `lost` drops them when it creates a topic. The
+count stays, so no number is given twice; a lost topic then gets a new number.
 """
 
 import json
@@ -25,14 +25,14 @@ from fmqcore.names import is_name
 from fmqcore.zk.topic import TopicConfig
 
 Noted = Mapping[TopicId, tuple[str, int]]
-"""The topics that a journal holds: number -> (name, queues)."""
+"""The topics in a journal: number -> (name, queues)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNumbers:
     """`next_id`: the next number. `skipped`: ranges [first, end) below it that were not given.
 
-    `lost`: topics that a journal holds and this ZooKeeper does not know, with their numbers.
+    `lost`: topics, with their numbers, that a journal holds and this ZooKeeper does not know.
     """
 
     next_id: int = 1
@@ -40,13 +40,13 @@ class TopicNumbers:
     lost: Mapping[str, TopicId] = field(default_factory=dict)
 
     def was_given(self, number: int) -> bool:
-        """Tell whether this ZooKeeper gave that number to a topic."""
+        """Whether this ZooKeeper gave that number to a topic."""
         return number < self.next_id and not any(a <= number < b for a, b in self.skipped)
 
     def claim(self, noted: Noted) -> "TopicNumbers":
-        """With the topics of a journal whose numbers this ZooKeeper has not given.
+        """Return the numbers including a journal's topics that this ZooKeeper does not know.
 
-        A name with several such numbers was deleted and made again: the newest one counts.
+        A name with several such numbers was deleted and recreated: the newest number counts.
         """
         numbers = self
         taken = {number: name for name, number in self.lost.items()}
@@ -62,17 +62,17 @@ class TopicNumbers:
         return numbers
 
     def take(self, name: str, wanted: int = 0) -> tuple[TopicId, "TopicNumbers"]:
-        """The number for a topic of that name that is to be made.
+        """Return the number for a new topic of that name, and the numbers after that.
 
-        Its own number, if the journals show one; else `wanted`, the number that it is known to have
-        had, unless it may be another topic's; else the next one.
+        The topic gets its own number if the journals show one; else `wanted`, the number that it is
+        known to have had, unless that may be another topic's; else the next one.
         """
         number: int | None = self.lost.get(name)
         if number is None and wanted and not self.was_given(wanted):
             number = None if wanted in self.lost.values() else wanted
         if number is None:
             return TopicId(self.next_id), replace(self, next_id=self.next_id + 1)
-        # Kept in `lost`: if making the topic fails after this, the next try gets the same number.
+        # Kept in `lost`: if creating the topic fails after this, the retry gets the same number.
         past = self._past(number)
         own = TopicId(number)
         return own, replace(
@@ -80,9 +80,9 @@ class TopicNumbers:
         )
 
     def forget(self, name: str, number: TopicId) -> "TopicNumbers":
-        """That topic is being deleted: one of its name that is made later is another topic.
+        """Return the numbers without a deleted topic: a later one of that name is another topic.
 
-        One that stood under a number which is not its own may still get its own back.
+        A topic deleted under a number that is not its own may still get its own back.
         """
         if self.lost.get(name) != number:
             return self
@@ -98,7 +98,7 @@ class TopicNumbers:
 
 
 def conflict(topic: TopicConfig, noted: Noted) -> UnknownTopic | None:
-    """Why this journal must not serve that topic under its number; None: it may."""
+    """Return why this journal must not serve that topic under its number; None: it may."""
     known = noted.get(topic.id)
     if known is None or known[0] == topic.name:
         return None
@@ -110,7 +110,7 @@ def conflict(topic: TopicConfig, noted: Noted) -> UnknownTopic | None:
 
 
 def numbers_to_json(numbers: TopicNumbers) -> bytes:
-    """Encode; a ZooKeeper that lost nothing has only `next_id`."""
+    """Encode the numbers; a ZooKeeper that lost nothing has only `next_id`."""
     data: dict[str, object] = {"next_id": numbers.next_id}
     if numbers.skipped:
         data["skipped"] = [list(each) for each in numbers.skipped]
@@ -120,7 +120,7 @@ def numbers_to_json(numbers: TopicNumbers) -> bytes:
 
 
 def numbers_from_json(raw: bytes) -> TopicNumbers:
-    """Decode; an empty node (made as a parent) counts from 1. Raises `Malformed`."""
+    """Decode the numbers; an empty node (created as a parent) counts from 1. Raise `Malformed`."""
     if not raw:
         return TopicNumbers()
     try:

@@ -1,4 +1,4 @@
-"""Progress entries: one entry, the table of all, merging, and the bytes of a takeover.
+"""Progress entries: the table, merging, and the bytes that a takeover stores.
 
 `table` holds all entries with their index (one entry is `fmqcore.batch.offset_entry`); `merge`
 combines entries in any order; `takeover_record` and `side_journal` are the bytes that a takeover

@@ -1,8 +1,8 @@
-"""Tables of progress entries: merged, compared, thinned and cut up. Pure.
+"""Merge, compare, thin and split tables of progress entries. Pure.
 
-Which of two entries wins is said in `fmqcore.batch.offset_entry` (`merge`): the higher version,
-then the higher floor, then the more ranges; a total order. Versions of a later epoch are higher
-than all of an earlier one (`next_version`).
+`fmqcore.batch.offset_entry` (`merge`) defines which of two entries wins: the higher version, then
+the higher floor, then the more ranges; a total order. Versions of a later epoch are higher than all
+of an earlier one (`next_version`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,12 +12,12 @@ from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, QueueKey, merge, 
 from fmqcore.ids import Epoch, Offset
 
 _ENTRY_BYTES: Final = 64
-"""More than an encoded entry takes besides its group's name and ranges."""
+"""Upper bound of an encoded entry without its group's name and its ranges."""
 _RANGE_BYTES: Final = 16
 
 
 def merged(*tables: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:
-    """All tables in one, sorted by key."""
+    """Return all tables merged into one, sorted by key."""
     result: dict[OffsetKey, OffsetEntry] = {}
     for table in tables:
         merge(result, table)
@@ -27,7 +27,7 @@ def merged(*tables: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEn
 def news_for(
     table: Mapping[OffsetKey, OffsetEntry], more: Mapping[OffsetKey, OffsetEntry]
 ) -> dict[OffsetKey, OffsetEntry]:
-    """The entries of `more` that `table` lacks or that win over its own, sorted by key."""
+    """Return the entries of `more` that `table` lacks or that win over its own, sorted by key."""
     found = {}
     for key, entry in sorted(more.items()):
         held = table.get(key)
@@ -41,11 +41,11 @@ def within(
     next_offsets: Mapping[QueueKey, Offset],
     term: Epoch,
 ) -> dict[OffsetKey, OffsetEntry]:
-    """Progress in a journal that ends there: what is done of messages it does not have is void.
+    """Return `table` limited to a journal that ends there: progress on missing messages is void.
 
-    Else the messages that get those offsets next would count as done, and nobody would ever get
-    them. All of it counts from here on, as after a seek: what a consumer has acked, and nobody has
-    stored yet, may be of messages that are not there. Made again in one `term` it is the same.
+    Otherwise the messages that get those offsets next would count as done, and no consumer would
+    ever get them. The progress counts from here on, as after a seek, because acks that no broker
+    has stored yet may be for missing messages. Repeated in one `term` the result is the same.
     """
     found = {}
     for key, entry in table.items():
@@ -60,19 +60,19 @@ def within(
 
 
 def thinned(table: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:
-    """Without what is done above the floors: smaller; costs duplicates, never records."""
+    """Return `table` without ranges above the floors: smaller, at the cost of duplicates."""
     return {key: entry._replace(ranges=()) for key, entry in table.items()}
 
 
 def size_of(key: OffsetKey, entry: OffsetEntry) -> int:
-    """Bytes that an encoded entry takes at most."""
+    """Return the most bytes that an encoded entry takes."""
     return _ENTRY_BYTES + len(key.group.encode()) + _RANGE_BYTES * len(entry.ranges)
 
 
 def cut_up(
     table: Iterable[tuple[OffsetKey, OffsetEntry]], max_bytes: int
 ) -> Iterator[dict[OffsetKey, OffsetEntry]]:
-    """Parts that encode to at most `max_bytes` each (one entry at least)."""
+    """Yield parts that encode to at most `max_bytes` each, but have at least one entry."""
     part: dict[OffsetKey, OffsetEntry] = {}
     size = 0
     for key, entry in table:

@@ -1,10 +1,10 @@
-"""The bytes that SNAP holds of consumer progress, kept as they came. Pure.
+"""Consumer progress in SNAP's encoding, kept as the bytes that arrived. Pure.
 
-A SNAP must be made in one piece, between two appends, so what it costs is a pause. An entry is
-encoded the same way in OFFSETS and in SNAP: its bytes are kept from the OFFSETS batch that brought
-it. They are kept in blocks, one for each consumer group and topic, and a block that has not changed
-since the last SNAP is one piece of bytes: the pause grows with what changed, not with what is
-there. Derived: lost, it is encoded again.
+A SNAP must be made in one piece, between two appends, so its cost is a pause. OFFSETS and SNAP
+encode an entry the same way, so its bytes are kept from the OFFSETS batch that brought it. They are
+kept in blocks, one for each consumer group and topic, and a block unchanged since the last SNAP is
+one piece of bytes: the pause grows with what changed, not with the number of entries. The bytes are
+derived: if they are lost, the entries are encoded again.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -13,7 +13,7 @@ from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import TopicId
 
 BlockKey = tuple[str, TopicId]
-"""(consumer group, topic): how an `OffsetKey` begins, so blocks and entries have one order."""
+"""(consumer group, topic): the start of an `OffsetKey`, so blocks sort as entries do."""
 
 
 class _Block:
@@ -26,7 +26,7 @@ class _Block:
         self.joined: bytes | None = None  # None: changed since it was joined
 
     def join(self, without: Collection[int] = ()) -> bytes:
-        """All entries, ascending."""
+        """Return all entries but those of queues `without`, ascending by queue."""
         if without:
             kept = (queue for queue in sorted(self.entries) if queue not in without)
             return b"".join([self.entries[queue] for queue in kept])
@@ -36,7 +36,7 @@ class _Block:
 
 
 class PackedOffsets:
-    """Bytes by key."""
+    """Encoded entries by key."""
 
     __slots__ = ("_blocks", "_order", "count", "size")
 
@@ -56,7 +56,7 @@ class PackedOffsets:
                 yield OffsetKey(group, topic_id, queue)
 
     def put(self, key: OffsetKey, packed: bytes) -> None:
-        """These are the bytes of that entry, and of a deleted one when it was deleted."""
+        """Set the bytes of an entry; those of a deleted one include the time of deletion."""
         at = key.group, key.topic_id
         block = self._blocks.get(at)
         if block is None:
@@ -69,7 +69,7 @@ class PackedOffsets:
         block.joined = None
 
     def remove(self, keys: Iterable[OffsetKey]) -> None:
-        """These entries are gone."""
+        """Remove these entries."""
         for key in keys:
             at = key.group, key.topic_id
             block = self._blocks.get(at)
@@ -84,7 +84,7 @@ class PackedOffsets:
                 self._order = None
 
     def parts(self, without: Iterable[OffsetKey] = ()) -> list[bytes]:
-        """All entries but those `without`, ascending; join them."""
+        """Return all entries but those `without`, ascending, as parts to join."""
         out: dict[BlockKey, set[int]] = {}
         for group, topic_id, queue in without:
             out.setdefault((group, topic_id), set()).add(queue)

@@ -1,11 +1,11 @@
-"""The bytes of the taker's side journal `takeover.journal` (DESIGN §6). Pure.
+"""The encoding of a takeover reader's side journal `takeover.journal` (DESIGN §6). Pure.
 
     0 u32 magic "FMQT"   4 u16 version   6 u16 zero   8 u32 epoch   12 u32 CRC32C of bytes 0-12
    16 frames: u32 payload_len, u32 CRC32C of the length and the payload, an OFFSETS payload,
       zero pad to 8
 
-Later frames win by version, as everywhere. The first frame that does not check ends the file: a
-torn tail, never acknowledged.
+Later frames win by version, as everywhere. The first invalid frame ends the file: it is a torn
+tail, never acknowledged.
 """
 
 import struct
@@ -26,7 +26,7 @@ HEAD_LEN: Final = _HEAD.size + _U32.size
 
 
 class SideFile(NamedTuple):
-    """A side journal taken apart."""
+    """A decoded side journal."""
 
     epoch: Epoch  # of the takeover that began it
     payloads: list[bytes]
@@ -35,20 +35,20 @@ class SideFile(NamedTuple):
 
 
 def encode_head(epoch: Epoch) -> bytes:
-    """The first bytes of a file."""
+    """Encode the head of a file."""
     head = _HEAD.pack(MAGIC, VERSION, 0, epoch)
     return head + _U32.pack(crc32c(head))
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """One frame."""
+    """Encode one frame."""
     length = _U32.pack(len(payload))
     crc = extend(crc32c(length), payload)
     return _FRAME.pack(len(payload), crc) + payload + bytes(-len(payload) % 8)
 
 
 def decode(data: Buffer) -> SideFile:
-    """Take a file apart; raise `Malformed` if its head is not one."""
+    """Decode a file; raise `Malformed` if its head is invalid."""
     raw = bytes(data)
     if len(raw) < HEAD_LEN:
         raise Malformed(f"{NAME} has {len(raw)} bytes: too few for its head")

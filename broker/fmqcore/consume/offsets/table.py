@@ -1,7 +1,7 @@
-"""A table of consumer progress that knows who has entries in which topic and queue. Pure.
+"""A table of consumer progress, indexed by topic, consumer group and queue. Pure.
 
-Every question about one topic or one group is answered without a walk through all entries: a broker
-may hold some hundred thousand of them, and its loop has other things to do.
+A question about one topic or one group needs no walk through all entries: a broker may hold several
+hundred thousand of them, and its event loop must not stall.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from fmqcore.ids import TopicId
 
 
 class ProgressTable(dict[OffsetKey, OffsetEntry]):
-    """Entries by key, tombstones too. Write with `[]`, `del` and `clear` only."""
+    """Entries by key, including tombstones. Write with `[]`, `del` and `clear` only."""
 
     __slots__ = ("_groups",)
 
@@ -55,7 +55,7 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
         """The queues of that topic in which that group has an entry, in no order."""
         return self._groups.get(topic, {}).get(group, {}).keys()
 
-    # ---- the other ways of a dict to change would pass the index by
+    # ---- the other writing methods of a dict would bypass the index
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a ProgressTable is written with [], del and clear only")
 

@@ -1,8 +1,8 @@
-"""The takeover record: a taker's progress entries as the group's state holds them. Pure.
+"""The takeover record: a takeover reader's progress entries in the group's state. Pure.
 
-Base64 of an OFFSETS payload, within what a ZooKeeper node takes. Only what changed since the claim
-is in it. Above the bound the ranges above the floors are left out (duplicates, never losses, and
-only if the taker's disk is lost too); if that is not enough there is none, and the last one stays.
+Base64 of an OFFSETS payload, small enough for a ZooKeeper node. It has only what changed since the
+claim. Above the limit the ranges above the floors are left out (duplicates, never losses, and only
+if the reader's disk is lost too); if that is not enough there is none, and the last one stays.
 """
 
 import base64
@@ -15,11 +15,11 @@ from fmqcore.consume.offsets.merge import thinned
 from fmqcore.errors import Malformed
 
 MAX_RECORD_CHARS: Final = 900_000
-"""ZooKeeper takes 1 MiB a node, the rest of the group's state included."""
+"""A ZooKeeper node holds 1 MiB, including the rest of the group's state."""
 
 
 class EncodedRecord(NamedTuple):
-    """The text, None if too large even without ranges; `whole` if nothing was left out."""
+    """The text, None if too large even without ranges; `whole`: nothing was left out."""
 
     text: str | None
     whole: bool
@@ -28,7 +28,7 @@ class EncodedRecord(NamedTuple):
 def encode_record(
     table: Mapping[OffsetKey, OffsetEntry], max_chars: int = MAX_RECORD_CHARS
 ) -> EncodedRecord:
-    """Encode within the bound."""
+    """Encode a record of at most `max_chars` characters, if possible."""
     text = base64.b64encode(encode_offsets(table)).decode()
     if len(text) <= max_chars:
         return EncodedRecord(text, True)
@@ -37,7 +37,7 @@ def encode_record(
 
 
 def decode_record(text: str) -> dict[OffsetKey, OffsetEntry]:
-    """The other way; empty text is an empty table. Raise `Malformed`."""
+    """Decode a record; empty text gives an empty table. Raise `Malformed`."""
     if not text:
         return {}
     try:

@@ -1,7 +1,7 @@
-"""Progress as people see it: one row per queue and consumer group.
+"""Progress as shown to people: one row per queue and consumer group.
 
-A broker may have some hundred thousand rows, so they are made a few in each turn of the loop, and a
-client asks for them page by page. Nothing here changes anything.
+A broker may have some hundred thousand rows, so a few are made in each turn of the event loop, and
+clients ask for them page by page. This module only reads.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable
@@ -21,7 +21,7 @@ from fmqproto.v1 import admin_pb2
 
 
 class RowPlace(NamedTuple):
-    """Where a row stands among all: they come in this order."""
+    """A row's place among all rows, which are sorted by it."""
 
     topic: str
     queue: int
@@ -32,7 +32,7 @@ BEFORE_ALL = RowPlace("", -1, "")
 
 
 class OffsetRows:
-    """Makes them from what the broker knows at that moment."""
+    """Makes rows from what the broker knows at that moment."""
 
     def __init__(
         self, mine: GroupName, journal: Journal, offsets: OffsetStore, groups: GroupTable
@@ -48,7 +48,7 @@ class OffsetRows:
         topics: Iterable[TopicConfig],
         request: admin_pb2.OffsetsRequest,
     ) -> None:
-        """Add the rows behind the requested place: `most` of them, or all."""
+        """Add the rows after the requested place: at most `request.most`, or all."""
         after = BEFORE_ALL
         if request.HasField("after"):
             after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)
@@ -65,7 +65,7 @@ class OffsetRows:
         queue: int,
         group: str,
     ) -> None:
-        """Add one row."""
+        """Add the row of one queue and consumer group."""
         begin = self._journal.begin_offset(topic.id, queue)
         end = self._groups.committed(topic.id, queue)
         row = rows.add(
@@ -90,7 +90,7 @@ class OffsetRows:
                 row.session, row.client = holder.id, holder.client
 
     def sought_in(self, topic: TopicConfig, group: str, queues: Collection[int]) -> dict[int, int]:
-        """By queue, the seek since which its progress counts; 0 = none so far."""
+        """Return, by queue, the version of the last seek; 0 = none so far."""
         live = self._groups.get(group, topic.id)
         progress = [] if live is None else live.progress
         found = self._offsets.get_all([OffsetKey(group, topic.id, queue) for queue in queues])

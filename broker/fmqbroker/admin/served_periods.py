@@ -1,9 +1,9 @@
-"""Since when, and until when, clients got what they asked of this broker.
+"""Track since when, and until when, this broker served the reads and writes of clients.
 
-The operator measures outages by it: it learns of a change later than clients do. A write counts as
-served only while a `send` would be acknowledged. A broker that stood still remembers the last look
-before. Times are ages on the monotonic clock, so that no other clock matters. Leaves nothing on
-disk.
+The operator measures outages by these periods, as it learns of a change later than clients do. A
+write counts as served only while a `send` would be acknowledged. A broker that stood still keeps
+the last check before. Times are ages on the monotonic clock, so that no other clock matters.
+Nothing is written to disk.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from fmqproto.v1 import admin_pb2
 
 @dataclass(slots=True)
 class Period:
-    """One kind of service: the current period, and the last moment at which it was seen."""
+    """One kind of service: its current period, and the last moment when it was seen served."""
 
     since_ms: int | None = None
     until_ms: int | None = None
 
     def note(self, now_ms: int, *, served: bool) -> None:
-        """Record whether it is served now."""
+        """Record whether the service is given now."""
         if not served:
             self.since_ms = None
             return
@@ -37,7 +37,7 @@ class Period:
 
 
 class ServedPeriods:
-    """Of one broker, since its start."""
+    """The served periods of one broker since its start."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class ServedPeriods:
         self.reads, self.writes = Period(), Period()
 
     def note(self) -> None:
-        """Look now. The intake's watch calls it at each change and several times a second."""
+        """Check now; the intake's watch calls this at each change and several times a second."""
         now_ms, permission = self._clock.monotonic_ms(), self._gate.permission()
         self.reads.note(now_ms, served=bool(permission & Permission.READ))
         self.writes.note(now_ms, served=not self.unanswered())
 
     def unanswered(self) -> str:
-        """Why no `send` would be acknowledged now; "" = one would be."""
+        """Return why no `send` would be acknowledged now; "" = one would be."""
         refusal = self._intake.refusal()
         return self._unconnected() if refusal is None else refusal.why
 
     def report(self) -> admin_pb2.ServedPeriods:
-        """As the status reply gives it."""
+        """Check now, and return the periods for the status reply."""
         self.note()
         now_ms, upstream = self._clock.monotonic_ms(), self._slave.upstream
         refusal = self._intake.refusal()
@@ -87,8 +87,11 @@ class ServedPeriods:
         return found
 
     def _unconnected(self) -> str:
-        """A slave that died is in the in-sync set until its link is given up: nothing is
-        acknowledged for which it is needed, though messages are taken."""
+        """Return which lost links keep batches from being acknowledged; "" = none.
+
+        A dead slave stays in the in-sync set until its link is given up: messages are taken, but
+        none that needs that slave is acknowledged.
+        """
         state, config = self._group.state.value, self._group.config
         if state.mode is not Mode.MASTER or state.master != self._me:
             return ""

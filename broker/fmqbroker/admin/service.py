@@ -1,8 +1,8 @@
-"""What people and the operator ask of one broker: topics, consumer groups, its own state.
+"""Handlers of the calls of people and the operator: topics, consumer groups, broker status.
 
-A refusal is the reply's typed `Error`; a call never fails for it. Offsets, seek and deletion are
-served by whoever holds READ: the master, or the slave in slave-consume. Order of effects: a seek
-or deletion is stored (`OffsetStore`) before it is answered.
+A refusal is the reply's typed `Error`; the call itself does not fail. The broker that holds READ
+serves offsets, seek and deletion: the master, or the slave in slave-consume. Order of effects: a
+seek or deletion is stored (`OffsetStore`) before it is answered.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ from fmqport.coordination import Coordination, SessionState
 from fmqproto.v1 import admin_pb2, client_pb2
 
 _DELETED_AT_ONCE: Final = 500
-"""Entries that one write deletes, or all of one topic."""
+"""Maximum entries that one write deletes, unless one topic has more."""
 _MOVED_AT_ONCE: Final = 200
-"""Queues that a seek moves in one turn of the loop."""
+"""Maximum queues that a seek moves in one turn of the event loop."""
 
 
 class AdminService:
@@ -100,7 +100,7 @@ class AdminService:
         return admin_pb2.CreateTopicReply(topic=_route_of(topic))
 
     async def alter_topic(self, request: admin_pb2.AlterTopicRequest) -> admin_pb2.AlterTopicReply:
-        """Give a topic more queues, more groups, other weights."""
+        """Give a topic more queues, more groups or other weights."""
         changes = [
             GroupChange(
                 GroupName(g.group),
@@ -124,7 +124,7 @@ class AdminService:
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest
     ) -> admin_pb2.DeleteTopicReply:
-        """Delete a topic from ZooKeeper; its stored messages go with retention."""
+        """Delete a topic from ZooKeeper; retention deletes its stored messages later."""
         try:
             number = TopicId(request.id) if request.id else None
             await self._cluster.delete_topic(request.name, number)
@@ -134,7 +134,7 @@ class AdminService:
 
     # ---- consumer groups
     async def offsets(self, request: admin_pb2.OffsetsRequest) -> admin_pb2.OffsetsReply:
-        """Progress per queue and consumer group; what lag is, see `fmqcore.consume.offsets.lag`."""
+        """Return progress per queue and consumer group (lag: `fmqcore.consume.offsets.lag`)."""
         reply = admin_pb2.OffsetsReply()
         try:
             self._gate.require(Permission.READ)
@@ -145,7 +145,7 @@ class AdminService:
         return reply
 
     async def seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
-        """Move a consumer group; a live session goes on from there."""
+        """Move a consumer group; its live sessions go on from the new offsets."""
         try:
             return await self._seek(request)
         except FmqError as error:
@@ -154,7 +154,7 @@ class AdminService:
     async def delete_group(
         self, request: admin_pb2.DeleteGroupRequest
     ) -> admin_pb2.DeleteGroupReply:
-        """Forget a consumer group's progress; refused while a session of it lives."""
+        """Delete a consumer group's progress; refused while the group has live sessions."""
         try:
             deleted = await self._delete_group(request.group, request.topic)
         except FmqError as error:
@@ -163,7 +163,7 @@ class AdminService:
 
     # ---- status
     def _why(self) -> str:
-        """Why it serves what it serves, and what people must know beside it."""
+        """Return why the broker serves what it serves, with warnings for people."""
         damage, why, refusal = self._journal.damage, self._gate.why, self._intake.refusal()
         if damage is not None:
             return f"its journal is damaged: {damage}"
@@ -174,7 +174,7 @@ class AdminService:
         return f"{why}; it takes no messages: {refusal.why}"
 
     async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
-        """This broker about itself."""
+        """Return the status of this broker."""
         gate, journal, state = self._gate, self._journal, self._group.state.value
         me = BrokerId(self._settings.broker)
         refusal = self._intake.refusal()
@@ -222,7 +222,10 @@ class AdminService:
 
     # ---- inside
     def _topics(self, name: str) -> list[TopicConfig]:
-        """The topics that have queues here: the named one, or all."""
+        """Return the named topic, or all topics that have queues here.
+
+        Raises `UnknownTopic`, or the conflict between a topic and the journal.
+        """
         here = [t for t in self._cluster.topics.values() if t.queues_in(self._mine)]
         found = [topic for topic in here if name in ("", topic.name)]
         if name and not found:
@@ -259,7 +262,7 @@ class AdminService:
     async def _target(
         self, topic: TopicConfig, queue: int, request: admin_pb2.SeekRequest
     ) -> Offset:
-        """Where a seek goes in one queue, within what is stored and committed."""
+        """Return the target of a seek in one queue, within what is stored and committed."""
         if not request.by_offset:
             return await self._groups.position(topic.id, queue, request.to, request.to_ms)
         begin = self._journal.begin_offset(topic.id, queue)
@@ -284,7 +287,7 @@ class AdminService:
     async def _move_some(
         self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]
     ) -> None:
-        """Looked at and moved in one turn of the loop."""
+        """Check and move queues in one turn of the event loop."""
         group = request.group
         for queue, now in self._rows.sought_in(topic, group, targets).items():
             if request.sought.get(queue, now) != now:
@@ -330,7 +333,7 @@ class AdminService:
         return deleted
 
     async def _forget(self, group: str, topics: list[tuple[TopicId, list[int]]]) -> None:
-        """One write, and no turn of the loop before it: a session must not join in between."""
+        """Delete in one write, without a loop turn before it: no session may join in between."""
         self._gate.require(Permission.READ)
         for topic_id, _ in topics:
             self._require_unused(group, topic_id)

@@ -1,15 +1,15 @@
-"""A broker: the parts, put together, from its start to its end.
+"""A broker: its parts, put together, from its start to its end.
 
-Start: the data directory is locked and its journal recovered → ZooKeeper is reached (waited for,
-for ever) → the group and the cluster are read → nobody else lives under this broker's id
+Start: the data directory is locked and its journal recovered → ZooKeeper is reached (waited for
+without limit) → the group and the cluster are read → no other broker uses this broker's id
 (`serving/identity.py`) → the port is opened → all parts run, failover decides what is served.
 
-Orderly stop (SIGTERM), order of effects: new batches are refused and those that wait are
-acknowledged → failover gives the role up, flushes and takes the live node away, so that a slave
-may take over at once → the port is closed → the journal is flushed and marked clean → the ZooKeeper
-session ends. A stop that is not orderly leaves nothing undone that the next start does not do.
+Orderly stop (SIGTERM), order of effects: new batches are refused and pending ones acknowledged →
+failover gives up the role, flushes and removes the live node, so that a slave may take over at
+once → the port is closed → the journal is flushed and marked clean → the ZooKeeper session ends.
+After any other stop, the next start does what was left undone.
 
-What it is not: any decision. Five ports in, no other door to the world (DESIGN §2).
+No decisions are made here. A broker reaches the world only through its five ports (DESIGN §2).
 """
 
 import asyncio
@@ -65,7 +65,7 @@ _FOR_EVER_S: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The world, as a broker sees it."""
+    """The five ports through which a broker reaches the world."""
 
     clock: Clock
     transport: Transport
@@ -75,7 +75,7 @@ class Ports:
 
 
 class Broker:
-    """One broker of one group. `run` is its life."""
+    """One broker of one group. `run` runs it from start to end."""
 
     def __init__(self, settings: BrokerSettings, ports: Ports) -> None:
         self._clock = SteadyClock(ports.clock)
@@ -84,7 +84,7 @@ class Broker:
         self._settings = settings
 
     async def run(self) -> None:
-        """Until an orderly stop was asked for. Raises a `FmqError` that says why it cannot be."""
+        """Run until an orderly stop is requested. Raises a `FmqError` if the broker cannot run."""
         settings, ports = self._settings, self._ports
         async with AsyncExitStack() as stack:
             journal = await Journal.open(ports.disk, settings, ports.clock, ports.lifecycle)
@@ -116,7 +116,7 @@ class Broker:
                 raise journal.damage  # after all has ended in order: not as if nothing were wrong
 
     async def _arrive(self, group: GroupStore, view: ClusterView, claims: TopicClaims) -> Identity:
-        """Read the cluster, and see that my name is free; who I am from now on."""
+        """Read the cluster, check that the broker's id is free, and return its identity."""
         await self._read_cluster(group, view, claims)
         settings, ports = self._settings, self._ports
         me = BrokerId(settings.broker)
@@ -127,7 +127,7 @@ class Broker:
     async def _read_cluster(
         self, group: GroupStore, view: ClusterView, claims: TopicClaims
     ) -> None:
-        """First contact: wait for ZooKeeper as long as it takes, then read what it holds of us."""
+        """Wait for ZooKeeper without limit, then read the group, the cluster and the claims."""
         async with asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(self._tell_that_we_wait())
             await self._ports.coordination.start(_FOR_EVER_S)
@@ -156,7 +156,7 @@ class Broker:
             await self._ports.clock.sleep(_TELL_S)
 
     async def _unless_stopped(self, work: Awaitable[T]) -> T | None:
-        """Do it, unless we are asked to stop meanwhile: None then."""
+        """Return the result of `work`, or None if a stop is requested meanwhile."""
         doing = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._ports.lifecycle.stopping.wait())
         try:
@@ -230,7 +230,7 @@ class _Parts:
         self._idle_groups, self._sweep = self._make_sweeps()
 
     def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:
-        """What answers people and the operator."""
+        """Make the parts that answer people and the operator."""
         clock, intake = ports.clock, self._produce.intake
         periods = ServedPeriods(
             me, clock, self._gate, intake, self._group, self._master, self._slave
@@ -256,7 +256,7 @@ class _Parts:
         return clock_doubt(self._ports.clock)
 
     def _make_sweeps(self) -> tuple[IdleGroups, TopicSweep]:
-        """What deletes consumer progress."""
+        """Make the parts that delete consumer progress."""
         journal, gate, offsets, clock = self._journal, self._gate, self._offsets, self._ports.clock
         groups, retention_ms = self._fetch.groups, self._settings.offsets_retention_ms
         doubt = self._clock_doubt
@@ -264,7 +264,7 @@ class _Parts:
         return idle_groups, TopicSweep(journal, gate, self._view, offsets, groups, clock)
 
     async def run(self, health: Health) -> None:
-        """Open the port, run all duties, and end them in order when we are asked to stop."""
+        """Open the port, run all duties, and end them in order when a stop is requested."""
         server = await self._listen()
         health.running, health.stage = self._running(), ""
         try:
@@ -308,9 +308,9 @@ class _Parts:
         await forget_promises(self._identity, self._group, ports.disk, ports.clock, grant_ms)
 
     async def _give_way(self) -> None:
-        """My journal is damaged and another broker has it whole: stop, so that it is read there.
+        """Stop if the journal is damaged and another broker is live, so that it serves the reads.
 
-        With nobody else there I go on: what is damaged cannot be read, all else can.
+        With no other broker there, this one goes on: only the damaged part cannot be read.
         """
         me = BrokerId(self._settings.broker)
         while True:
@@ -354,7 +354,7 @@ class _Parts:
 
 
 class _Departure:
-    """A `Lifecycle` whose orderly stop begins when what waits for its acks has been served."""
+    """A `Lifecycle` whose orderly stop starts once pending acks have been sent."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.stopping = asyncio.Event()

@@ -1,20 +1,20 @@
-"""Is this broker well? What a probe is told, from the start of the process on.
+"""Broker health: the answers to probes, from the start of the process on.
 
-| asked | answered yes |
+| probe | answered yes |
 |---|---|
 | started | at once: a recovery may take its time |
 | alive | whenever the event loop turns: that is what answering proves |
 | ready | registered in ZooKeeper, in its role, and a flushed write to its disk has just returned |
 
-In its role: it serves what it was granted (who holds WRITE takes messages, see
+In its role: the broker serves what it was granted (with WRITE it takes messages, see
 `produce/intake.py`); or it follows a master, or waits its turn behind the slave that serves the
-reads. Asked whether it is ready to serve reads at least (`/readyz?serves=reads`), one that refuses
-messages is ready, too: a probe that decides about connections must not take the reads away. The
-write goes through the same thread as the journal's, behind what waits there: a disk that hangs or
-fails answers no to this before a client finds out. Nothing here is decided by it but where a
-probe's asker sends new connections: who serves is decided by leases alone.
+reads. For the probe of reads only (`/readyz?serves=reads`), a broker that refuses messages is ready
+too: a probe that decides about connections must not take the reads away. The write goes through
+the journal's thread, behind pending writes: so the probe finds a disk that hangs or fails before a
+client does. Probes only decide where the prober sends new connections; leases alone decide which
+broker serves.
 
-Leaves on disk: `probe`, one page, from the first time that anybody asked.
+On disk: `probe`, one page, from the first readiness probe on.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ _PATIENCE_S: Final = 2.0
 
 
 class Answer(NamedTuple):
-    """Of a probe; `why` is a sentence for people."""
+    """The answer to a probe; `why` is a sentence for people."""
 
     well: bool
     why: str
 
 
 class Running(NamedTuple):
-    """What there is to look at once the broker has arrived (`metrics.py` looks too)."""
+    """The parts to inspect once the broker has joined its group (also for `metrics.py`)."""
 
     me: BrokerId
     gate: Gate
@@ -68,7 +68,7 @@ class Running(NamedTuple):
 
 
 class Health:
-    """Of one broker. `stage` says what keeps it from being ready, "" once it runs."""
+    """The health of one broker. `stage` is what keeps it from being ready, "" once it runs."""
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self.stage = "recovering the journal"
@@ -80,15 +80,15 @@ class Health:
         self._probing = asyncio.Lock()
 
     def started(self) -> Answer:
-        """The process is there."""
+        """Return yes: the process is there."""
         return Answer(True, self.stage or "running")
 
     def alive(self) -> Answer:
-        """The loop turns."""
+        """Return yes: the event loop turns."""
         return Answer(True, "the event loop turns")
 
     async def ready(self, *, reads_suffice: bool = False) -> Answer:
-        """See the table above. `reads_suffice`: a broker that serves reads may refuse messages."""
+        """Return whether the broker is ready; with `reads_suffice` it may refuse messages."""
         if self.stage or self.running is None:
             return Answer(False, self.stage)
         in_role = role_of(self.running, reads_suffice=reads_suffice)
@@ -98,7 +98,7 @@ class Health:
         return disk if not disk.well else Answer(True, f"{in_role.why}; {disk.why}")
 
     async def _flushed(self) -> Answer:
-        """Write one page and fsync it, behind whatever the journal has to write."""
+        """Write one page and fsync it, behind pending journal writes."""
         begun_ms = self._clock.monotonic_ms()
         try:
             async with asyncio.timeout(_PATIENCE_S), self._probing:
@@ -125,7 +125,7 @@ class Health:
 
 
 def role_of(running: Running, *, reads_suffice: bool = False) -> Answer:
-    """Does it do what the group's state gives it to do?"""
+    """Return whether the broker does what the group's state gives it to do."""
     me, gate, group, slave = running.me, running.gate, running.group, running.slave
     if not group.standing and not gate.permission():
         return Answer(False, "not registered in ZooKeeper")

@@ -1,7 +1,7 @@
-"""The broker's pages over HTTP: probes and metrics, if `http_listen` says where.
+"""The broker's pages over HTTP: probes and metrics, if `http_listen` is set.
 
-Served from before the journal is recovered until after the last part has stopped. What they say is
-in `health.py` and `metrics.py`; how they are served, in `fmqadapters/http/pages.py`.
+Served from before the journal is recovered until after the last part has stopped. Their content
+comes from `health.py` and `metrics.py`; `fmqadapters/http/pages.py` serves them.
 """
 
 from collections.abc import AsyncIterator
@@ -17,11 +17,11 @@ _log = structlog.get_logger()
 
 @asynccontextmanager
 async def pages_of(settings: BrokerSettings, health: Health) -> AsyncIterator[None]:
-    """Serve them meanwhile. Raises `TransportError` if the address cannot be had."""
+    """Serve the pages within the context. Raises `TransportError` if the address is not free."""
     if not settings.http_listen:
         yield
         return
-    # Only who serves pages pays for what makes them: a quarter of the time to import.
+    # Imported only if pages are served: these modules take a quarter of the import time.
     from fmqadapters.http.pages import serve_pages
     from fmqbroker.app.http_content import pages_made_by
 

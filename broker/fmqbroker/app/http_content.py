@@ -1,4 +1,4 @@
-"""What is on the broker's pages: probes' answers, metrics. Served by `app/http.py`."""
+"""The content of the broker's pages: probe answers and metrics. Served by `app/http.py`."""
 
 from fmqadapters.http.pages import MakePage, Page
 from fmqbroker.app.health import Answer, Health
@@ -7,7 +7,7 @@ from fmqbroker.runtime.settings import BrokerSettings
 
 
 def pages_made_by(settings: BrokerSettings, health: Health) -> dict[str, MakePage]:
-    """Path → what makes it."""
+    """Return the function that makes each page, by path."""
     metrics = Metrics(settings, health)
 
     async def started() -> Page:

@@ -1,6 +1,6 @@
-"""A broker as a process: real ports, logs on standard error, an exit status that says why.
+"""A broker as a process: real ports, logs on standard error, an exit status for each cause.
 
-What it is not: the broker itself (`broker.py`), nor the command line (`fmqcli.commands.broker`).
+The broker itself is in `broker.py`, the command line in `fmqcli.commands.broker`.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ EXIT_STATUS: Final[tuple[tuple[type[FmqError], int], ...]] = (
     (errors.InvalidArgument, 78),
     (errors.Malformed, 78),  # the group's configuration does not decode
 )
-"""Why a broker did not start, or could not go on. 0 = an orderly stop was asked for."""
+"""Exit status by the error that kept a broker from starting or running. 0 = an orderly stop."""
 
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""The hot path makes few cycles and many short-lived objects: look for cycles less often."""
+"""The hot path makes few cycles and many short-lived objects: collect cycles less often."""
 
 
 def run_broker(settings: BrokerSettings) -> int:
@@ -53,7 +53,7 @@ def run_broker(settings: BrokerSettings) -> int:
     try:
         return _run_to_its_end(settings)
     except Exception:  # noqa: BLE001  # the last place that can tell
-        # Where it came from must be in the log: nobody can run it again and see the same.
+        # The traceback must be in the log: a new run may not show the same failure.
         _log.critical("broker_ends", why="this is a bug", exc_info=True)
         return FATAL_EXIT
 
@@ -61,7 +61,7 @@ def run_broker(settings: BrokerSettings) -> int:
 def _run_to_its_end(settings: BrokerSettings) -> int:
     status = 0
     try:
-        # The same loop, written in C: a seventh less CPU per message (docs/performance.md).
+        # An event loop written in C: a seventh less CPU per message (docs/performance.md).
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
     except* FmqError as group:
@@ -98,13 +98,13 @@ async def _run(settings: BrokerSettings) -> None:
 
 
 async def _tell_unresolved(address: str) -> None:
-    """At the start, once: it goes on waiting, as the name may become known."""
+    """Log unresolved ZooKeeper names once; the broker keeps waiting, as they may resolve later."""
     for name, why in (await unresolved(address)).items():
         _log.warning("zookeeper_name_does_not_resolve", name=name, why=why, address=address)
 
 
 def _first(group: BaseExceptionGroup[FmqError]) -> FmqError:
-    """Of what went wrong at once, the first: the others are most often its consequences."""
+    """Return the first of several errors: the others are most often its consequences."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

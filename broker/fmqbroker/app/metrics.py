@@ -1,9 +1,8 @@
-"""What a broker tells Prometheus. The one door to prometheus-client here.
+"""A broker's metrics for Prometheus. No other module here imports prometheus-client.
 
-Read from what the parts know anyway: nothing is counted on the hot path. What grows with the number
-of queues is summed per topic, and both the sums and the text are made in short turns of the loop.
-Everything carries the labels `cluster`, `group`, `broker`. The list with its meanings is in
-docs/metrics.md.
+Values are read from state that the parts keep anyway: nothing is counted on the hot path. Values
+per queue are summed per topic, and both the sums and the text are made in short turns of the event
+loop. All metrics carry the labels `cluster`, `group`, `broker`; docs/metrics.md describes them.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ Family = GaugeMetricFamily | CounterMetricFamily | InfoMetricFamily
 
 
 class Metrics:
-    """Of one broker, as text."""
+    """The metrics of one broker, as text."""
 
     def __init__(self, settings: BrokerSettings, health: Health) -> None:
         self._broker = BrokerCollector(settings, health)
@@ -41,7 +40,7 @@ class Metrics:
         ProcessCollector(registry=self._process)
 
     async def text(self) -> bytes:
-        """As of now, in Prometheus' text form."""
+        """Return the current metrics in Prometheus' text format."""
         parts = [generate_latest(self._process)]
         async for family in self._broker.families():
             for part in _parts(family):
@@ -51,18 +50,18 @@ class Metrics:
 
 
 class _Of(Collector):
-    """One family, as `generate_latest` wants it."""
+    """A collector of one family, as `generate_latest` requires it."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family
 
     def collect(self) -> Iterator[Metric]:
-        """That one."""
+        """Yield the family."""
         yield self._family
 
 
 def _parts(family: Family) -> Iterator[bytes]:
-    """Its text in parts of some milliseconds each; comments stand in the first one only."""
+    """Yield the family's text in parts of some milliseconds; only the first has comments."""
     for at in range(0, max(len(family.samples), 1), STEPS):
         part = Metric(family.name, family.documentation, family.type)
         part.samples = family.samples[at : at + STEPS]
@@ -74,7 +73,7 @@ def _parts(family: Family) -> Iterator[bytes]:
 
 
 class BrokerCollector:
-    """Looks at the parts when it is asked."""
+    """Reads the metrics of the broker's parts on request."""
 
     def __init__(self, settings: BrokerSettings, health: Health) -> None:
         self._labels = (settings.cluster, settings.group, settings.broker)
@@ -82,7 +81,7 @@ class BrokerCollector:
         self._stored: dict[TopicId, int] = {}  # the most ever seen
 
     async def families(self) -> AsyncIterator[Family]:
-        """All families; before the broker has arrived, only how it is itself."""
+        """Yield all families; before the broker has joined its group, only those about itself."""
         health = self._health
         info = InfoMetricFamily("fmq_broker", "This broker", labels=_OWN)
         info.add_metric(self._labels, {"version": VERSION})
@@ -103,7 +102,7 @@ class BrokerCollector:
             async for family in self._topics(health.running):
                 yield family
 
-    # ---- what the families are of
+    # ---- families by part
     def _role(self, r: Running) -> Iterator[Family]:
         state = r.group.state.value
         kinds = (("read", Permission.READ), ("write", Permission.WRITE))
@@ -167,7 +166,7 @@ class BrokerCollector:
         slaves = {member.id for member in r.group.config.slaves}  # a removed one may be linked yet
         links = sorted((slave, link) for slave, link in r.master.links.items() if slave in slaves)
         isr, end = r.group.state.value.isr, r.journal.end
-        # How far one is that has not acknowledged anything yet nobody knows.
+        # The lag of a slave that has not acknowledged anything yet is not known.
         lags = [(s, max(end - v.durable_end, 0)) for s, v in links if v.durable_end]
         for name, text, pairs in (
             ("connected", "1 while linked", [(slave, view.connected) for slave, view in links]),
@@ -217,8 +216,8 @@ class BrokerCollector:
         for (topic_id, _), offset in list(r.journal.state.next_offsets.items()):
             await slices.step()
             stored[topic_id] = stored.get(topic_id, 0) + offset
-        # A tail that was never acknowledged may be cut off a journal. To Prometheus a counter that
-        # falls began anew: it would add all messages ever stored to the rate.
+        # A tail that was never acknowledged may be truncated. Prometheus takes a falling counter
+        # as reset: it would add all messages ever stored to the rate.
         self._stored = {t: max(count, self._stored.get(t, 0)) for t, count in stored.items()}
         total = CounterMetricFamily(
             "fmq_topic_messages", "Messages ever stored here", labels=(*_OWN, "topic")
@@ -277,7 +276,7 @@ class BrokerCollector:
         end = r.fetch.groups.committed(key.topic_id, key.queue_id)
         return lag(entry.floor, begin, end, acked_above(entry, begin, end))
 
-    # ---- how
+    # ---- making families
     def _gauge(self, name: str, text: str, value: float) -> Family:
         family = GaugeMetricFamily(name, text, labels=_OWN)
         family.add_metric(self._labels, float(value))

@@ -1,6 +1,6 @@
-"""What a broker answers: one table from the wire's methods to the parts that serve them.
+"""The table from the wire's methods to the parts of a broker that serve them.
 
-What it is not: a decision about anything. Each way's own file says who may do what.
+No decisions are made here: each part checks what a caller may do.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def streams_of(
     master: MasterReplication,
     segments: SegmentService,
 ) -> Mapping[Method, StreamHandler]:
-    """The bidirectional streams."""
+    """Return the handlers of the bidirectional streams."""
     return {
         methods.PRODUCE: produce.serve,
         methods.CONSUME: fetch.serve,
@@ -35,7 +35,7 @@ def streams_of(
 def calls_of(
     view: ClusterView, failover: Failover, admin: AdminService, segments: SegmentService
 ) -> Mapping[Method, CallHandler]:
-    """One request, one reply."""
+    """Return the handlers of calls with one request and one reply."""
 
     async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
         return await view.routes(request.topics)

@@ -2,7 +2,7 @@
 
 A person asks for a change, or a journal holds queues that ZooKeeper does not know.
 
-Compare-and-set on the topic's node: what somebody else changed meanwhile is looked at again. Leaves
+Compare-and-set on the topic's node: after a concurrent change it is read and edited again. Leaves
 in ZooKeeper: `topics/<t>`.
 """
 
@@ -32,7 +32,7 @@ async def alter_topic(
     queues: int,
     changes: Sequence[GroupChange],
 ) -> TopicConfig:
-    """Raises `UnknownTopic`, `InvalidArgument`, `Unavailable`."""
+    """Change the topic and return it. Raises `UnknownTopic`, `InvalidArgument`, `Unavailable`."""
 
     def edit(topic: TopicConfig) -> TopicConfig:
         after = altered(topic, queues, changes, view.configs.keys())
@@ -53,7 +53,7 @@ async def restore_queues(
     group: GroupName,
     queues: int,
 ) -> None:
-    """Give a topic back the queues that a journal of this group holds, if it is still that topic.
+    """Give a topic back the queues that a journal of this group holds, if its id is the same.
 
     Raises `UnknownTopic`, `Unavailable`.
     """

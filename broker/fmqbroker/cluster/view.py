@@ -1,9 +1,9 @@
-"""The whole cluster as this broker knows it: every group's config, state, live brokers; topics.
+"""The whole cluster as this broker knows it: configurations, states, live brokers, topics.
 
-Read from ZooKeeper, followed by watches; a node that does not decode keeps what was known before.
-Answers `Routes`, so that any broker can tell any client about the whole cluster; creates and
-deletes topics. Never decides who serves: that is `failover/loop.py`, for the own group alone.
-Leaves in ZooKeeper: `topics` (the numbers) and `topics/<t>`.
+Read from ZooKeeper and followed by watches; a node that does not decode keeps its last known
+value. Answers `Routes`, so that any broker can describe the whole cluster to any client; creates
+and deletes topics. Never decides which broker serves: `failover/loop.py` does, for its own group
+alone. Leaves in ZooKeeper: `topics` (the numbers) and `topics/<t>`.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from fmqproto.v1 import client_pb2
 _log = structlog.get_logger()
 
 _AGAIN_S: Final = 1.0
-"""After a read that failed: try again so much later, if no watch calls before."""
+"""Seconds after a failed read until the next try, if no watch fires before."""
 
 
 class ClusterView:
-    """Cached and watched; may be stale while ZooKeeper is away (epochs tell)."""
+    """Cached and watched; may be stale while ZooKeeper is away (epochs show it)."""
 
     configs: dict[GroupName, GroupConfig]
     states: dict[GroupName, GroupState]
@@ -58,13 +58,13 @@ class ClusterView:
 
     # ---- following
     async def load(self) -> None:
-        """First read of everything. Raises `Unavailable`."""
+        """Read everything for the first time. Raises `Unavailable`."""
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read everything again, as new as can be: for who misses what was just made elsewhere.
+        """Read everything again, synced, so that what was just created elsewhere is in the view.
 
-        Callers that come while one is waiting share its read. Raises `Unavailable`.
+        Callers that arrive while one is waiting share its read. Raises `Unavailable`.
         """
         wanted = self._refreshes_begun + 1
         async with self._reading:
@@ -184,7 +184,7 @@ class ClusterView:
                 await self._try(self._read_topic, new)
 
     async def _try(self, read: Callable[[str], Awaitable[None]], name: str) -> None:
-        """One that does not decode must not hide those behind it."""
+        """Read one node, so that one which does not decode does not hide those behind it."""
         try:
             await read(name)
         except Malformed as error:
@@ -211,10 +211,10 @@ class ClusterView:
 
     # ---- routes
     async def routes(self, topics: Sequence[str]) -> client_pb2.RouteReply:
-        """The route table; only those topics if any are named. Unknown ones are left out.
+        """Return the route table, limited to `topics` if any are named; unknown ones are left out.
 
-        Made in short turns of the loop. The groups are as of the end, all at one moment: who serves
-        must be consistent. Each topic is as of a moment since the call.
+        Built in short turns of the loop. All groups are as of the same moment at the end, because
+        the serving brokers must be consistent. Each topic is as of some moment since the call.
         """
         reply, slices = client_pb2.RouteReply(cluster=self._cluster), Slices()
         for name in topics or sorted(self.topics):
@@ -251,10 +251,10 @@ class ClusterView:
     async def create_topic(
         self, name: str, queues: int, groups: Sequence[TopicGroup], *, if_not_exists: bool
     ) -> TopicConfig:
-        """Create it in ZooKeeper with the next free id and take it into the view.
+        """Create the topic in ZooKeeper with the next free id, and return it from the view.
 
         `groups` empty = every group, weight 1; a group's `queues` of 0 = `queues`.
-        Raises `AlreadyExists`, `InvalidArgument`, `Unavailable`.
+        Raises `AlreadyExists`, `InvalidArgument`, `NotFound`, `Unavailable`.
         """
         chosen = self._checked(name, queues, groups)
         node = paths.topic_node(self._cluster, name)
@@ -280,12 +280,12 @@ class ClusterView:
         return found
 
     async def reread_topic(self, name: str) -> None:
-        """Take what ZooKeeper has of it now into the view."""
+        """Read the topic's current node into the view."""
         async with self._reading:
             await self._read([("topic", name)])
 
     async def delete_topic(self, name: str, number: TopicId | None = None) -> None:
-        """Delete it, if it is still the one of that number (None: whichever has the name).
+        """Delete the topic, if it still has that number (None: whichever has the name).
 
         Its id is never given again. Raises `NotFound`, `Unavailable`.
         """
@@ -307,17 +307,17 @@ class ClusterView:
             await self._read([("topic", name)])
 
     async def gone_topics(self, ids: Collection[TopicId]) -> frozenset[TopicId]:
-        """Which of these numbers were given to topics and are no topic's any more.
+        """Return those of these numbers that were given to topics and no topic has any more.
 
-        Asks ZooKeeper, as new as can be, unless the view knows all of them. Raises `Unavailable`,
-        and `Malformed` if a topic does not decode: it may have one of these.
+        Reads ZooKeeper, synced, unless the view knows all of them. Raises `Unavailable`, and
+        `Malformed` if a topic does not decode: it may have one of these numbers.
         """
         strange = set(ids) - self.topics_by_id.keys()
         if not strange:
             return frozenset()
         node = paths.topics_node(self._cluster)
         await self._coordination.sync(node)
-        # Before the topics: they are made after. What ZooKeeper lost is not gone.
+        # Before the topics, which are created later. What ZooKeeper lost is not gone.
         numbers = await topic_numbers(self._coordination, node)
         for name in await self._coordination.children(node):
             found = await self._coordination.get(paths.topic_node(self._cluster, name))
@@ -327,7 +327,7 @@ class ClusterView:
         return frozenset(t for t in strange - lost if numbers.was_given(t))
 
     async def _require_all_claimed(self, name: str) -> None:
-        """Where ZooKeeper lost topics, no new number before every group has claimed its own.
+        """After ZooKeeper lost topics, refuse a new number until every group has claimed its own.
 
         A group claims before it opens its first term. Raises `Unavailable`.
         """
@@ -343,7 +343,7 @@ class ClusterView:
             )
 
     def lasting_groups(self) -> list[GroupName]:
-        """The groups but those that are being removed, by name."""
+        """Return the groups that are not being removed, by name."""
         return sorted(g for g, c in self.configs.items() if c.removal is Removal.NONE)
 
     def require_lasting(self, group: GroupName) -> None:
@@ -358,7 +358,7 @@ class ClusterView:
     def _checked(
         self, name: str, queues: int, groups: Sequence[TopicGroup]
     ) -> tuple[TopicGroup, ...]:
-        """The groups to write down. Raises `InvalidArgument` naming what is wrong."""
+        """Return the topic's groups. Raises `InvalidArgument`, `NotFound`, naming what is wrong."""
         require_name("topic", name)
         chosen = tuple(
             TopicGroup(g.group, g.queues or queues, g.weight)
@@ -381,7 +381,7 @@ class ClusterView:
 
 
 def granted(state: GroupState, broker: BrokerId) -> Permission:
-    """What the group's state lets a broker serve (its configured permission bounds it further)."""
+    """Return what the group's state lets a broker serve, before its configured permission."""
     match state.mode:
         case Mode.MASTER:
             return Permission.FULL if broker == state.master else Permission.NONE
@@ -392,7 +392,7 @@ def granted(state: GroupState, broker: BrokerId) -> Permission:
 
 
 def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
-    """A topic as it travels."""
+    """Return a topic in wire form."""
     return client_pb2.TopicRoute(
         name=topic.name,
         id=topic.id,

@@ -5,5 +5,5 @@ r"""The path of a message out of the broker, and the progress of consumer groups
 
 Reading order: `service` (one session), `group` (one consumer group on one topic: members, queues,
 messages in flight), `registry` (all groups of this broker), `delivery` (lease, read, send), then
-`offsets`. `idle_groups`, `group_notes` and `topic_sweep` remove progress that nobody needs.
+`offsets`. `idle_groups`, `group_notes` and `topic_sweep` remove progress that is no longer needed.
 """

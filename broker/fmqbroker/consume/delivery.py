@@ -1,10 +1,10 @@
-"""From what a session may get to the deliveries of one message: lease, read, send as stored.
+"""Choose and read the deliveries of one message to a session: lease, read, send as stored.
 
 Order of effects: a range is in flight before its bytes are read, and its bytes are read before
-they are sent; what cannot be sent any more (the queue moved, the session ended) is given back.
-Batches that lie near each other in the journal are read at once, whatever their queues, so a
+they are sent; a range that cannot be sent any more (the queue moved, the session ended) is given
+back. Batches that lie near each other in the journal are read at once, whatever their queues, so a
 consumer far behind costs few disk reads; memory is bounded by one message. A batch is sent as it
-is stored, never looked into; nothing here is per record.
+is stored and never parsed; no work is done per record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,20 +23,20 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 MESSAGE_BYTES: Final = 1024 * 1024
-"""Of batches in one message: enough to make the cost of a message small, little to hold."""
+"""Batch bytes in one message: enough to make a message's cost small, few to hold in memory."""
 UNTOUCHED: Final = 10
-"""So many ack timeouts may a record wait in the buffer of a consumer that acks other records."""
+"""Ack timeouts that a record may wait in the buffer of a consumer that acks other records."""
 _SPAN_BYTES: Final = 4 * 1024 * 1024
-"""Read at once at most (one batch may be larger than any message, never than this)."""
+"""Maximum bytes of one read. A batch may be larger than a message, but never than this."""
 _GAP_BYTES: Final = 128 * 1024
-"""Other queues' bytes between two batches: rather read over them than once more."""
+"""Maximum gap of other queues' bytes between two batches that one read covers."""
 _MOST_ENTRIES: Final = 1024
 
 _log = structlog.get_logger()
 
 
 class Pick(NamedTuple):
-    """One delivery to be: a leased range of one stored batch."""
+    """A planned delivery: a leased range of one stored batch."""
 
     queue: int
     generation: int
@@ -47,7 +47,7 @@ class Pick(NamedTuple):
 
 
 class Puller:
-    """Fills messages for sessions."""
+    """Fills messages to sessions with deliveries."""
 
     def __init__(self, journal: Journal, commit: CommitFrontier, clock: Clock) -> None:
         self._journal = journal
@@ -87,9 +87,9 @@ class Puller:
         session.credit_bytes -= sent
         return sent
 
-    # ---- which
+    # ---- choosing
     async def _pick(self, group: ConsumerGroup, session: Session, budget: int) -> list[Pick]:
-        """Lease from each ready queue in turn; an equal share each, so that none starves."""
+        """Lease an equal share from each ready queue in turn, so that none starves."""
         picks: list[Pick] = []
         waits: dict[int, None] = {}
         share = budget // max(len(session.ready), 1)
@@ -114,7 +114,7 @@ class Puller:
         budget: int,
         alone: bool,
     ) -> list[Pick]:
-        """Up to `share` bytes, one batch at least if it is within `budget` or `alone`."""
+        """Lease up to `share` bytes; at least one batch if it is within `budget` or `alone`."""
         picks: list[Pick] = []
         generation = group.delivering(session, queue)
         size = 0
@@ -151,7 +151,10 @@ class Puller:
         return picks
 
     def _wanted(self, group: ConsumerGroup, session: Session, queue: int) -> Range | None:
-        """The next range to lease; None, and the queue starves, if nothing is to be had."""
+        """Return the next range to lease, or None if there is none or no room.
+
+        A queue without anything to deliver is marked as starved.
+        """
         progress = group.progress[queue]
         begin = self._journal.begin_offset(group.topic_id, queue)
         if progress.floor < begin:
@@ -213,13 +216,13 @@ class Puller:
         ]
 
     def _limit(self, group: ConsumerGroup, queue: int, room: int) -> int:
-        """How many index entries to ask for: about as many as fit."""
+        """Return how many index entries to ask for: about as many as fit into `room` bytes."""
         length = self._batch_len.get((group.topic_id, queue), 16 * 1024)
         return max(1, min(room // length + 1, _MOST_ENTRIES))
 
-    # ---- the bytes
+    # ---- reading
     async def _read(self, picks: Sequence[Pick]) -> dict[Position, bytes]:
-        """The stored bytes by position; one that retention has just deleted is left out."""
+        """Return the stored batches by position, without those retention has just deleted."""
         places = sorted({(pick.position, pick.total_len) for pick in picks})
         batches: dict[Position, bytes] = {}
         at = 0
@@ -241,21 +244,21 @@ class Puller:
 
 
 def _size(picks: Sequence[Pick], batch_once: bool) -> int:
-    """Of what is sent for them; they are of one queue."""
+    """Return the bytes that are sent for `picks`, which are all of one queue."""
     if batch_once:
         return sum({pick.position: pick.total_len for pick in picks}.values())
     return sum(pick.total_len for pick in picks)
 
 
 def _holds(entry: Found, want: Range) -> bool:
-    """Whether all that is wanted lies in that batch."""
+    """Return whether the batch `entry` contains the whole wanted range."""
     return entry.base_offset <= want[0] and want[1] <= entry.base_offset + entry.record_count
 
 
 def _choose(
     found: Sequence[Found], want: Range, share: int, budget: int, first: bool, alone: bool
 ) -> list[Found]:
-    """The leading entries that fit: the first one may exceed the share, alone the budget too."""
+    """Return the leading entries that fit; the first may exceed the share, alone the budget."""
     chosen: list[Found] = []
     size = 0
     for entry in found:
@@ -269,7 +272,7 @@ def _choose(
 
 
 def _split(leases: Iterable[Lease], entries: Sequence[Found]) -> Iterator[tuple[Lease, Found]]:
-    """Cut leases at the borders of batches; both ascend."""
+    """Split leases at batch borders; `leases` and `entries` are in ascending order."""
     at = 0
     for first, end, deliveries in leases:
         while first < end:
@@ -286,7 +289,7 @@ def _split(leases: Iterable[Lease], entries: Sequence[Found]) -> Iterator[tuple[
 
 
 def _span(places: Sequence[tuple[Position, int]], at: int) -> int:
-    """One past the last place to be read together with the one at `at`."""
+    """Return one past the index of the last place to read together with the one at `at`."""
     start, length = places[at]
     end = start + length
     after = at + 1

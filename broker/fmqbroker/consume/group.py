@@ -1,8 +1,8 @@
-"""A consumer group on one topic, in memory: its sessions, who holds which queue, what is under way.
+"""A consumer group on one topic, in memory: sessions, queue holders, records in flight.
 
-No I/O and no waiting in here: `consume/service.py` drives it, `consume/registry.py` stores what it
-marks as dirty. Lost with the broker or its READ permission; what is stored (`OffsetStore`) begins
-it again.
+No I/O and no waiting: `consume/service.py` drives the group, `consume/registry.py` stores what it
+marks as dirty. A group is lost with the broker or its READ permission, and created again from
+stored progress (`OffsetStore`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from fmqcore.ids import Epoch, Offset, TopicId
 
 
 class Session:
-    """One consumer's stream: what it may get, and what it must be told."""
+    """One consumer's stream: what may be delivered to it, and what must be reported to it."""
 
     def __init__(
         self, id: str, client: str, ack_timeout_ms: int, now_ms: int, tear: Callable[[], None]
@@ -35,7 +35,7 @@ class Session:
         self.resting = (
             False  # it was just sent a little: more leaves in a moment (`consume/pacing.py`)
         )
-        # By queue: where it begins, since which seek.
+        # Moves not reported yet, by queue: the move, the offset where it starts, its last seek.
         self.assigned: dict[int, tuple[Move, Offset, int]] = {}
         self.revoked: list[Move] = []
         self._told: dict[int, int] = {}  # the queues that it takes for its own -> generation
@@ -58,33 +58,33 @@ class Session:
         self.stirred = False  # something changed since its deliverer last looked
 
     def tear_if_there(self) -> None:
-        """End its stream, if that has not ended by itself."""
+        """End the session's stream, if it has not ended by itself."""
         if not self.gone:
             self.tear()
 
     @property
     def has_news(self) -> bool:
-        """There is something to tell it, beside deliveries."""
+        """Whether something other than deliveries must be reported to the consumer."""
         news = (self.assigned, self.revoked, self.ignored, self.skipped, self.tokens)
         return any(news)
 
     @property
     def hungry(self) -> bool:
-        """Whether something may leave for it now."""
+        """Whether deliveries may be sent to the session now."""
         credit = self.credit_bytes > 0 and (self.credit_records > 0 or not self.hand_overs)
         return bool(self.ready) and credit and not self.resting
 
     def stir(self) -> None:
-        """Its deliverer shall look again."""
+        """Wake the task that sends to this session."""
         self.stirred = True
         self.wake.notify()
 
     def forget_assigned(self, queue: int) -> None:
-        """If it was not told yet that the queue is its own (anew), it need not hear of that."""
+        """Drop an assignment of the queue that was not reported to the consumer yet."""
         self.assigned.pop(queue, None)
 
     def revoke(self, move: Move) -> None:
-        """It loses a queue; it is told if it takes it for its own, by the generation it knows."""
+        """Revoke a queue; report it under the generation the consumer knows, if it knows one."""
         self.ready.pop(move.queue_id, None)
         self.forget_assigned(move.queue_id)
         generation = self._told.pop(move.queue_id, None)
@@ -93,14 +93,14 @@ class Session:
             self.stir()
 
     def take_moves(self) -> tuple[list[Move], list[tuple[Move, Offset, int]]]:
-        """What to tell it now: queues that it lost, and then what is its own (anew)."""
+        """Return the moves to report now, first revoked queues and then (re)assigned ones."""
         revoked, assigned = self.revoked, list(self.assigned.values())
         self.revoked, self.assigned = [], {}
         self._told.update((move.queue_id, move.generation) for move, *_ in assigned)
         return revoked, assigned
 
     def finish(self, error: FmqError | None = None) -> None:
-        """It ends; `error` is told to it first."""
+        """End the session; `error` is sent to the consumer first."""
         if not self.over:
             self.over, self.error = True, error
             self.stir()
@@ -131,11 +131,11 @@ class ConsumerGroup:
         self._assignments = Assignments(len(progress), drain_ms)
         self.before: int | None = None  # see `grow`
         self._paused: set[int] = set()
-        # One past the newest offset in the journal. Not: that may be read. A master that comes back
-        # commits nothing before its slaves do, and what is said again was delivered before.
+        # One past the newest offset in the journal, readable or not. A master that comes back
+        # commits nothing before its slaves do, and repeated acks are of records delivered before.
         self._appended = appended
-        # Of what is in the journal. A slave that serves reads gets more of it while it does: where
-        # it ends is not known before a later one has begun.
+        # Newest epoch in the journal. A slave that serves reads still receives batches of it, so
+        # its end is not known before a later epoch has started.
         self._newest = newest
         self.epoch_ends: dict[tuple[int, int], Offset] = {}  # over: (queue, epoch) → its end
         self.beginning = False  # it is not known to be stored where it begins
@@ -144,35 +144,35 @@ class ConsumerGroup:
         self.idle_since_ms = 0  # its last session went then
 
     def mark(self, queue: int) -> None:
-        """Its progress has changed: it is to be stored."""
+        """Mark the queue's progress as changed, so that it is stored."""
         self.dirty[queue] = None
         self.on_dirty(self)
 
     def key(self, queue: int) -> OffsetKey:
-        """Under which the queue's progress is stored."""
+        """Return the key under which the queue's progress is stored."""
         return OffsetKey(self.name, self.topic_id, queue)
 
     def holder(self, queue: int) -> Session | None:
-        """Who holds it now (it may be draining)."""
+        """Return the session that holds the queue now (it may be draining)."""
         return self.sessions.get(self._assignments.holdings[queue].session)
 
     def delivering(self, session: Session, queue: int) -> int:
-        """The generation under which the session may get more of the queue; 0 if it may not."""
+        """Return the generation under which the session may get more of the queue, or 0."""
         holding = self._assignments.holdings[queue]
         if not holding.delivering or self.sessions.get(holding.session) is not session:
             return 0
         return 0 if queue in self._paused else holding.generation
 
     def must_learn(self, queue: int, epoch: int) -> bool:
-        """Whether it must be told where a queue's messages of an epoch end that is over."""
+        """Return whether the end of a past epoch in the queue still has to be looked up."""
         over = 0 < epoch < self._newest() and 0 <= queue < len(self.progress)
         return over and (queue, epoch) not in self.epoch_ends
 
     # ---- sessions
     def join(self, session: Session, now_ms: int, held: Iterable[int] = ()) -> Session | None:
-        """Take a session in; return an older stream of the same session, which is then void.
+        """Add a session; return an older stream of the same session, which is then void.
 
-        `held`: the queues it had before it lost its last reader.
+        `held`: the queues that the session had before it lost its last reader.
         """
         older = self.sessions.get(session.id)
         self.sessions[session.id] = session
@@ -183,7 +183,7 @@ class ConsumerGroup:
         return older
 
     def leave(self, session: Session, now_ms: int) -> None:
-        """Give its queues to others at once; what it had in flight is due again at once."""
+        """Give the session's queues to others; what it had in flight is due again at once."""
         if self.sessions.get(session.id) is session:
             if not session.leaving:
                 self._count_last(session)
@@ -191,10 +191,10 @@ class ConsumerGroup:
             self._apply(self._assignments.leave(session.id, self._busy(), now_ms))
 
     def _count_last(self, session: Session) -> None:
-        """It ended without a farewell, perhaps by a message that its program got and never acked.
+        """Count a delivery for a session that ended without leaving, perhaps due to a message.
 
-        What its program works on is reported soon, but not at once. If nothing is, the next message
-        in its line counts: else one that kills every program would always count as the first time.
+        Clients report soon, but not at once, what their program got. If nothing was reported, the
+        next message in line counts: else one that kills every program never counts as redelivered.
         """
         held = [(q, self.progress[q]) for q in range(len(self.progress))]
         held = [(q, p) for q, p in held if p.in_flight_records and self.holder(q) is session]
@@ -206,12 +206,12 @@ class ConsumerGroup:
             progress.handed(offset, Offset(offset + 1))
 
     def grow(self, more: Iterable[QueueProgress], now_ms: int, before: int | None = None) -> None:
-        """The topic has more queues now, here or in the broker groups `before` (see `assign`)."""
+        """Add queues that the topic has now, here or in the broker groups `before` (`assign`)."""
         self.progress.extend(more)
         self.before = before
         self._apply(self._assignments.grow(len(self.progress), self._busy(), now_ms, before))
 
-    # ---- what a session says; of an older generation it is ignored
+    # ---- requests of a session; those of an older generation are ignored
     def ack(
         self,
         session: Session,
@@ -222,14 +222,14 @@ class ConsumerGroup:
         now_ms: int,
         epoch: int = 0,
     ) -> None:
-        """Done with a range, whoever had delivered it.
+        """Mark a range as finished, whichever broker delivered it.
 
-        `epoch`: of the batches that the range is of; 0 is not known. What is stored at its offsets
-        may be other messages, of a later epoch: those acked were lost then.
+        `epoch`: the epoch of the range's batches; 0 = not known. Other messages, of a later epoch,
+        may be stored at these offsets: the acked ones were lost then.
         """
         if not self._current(session, queue, generation):
-            # Also to who holds it again: it may lose it before it is told of that. Acks that a
-            # seek made void are of no generation that it knows then.
+            # Also for a session that holds the queue again: it may lose the queue before that is
+            # reported to it. Acks that a seek made void are of no generation that it knows then.
             session.ignored.add((queue, generation))
             return
         appended = self._appended(self.topic_id, queue)
@@ -264,7 +264,7 @@ class ConsumerGroup:
         *,
         unseen: bool = False,
     ) -> None:
-        """Not done: again after the delay."""
+        """Mark a range as not finished: deliver it again after `delay_ms`."""
         if not self._current(session, queue, generation):
             return
         progress = self._touch(session, queue, first, end, now_ms)
@@ -274,12 +274,12 @@ class ConsumerGroup:
     def handed(
         self, session: Session, queue: int, generation: int, first: Offset, end: Offset
     ) -> None:
-        """Its program got a range."""
+        """Note that the session's program got a range."""
         if self._current(session, queue, generation):
             self.progress[queue].handed(first, end)
 
     def pause(self, session: Session, queue: int, generation: int, paused: bool) -> None:
-        """Deliver nothing of a queue for a while, or go on."""
+        """Pause or resume the deliveries of a queue."""
         if not self._current(session, queue, generation):
             return
         if paused:
@@ -291,14 +291,14 @@ class ConsumerGroup:
     def give_back(
         self, queue: int, generation: int, first: Offset, end: Offset, now_ms: int
     ) -> None:
-        """It was leased for its holder but could not be sent."""
+        """Take back a range that was leased for the queue's holder but could not be sent."""
         if self._assignments.holdings[queue].generation == generation:
             self.progress[queue].unlease(first, end)
             self._came_back(queue, now_ms)
 
-    # ---- what happens
+    # ---- events
     def on_time(self, now_ms: int) -> None:
-        """Deadlines, delays and drains that are over."""
+        """Process the deadlines, delays and drains that are over."""
         for queue, progress in enumerate(self.progress):
             holder = self.holder(queue)
             alive_until_ms = holder.working_ms + holder.ack_timeout_ms if holder else 0
@@ -307,21 +307,21 @@ class ConsumerGroup:
         self._apply(self._assignments.settle(self._busy(), now_ms))
 
     def next_due_ms(self) -> int | None:
-        """When `on_time` has something to do, at the latest."""
+        """Return when `on_time` must be called at the latest, or None."""
         moments = [p.wake_ms() for p in self.progress]
         moments.append(self._assignments.next_deadline_ms())
         return min((m for m in moments if m is not None), default=None)
 
     def seek(self, queue: int, offset: Offset, now_ms: int, version: int = 0) -> None:
-        """Begin again at `offset` in one queue; see `seek_all`."""
+        """Start again at `offset` in one queue; see `seek_all`."""
         self.seek_all({queue: offset}, now_ms, {queue: version})
 
     def seek_all(
         self, targets: Mapping[int, Offset], now_ms: int, versions: Mapping[int, int]
     ) -> None:
-        """Begin again there, by queue; live sessions go on from there under new generations.
+        """Start again at `targets`, by queue; live sessions go on under new generations.
 
-        `versions`: of a change of each queue's progress made now (`OffsetStore.next_version`).
+        `versions`: the version of this change for each queue (`OffsetStore.next_version`).
         """
         bumped = Moves([], [], [])
         for queue, offset in targets.items():
@@ -333,7 +333,7 @@ class ConsumerGroup:
         self._apply(self._assignments.settle(self._busy(), now_ms))
 
     def offer(self, queue: int) -> None:
-        """There may be something to deliver."""
+        """Offer a queue to its holder: there may be something to deliver."""
         self.starved.pop(queue, None)
         holder = self.holder(queue)
         if holder is not None and self.delivering(holder, queue):
@@ -343,7 +343,7 @@ class ConsumerGroup:
 
     # ---- inside
     def _eased(self, queue: int, now_ms: int) -> None:
-        """Fewer in flight: room in the window, or a drain that is complete."""
+        """Fewer records are in flight: there is room in the window, or a drain is complete."""
         holding = self._assignments.holdings[queue]
         if holding.delivering:
             if queue not in self.starved:

@@ -1,8 +1,8 @@
-"""The notes with which a consumer group begins: whether it is temporary, and since when it counts.
+"""Notes stored when a consumer group starts: whether it is temporary, and its start time.
 
-`idle_groups.py` renews notes and forgets groups by them. A note outlives the progress of a group
-that was deleted (until the next SNAP), so a group that begins again under the name needs a new one:
-by the old one its time would be over at once.
+`idle_groups.py` renews notes and removes groups by them. A note outlives the progress of a deleted
+group (until the next SNAP), so a group that starts again under that name needs a new note: by the
+old one it would expire at once.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ def opening_note(
     new: bool,
     temporary: bool,
 ) -> dict[OffsetKey, OffsetEntry]:
-    """What to store when a session opens the group; most often nothing.
+    """Return the entries to store when a session opens the group; most often none.
 
-    `new`: it has no progress here. A group that was ever opened by name is not temporary.
+    `new`: the group has no progress here. A group that was ever opened by name is not temporary.
     """
     presence = OffsetKey(group, topic_id, PRESENCE_QUEUE)
     unnamed = OffsetKey(group, topic_id, TEMPORARY_QUEUE)

@@ -1,14 +1,13 @@
-"""Progress of consumer groups without members goes after `offsets_retention_ms`.
+"""Delete the progress of consumer groups without members after `offsets_retention_ms`.
 
-The master's duty. When a group last had members on a topic is in the journal, so that it survives
-restarts and failovers: a tombstone under a number that no queue has (`PRESENCE_QUEUE`), whose time
-is the moment. It is renewed each quarter of the retention while there are members; so a group is
-without members for the whole retention at least when it goes. A group without such a note gets one:
-its time begins then. Groups that nobody named (`TEMPORARY_QUEUE`) go after some minutes.
+Only the master does this. The time when a group last had members on a topic is in the journal, so
+that it survives restarts and failovers: it is the time of a tombstone under a number that no queue
+has (`PRESENCE_QUEUE`). This note is renewed each quarter of the retention while there are members,
+so a deleted group was without members for at least the whole retention. A group without a note gets
+one, and its time starts then. Unnamed groups (`TEMPORARY_QUEUE`) are deleted after some minutes.
 
-Nothing goes while the clock is in doubt, nor before a master has served for a while: members of a
-group come back to a new master one after another.
-Leaves on disk: OFFSETS batches.
+Nothing is deleted while the clock is in doubt, nor before a master has served for a while: members
+of a group come back to a new master one after another. Written to the journal: OFFSETS batches.
 """
 
 from collections import deque
@@ -29,22 +28,22 @@ from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
 from fmqport.clock import Clock
 
 EVERY_S: Final = 60.0
-"""Between two looks."""
+"""Interval between two checks."""
 TEMPORARY_MS: Final = 10 * 60 * 1000
-"""A group that nobody named stays so long without members."""
+"""Time for which an unnamed group is kept without members."""
 _GRACE_MS: Final = 10 * 60 * 1000
-"""A new master waits so long at most before anything goes."""
+"""Maximum time that a new master waits before it deletes anything."""
 _AT_ONCE: Final = 5_000
-"""Entries that may go in one look, but for the rest of the last group."""
+"""Maximum entries deleted in one check, plus the rest of the last group."""
 _A_WRITE: Final = 500
-"""Entries in one write and one turn of the loop, but for the rest of the last group."""
+"""Maximum entries in one write and one turn of the event loop, plus the rest of the last group."""
 
 _log = structlog.get_logger()
 _GroupKey = tuple[str, TopicId]
 
 
 class IdleGroups:
-    """What `run` does each minute."""
+    """The check for idle consumer groups, which `run` makes each minute."""
 
     def __init__(
         self,
@@ -68,13 +67,13 @@ class IdleGroups:
         self._since_ms = 0  # master in `_epoch` since then, by the monotonic clock
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every `EVERY_S` seconds until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S)
             await self.look()
 
     async def look(self) -> int:
-        """Note who has members, forget who had none for long; return the entries that went."""
+        """Note groups with members, delete long idle ones; return the number of entries deleted."""
         if not self._gate.permission() & Permission.WRITE:
             self._epoch = Epoch(0)
             return 0
@@ -92,7 +91,7 @@ class IdleGroups:
             return 0
 
     async def _progress(self) -> dict[_GroupKey, list[OffsetKey]]:
-        """Progress entries by group and topic."""
+        """Return the keys of progress entries by group and topic."""
         slices, found = Slices(), dict[_GroupKey, list[OffsetKey]]()
         for topic_id in self._journal.state.offsets.topics():
             for group in list(self._journal.state.offsets.groups_in(topic_id)):
@@ -106,7 +105,7 @@ class IdleGroups:
     async def _sorted_out(
         self, progress: Iterable[_GroupKey]
     ) -> tuple[list[_GroupKey], list[_GroupKey]]:
-        """Groups whose note is to be written, and those whose time is over."""
+        """Return the groups whose note must be written, and those whose time is over."""
         slices, unnoted, over = Slices(), list[_GroupKey](), list[_GroupKey]()
         for key in progress:
             if self._is_to_be_noted(key):
@@ -116,7 +115,7 @@ class IdleGroups:
             await slices.step()
         return unnoted, over
 
-    # ---- who has members
+    # ---- noting groups with members
     def _is_to_be_noted(self, key: _GroupKey) -> bool:
         noted_ms = self._journal.state.present_ms(*key)
         if noted_ms is None:
@@ -135,12 +134,12 @@ class IdleGroups:
         versions = self._offsets.next_versions(keys)
         await self._offsets.put({key: tombstone(version) for key, version in versions.items()})
 
-    # ---- who goes
+    # ---- deleting idle groups
     async def _forget(self, progress: dict[_GroupKey, list[OffsetKey]]) -> int:
         waiting, gone, entries = deque(progress.items()), list[_GroupKey](), 0
         while waiting and entries < _AT_ONCE:
             keys: list[OffsetKey] = []
-            # Asked and forgotten in one turn of the loop: a session must not join in between.
+            # Checked and forgotten in one turn of the loop: a session must not join in between.
             while waiting and len(keys) < _A_WRITE:
                 group, of_group = waiting.popleft()
                 if self._is_over(group):
@@ -169,7 +168,7 @@ class IdleGroups:
         return live is not None and bool(live.sessions)
 
     def _kept_ms(self, key: _GroupKey) -> int:
-        """0: for ever."""
+        """Return how long a group is kept without members; 0 = for ever."""
         return TEMPORARY_MS if self._is_temporary(key) else self._retention_ms
 
     def _note_queue(self, key: _GroupKey) -> int:

@@ -1,9 +1,9 @@
-"""How often small deliveries leave: at once while few are sent, gathered while many are.
+"""Pacing of small deliveries: sent at once while few are sent, gathered while many are.
 
-A message costs the same whatever is in it, and sixteen busy sessions would send sixteen small ones
-for each move of the commit end. So a session that was just sent a little rests before more of it
-leaves: the longer, the more sessions rest. What comes to a session that is not resting leaves at
-once; a large message is followed by no rest. Only deliveries wait, never other news. No I/O.
+A message costs the same whatever its size, and sixteen busy sessions would cause sixteen small
+messages for each move of the commit end. So a session rests after a small message before it gets
+more deliveries: the more sessions rest, the longer. A session that is not resting gets deliveries
+at once; no rest follows a large message. Only deliveries wait, never other news. No I/O.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from typing import Final
 from fmqbroker.consume.group import Session
 
 REST_S: Final = 0.001
-"""For each session that rests: that many small messages a second leave the broker at most."""
+"""Rest for each resting session, which caps the broker's small messages per second."""
 LONGEST_S: Final = 0.02
 SMALL_BYTES: Final = 64 * 1024
-"""Of deliveries: a larger message is worth its cost."""
+"""Delivery bytes from which on a message is worth its cost and no rest follows."""
 
 
 class Pace:
-    """Of all sessions of a broker."""
+    """The pacing of all sessions of a broker."""
 
     def __init__(self) -> None:
         self._resting = 0
 
     def sent(self, session: Session, size: int) -> None:
-        """A message with deliveries of so many bytes leaves."""
+        """Note that a message with `size` bytes of deliveries is sent."""
         if size >= SMALL_BYTES:
             return
         self._resting += 1

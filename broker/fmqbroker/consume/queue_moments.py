@@ -1,7 +1,7 @@
-"""Where in a queue a moment is: the beginning, the end, a time. Within what may be read.
+"""Find the offset of a moment (beginning, end or time) within the readable part of a queue.
 
-Store times never fall in a journal. Once a master stored with a clock that was ahead, all later
-messages carry that time until it is reached, and no time finds a place among them: that is refused.
+Store times never decrease in a journal. After a master stored with a clock that was ahead, all
+later messages carry that time until it is reached. A time has no place among them and is refused.
 """
 
 from datetime import UTC, datetime
@@ -16,11 +16,11 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 FUTURE_MS: Final = 60_000
-"""A store time so far ahead of the clock is of a clock that was wrong."""
+"""A store time further ahead of the clock than this came from a wrong clock."""
 
 
 class QueueMoments:
-    """Offsets by what a consumer asks for."""
+    """Translates the start that a consumer asks for into offsets."""
 
     def __init__(self, clock: Clock, journal: Journal, commit: CommitFrontier) -> None:
         self._clock = clock
@@ -28,13 +28,13 @@ class QueueMoments:
         self._commit = commit
 
     def committed(self, topic_id: TopicId, queue: int) -> Offset:
-        """One past the newest offset that may be read."""
+        """Return one past the newest offset that may be read."""
         return self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
 
     async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
-        """Where in a queue `start` is now, within what is stored and committed.
+        """Return the offset of `start` in a queue now, within what is stored and committed.
 
-        Raises `InvalidArgument` for a time whose place the stored times cannot tell.
+        Raises `InvalidArgument` for a time whose place the stored times do not show.
         """
         begin = self._journal.begin_offset(topic_id, queue)
         end = self.committed(topic_id, queue)
@@ -51,7 +51,7 @@ class QueueMoments:
     async def _require_past(
         self, topic_id: TopicId, queue: int, found: Offset, asked_ms: int
     ) -> None:
-        """What lies at a time that has passed was stored by now, unless a clock was wrong."""
+        """Raise `InvalidArgument` if the batch at a past time was stored with a wrong clock."""
         now_ms = self._clock.wall_ms()
         if asked_ms > now_ms or self._journal.last_ms <= now_ms + FUTURE_MS:
             return
@@ -68,7 +68,7 @@ class QueueMoments:
     async def positions(
         self, topic_id: TopicId, queues: int, start: int, start_ms: int
     ) -> list[Offset]:
-        """As `position`, of the first so many queues."""
+        """Return `position` for each of the first `queues` queues."""
         slices, found = Slices(), list[Offset]()
         for queue in range(queues):
             await slices.step()

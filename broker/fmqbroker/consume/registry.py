@@ -1,9 +1,9 @@
-"""All consumer groups that live in this broker's memory, and how their progress gets stored.
+"""The consumer groups in this broker's memory, and how their progress gets stored.
 
-They live while READ is held within one epoch: whoever read in between may have moved the offsets.
-Order of effects: a change is marked dirty, stored by `OffsetStore.put`, and only then do those who
-wait for it hear of it. A group without sessions is kept for a while: it knows how often what was
-in flight has been delivered.
+Groups are kept while READ is held within one epoch: a reader in between may have moved the offsets.
+Order of effects: a change is marked dirty, stored by `OffsetStore.put`, and only then are its
+waiters called. A group without sessions is kept for a while, since it knows how often the records
+in flight have been delivered.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 IDLE_MS: Final = 5 * 60 * 1000
-"""So long a group without sessions is remembered."""
+"""Time for which a group without sessions is kept in memory."""
 _RETRY_S: Final = 1.0
 _RANGE_SHARE: Final = 32
-"""Bytes of a segment for each acked range of a queue: 16 in its entry, which must fit."""
+"""Segment bytes per acked range of a queue: a range takes 16 in its entry, which must fit."""
 _MOST_EPOCH_ENDS: Final = 10_000
 _A_TURN: Final = 200
-"""Entries made in one turn of the loop."""
+"""Entries made in one turn of the event loop."""
 
 _log = structlog.get_logger()
 GroupKey = tuple[str, TopicId]
@@ -87,19 +87,19 @@ class GroupTable(QueueMoments):
 
     # ---- groups
     def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
-        """The group on that topic, if it lives in memory."""
+        """Return the group on that topic if it is in memory, or None."""
         return self._groups.get((name, topic_id))
 
     async def ensure(
         self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
     ) -> ConsumerGroup:
-        """The group on that topic; made, with what is stored, if it does not live yet.
+        """Return the group on that topic, made with stored progress if it is not in memory.
 
-        Where nothing is stored it begins at `start`, which is stored at once: whoever joins later
-        begins there too. Where that is not the oldest message it is stored at return: else the next
-        reader began at its own end, and what lay between came to nobody. `temporary`: nobody named
-        it, and if it is new it goes soon after its members (`idle_groups.py`). Raises
-        `NoPermission`.
+        Queues without progress start at `start`, which is written at once so that later members
+        start there too. If `start` is not the oldest message, it is stored at return: otherwise the
+        next reader would start at its own end, and no consumer would get the messages between.
+        `temporary`: the group was not named and, if new, is removed soon after its members leave
+        (`idle_groups.py`). Raises `NoPermission`.
         """
         self.require()
         key = (name, topic.id)
@@ -127,7 +127,7 @@ class GroupTable(QueueMoments):
         return group
 
     def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
-        """To be stored in one write with where it begins (see `group_notes.py`)."""
+        """Return the notes to store in one write with the group's start (`group_notes.py`)."""
         new = (name, topic.id) not in self._groups and not self.has_begun(name, topic)
         known = (self._offsets, self._left)
         return opening_note(*known, name, topic.id, new=new, temporary=temporary)
@@ -143,7 +143,7 @@ class GroupTable(QueueMoments):
         group.beginning = False
 
     async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
-        """Before a group takes them in: where the epochs end that they are of, if not known."""
+        """Look up the unknown ends of the epochs of `acks`, before the group processes them."""
         names = sorted({(ack.queue_id, Epoch(ack.epoch)) for ack in acks})
         if len(group.epoch_ends) + len(names) > _MOST_EPOCH_ENDS:  # epochs that nobody ever saw
             group.epoch_ends.clear()
@@ -153,12 +153,12 @@ class GroupTable(QueueMoments):
                 group.epoch_ends[queue, epoch] = end
 
     def forget(self, name: str, topic_id: TopicId) -> None:
-        """Drop it and what it has not stored (it is being deleted)."""
+        """Drop a group that is being deleted, and its unstored progress."""
         self._groups.pop((name, topic_id), None)
         self._dirty.pop((name, topic_id), None)
 
     def require(self) -> None:
-        """Raise `NoPermission` unless READ is held now, in the epoch of what is in memory."""
+        """Raise `NoPermission` unless READ is held now, in the epoch of the groups in memory."""
         try:
             self._gate.require(Permission.READ)
             if self._gate.epoch != self._epoch and self._groups:
@@ -169,7 +169,7 @@ class GroupTable(QueueMoments):
         self._epoch = self._gate.epoch
 
     def drop(self, error: FmqError) -> None:
-        """End all sessions with `error`; what was acked is still stored if the store takes it."""
+        """End all sessions with `error`; acked progress is still stored if the store takes it."""
         if not self._groups:
             return
         self._left = self._collect()
@@ -183,7 +183,7 @@ class GroupTable(QueueMoments):
 
     # ---- storing
     def changed(self, group: ConsumerGroup) -> None:
-        """It may have changed: store what is dirty soon, call when its next moment comes."""
+        """Schedule what a changed group needs: store its dirty queues, call it when it is due."""
         if group.dirty:  # also what was so before it came into the table
             self._mark(group)
         due_ms = group.next_due_ms()
@@ -196,7 +196,7 @@ class GroupTable(QueueMoments):
             self._unsaved.notify()
 
     def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
-        """Something in it is due then."""
+        """Call the group's `on_time` at `due_ms`."""
         if group.timer_ms is None or due_ms < group.timer_ms:
             group.timer_ms = due_ms
             if due_ms not in group.timers:  # a far one is asked for again after each nearer one
@@ -204,12 +204,12 @@ class GroupTable(QueueMoments):
                 self._timers.at(due_ms, lambda: self._on_time(group, due_ms))
 
     def when_stored(self, waiter: Waiter) -> None:
-        """Call `waiter` once all that was acked so far is stored, or with why it cannot be."""
+        """Call `waiter` once everything acked so far is stored, or with the error if it fails."""
         self._waiters.append(waiter)
         self._unsaved.notify()
 
     async def stored(self) -> None:
-        """Until all that is dirty now is stored, if anything is; raises why it cannot be."""
+        """Wait until everything that is dirty now is stored; raise the error if it fails."""
         if not (self._left or self._dirty or self._storing or self._waiters):
             return
         done: asyncio.Future[FmqError | None] = asyncio.Future()
@@ -218,14 +218,14 @@ class GroupTable(QueueMoments):
             raise error
 
     def idle(self, group: ConsumerGroup) -> None:
-        """Its last session is gone: forget it after a while, unless one joins."""
+        """Forget a group without sessions after `IDLE_MS`, unless a session joins."""
         if not group.sessions:
             seen_ms = group.idle_since_ms = self._clock.monotonic_ms()
             self._timers.at(seen_ms + IDLE_MS, lambda: self._forget_idle(group, seen_ms))
 
     # ---- running
     async def run(self) -> None:
-        """Follow commit end, permission and topics, and store, until cancelled."""
+        """Follow commit end, permission and topics, and store progress, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_commit())
             tasks.create_task(self._follow_gate())
@@ -233,7 +233,7 @@ class GroupTable(QueueMoments):
             tasks.create_task(self._store())
 
     async def _follow_commit(self) -> None:
-        """Offer a queue again when something new in it is committed: only starved ones look."""
+        """Offer starved queues again when something new in them is committed."""
         slices = Slices()
         while True:
             seen = self._commit.commit_end
@@ -291,14 +291,14 @@ class GroupTable(QueueMoments):
                 waiter(error)
 
     def _collect(self) -> dict[OffsetKey, OffsetEntry]:
-        """Take what is dirty, as entries."""
+        """Take everything that is dirty, as entries."""
         entries, self._left = self._left, {}
         for group in list(self._dirty.values()):
             entries |= self._entries_of(group)
         return entries
 
     async def _collect_most(self) -> None:
-        """Take what is dirty but for a rest, in short turns of the loop: it waits in `_left`."""
+        """Move most dirty entries to `_left` in short turns of the event loop."""
         while sum(len(group.dirty) for group in islice(self._dirty.values(), _A_TURN)) > _A_TURN:
             group = next(iter(self._dirty.values()))
             self._left |= self._entries_of(group, _A_TURN)
@@ -328,7 +328,10 @@ class GroupTable(QueueMoments):
         return group
 
     def _progress(self, group: ConsumerGroup, begins: Iterable[Offset]) -> list[QueueProgress]:
-        """Of its next queues, as known here; what is not begins there, and is to be stored."""
+        """Return the progress of the group's next queues.
+
+        Queues without known progress start at their place in `begins` and are marked dirty.
+        """
         progress: list[QueueProgress] = []
         keys = {group.key(q): at for q, at in enumerate(begins, len(group.progress))}
         known = self._offsets.get_all(keys)
@@ -346,15 +349,15 @@ class GroupTable(QueueMoments):
         return progress
 
     def has_begun(self, name: str, topic: TopicConfig) -> bool:
-        """Whether the group has progress on that topic."""
+        """Return whether the group has progress on that topic."""
         keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine)))
         known = (e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e)
         return any(not entry.deleted for entry in known)
 
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
-        """To its topic as it is now: end it if that is gone (and say so), else let it grow.
+        """Fit the group to its topic: end it and return the error if that is gone, else grow it.
 
-        There may be progress in queues that are new to us: others heard of them before we did.
+        Queues that are new to this broker may have progress: other brokers may know them already.
         """
         topic = self._cluster.topics_by_id.get(group.topic_id)
         queues = topic.queues_in(self._mine) if topic else 0

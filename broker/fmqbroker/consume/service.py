@@ -1,20 +1,20 @@
-"""The fetch way (DESIGN §7): stream → permission → range lease → journal → deliver → ack → offsets.
+"""The fetch path (DESIGN §7): permission → range lease → journal → send → ack → offsets.
 
-One stream per consumer session, of two tasks: one reads what the consumer says, the other tells it
-everything that is pending in one message, and sleeps until something wakes it: the commit end,
-credit, acks, a timer. The sessions of a consumer group share a topic's queues
-(`consume/group.py`); what is delivered and how it is read is in `delivery.py`; how progress gets
-stored, and how long groups live, in `consume/registry.py`.
+Each consumer session has one stream and two tasks: one reads the consumer's messages, the other
+sends everything that is pending in one message, then sleeps until the commit end, credit, acks or a
+timer wake it. The sessions of a consumer group share a topic's queues (`consume/group.py`).
+`delivery.py` chooses and reads deliveries; `consume/registry.py` stores progress and decides how
+long groups live.
 
-Order of effects: leased, read, sent; acked in memory, stored (`OffsetStore`), and only then is a
-commit token answered. The same code serves on the master and, in slave-consume, on the slave.
-Nothing is per record. On disk: nothing but what the offset store keeps.
+Order of effects: lease, read, send; ack in memory, store (`OffsetStore`), and only then answer a
+commit token. The same code serves on the master and, in slave-consume, on the slave. No work is
+done per record. Only the offset store writes to disk.
 
-To a client: in one message `assigned` and `revoked` come before `deliveries`. A queue that is
-`revoked` gets no more deliveries; acks and nacks of its generation still count until nothing of it
-is in flight or `consumer_drain_ms` are over, so nack (without delay) what is not being worked on.
-`assigned` for a queue that is already held means: begin anew under that generation. `sought` is
-another one than before if the group was moved meanwhile: acks from before that seek are void.
+For clients: in one message `assigned` and `revoked` come before `deliveries`. A `revoked` queue
+gets no more deliveries; acks and nacks of its generation still count until none of its records is
+in flight or `consumer_drain_ms` have passed, so nack (without delay) records not being worked on.
+`assigned` for a queue that is already held means: start again under that generation. If `sought`
+differs from the one before, the group was moved meanwhile: acks from before that seek are void.
 """
 
 import asyncio
@@ -53,9 +53,9 @@ from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
 
 _REFRESH_S: Final = 1.0
-"""A topic that was just made elsewhere may not have reached us: so long to ask ZooKeeper."""
+"""Time limit for asking ZooKeeper about a topic that may have just been created elsewhere."""
 _LAST_WORDS_S: Final = 1.0
-"""After the last message: so long for the consumer to end its side before it is cut off."""
+"""Time for the consumer to end its side after the last message before reading is stopped."""
 _MAX_ID: Final = 256
 _STOPPING: Final = "this broker is stopping: look at the routes"
 
@@ -90,13 +90,13 @@ class FetchService:
         )
 
     async def run(self) -> None:
-        """Timers, wake-ups and storing, until cancelled; `serve` works only beside it."""
+        """Run timers, wake-ups and storing until cancelled; `serve` depends on this task."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._timers.run())
             tasks.create_task(self.groups.run())
 
     async def drain(self, timeout_s: float) -> None:
-        """Before an orderly stop: end all sessions, store what they have acked."""
+        """End all sessions before an orderly stop; store their acks within `timeout_s`."""
         self._draining = True
         self.groups.drop(NoPermission(_STOPPING))
         try:
@@ -106,7 +106,7 @@ class FetchService:
             _log.warning("stopping with acks not stored", error=str(error))
 
     async def serve(self, stream: Stream) -> None:
-        """One consumer session, from its first message to its end."""
+        """Serve one consumer session, from its first message to its end."""
         opening = await stream.receive()
         if opening is None:
             return
@@ -179,7 +179,7 @@ class FetchService:
             raise why
         return topic
 
-    # ---- what the consumer says
+    # ---- messages from the consumer
     async def _read(
         self,
         stream: Stream,
@@ -187,7 +187,7 @@ class FetchService:
         session: Session,
         request: client_pb2.ConsumeRequest | None,
     ) -> None:
-        """Take in message after message; any end of it ends the session."""
+        """Process the consumer's messages; any end of the stream ends the session."""
         error: FmqError | None = None
         try:
             while request is not None:
@@ -238,7 +238,7 @@ class FetchService:
     def _answer_when_stored(self, session: Session, token: int) -> None:
         def stored(error: FmqError | None) -> None:
             session.open_tokens -= 1
-            # A reader in slave-consume may lack what was acked: it is the master's to store.
+            # A reader in slave-consume may lack the acked records: the master must store the ack.
             lacks = session.unstorable and self._gate.mode is not Mode.MASTER
             if error is None and not lacks and not session.uncounted:
                 session.tokens.append(token)
@@ -247,9 +247,9 @@ class FetchService:
         session.open_tokens += 1
         self.groups.when_stored(stored)
 
-    # ---- what the consumer is told
+    # ---- messages to the consumer
     async def _tell(self, stream: Stream, group: ConsumerGroup, session: Session) -> None:
-        """Send what is pending until the session is over and has been told so."""
+        """Send pending messages until the session is over and its last message is sent."""
         reply: client_pb2.ConsumeReply | None = client_pb2.ConsumeReply(
             opened=client_pb2.ConsumeOpened(
                 topic_id=group.topic_id,
@@ -278,7 +278,7 @@ class FetchService:
     async def _pending(
         self, group: ConsumerGroup, session: Session
     ) -> client_pb2.ConsumeReply | None:
-        """One message with all that is pending; None if nothing is."""
+        """Return one message with everything that is pending, or None if nothing is."""
         reply = client_pb2.ConsumeReply(epoch=self._gate.epoch)
         something = False
         if session.hungry and not (session.over or session.leaving):
@@ -300,7 +300,10 @@ class FetchService:
     async def _pull(
         self, group: ConsumerGroup, session: Session, reply: client_pb2.ConsumeReply
     ) -> bool:
-        """Add deliveries; READ is held when they are leased and when they leave."""
+        """Add deliveries and return whether any were added.
+
+        READ is required both when they are leased and when they are sent.
+        """
         try:
             self.groups.require()
             sent = await self._puller.pull(group, session, reply)
@@ -340,17 +343,17 @@ class FetchService:
         settings = self._settings
         dead_ms = session.received_ms + settings.consumer_dead_after_ms
         now_ms = self._clock.monotonic_ms()
-        # One that is due and cannot be sent (the consumer takes nothing in) is not asked for again.
+        # A heartbeat that is due but cannot be sent (the consumer does not read) is not repeated.
         beat_ms = settings.consumer_heartbeat_ms
         beat_ms += now_ms if session.heartbeat else session.sent_ms
         due_ms = max(min(beat_ms, dead_ms), now_ms + 1)
         self._timers.at(due_ms, lambda: self._check(session))
 
     def _check(self, session: Session) -> None:
-        """A heartbeat is due, or the consumer is dead, or the lease ran out unnoticed."""
+        """Send a due heartbeat, end a dead consumer's stream, or notice an expired lease."""
         now_ms = self._clock.monotonic_ms()
         if session.over:
-            # One that takes its last words not in keeps its queues no longer than a silent one.
+            # A consumer that ignores its last message keeps its queues no longer than a silent one.
             if not session.gone:
                 last_ms = now_ms + self._settings.consumer_dead_after_ms
                 self._timers.at(last_ms, session.tear_if_there)

@@ -1,14 +1,14 @@
-"""Progress in topics that are gone goes too, a day later, or SNAP would grow for ever.
+"""Delete progress in deleted topics, a day later, so that SNAP does not grow for ever.
 
-The master's duty: each entry becomes a tombstone, as `DeleteGroup` makes it, and leaves SNAP a day
-after that. A topic is gone once ZooKeeper, asked anew each hour for a day, has given its number to
-a topic and has none of that number: numbers are never given twice, so nobody can read on by it,
-and a person who brings a topic's node back has a day. ZooKeeper that was lost and counts from 1
-again says nothing of the numbers that it has not given yet.
+Only the master does this: each entry becomes a tombstone, as in `DeleteGroup`, and leaves SNAP a
+day after that. A topic is gone if ZooKeeper, asked each hour for a day, had given out its number
+and had no topic of that number: numbers are never given twice, so no client can read on by it, and
+a person has a day to bring a topic's node back. A ZooKeeper that was lost and counts from 1 again
+proves nothing about numbers that it has not given yet.
 
-What it is not: the deletion of messages (`data/retention.py`). The topic's name and its next
-offsets stay in the journal's state: what is stored of it can be read by its name. Leaves on disk:
-OFFSETS batches.
+Messages are deleted by `data/retention.py`. The topic's name and its next offsets stay in the
+journal's state, so its stored messages can be read by its name. Written to the journal: OFFSETS
+batches.
 """
 
 from typing import Final
@@ -27,18 +27,18 @@ from fmqcore.ids import Permission, TopicId
 from fmqport.clock import Clock
 
 EVERY_S: Final = 3600.0
-"""How often it is looked for."""
+"""Interval between two checks."""
 GONE_S: Final = 24 * 3600.0
-"""So long a topic must have been gone, in the eyes of one master."""
+"""Time for which one master must have seen a topic as gone before its progress is deleted."""
 AT_ONCE: Final = 5_000
-"""Entries made tombstones in one look at most."""
+"""Maximum entries made tombstones in one check."""
 _A_WRITE: Final = 500
 
 _log = structlog.get_logger()
 
 
 class TopicSweep:
-    """What `run` does each hour."""
+    """The check for progress in deleted topics, which `run` makes each hour."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class TopicSweep:
         self._gone_since_ms: dict[TopicId, int] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every `EVERY_S` seconds until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S)
             await self.look()
 
     async def look(self) -> int:
-        """Delete what may go (C7); how many entries went."""
+        """Delete progress in long-gone topics (C7); return the number of entries deleted."""
         if not self._gate.permission() & Permission.WRITE:
             self._gone_since_ms.clear()  # another master has looked meanwhile, or nobody
             return 0
@@ -85,7 +85,7 @@ class TopicSweep:
     async def _sweep(self, topics: frozenset[TopicId]) -> int:
         found, dropped = await self._entries(topics), list[OffsetKey]()
         for at in range(0, len(found), _A_WRITE):
-            # Asked and forgotten in one turn of the loop: a session must not join in between.
+            # Checked and forgotten in one turn of the loop: a session must not join in between.
             part = found[at : at + _A_WRITE]
             keys = [k for k in part if not self._is_read(k.group, k.topic_id)]
             for group, topic_id in {(key.group, key.topic_id) for key in keys}:
@@ -99,7 +99,7 @@ class TopicSweep:
         return len(dropped)
 
     async def _entries(self, topics: frozenset[TopicId]) -> list[OffsetKey]:
-        """Of groups that nobody is in, so many as may go now."""
+        """Return at most `AT_ONCE` entries of groups without members."""
         slices, found = Slices(), list[OffsetKey]()
         for topic_id in sorted(topics):
             for group in self._offsets.groups_in(topic_id):

@@ -1,15 +1,14 @@
-"""Old segments go: by time and size, whole, and none that somebody in the group still needs.
+"""Delete old segments, whole, by time and size, but none that the group still needs.
 
-A master keeps what its slowest in-sync slave lacks, and anyone keeps what is not committed. Who is
-not master keeps what the acting master, or somebody in sync, may lack (R8): a master that comes
-back without its newest bytes has nobody else to have them from, nor has who is promoted (ADR 0041).
+A master keeps what its slowest in-sync slave lacks, and every broker keeps what is not committed. A
+slave keeps what the acting master, or any in-sync slave, may lack (R8): a master that comes back
+without its newest bytes, or a promoted slave, can copy them from no other broker (ADR 0041).
 
-At the disk limit (messages are refused for want of room) an in-sync slave holds nothing back any
-more: it is left behind, loses its stream when it comes to what is gone, and with it its place in
-the in-sync set, and is then told RESET_TO. A person is told at once, by a log line and
-`left_behind`.
+At the disk limit (messages are refused for lack of room) an in-sync slave holds nothing back any
+more: it is left behind, loses its stream where segments are gone, and with it its place in the
+in-sync set, and is then sent RESET_TO. This is reported at once, by a log line and `left_behind`.
 
-Leaves on disk what `Journal.retire` does.
+`Journal.retire` makes the changes on disk.
 """
 
 from collections.abc import Callable
@@ -26,13 +25,16 @@ from fmqcore.ids import BrokerId, Position
 from fmqport.clock import Clock
 
 EVERY_S: Final = 10.0
-"""How often old segments are looked for."""
+"""Interval between two checks for old segments."""
 
 _log = structlog.get_logger()
 
 
 class Retention:
-    """`left_behind` counts, per slave, how often the disk limit took what it still needed."""
+    """Deletes old segments.
+
+    `left_behind` counts, per slave, how often the disk limit deleted what it still needed.
+    """
 
     def __init__(
         self,
@@ -57,13 +59,13 @@ class Retention:
         self._held = False  # deletion by age, as the log has it
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check every `EVERY_S` seconds until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S)
             await self.look()
 
     async def look(self) -> int:
-        """Delete what may go; how many bytes went."""
+        """Delete the segments that may be deleted; return the number of bytes freed."""
         journal = self._journal
         ours = min(self._commit.commit_end, journal.durable_end)
         masters = self._group.state.value.master == self._me
@@ -82,7 +84,7 @@ class Retention:
         return freed
 
     def _may_by_age(self) -> bool:
-        """No, while the clock is in doubt; a line in the log when that begins and when it ends."""
+        """Return whether the clock is good enough to delete by age; log each change of that."""
         doubt = self._clock_doubt()
         if bool(doubt) is not self._held:
             self._held = bool(doubt)
@@ -93,7 +95,10 @@ class Retention:
         return not doubt
 
     def _others_hold(self) -> Position:
-        """So much the acting master and all in sync have: as it said in the newest opened term."""
+        """Return up to where the acting master and all in-sync slaves have the journal.
+
+        The master reported this position in the newest opened term; 0 = not known.
+        """
         state, held = self._group.state.value, self._slave.upstream.held
         known = (held.master, held.epoch) == (state.master, state.opened)
         return held.keep_from if known else Position(0)

@@ -1,12 +1,12 @@
-"""Stored segments for data jobs: which there are, and their bytes, so that no disk is shared.
+"""Serve the list and bytes of stored segments to data jobs, so that no disk is shared.
 
-A job reads what every replica has the same (R5): below the commit end, as far as it is in this
-broker's files. Nobody needs a permission for that, so slaves serve it as masters do. A chunk is
-one read on the disk's threads and one message; nothing is looked into, nothing is per record. All
-streams together keep to `scan_bytes_per_s`, and at most `scan_streams` are at work.
+A job reads what is the same on every replica (R5): below the commit end, as far as it is in this
+broker's files. This needs no permission, so slaves serve it as masters do. A chunk is one read on
+the disk's threads and one message; it is never parsed, and no work is done per record. All streams
+together keep to `scan_bytes_per_s`, and at most `scan_streams` are active.
 
-Order of effects: a chunk is read → seen to be still below the end (the journal may have been cut
-or reset meanwhile) → waited for its turn → sent. Leaves nothing on disk.
+Order of effects: read a chunk → check that it is still below the end (the journal may have been
+truncated or reset meanwhile) → wait for its turn → send. Nothing is written to disk.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from fmqproto.v1 import segments_pb2 as wire
 
 CHUNK_BYTES: Final = 256 * 1024
 STUCK_S: Final = 60.0
-"""A reader that asks nothing, or takes nothing, for so long is sent away: others want its place."""
+"""Time after which a reader that sends or reads nothing loses its place to others."""
 
 _T = TypeVar("_T")
 _Read = Callable[[int, int], Awaitable[bytes]]
@@ -46,7 +46,7 @@ class SegmentService:
         self._streams = 0
 
     async def list(self, request: wire.SegmentsRequest) -> wire.SegmentsReply:
-        """What there is to read now."""
+        """Return the segments that can be read now."""
         journal, settings, end = self._journal, self._settings, self._end()
         extents = journal.raw.extents()
         found = [e for e in extents if e.base < end and e.end > request.since]
@@ -63,7 +63,7 @@ class SegmentService:
         )
 
     async def serve(self, stream: Stream) -> None:
-        """One range of one segment."""
+        """Serve one range of one segment."""
         try:
             request: wire.SegmentRead | None = await _soon(stream.receive())
             if request is not None:
@@ -100,7 +100,7 @@ class SegmentService:
 
         async def read(at: int, length: int) -> bytes:
             data = await self._journal.raw.read(base, at, length)
-            # The journal may have been cut, or reset and begun anew, under the read.
+            # The journal may have been truncated, or reset and started again, during the read.
             if base + at + length > self._end():
                 raise NotFound(f"segment {base} was cut or dropped while it was read")
             self._journal.raw.extent(base)
@@ -118,7 +118,7 @@ class SegmentService:
         await self._send(stream, read, request.at, end)
 
     async def _send(self, stream: Stream, read: _Read, at: int, end: int) -> None:
-        """Chunk by chunk, to `end` or to the end of the file."""
+        """Send chunk by chunk, to `end` or to the end of the file."""
         step = min(CHUNK_BYTES, self._settings.scan_bytes_per_s or CHUNK_BYTES)
         while at < end:
             length = min(step, end - at)
@@ -134,12 +134,12 @@ class SegmentService:
         await _soon(stream.send(wire.SegmentPart(error=as_error(error))))
 
     def _end(self) -> Position:
-        """What may be read: committed, and in the files."""
+        """Return the end of what may be read: committed, and in the files."""
         return min(self._commit.commit_end, self._journal.written_end)
 
 
 class _Throttle:
-    """So many bytes a second, of all streams together, in the order in which they ask."""
+    """Limits the bytes per second of all streams together, in the order in which they ask."""
 
     def __init__(self, clock: Clock, bytes_per_s: int) -> None:
         self._clock = clock
@@ -147,7 +147,7 @@ class _Throttle:
         self._free_ms = 0.0
 
     async def turn(self, count: int) -> None:
-        """Wait until so many bytes may go."""
+        """Wait until `count` bytes may be sent."""
         if not self._rate:
             return
         now = float(self._clock.monotonic_ms())

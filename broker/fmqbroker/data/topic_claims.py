@@ -1,17 +1,17 @@
-"""The numbers of this journal's topics are claimed in ZooKeeper before another topic gets them.
+"""Claim the numbers of this journal's topics in ZooKeeper before another topic gets them.
 
-ZooKeeper may have lost what it had: its data was removed, or an older backup was restored. Then its
-count of topic numbers stands below numbers that this journal holds. Every broker compares the two
-before it takes part in its group, and again whenever the topics change. What ZooKeeper has not
-given is claimed (`fmqcore.zk.topic_numbers`): the count goes past it, and a topic of that name that
-is made again gets its own number back.
+ZooKeeper may have lost data: it was removed, or an older backup was restored. Then its count of
+topic numbers is below numbers that this journal holds. Every broker compares the two before it
+takes part in its group, and again whenever the topics change. Numbers that ZooKeeper has not given
+are claimed (`fmqcore.zk.topic_numbers`): the count goes past them, and a topic of that name that is
+recreated gets its own number back.
 
-A topic that has fewer queues there than this journal holds gets them back, too: an older backup, or
-a lost topic that was made again with fewer. Nobody would read what is in them. That does not happen
-while the group is removed from the cluster: it leaves its topics once they are consumed.
+A topic with fewer queues in ZooKeeper than in this journal (from an older backup, or recreated with
+fewer) gets them back too, because no client would read the messages in them. This is not done while
+the group is being removed from the cluster: it leaves its topics once they are consumed.
 
-What it is not: the refusal of topics whose number contradicts the journal (`conflict`; every path
-asks it). Leaves the claims in ZooKeeper's topics node.
+`conflict`, which every path asks, refuses topics whose number contradicts the journal. The claims
+are stored in ZooKeeper's topics node.
 """
 
 from typing import Final
@@ -37,7 +37,7 @@ _log = structlog.get_logger()
 
 
 class TopicClaims:
-    """One broker's claims. `run` is its duty while it runs."""
+    """The topic claims of one broker. `run` keeps them up to date."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TopicClaims:
         self._complained: frozenset[TopicConfig] = frozenset()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Claim at each change of the topics until cancelled."""
         while True:
             try:
                 await self.claim()
@@ -69,7 +69,7 @@ class TopicClaims:
             await self._view.changed.wait()
 
     async def claim(self) -> None:
-        """Claim what ZooKeeper has not given. Raises `Unavailable`."""
+        """Claim numbers and restore queues that ZooKeeper lacks. Raises `Unavailable`."""
         self._complain()
         await self._claim_numbers()
         await self._restore_queues()
@@ -116,7 +116,7 @@ class TopicClaims:
         self._view.numbers = after
 
     def _complain(self) -> None:
-        """One line for each topic that this journal refuses."""
+        """Log each topic that this journal refuses, once."""
         topics = self._view.topics.values()
         refused = {t: why for t in topics if (why := conflict(t, self._journal.state.topics))}
         for topic in refused.keys() - self._complained:

@@ -4,6 +4,6 @@ r"""Failover: who is master, who serves reads, and how that changes.
         \_____________________ loop ______________________/
 
 `loop` gathers the `evidence`, asks the pure machine for one step and runs it. `transitions` holds
-the steps that open, hand over and end a term; the order of their effects is their meaning. Only
-`app` imports this package.
+the steps that open, hand over and end a term, each with a fixed order of effects. Only `app`
+imports this package.
 """

@@ -1,8 +1,8 @@
-"""What a broker knows, gathered for `fmqcore.failover.decide` (DESIGN §6).
+"""Gather a broker's evidence for `fmqcore.failover.decide` (DESIGN §6).
 
-Only looks: at the cached group, the journal, the views of replication, the gate, my terms. What it
-remembers by itself: since when something is gone or lacking, and whether a master was caught up
-with. Leaves nothing behind.
+The gatherer only reads: the cached group, the journal, the views of replication, the gate and the
+broker's terms. It remembers only since when the reader is gone or the journal is too short. Nothing
+is written to disk.
 """
 
 from fmqbroker.failover.transitions import Parts, Terms
@@ -15,7 +15,7 @@ from fmqport.clock import Clock
 
 
 class Gatherer:
-    """Makes `Evidence` of what stands now."""
+    """Makes `Evidence` from the broker's current state."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Gatherer:
     def evidence(
         self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int, next_move_ms: int
     ) -> Evidence:
-        """As of this moment; `fresh`: the group was just read, in the order that counts."""
+        """Return the current evidence; `fresh`: the group was just read, in the required order."""
         p, terms = self._parts, self._terms
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
@@ -72,16 +72,16 @@ class Gatherer:
         )
 
     def _other_policy(self) -> bool:
-        """Did I acknowledge, as a master, under another policy than the one at hand?"""
+        """Return whether this broker acknowledged, as a master, under another policy."""
         p = self._parts
         return p.journal.doubts.acked_under not in (0, p.group.config.policy_mark)
 
     def granted_until(self) -> int:
-        """Until when every slave that may be in sync is bound by its grant to me; 0 = it is not.
+        """Return until when every possibly in-sync slave is bound by its grant; 0 = not bound.
 
-        In the term that I hold as master. The gate asks this at every check, also before what was
-        just read of the state is decided upon: in another master's term nobody is bound to me, and
-        an in-sync set of nobody is no unanimous one of mine.
+        Only in the term that this broker holds as master. The gate asks this at every check, also
+        before a state just read is decided upon: in another master's term no slave is bound to this
+        broker, and an empty in-sync set must not count as this broker's unanimous one.
         """
         state = self._parts.group.state.value
         mine = state.mode is Mode.MASTER and state.master == self._parts.me
@@ -90,14 +90,14 @@ class Gatherer:
         return granted_until(self._parts.group.widest_isr, self._links())
 
     def granted_now(self) -> bool:
-        """Whether the grants alone let me serve as master at this moment."""
+        """Return whether the grants alone let this broker serve as master now."""
         return self.granted_until() > self._clock.monotonic_ms()
 
     def _links(self) -> dict[BrokerId, Link]:
         return {b: _link(view) for b, view in sorted(self._parts.master.links.items())}
 
     def _reader_gone_since_ms(self) -> int | None:
-        """Since when no look has shown the reader's live node, of the same reader."""
+        """Return since when the live node of the current reader has been missing."""
         group = self._parts.group
         state = group.state.value
         if not record_term(state) or state.reader in group.live:
@@ -108,8 +108,10 @@ class Gatherer:
         return self._reader_gone[1]
 
     def _lacking_ms(self) -> int | None:
-        """Since when my journal has been shorter than what readers may have shown, and the reader
-        that has it was not there: it is waited for from then on."""
+        """Return since when the broker has waited for a reader that has a longer journal.
+
+        It waits while its journal lacks what readers may have served, and no live reader has it.
+        """
         group = self._parts.group
         state, reader = group.state.value, group.live.get(group.state.value.reader)
         there = reader is not None and reader.end >= state.served_end

@@ -1,12 +1,12 @@
-"""The failover way (DESIGN §6): evidence, the pure machine, one step, again.
+"""The failover loop (DESIGN §6): gather evidence, ask the pure machine, take one step.
 
-One loop: wait for a signal or a timer, gather what is known, ask `fmqcore.failover.decide`, set the
-gate, take the one step (`failover/transitions.py`). Level-triggered: every step may fail or be lost
-and is then decided anew from what stands. While ZooKeeper is away nothing is changed; what may be
-served then is bounded by the lease alone.
+The loop waits for a signal or a timer, gathers evidence, asks `fmqcore.failover.decide`, sets the
+gate and takes one step (`failover/transitions.py`). It is level-triggered: every step may fail or
+be lost and is then decided again from the current state. While ZooKeeper is away nothing is
+changed, and only the lease bounds what may be served.
 
-What it is not: the protocol (`fmqcore/failover/machine.py`), the evidence (`failover/evidence.py`),
-the effects (`failover/transitions.py`), the renewals (`serving/lease.py`), the cached group and its
+Elsewhere: the protocol (`fmqcore/failover/machine.py`), the evidence (`failover/evidence.py`), the
+effects (`failover/transitions.py`), the renewals (`serving/lease.py`), the cached group and its
 compare-and-set (`serving/broker_group_state.py`).
 """
 
@@ -48,7 +48,7 @@ _FLUSH_S: Final = 5.0  # an orderly stop waits so long for the disk
 
 
 class Failover:
-    """Drives this broker's part in its group. `run` lives in the broker's task group."""
+    """Drives this broker's part in its group. `run` is a task of the broker's task group."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Failover:
 
     # ---- life
     async def run(self) -> None:
-        """Serve my part until cancelled, or until an orderly stop was asked for and is done."""
+        """Run failover until cancelled, or until a requested orderly stop is done."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 helpers = [
@@ -129,7 +129,10 @@ class Failover:
     async def on_hand_over(
         self, request: replication_pb2.HandOverRequest
     ) -> replication_pb2.HandOverReply:
-        """A reader gives me its offsets; answered when they are in a term that I opened."""
+        """Take a reader's offsets; reply once they are in a term that this broker opened.
+
+        A refusal, or no such term in time, is a reply with `installed=False` and a reason.
+        """
         record = Record(BrokerId(request.reader), Epoch(request.epoch))
         refused = self._check_record(request)
         if refused:
@@ -165,7 +168,7 @@ class Failover:
         self._wake.notify()
 
     async def _leave(self) -> None:
-        """An orderly stop: serve nothing, flush, let my live node go, give the reads away."""
+        """Stop in order: serve nothing, flush, remove the live node, give the reads away."""
         why = "this broker is being stopped"
         edit: GroupState | None = None
         try:
@@ -183,7 +186,7 @@ class Failover:
 
     # ---- one round
     async def _round(self, tasks: asyncio.TaskGroup) -> None:
-        """Decide, take one step, then wait until something may be different."""
+        """Decide, take one step, then wait for a possible change."""
         timeout_s: float | None = None
         try:
             await self._tell_my_end()
@@ -207,7 +210,7 @@ class Failover:
         await self._wait(timeout_s)
 
     def _complain(self, why: str, error: FmqError) -> None:
-        """One line for what goes wrong, not one for each try."""
+        """Log a repeated failure once, not at each attempt."""
         if why != self._complained:
             self._complained = why
             log = _log.info if isinstance(error, Unavailable) else _log.error
@@ -217,7 +220,7 @@ class Failover:
         if self._lifecycle.stopping.is_set():
             return
         replication = (self._master.changed, self._slave.changed)
-        # The gate's: a lease that ends may be all that happens, and a reader is to hand over then.
+        # The gate's signal: the end of a lease may be the only event that makes a reader hand over.
         signals = (self._wake, self._group.changed, *replication, self._gate.changed)
         await wait_any(*signals, timeout_s=timeout_s)
         self._lease.look()
@@ -236,7 +239,7 @@ class Failover:
         return decide(self._me, self._group.config, state, evidence, now_ms, self._params)
 
     def _inherit_tenure(self) -> None:
-        """My live node stands anew: does my term survive that?"""
+        """Keep or drop the term after the broker's live node was created again."""
         standing = self._group.standing
         if standing and self._terms.tenure is not None:
             kept = after_announce(
@@ -249,7 +252,7 @@ class Failover:
                 self._lease.hold(kept)
 
     def _set_gate(self, decision: Decision) -> None:
-        """The gate as decided; a term that is not mine any more is dropped, the gate first."""
+        """Set the gate as decided; first drop a term that is over, closing the gate first."""
         state = self._group.state.value
         if self._terms.tenure is not None and self._terms.held != state.epoch:
             self._terms.drop(decision.why)
@@ -264,7 +267,7 @@ class Failover:
             self._terms.forget_record()
 
     async def _take(self, decision: Decision, version: int, tasks: asyncio.TaskGroup) -> bool:
-        """Take the step; True = decide again at once."""
+        """Take the decided step; return whether to decide again at once."""
         edit = decision.edit
         match decision.action:
             case Action.WAIT | Action.LOOK | Action.CHECK | Action.YIELD:
@@ -296,14 +299,14 @@ class Failover:
                 assert_never(decision.action)
 
     def _may_still_claim(self) -> bool:
-        """Grants stop first; then promise and stream are looked at once more (F3)."""
+        """Stop grants first, then check promise and stream once more (F3)."""
         self._slave.upstream.claiming = True
         return self._decide(fresh=True).action is Action.CLAIM
 
     async def _move(self, edit: GroupState, version: int) -> bool:
-        """Give way; if it was in vain I open a term again, and a while passes before the next try.
+        """Give way; on failure this broker opens a term again and pauses before the next try.
 
-        The pause grows: each try costs a moment without a master.
+        The pause grows, because each try costs a moment without a master.
         """
         self._next_move_ms = self._clock.monotonic_ms() + self._move_pause_ms
         self._move_pause_ms = min(2 * self._move_pause_ms, _MOVE_PAUSE_MS)
@@ -312,9 +315,9 @@ class Failover:
         return True
 
     def _send(self, tasks: asyncio.TaskGroup) -> None:
-        """Give my frozen record to the master, in the background: the loop stays awake.
+        """Send the frozen record to the master in the background, so that the loop keeps running.
 
-        Once it is installed only the state is awaited, which may be long if I am cut off from it.
+        Once it is installed, only the new state is awaited. That may take long without ZooKeeper.
         """
         frozen, busy = self._terms.frozen, self._sending is not None and not self._sending.done()
         if frozen is not None and frozen.term != self._handed_over and not busy:
@@ -336,7 +339,7 @@ class Failover:
 
     # ---- timers
     def _count(self, decision: Decision) -> None:
-        """Claim checks: good ones in a row, an interval apart."""
+        """Count successful claim checks in a row, an interval apart."""
         if decision.action is Action.CHECK:
             self._checks += 1
             self._next_check_ms = self._clock.monotonic_ms() + self._params.claim_interval_ms
@@ -344,7 +347,7 @@ class Failover:
             self._checks, self._next_check_ms = 0, 0
 
     def _timeout_s(self, decision: Decision) -> float | None:
-        """When to decide again if nothing happens before."""
+        """Return the seconds until the next decision if nothing happens before, or None."""
         if decision.edit is not None:
             return _RETRY_S  # it did not succeed
         wake_ms = self._next_check_ms if decision.action is Action.CHECK else decision.wake_ms
@@ -353,7 +356,7 @@ class Failover:
         return max(0, wake_ms - self._clock.monotonic_ms()) / 1000
 
     async def _tell_my_end(self) -> None:
-        """Rivals compare journals by live nodes: mine says its end once the stream has stopped."""
+        """Announce the journal end once the stream has stopped: rivals compare it by live nodes."""
         if self._slave.upstream.connected:
             return
         live, part = self._live(), part_of(self._me, self._group.config, self._group.state.value)

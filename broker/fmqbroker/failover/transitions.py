@@ -1,27 +1,27 @@
-"""The steps by which a broker begins and ends a term (DESIGN §6): effects, each in a fixed order.
+"""The steps that start and end a term (DESIGN §6), each with a fixed order of effects.
 
-`failover/loop.py` decides when; here is how. Every step may stop anywhere (a crash, a lost
+`failover/loop.py` decides when to take a step. Every step may stop anywhere (a crash, a lost
 connection) and be made again from its beginning.
 
-- *open* (master): no suffix is pulled from here on; EPOCH batch appended, handed-over offsets
-  installed, all of it durable; then compare-and-set MASTER(e+1); only then offsets are kept, acks
-  counted, the lease renewed, the gate opened. What is appended before the compare-and-set leaves
-  this broker only after it.
-- *claim* (slave): no more grants; promise and stream looked at once more; compare-and-set
-  SLAVE_CONSUME(e+1, me); then the commit end moves to my durable end, the side journal is started,
-  the lease renewed, the gate opened.
+- *open* (master): no suffix is pulled from here on; the EPOCH batch is appended, handed-over
+  offsets are installed, and both are durable; then compare-and-set MASTER(e+1); only then offsets
+  are kept, acks counted, the lease renewed, the gate opened. What is appended before the
+  compare-and-set leaves this broker only after it.
+- *claim* (slave): no more grants; promise and stream are checked once more; compare-and-set
+  SLAVE_CONSUME(e+1, this broker); then the side journal is started, the commit end moves to this
+  broker's durable end, the lease is renewed, the gate opened.
 - *yield* (master, an orderly stop): the gate is closed and the tenure given up; what was appended
-  is durable; my live node is taken away; then compare-and-set SLAVE_CONSUME(e+1, a slave).
+  is durable; the broker's live node is removed; then compare-and-set SLAVE_CONSUME(e+1, a slave).
 - *move* (master): the gate is closed and the tenure given up; what was appended is durable, and the
-  heir has all of it; then compare-and-set SLAVE_CONSUME(e+1, the heir).
+  successor has all that; then compare-and-set SLAVE_CONSUME(e+1, the successor).
 - *take over* (reader): it serves nothing (nothing yet, or its record is frozen); its journal is
-  durable; then compare-and-set MASTER(e+1, me). That is no term: *open* comes next, as for any
-  master.
+  durable; then compare-and-set MASTER(e+1, this broker). That is no term: *open* comes next, as for
+  any master.
 - *freeze* (reader): the gate is closed and the tenure given up for good; then the offsets are
   frozen and fsynced.
-- *drop*: the gate is closed first, then everything else is told.
+- *drop*: the gate is closed first, then all other parts follow.
 
-Leaves nothing on disk but what the journal and the offset store write.
+Only the journal and the offset store write to disk.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _LOOK_S: Final = 0.01  # while nobody serves: so often the heir's end is looked 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """My takeover record, as of the moment I stopped serving a slave-consume term."""
+    """The broker's takeover record when it stopped serving a slave-consume term."""
 
     term: Epoch
     payload: bytes
@@ -65,14 +65,14 @@ class Frozen:
 
     @classmethod
     def of(cls, term: Epoch, payload: bytes) -> "Frozen":
-        """Encode it once."""
+        """Return the frozen record of `term`, encoded once."""
         text = base64.b64encode(payload).decode()
         return cls(term, payload, text if len(text) <= MAX_CHECKPOINT_CHARS else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A reader's frozen record, as it came to me, its master."""
+    """A reader's frozen record, as its master received it."""
 
     record: Record
     payload: bytes
@@ -80,7 +80,7 @@ class Received:
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of a broker that a term sets in motion."""
+    """The parts of a broker that the steps of a term use."""
 
     me: BrokerId
     gate: Gate
@@ -94,7 +94,7 @@ class Parts:
 
 
 class Terms:
-    """The term that I hold, if any, and the steps from one to the next."""
+    """The term that the broker holds, if any, and the steps from one term to the next."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -105,12 +105,12 @@ class Terms:
 
     @property
     def held(self) -> Epoch:
-        """The epoch of my tenure; 0 = none."""
+        """The epoch of the broker's tenure; 0 = none."""
         return Epoch(0) if self.tenure is None else self.tenure.epoch
 
     async def open(self, edit: GroupState, version: int) -> bool:
-        """Open my term as master: see the top of the file. False: another change came first."""
-        # F14: what a slave has more is in before the EPOCH batch, or it could not come any more.
+        """Open a term as master (*open* above); return False if another change came first."""
+        # F14: a slave's longer suffix is pulled before the EPOCH batch, or it could never come.
         heard = self._heard()
         async with self._parts.master.reconciling:
             if not heard <= self._heard():  # what they gave me went, for a more advanced journal
@@ -122,7 +122,7 @@ class Terms:
 
     async def _open(self, edit: GroupState, version: int) -> bool:
         p, state = self._parts, self._parts.group.state.value
-        # F15: nobody else begins a term, so no number can begin two histories.
+        # F15: no other broker starts this term, so no number can start two histories.
         assert edit.master == p.me
         if state.master not in ("", p.me):  # another change came first
             return False
@@ -132,7 +132,7 @@ class Terms:
         if p.journal.epoch < edit.epoch:
             payload = encode_epoch(edit.epoch, p.me)
             p.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
-        # F2: the number of a term is one more than any in the journal, or left from a try of mine.
+        # F2: a term's number is one above any in the journal, or left from this broker's last try.
         assert p.journal.epoch == edit.epoch
         received = self.received
         if received is None or received.record != Record(state.reader, record_term(state)):
@@ -140,8 +140,8 @@ class Terms:
             await self._install_from_state(state, lacking=edit.served_end > 0)
         else:
             await p.offsets.install(received.payload, lacking=edit.served_end > 0)
-        # I may have been the reader, or before whoever reads now: of a record too large for the
-        # state my side journal is the only whole copy.
+        # This broker may have been the reader, or the one before the current reader: its side
+        # journal is the only whole copy of a record too large for the state.
         await p.offsets.install_own(state.opened, lacking=edit.served_end > 0)
         await p.journal.wait_durable(p.journal.end)
         standing = p.group.standing
@@ -160,7 +160,10 @@ class Terms:
         return True
 
     async def claim(self, edit: GroupState, version: int) -> bool:
-        """Take over the reads; the caller has stopped my grants and looked at my promise since."""
+        """Take over the reads (*claim* above); return False if another change came first.
+
+        The caller has stopped this broker's grants and checked its promise since.
+        """
         p = self._parts
         assert p.slave.upstream.claiming  # F3: no grant may be given while a claim is under way
         record = p.group.state.value.offsets
@@ -179,7 +182,7 @@ class Terms:
         return True
 
     async def move(self, edit: GroupState, version: int, within_s: float) -> bool:
-        """Give way to `edit.reader`: see the top of the file. False: it was in vain."""
+        """Give way to `edit.reader` (*move* above); return whether that succeeded."""
         p = self._parts
         self.drop(edit.why)
         try:
@@ -196,7 +199,7 @@ class Terms:
         return done
 
     def _has_all(self, heir: BrokerId, incarnation: str) -> bool:
-        """That very process has what I have; on its disk, if slaves count when durable."""
+        """Return whether that very process has this whole journal; durably if the policy asks."""
         p = self._parts  # F16: by its acks, and of the stream that it has now
         view = p.master.links.get(heir)
         if view is None or not view.connected or view.incarnation != incarnation:
@@ -205,7 +208,7 @@ class Terms:
         return (view.durable_end if durable else view.received_end) >= p.journal.end
 
     async def take_over(self, edit: GroupState, version: int) -> bool:
-        """Become the acting master: see the top of the file. False: another change came first."""
+        """Become the acting master (*take over* above); return False if another change won."""
         p = self._parts
         self.drop(edit.why)
         await p.journal.wait_durable(p.journal.end)
@@ -218,7 +221,7 @@ class Terms:
         return True
 
     async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
-        """Stop in good order; with `edit`, a slave takes the reads over at once."""
+        """Stop in order (*yield* above); with `edit`, a slave takes the reads over at once."""
         p = self._parts
         self.drop(why)
         await p.journal.wait_durable(p.journal.end)
@@ -227,7 +230,7 @@ class Terms:
             _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
 
     async def freeze(self, term: Epoch, why: str) -> None:
-        """Serve no more in `term`, whatever comes; then freeze its record."""
+        """Stop serving in `term` for good; then freeze its record."""
         p, held = self._parts, self.held
         p.gate.close(why)
         self._give_up()
@@ -237,7 +240,7 @@ class Terms:
         _log.info("offsets_frozen", term=term, record_bytes=len(self.frozen.payload))
 
     async def hand_over(self, edit: GroupState, version: int) -> bool:
-        """Let the state say that I stopped."""
+        """Record in the group's state that this reader stopped; return whether that succeeded."""
         # F4: a hand-over is announced only after its record is frozen.
         assert self.frozen is not None
         assert self.frozen.term == edit.epoch - 1
@@ -247,7 +250,7 @@ class Terms:
         return done
 
     def drop(self, why: str) -> None:
-        """I hold no term now: the gate first, then the rest. Nothing to do if I held none."""
+        """End the broker's term, if it holds one: close the gate first, then the rest."""
         p = self._parts
         p.gate.close(why)
         if self.tenure is not None:
@@ -257,13 +260,13 @@ class Terms:
             p.offsets.retire()
 
     def forget_record(self) -> None:
-        """My frozen record is of no term that stands: it was handed over, or overtaken."""
+        """Forget the frozen record of a past term: it was handed over, or overtaken."""
         if self.frozen is not None:
             self.frozen = None
             self._parts.offsets.retire()
 
     async def _or_drop(self, step: Awaitable[None]) -> None:
-        """A term that cannot keep offsets is no term: it is given up, and opened again."""
+        """Run `step`; on failure drop the term, which cannot keep offsets, to open it again."""
         try:
             await step
         except FmqError as error:
@@ -275,7 +278,7 @@ class Terms:
         self._parts.lease.hold(None)
 
     async def _install_from_state(self, state: GroupState, *, lacking: bool) -> None:
-        """The record that the reader had checkpointed (or sealed) in the group's state."""
+        """Install the record that the reader checkpointed (or sealed) in the group's state."""
         if not state.offsets and not lacking:
             return
         try:

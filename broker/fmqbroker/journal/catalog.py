@@ -1,13 +1,13 @@
 """The queue index over all segments: offset → position (DESIGN §3). Derived, rebuildable.
 
 The newest segment's index is in memory and grows with every append. When a segment is full its
-index becomes `<base>.index` (left on disk by this file) and is read back when somebody asks for old
-offsets: a least-recently-used few are held, bounded in bytes. Missing or damaged, it is rebuilt
-from the segment (D7). What a queue's next offset was where a segment begins, its SNAP says.
+index becomes `<base>.index` (left on disk by this file) and is read back for reads of old offsets:
+the few most recently used ones are held, bounded in bytes. A missing or damaged index is
+rebuilt from the segment (D7). A queue's next offset at a segment's start is in the segment's SNAP.
 
 The indexes of segments that are not wholly committed yet stay in memory, so that
-`committed_offset` needs no disk; over `MAX_HOT_BYTES` the oldest of them go too, and the answer
-for a commit end that far back is then too low, never too high (R7).
+`committed_offset` needs no disk. Over `MAX_HOT_BYTES` the oldest of them go too; the answer for a
+commit end that far back is then too low, never too high (R7).
 """
 
 from bisect import bisect_left
@@ -38,14 +38,14 @@ log = structlog.get_logger()
 
 
 class SegmentStart(NamedTuple):
-    """What a segment's SNAP says: where each queue's offsets go on, and when it was made."""
+    """The content of a segment's SNAP: each queue's next offset, and the time it was made."""
 
     next_offsets: dict[QueueKey, Offset]
     store_ms: int
 
 
 class _Hot:
-    """A segment whose index is held whatever happens: the newest, and what is not committed."""
+    """A segment whose index always stays in memory: the newest, and those not committed."""
 
     __slots__ = ("index", "saved", "segment", "start")
 
@@ -72,14 +72,14 @@ class Catalog:
     def begin(
         self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex | None = None
     ) -> None:
-        """A segment follows: `start` is what its SNAP says; `index` if it was scanned."""
+        """Add a new segment: `start` is its SNAP's content; `index` is given if it was scanned."""
         self.current = SegmentIndex(segment.base) if index is None else index
         self._hot.append(_Hot(segment, start, self.current))
         if segment is self._store.segments[0]:
             self.first = start
 
     async def load_uncommitted(self, commit_end: Position) -> None:
-        """At start, before `begin`: hold the indexes of segments that end above `commit_end`."""
+        """At start, before `begin`: load the indexes of segments that end above `commit_end`."""
         held = 0
         hot: list[_Hot] = []
         for segment in reversed(self._store.segments[:-1]):
@@ -92,7 +92,7 @@ class Catalog:
         self._hot = hot[::-1]
 
     async def save(self, durable_end: Position, commit_end: Position) -> None:
-        """Write the indexes of full, durable segments; let go what is committed."""
+        """Write the indexes of full, durable segments; release those that are committed."""
         shrinks = self._store.shrinks
         for hot in list(self._hot):
             if hot.segment.end <= durable_end and not hot.saved:
@@ -110,7 +110,7 @@ class Catalog:
             self._keep_start(hot.segment.base, hot.start)
 
     def needs_save(self, durable_end: Position) -> bool:
-        """Is there a full, durable segment whose index is not written yet?"""
+        """Return whether a full, durable segment has an index that is not written yet."""
         return any(not h.saved and h.segment.end <= durable_end for h in self._hot)
 
     # ---- looking up
@@ -126,7 +126,7 @@ class Catalog:
         return self.first.next_offsets.get(key, Offset(0))
 
     async def offset_at(self, key: QueueKey, position: Position) -> Offset:
-        """The queue's next offset as of a batch's begin, however far back."""
+        """Return the queue's next offset at the start of the batch at `position`, however old."""
         return await self._standing(lambda: self._offset_at(key, position))
 
     async def _offset_at(self, key: QueueKey, position: Position) -> Offset:
@@ -163,7 +163,7 @@ class Catalog:
         return (await self.index_of(older[low])).find(key, offset, limit)
 
     async def find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
-        """The first offset stored at or after that time; None if there is none."""
+        """Return the first offset stored at or after that time; None if there is none."""
         return await self._standing(lambda: self._find_time(key, wall_ms))
 
     async def _find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
@@ -187,7 +187,7 @@ class Catalog:
         return start.next_offsets.get(key, Offset(0))
 
     async def start_of(self, segment: StoredSegment) -> SegmentStart:
-        """What the segment's SNAP says."""
+        """Return the content of the segment's SNAP."""
         for hot in self._hot:
             if hot.segment is segment:
                 return hot.start
@@ -200,7 +200,7 @@ class Catalog:
         return start
 
     async def index_of(self, segment: StoredSegment) -> SegmentIndex:
-        """The segment's index: held, from its file, or built anew."""
+        """Return the segment's index: from memory, from its file, or rebuilt."""
         for hot in self._hot:
             if hot.segment is segment:
                 return hot.index
@@ -216,11 +216,11 @@ class Catalog:
 
     # ---- shrinking
     async def begin_at(self, segment: StoredSegment) -> None:
-        """Nothing before that segment is there for anyone any more: those are about to go."""
+        """Let the journal start at that segment: earlier ones are about to be removed."""
         self.first = await self.start_of(segment)
 
     def forget_first(self) -> None:
-        """They went."""
+        """Forget the segments that the store has removed."""
         bases = {segment.base for segment in self._store.segments}
         self._hot = [hot for hot in self._hot if hot.segment.base in bases]
         for base in [base for base in self._cold if base not in bases]:
@@ -229,7 +229,7 @@ class Catalog:
             del self._starts[base]
 
     def cut(self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex) -> None:
-        """The journal was cut within that segment, or at its end: `index` is what is left of it."""
+        """Adopt a truncation within that segment or at its end; `index` is the segment's rest."""
         self.forget_first()  # and the last
         self._hot = [hot for hot in self._hot if hot.segment is not segment]
         if (cold := self._cold.pop(segment.base, None)) is not None:
@@ -237,7 +237,7 @@ class Catalog:
         self.begin(segment, start, index)
 
     def clear(self) -> None:
-        """The journal was dropped. `begin` follows."""
+        """Forget everything: the journal was dropped. `begin` follows."""
         self.current = SegmentIndex(Position(0))
         self.first = SegmentStart({}, 0)
         self._hot.clear()
@@ -247,7 +247,7 @@ class Catalog:
 
     # ---- within
     async def _standing(self, look: Callable[[], Awaitable[T]]) -> T:
-        """A look-up under which segments went, by retention or a cut, is begun anew."""
+        """Repeat a look-up if segments were removed meanwhile, by retention or a truncation."""
         while True:
             shrinks = self._store.shrinks
             try:
@@ -257,7 +257,7 @@ class Catalog:
                     raise
 
     def _older(self) -> list[StoredSegment]:
-        """The segments that are not hot."""
+        """Return the segments that are not hot."""
         return self._store.segments[: len(self._store.segments) - len(self._hot)]
 
     def _keep_cold(self, base: Position, index: SegmentIndex) -> None:
@@ -320,8 +320,8 @@ class Catalog:
 
     async def _write(self, segment: StoredSegment, index: SegmentIndex, shrinks: int) -> None:
         async with self._store.changing:
-            # A segment that was cut meanwhile, or cut away, must not leave an index behind for
-            # what follows there.
+            # A segment truncated or removed meanwhile must not leave an index behind for the data
+            # that follows there.
             if shrinks == self._store.shrinks:
                 await self._store.disk.replace_file(index_name(segment.base), index.encode())
 

@@ -1,10 +1,10 @@
-"""Writes the checkpoint when what it says has changed. A journal at rest costs no disk work.
+"""Writes the checkpoint when its content has changed. A journal at rest costs no disk work.
 
-While the journal is cut back or dropped (`truncation.py`), who cuts writes it, and nobody else: one
-of the old journal would take back what says that a cut is under way (D5).
+While the journal is truncated or dropped, only `truncation.py` writes the checkpoint: one of the
+old journal would take back the record that a truncation is in progress (D5).
 
-Leaves on disk: `checkpoint`, replaced atomically (`fmqcore.journal.checkpoint` says what it holds
-and in which order things must happen).
+Leaves on disk: `checkpoint`, replaced atomically (`fmqcore.journal.checkpoint` defines its content
+and the required order of effects).
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Checkpoints:
-    """`commit_end` is the newest commit end that was noted."""
+    """Writes checkpoints; `commit_end` is the newest commit end that was noted."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Checkpoints:
             self._noted.notify()
 
     async def run(self) -> None:
-        """Write whenever something changed, once an interval at most, until cancelled.
+        """Write after each change, at most once per interval, until cancelled.
 
-        At once what is no doubt any more: else the next life would wait for others in vain.
+        Cleared loss flags are written at once: else the next incarnation waits for others in vain.
         """
         tried = self._doubts.all
         while True:
@@ -71,17 +71,17 @@ class Checkpoints:
                 self._store.space.note_full(str(error))
 
     async def write(self, *, clean: bool = False, drop_from: Position | None = None) -> None:
-        """Write it now. Raises `DiskFull`, `DiskFailed`."""
+        """Write the checkpoint now. Raises `DiskFull`, `DiskFailed`."""
         await self._put(self._now()._replace(clean=clean, drop_from=drop_from))
 
     async def write_with_reserve(self, *, drop_from: Position | None = None) -> None:
-        """Write it whatever room there is: it goes before what makes room. Raises `DiskFull`."""
+        """Write even from the reserve: this comes before what makes room. Raises `DiskFull`."""
         await self._with_reserve(lambda: self.write(drop_from=drop_from))
 
     async def write_at_start(self, *, needed: bool) -> None:
-        """Write it before the first append; on a full disk an old one that says no more will do.
+        """Write before the first append; on a full disk an old one that claims no more will do.
 
-        `needed`: what is there says something that will not be true any more. Raises `DiskFull`.
+        `needed`: the existing one claims something that will stop being true. Raises `DiskFull`.
         """
         if needed:
             await self.write_with_reserve()
@@ -92,9 +92,9 @@ class Checkpoints:
             self._store.space.note_full(str(error))
 
     async def write_reset(self, position: Position) -> None:
-        """Say that all there is is void and the journal is empty at `position`.
+        """Record that all existing data is void and the journal is empty at `position`.
 
-        It goes before what makes room, too. Raises `DiskFull`.
+        This comes before what makes room, too. Raises `DiskFull`.
         """
         ends = position, position, self.commit_end
         void = self._doubtful(Checkpoint(*ends, 0, False, (), (), Position(0)))

@@ -1,4 +1,4 @@
-"""What an open journal is made of: for the files that change its shape (`truncation.py`, ...)."""
+"""The parts of an open journal, for the files that change its shape (`truncation.py`, ...)."""
 
 from dataclasses import dataclass
 

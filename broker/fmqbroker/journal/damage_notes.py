@@ -1,10 +1,10 @@
-"""Damage that a read finds while the broker runs, and what the next start makes of it.
+"""Notes on damage that a read finds while the broker runs, for the next start.
 
-A start reads the newest segment only (ADR 0011); in a sealed one, damage shows when somebody reads
-it. Then the segment is noted on disk before anything else happens, and `Journal.damage` says so:
-who runs the journal decides whether others can do without this copy. The next start reads that
-segment in full: it refuses, as for any damage below the durable end, or forgets the note if
-all is whole (it was the memory).
+A start reads the newest segment only (ADR 0011); in a sealed one, damage shows when it is read.
+Then the segment is noted on disk before anything else happens, and `Journal.damage` reports it: the
+owner of the journal decides whether others can do without this copy. The next start reads that
+segment in full: it refuses, as for any damage below the durable end, or forgets the note if the
+whole segment is sound (the memory was at fault).
 
 Leaves `suspect`: the segment's base in decimal (`fmqcore.journal.damage_note`).
 """
@@ -21,7 +21,7 @@ _log = structlog.get_logger()
 
 
 def check_batches(data: bytes) -> tuple[int, str]:
-    """Where in these whole batches the first damaged one begins, and what is wrong; "": nothing."""
+    """Return where the first damaged batch starts in `data`, and the damage; "" if all is sound."""
     at = 0
     view = memoryview(data)
     while at < len(data):
@@ -37,12 +37,12 @@ def check_batches(data: bytes) -> tuple[int, str]:
 
 
 async def note(disk: Disk, segment: StoredSegment) -> None:
-    """The next start is to read it in full."""
+    """Make the next start read that segment in full."""
     await disk.replace_file(SUSPECT, encode_suspect(segment.base))
 
 
 async def noted(disk: Disk, store: SegmentStore) -> StoredSegment | None:
-    """The segment that an earlier run has found damaged, if it is still there."""
+    """Return the segment that an earlier run found damaged, if it still exists."""
     raw = await disk.read_file(SUSPECT)
     if raw is None:
         return None
@@ -55,6 +55,6 @@ async def noted(disk: Disk, store: SegmentStore) -> StoredSegment | None:
 
 
 async def forget(disk: Disk) -> None:
-    """Nothing is wrong."""
+    """Remove the note: nothing is wrong."""
     if await disk.read_file(SUSPECT) is not None:
         await disk.remove(SUSPECT)

@@ -1,20 +1,20 @@
-"""How much room the disk has, and who may still use it.
+"""How much room the disk has, and which writes may still use it.
 
-| taken | as long as |
+| accepted | as long as |
 |---|---|
 | DATA, by a master | `min_free_bytes` are free, and the next segment's file can be had |
-| DATA that was taken in before less was free | the file system has room for it |
-| what a master wrote, by a slave | half of that: disks of one size do not fill at the same moment |
-| OFFSETS, CONFIG and other control | the file system has room for them, whatever we keep free |
+| DATA accepted before less was free | the file system has room for it |
+| a master's batches, by a slave | half of that: disks of one size do not fill at the same moment |
+| OFFSETS, CONFIG and other control | the file system has room for them, whatever is kept free |
 | OFFSETS that a term is opened with | there is room for them with the reserve |
 | EPOCH | always: it may use the reserve too |
 
 So a master whose disk is full keeps what consumers acknowledge, and one that starts again opens its
 term; reads need no room at all. Control batches that find their segment full go into a small one.
 
-Leaves on disk: `reserve`, zeros, which is removed when a term, or a checkpoint (at a start, or
-before the journal gets shorter), finds no room at all, and made again when there is room. Not here:
-why DATA is refused is told by `head.py`, and when is looked at again by `upkeep.py`.
+Leaves on disk: `reserve`, zeros. It is removed when a term, or a checkpoint (at a start, or before
+the journal gets shorter), finds no room at all, and created again when there is room. Not here:
+`head.py` reports why DATA is refused, `upkeep.py` decides when to check the space again.
 """
 
 from enum import IntEnum
@@ -28,17 +28,17 @@ from fmqcore.journal.segments import usual_snap
 from fmqport.disk import Disk, DiskFull
 
 RESERVE: Final = "reserve"
-"""Space that is ours whatever others write to the file system."""
+"""Space reserved for the broker, whatever others write to the file system."""
 CONTROL_BYTES: Final = 1024 * 1024
-"""What a small segment has for control batches, beside its SNAP."""
+"""Room for control batches in a small segment, beside its SNAP."""
 KEPT_FOR_TERMS: Final = 4096
-"""While there is little room, the last bytes of a segment are for what opens a term alone."""
+"""With little room, the last bytes of a segment are only for what opens a term."""
 _PAGE: Final = 4096
 log = structlog.get_logger()
 
 
 class Claim(IntEnum):
-    """For whom a segment's file is made: the higher, the more of the free space it may use."""
+    """The purpose of a segment's file: the higher, the more of the free space it may use."""
 
     DATA = 0
     CONTROL = 1
@@ -46,19 +46,19 @@ class Claim(IntEnum):
 
 
 def reserve_bytes(segment_bytes: int) -> int:
-    """Of the reserve: a segment with the largest SNAP, and a checkpoint."""
+    """Return the reserve's size: a segment with the largest SNAP, and a checkpoint."""
     segment = control_segment(usual_snap(segment_bytes), segment_bytes)
     return segment + min(CONTROL_BYTES, segment_bytes)
 
 
 def control_segment(snap_len: int, segment_bytes: int) -> int:
-    """How long a segment for control batches alone is."""
+    """Return the length of a segment for control batches alone."""
     length = batch_len(snap_len) + CONTROL_BYTES
     return min((length + _PAGE - 1) // _PAGE * _PAGE, segment_bytes)
 
 
 class Space:
-    """See the module. `no_data` and `no_control` are empty, or say why those are refused."""
+    """See the module. `no_data` and `no_control` are empty or the reason why those are refused."""
 
     def __init__(self, disk: Disk, segment_bytes: int, min_free_bytes: int) -> None:
         self.no_data = ""
@@ -78,62 +78,62 @@ class Space:
 
     @property
     def tight(self) -> str:
-        """Empty, or why not everything is taken now."""
+        """Empty, or why some batches are refused now."""
         return self.no_data or self.roll_blocked
 
     @property
     def reserved(self) -> bool:
-        """Is the reserve there (or not wanted)?"""
+        """Whether the reserve exists (or is not wanted)."""
         return self._reserve
 
     @property
     def low(self) -> str:
-        """Empty, or how much less is free than the settings want to keep."""
+        """Empty, or by how much the free space is below what the settings keep."""
         return self._low
 
     def affords(self, size: int) -> bool:
-        """Is there room for a control segment of that size, as far as was seen last?"""
+        """Return whether a control segment of that size fits, as of the last check."""
         return self._free >= 2 * size
 
     def lends(self, size: int) -> bool:
-        """Is there room for a term's segment of that size, the reserve counted?"""
+        """Return whether a term's segment of that size fits, including the reserve."""
         return self._free + (self._held_bytes if self._reserve else 0) >= size
 
     def spend(self, size: int) -> None:
-        """A segment was begun in memory; its file will follow."""
+        """Count a segment that was started in memory and whose file will follow."""
         self._free -= size
 
     # ---- what was found
     def note_full(self, why: str) -> None:
-        """A derived file found no room: no more DATA until there is some."""
+        """Refuse DATA: a derived file found no room."""
         if not self._no_room:
             log.error("journal: no room, messages are refused, reads go on", why=why)
         self._no_room = why
         self._settle()
 
     def note_stuck(self, why: str) -> None:
-        """The writer found no room: nothing more is taken in until what waits is written."""
+        """Refuse everything until the waiting bytes are written: the writer found no room."""
         if not self.no_control:
             log.error("journal: no room, nothing can be stored, reads go on", why=why)
         self.no_control = why
         self._settle()
 
     def note_unstuck(self) -> None:
-        """A write went through."""
+        """Accept again: a write succeeded."""
         if self.no_control:
             log.info("journal: what waited for room is written")
             self.no_control = ""
             self._settle()
 
     def note_room(self) -> None:
-        """Nothing lacks room any more."""
+        """Accept DATA again: no derived file lacks room any more."""
         if self._no_room:
             log.info("journal: there is room again")
             self._no_room = ""
             self._settle()
 
     async def check(self) -> None:
-        """Look at what is free."""
+        """Check the free space."""
         self._free = await self._disk.free_bytes()
         low = self._too_low(self._free, self._kept)
         if low and not self._low:
@@ -151,11 +151,11 @@ class Space:
 
     # ---- the reserve
     def adopt_reserve(self, size: int) -> None:
-        """At start: an earlier run left it."""
+        """At start: take over the reserve that an earlier run left."""
         self._reserve, self._held_bytes = True, size
 
     async def keep_reserve(self) -> None:
-        """Make it if it is not there; without room for it, do without."""
+        """Create the reserve if it does not exist; go on without it if there is no room."""
         if self._reserve or self.tight:
             return
         try:
@@ -169,7 +169,7 @@ class Space:
             self._missed = True
 
     async def use_reserve(self) -> bool:
-        """Give its space to whoever needs it now; False if there is none."""
+        """Free the reserve's space for an urgent write; return False if there is no reserve."""
         if not self._reserve:
             return False
         log.warning("journal: the reserve is used", bytes=self._held_bytes)

@@ -1,14 +1,13 @@
-"""Group commit: one task that moves what is appended from memory to the disk.
+"""Group commit: one task that moves appended bytes from memory to disk.
 
 Order of effects: the bytes are written (and synced), then `written_end` (`durable_end`) moves,
-then `flushed` is notified; nobody hears of a byte before it is where it is said to be (R3). While
-one write is under way everything new gathers and becomes the next write. A segment is complete
-and synced before the first byte of the next one is written, so only the newest segment can be
-torn.
+then `flushed` is notified; no byte is reported written or durable before it is (R3). While one
+write is in progress everything new gathers and becomes the next write. A segment is complete and
+synced before the first byte of the next one is written, so only the newest segment can be torn.
 
-A failed write or sync is fatal and never tried again: the kernel may have dropped the pages (a
-second fsync would say yes). A full disk is no failure: nothing is counted as written, appends are
-refused, and the same bytes are tried again until there is room.
+A failed write or sync is fatal and never retried: the kernel may have dropped the pages (a second
+fsync would report success). A full disk is not a failure: nothing is counted as written, appends
+are refused, and the same bytes are tried again until there is room.
 """
 
 import asyncio
@@ -27,13 +26,13 @@ from fmqport.disk import DiskFailed, DiskFull
 from fmqport.lifecycle import Lifecycle
 
 MAX_WRITE_BYTES: Final = 4 * 1024 * 1024
-"""One write at most: bounds how long a small append waits behind a flood."""
+"""Maximum bytes of one write: bounds how long a small append waits behind a flood."""
 FULL_RETRY_S: Final = 0.5
-"""A full disk is tried again after so long."""
+"""Seconds before a write to a full disk is tried again."""
 
 
 class Flusher:
-    """`durable_end` ≤ `written_end` ≤ the tail's end."""
+    """Writes and syncs; `durable_end` ≤ `written_end` ≤ the tail's end."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Flusher:
         self.cuts = 0  # how often what was there became void
 
     def wake(self) -> None:
-        """There is more to write. Many calls in one turn of the loop are one wake-up."""
+        """Announce more to write. Many calls in one turn of the loop cause one wake-up."""
         self._work.notify()
 
     def set_flush(self, *, sync: bool, interval_ms: int) -> None:
@@ -94,7 +93,7 @@ class Flusher:
                 )
 
     async def run(self) -> None:
-        """Flush whenever there is something, until cancelled."""
+        """Flush whenever there is work, until cancelled."""
         while True:
             await self._until_work()
             try:
@@ -104,13 +103,13 @@ class Flusher:
                 await self._clock.sleep(FULL_RETRY_S)
 
     async def flush_all(self) -> None:
-        """Write and sync everything: at the end of the journal's life. Raises `DiskFull`."""
+        """Write and sync everything, before a close or a truncation. Raises `DiskFull`."""
         self._forced = self._tail.end
         while self.durable_end < self._tail.end:
             await self.flush_once()
 
     async def flush_once(self) -> None:
-        """One group commit. Raises `DiskFull`; ends the process on any other failure."""
+        """Do one group commit. Raises `DiskFull`; ends the process on any other failure."""
         try:
             async with self.turn:
                 await self._flush()
@@ -119,7 +118,7 @@ class Flusher:
         self.flushed.notify()
 
     def mark(self, position: Position) -> None:
-        """Note in `marked_crc` the checksum of its segment's bytes below `position`, a block's end.
+        """Capture in `marked_crc` the checksum of a segment's bytes below a block's end.
 
         None if it is not known.
         """
@@ -137,7 +136,7 @@ class Flusher:
                 self.marked_crc = self._raw_crc
 
     def cut(self, position: Position, crc: int) -> None:
-        """The journal now ends at `position`, durably. The caller holds `turn`."""
+        """Let the journal end at `position`, durably. The caller holds `turn`."""
         self.written_end = self.durable_end = position
         self.durable_crc = self._written_crc = crc
         self._raw_crc = self.marked_crc = None
@@ -172,7 +171,7 @@ class Flusher:
             self._sync_due_ms = None
         elif self._sync_due_ms is None:
             self._plan_sync()
-        # D1: nothing is called durable that was not written (R3's local half).
+        # D1: nothing is reported durable that was not written (R3's local half).
         assert self.durable_end <= self.written_end <= self._tail.end
         self._tail.evict(self.written_end)
         closed = bool(blocks) and blocks[-1].closes_segment

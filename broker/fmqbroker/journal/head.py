@@ -1,9 +1,9 @@
-"""Where the journal grows: position, offsets, chain, state and index of the next batch.
+"""The growing end of the journal: gives the next batch its position, offsets and chain.
 
-All in memory and at once; who makes the bytes durable is `flusher.py`. A master appends drafts,
-which get their place here; a slave appends what it received, which must agree with that place to
-the last bit. Rolling to the next segment is logical too: an EOF fills the old one (unless it is
-exactly full), a SNAP opens the new one and says how long it is.
+State and index grow with it, in memory at once; `flusher.py` makes the bytes durable. A master
+appends drafts, which get their place here; a slave appends what it received, which must agree with
+that place to the last bit. Rolling to the next segment is logical too: an EOF fills the old one
+(unless it is exactly full), a SNAP opens the new one and states its length.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ _CONTROL: Final[dict[int, Callable[[bytes], object]]] = {
     BatchType.OFFSETS: decode_offsets,
     BatchType.CONFIG: decode_topic,
 }
-"""The batches whose payload the state takes in, and what decodes it."""
+"""Decoders of the control batches whose payload updates the state."""
 
 
 class BatchDraft(NamedTuple):
@@ -67,7 +67,7 @@ class BatchDraft(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a batch went."""
+    """The place of an appended batch."""
 
     position: Position
     end: Position
@@ -97,7 +97,7 @@ class Head:
         self._chained = tail.end == 0  # False: whatever the next SNAP says is right
 
     def adopt(self, loaded: Loaded | None) -> None:
-        """Go on from the tail's end, with what a scan of the newest segment added up to."""
+        """Continue from the tail's end, with the state that a scan of the newest segment found."""
         self.end = self._tail.end
         last = self._store.last
         self._segment_end = last.end if last else self.end
@@ -112,7 +112,7 @@ class Head:
 
     @property
     def last_ms(self) -> int:
-        """When the last batch was stored, at the latest."""
+        """The newest store time in the journal, in milliseconds."""
         return self._last_ms
 
     # ---- master
@@ -158,7 +158,7 @@ class Head:
     def _make_way(
         self, kind: BatchType, payload_len: int, rest: int, term: Epoch, *, for_term: bool
     ) -> None:
-        """Roll if need be, as far as there is room (the table of `disk_space.py`); for a `term`?
+        """Roll if need be, as far as there is room (the table of `disk_space.py`).
 
         `rest` is what remains of the segment behind the batch. Raises `StorageFull`.
         """
@@ -187,9 +187,9 @@ class Head:
             self._roll(payload_len, Claim.CONTROL, term)
 
     def _require_lent(self) -> None:
-        """There is room for what goes with a term, the reserve counted. Raises `StorageFull`.
+        """Require room for what goes with a term, including the reserve. Raises `StorageFull`.
 
-        Unlike its EPOCH it is appended again at the next try, which then finds what came free.
+        Unlike its EPOCH it is appended again at the next try, which then finds what has come free.
         """
         size = self._segment_bytes
         snap = self.state.snapshot(self._now_ms(), *snap_room(size)).payload
@@ -197,10 +197,10 @@ class Head:
             raise StorageFull(self._space.tight)
 
     def _roll(self, payload_len: int, claim: Claim, term: Epoch) -> None:
-        """Close the segment and open the next one, with room for so much payload."""
+        """Close the segment and open the next one, with room for `payload_len` bytes."""
         size = self._segment_bytes
         now_ms = self._now_ms()
-        # The first SNAP of all comes before any epoch, whoever writes it.
+        # The very first SNAP comes before any epoch, whichever broker writes it.
         framed_for = term if self.epoch else NO_TERM
         snapshot = self.state.snapshot(now_ms, *snap_room(size))
         snap = snapshot.payload
@@ -281,7 +281,7 @@ class Head:
         self._last_ms = max(self._last_ms, headers[-1].store_ms if headers else 0)
 
     def _own_snapshot(self, headers: Sequence[BatchHeader], data: bytes) -> Snapshot | None:
-        """A SNAP that comes first, if I would write it to the byte: then it is not decoded."""
+        """Return the broker's own snapshot if it equals a leading SNAP: no need to decode that."""
         if not headers or headers[0].type != BatchType.SNAP or not self._chained:
             return None
         snap = headers[0]
@@ -290,7 +290,7 @@ class Head:
         return own if same else None
 
     def _claim_of(self, headers: Sequence[BatchHeader]) -> Claim:
-        """With little room a slave takes what is not DATA. Raises `StorageFull`."""
+        """Return the claim of received batches: with little room, no DATA. Raises `StorageFull`."""
         space = self._space
         if not space.tight:
             return Claim.DATA
@@ -326,7 +326,7 @@ class Head:
             self._store.next_bytes = segment.size
         self._segment_end = end
         self._chained = True  # the first SNAP after a reset was taken as it is; now it counts
-        # A copy: the state's own goes on, this one stays as the segment found it.
+        # A copy: the state goes on changing, this one stays as it was at the segment's start.
         self._catalog.begin(segment, SegmentStart(dict(self.state.next_offsets), snap.store_ms))
 
     def _note(self, header: BatchHeader) -> None:
@@ -336,15 +336,15 @@ class Head:
         self.last_header_crc = header.header_crc
 
     def _now_ms(self) -> int:
-        """Store times never fall in a journal: the search by time relies on it."""
+        """Return the store time in ms; it never falls: the search by time relies on that."""
         self._last_ms = max(self._last_ms, self._clock.wall_ms())
         return self._last_ms
 
 
 def _control_payloads(headers: Sequence[BatchHeader], data: bytes, *, known: bool) -> list[bytes]:
-    """The payloads that the state needs, decoded once so that nothing half-applied can remain.
+    """Return the payloads for the state, all decoded once so that nothing stays half-applied.
 
-    `known`: the first one is taken in without decoding.
+    `known`: the first one is applied without decoding.
     """
     payloads, at = [], 0
     for header in headers:

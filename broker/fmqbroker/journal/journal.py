@@ -1,10 +1,10 @@
-"""The journal (DESIGN §3): the broker's append-only byte log, and the only truth.
+"""The journal (DESIGN §3): the broker's append-only byte log and its only source of truth.
 
-The way of a batch: `head.py` gives it its place, in memory and at once → `tail_cache.py` holds it →
+The path of a batch: `head.py` assigns its place, in memory and at once → `tail_cache.py` holds it →
 `flusher.py` writes and syncs it into a file of `store.py` → `upkeep.py` and `checkpoints.py` save
-what is derived. Back: `catalog.py` finds it by offset, `reader.py` reads it. `recovery.py` opens,
-`truncation.py` makes the journal shorter. A slave's segments are as long as its master's: the SNAP
-that opens a segment says how long it is.
+what is derived. Reading: `catalog.py` finds it by offset, `reader.py` reads it. `recovery.py` opens
+the journal, `truncation.py` makes it shorter. A slave's segments are as long as its master's: the
+SNAP that opens a segment states its length.
 
 Order of effects: bytes persist, then the ends move, then `flushed` is notified.
 """
@@ -45,13 +45,13 @@ from fmqport.lifecycle import Lifecycle
 __all__ = ["Appended", "BatchDraft", "Found", "Journal"]
 
 Found = IndexEntry
-"""A stored batch, as an index entry says."""
+"""A stored batch, as its index entry describes it."""
 T = TypeVar("T")
 log = structlog.get_logger()
 
 
 class Journal:
-    """One data directory's journal. Appends are in memory and at once; the flusher follows.
+    """One data directory's journal. Appends happen in memory at once; the flusher follows.
 
     log_start ≤ durable_end ≤ written_end ≤ end. `end` moves at `append`; `written_end` after
     pwritev; `durable_end` after fdatasync. A failed fsync, or EIO, calls `lifecycle.fatal`.
@@ -65,7 +65,7 @@ class Journal:
         clock: Clock,
         lifecycle: Lifecycle,
     ) -> None:
-        """Use `open`."""
+        """Use `open` instead."""
         self.doubts = recovered.doubts  # what I may have lost
         self.clean = recovered.clean  # the stop before this start was orderly (False: none was)
         self.appended = Signal()  # `end` moved (or went back: truncate, reset)
@@ -103,16 +103,16 @@ class Journal:
     ) -> "Journal":
         """Recover and open. Raises `CorruptJournal` (file, position, remedy), `DirectoryLocked`.
 
-        A torn tail is cut; what remains is fsynced, so that `durable_end == end` at return.
+        A torn tail is truncated and the rest fsynced, so that `durable_end == end` at return.
         """
-        # D11: nothing is read or written before the directory is ours alone.
+        # D11: nothing is read or written before this process holds the directory's lock.
         lock = await disk.lock(f"broker {settings.broker} of group {settings.group}")
         store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes)
         try:
             recovered = await recover(disk, store)
             journal = cls(recovered, lock, settings, clock, lifecycle)
             await store.space.check()
-            # From the first append on, this start is not an orderly stop.
+            # From the first append on, a crash must not look like an orderly stop.
             await journal._parts.checkpoints.write_at_start(needed=not recovered.unclean)
         except BaseException:
             await store.close()
@@ -128,7 +128,7 @@ class Journal:
             group.create_task(self._or_die(Keeper(self._parts, self._resumes, self._clock).run()))
 
     async def close(self) -> None:
-        """Flush all, write a clean checkpoint, let the directory go."""
+        """Flush everything, write a clean checkpoint, release the directory."""
         try:
             await self._or_die(self._finish())
         finally:
@@ -138,27 +138,27 @@ class Journal:
     # ---- the ends
     @property
     def state(self) -> JournalState:
-        """Next offsets, consumer offsets, topics, producers, epochs: as of `end`."""
+        """Next offsets, consumer offsets, topics, producers and epochs, as of `end`."""
         return self._head.state
 
     @property
     def end(self) -> Position:
-        """After the last appended batch."""
+        """The position after the last appended batch."""
         return self._head.end
 
     @property
     def epoch(self) -> Epoch:
-        """Of the last EPOCH batch; 0 = none."""
+        """The epoch of the last EPOCH batch; 0 = none."""
         return self._head.epoch
 
     @property
     def last_header_crc(self) -> int:
-        """Of the batch that ends at `end`."""
+        """The header CRC of the batch that ends at `end`."""
         return self._head.last_header_crc
 
     @property
     def last_ms(self) -> int:
-        """Newest store time; 0 = none is known."""
+        """The newest store time in milliseconds; 0 = unknown."""
         return self._head.last_ms
 
     @property
@@ -168,32 +168,32 @@ class Journal:
 
     @property
     def recent_start(self) -> Position:
-        """Where the last but one segment begins: so far back nothing is left to be committed."""
+        """The base of the last but one segment; nothing before it is left to be committed."""
         return next((s.base for s in self._parts.store.segments[-2:]), self.log_start)
 
     @property
     def written_end(self) -> Position:
-        """All below is handed to the operating system."""
+        """The position below which everything is handed to the operating system."""
         return self._flusher.written_end
 
     @property
     def durable_end(self) -> Position:
-        """All below is fsynced."""
+        """The position below which everything is fsynced."""
         return self._flusher.durable_end
 
     @property
     def being_cut(self) -> bool:
-        """It gets shorter at this moment: on the disk it may be so already."""
+        """Whether the journal is being shortened; on disk it may be shorter already."""
         return self._head.being_cut
 
     @property
     def known_commit_end(self) -> Position:
-        """As of the last checkpoint or `note_commit_end`."""
+        """The commit end as of the last checkpoint or `note_commit_end`."""
         return self._parts.checkpoints.commit_end
 
     @property
     def full(self) -> str:
-        """Empty, or why messages are refused now (`StorageFull`): for people."""
+        """Empty, or why messages are refused now (`StorageFull`), for people to read."""
         return self._parts.store.space.tight
 
     @property
@@ -207,9 +207,9 @@ class Journal:
 
         Raises `StorageFull` (with little room: for DATA; an EPOCH always finds some), `TooLarge`,
         `Malformed` (a control payload that does not decode; no records). Updates `state` and the
-        index; the flusher is woken once per turn of the loop. An EPOCH draft opens its epoch (the
-        payload names it). `for_term`: control without which the term cannot be opened; it finds
-        the room that an EPOCH does, as long as the reserve has some.
+        index; the flusher wakes once per turn of the loop. An EPOCH draft opens its epoch (the
+        payload names it). `for_term`: a control batch without which the term cannot be opened; it
+        finds the same room as an EPOCH while the reserve has some.
         """
         appended = self._head.append(draft, for_term=for_term)
         self.appended.notify()  # the way through a slave is the longer one: it begins first
@@ -217,7 +217,7 @@ class Journal:
         return appended
 
     def append_replica(self, position: Position, data: bytes) -> None:
-        """Append whole batches as received (slave). Raises `BadBatch`, nothing appended then.
+        """Append whole batches as received (slave). Raises `BadBatch`, then nothing is appended.
 
         Checks: position == end (R2), every header and payload CRC, chain, offset continuity,
         epoch not falling. An EOF comes as its 96 header bytes. Raises `StorageFull` too.
@@ -227,13 +227,13 @@ class Journal:
         self.appended.notify()
 
     def follow(self) -> None:
-        """What is appended from here on comes from a master."""
+        """Note that appends come from a master from here on."""
         self._parts.store.space.follows = True
 
     async def wait_durable(self, position: Position) -> None:
-        """Until `durable_end >= position`, forcing an fsync whatever the flush policy.
+        """Wait until `durable_end >= position`, forcing an fsync whatever the flush policy.
 
-        Raises `DeliveryUnknown` if the journal is cut before it is.
+        Raises `DeliveryUnknown` if the journal is truncated first.
         """
         await self._flusher.wait_durable(position)
 
@@ -242,14 +242,14 @@ class Journal:
         self._flusher.set_flush(sync=sync, interval_ms=interval_ms)
 
     def note_commit_end(self, position: Position) -> None:
-        """Remember the commit end in the next checkpoint."""
+        """Record the commit end for the next checkpoint."""
         self._parts.checkpoints.note_commit_end(position)
 
     async def truncate(self, position: Position) -> None:
-        """Cut back to a batch boundary, durably; state and index follow. Not below log_start.
+        """Truncate to a batch boundary, durably; state and index follow. Not below `log_start`.
 
-        Raises `NotFound` (not within, or no boundary), `InvalidArgument` (below the commit end,
-        R5). Nobody may append meanwhile.
+        Raises `NotFound` (outside the journal, or no boundary), `InvalidArgument` (below the commit
+        end, R5). No caller may append meanwhile.
         """
         async with self._reshaping:
             await self._flusher.flush_all()
@@ -258,29 +258,29 @@ class Journal:
         self.appended.notify()
 
     async def reset(self, position: Position) -> None:
-        """Drop everything; the next append is the SNAP at this segment base."""
+        """Drop everything; the next append must be the SNAP at this segment base."""
         async with self._reshaping, self._flusher.turn:
             await cutting.uninterrupted(self._or_die(self._reset(position)))
         self.appended.notify()
 
     # ---- reading
     def read_tail(self, position: Position, max_bytes: int) -> bytes | None:
-        """Whole stored batches from `position`, from memory; None if it is not in the cache.
+        """Return whole stored batches from `position`, from memory; None if not in the cache.
 
-        At least one batch, b"" at the end. An EOF is its 96 bytes (the next position is then its
-        `end`, not position + 96), and is the last batch of what is returned; nothing of the next
+        At least one batch; b"" at the end. An EOF is returned as its 96 bytes (the next position is
+        then its `end`, not position + 96) and is the last batch returned: nothing of the next
         segment follows in the same answer.
         """
         return self._parts.tail.read(position, max_bytes)
 
     async def read(self, position: Position, max_bytes: int) -> bytes:
-        """As `read_tail`, from memory or disk. Raises `NotFound` below `log_start`."""
+        """Like `read_tail`, from memory or disk. Raises `NotFound` below `log_start`."""
         return await self._parts.reader.read(position, max_bytes)
 
     async def read_sound(self, position: Position, max_bytes: int) -> bytes:
-        """As `read`, where a batch is known to begin: from disk, it is held against its checksums.
+        """Like `read` where a batch is known to start, checking checksums of what comes from disk.
 
-        Raises `CorruptJournal`: then it is noted for the next start, and `damage` says what it is.
+        Raises `CorruptJournal`, after noting it for the next start and in `damage`.
         """
         store = self._parts.store
         while True:
@@ -294,28 +294,28 @@ class Journal:
                 raise
 
     async def read_batch(self, entry: Found) -> tuple[BatchHeader, bytes]:
-        """One stored batch: its parsed header and all its stored bytes (header and payload)."""
+        """Return a stored batch: its parsed header and all stored bytes (header and payload)."""
         return await self._parts.reader.read_batch(entry.position, entry.total_len)
 
     # ---- index
     def begin_offset(self, topic_id: TopicId, queue_id: int) -> Offset:
-        """The oldest offset still stored (or the next one, for an empty queue)."""
+        """Return the oldest offset still stored (or the next one, for an empty queue)."""
         return self._parts.catalog.first.next_offsets.get((topic_id, queue_id), Offset(0))
 
     def next_offset(self, topic_id: TopicId, queue_id: int) -> Offset:
-        """One past the newest offset appended."""
+        """Return one past the newest offset appended."""
         return self.state.next_offsets.get((topic_id, queue_id), Offset(0))
 
     def committed_offset(self, topic_id: TopicId, queue_id: int, commit_end: Position) -> Offset:
-        """One past the newest offset whose batch ends at or below `commit_end` (R7)."""
+        """Return one past the newest offset whose batch ends at or below `commit_end` (R7)."""
         if commit_end >= self.end:
             return self.next_offset(topic_id, queue_id)
         return self._parts.catalog.committed_offset((topic_id, queue_id), commit_end)
 
     async def epoch_end(self, topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
-        """The queue's next offset when that epoch was over; 0 if nothing of the epoch is here.
+        """Return the queue's next offset at the end of that epoch; 0 if the epoch is not here.
 
-        Of one older than all that are remembered: no more is known than that it was over then.
+        An epoch older than all remembered ones: all that is known is that it had ended by then.
         """
         epochs = self.state.epochs
         at = bisect_left(epochs, (epoch, Position(0)))
@@ -330,22 +330,25 @@ class Journal:
     async def find(
         self, topic_id: TopicId, queue_id: int, offset: Offset, limit: int
     ) -> Sequence[Found]:
-        """Up to `limit` index entries from the batch that holds `offset` (or the next) on.
+        """Return up to `limit` index entries from the batch that holds `offset` (or the next) on.
 
-        Fewer at the end of a segment: ask again from the last one's `end_offset`.
+        Fewer at the end of a segment: ask again from the last entry's `end_offset`.
         """
         if offset >= self.next_offset(topic_id, queue_id):
             return ()
         return await self._parts.catalog.find((topic_id, queue_id), offset, limit)
 
     async def find_time(self, topic_id: TopicId, queue_id: int, wall_ms: int) -> Offset:
-        """The first offset stored at or after that time; `next_offset` if there is none."""
+        """Return the first offset stored at or after that time; `next_offset` if there is none."""
         found = await self._parts.catalog.find_time((topic_id, queue_id), wall_ms)
         return self.next_offset(topic_id, queue_id) if found is None else found
 
     # ---- retention
     async def retire(self, keep_from: Position, now_ms: int, *, by_age: bool = True) -> int:
-        """Delete whole old segments by time and size, none at or past `keep_from`; bytes freed."""
+        """Delete whole old segments by time and size, none at or past `keep_from`.
+
+        Returns the bytes freed.
+        """
         retention_ms = self._settings.retention_ms if by_age else 0
         most = self._settings.retention_bytes
         async with self._reshaping:
@@ -381,7 +384,7 @@ class Journal:
             space = self._parts.store.space
             await self._parts.checkpoints.write(clean=space.reserved and not space.tight)
         except DiskFull as error:
-            # What could not be stored was never called stored; the next start is an unclean one.
+            # What could not be stored was never reported as stored; the next start is unclean.
             log.error("journal: closed without room to finish", why=str(error))
 
     async def _condemn(self, position: Position, found: CorruptJournal) -> None:

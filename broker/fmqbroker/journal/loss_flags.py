@@ -1,8 +1,8 @@
 """What a broker may have lost of what it acknowledged, as far as it knows (ADR 0036, 0037).
 
-An unclean stop may take something, and neither a start nor an orderly stop brings it back: it is
-lacking until the broker is made whole. Kept in the checkpoint (`checkpoints.py`), so that the next
-life knows what this one found.
+An unclean stop may lose something, and neither a start nor an orderly stop brings it back: it is
+lacking until the broker is made whole. The checkpoint (`checkpoints.py`) carries the flags over to
+the next incarnation.
 """
 
 from fmqbroker.runtime.notifier import Signal
@@ -10,14 +10,14 @@ from fmqcore.policy import MIXED
 
 
 class Doubts:
-    """`changed`: the next checkpoint says something else.
+    """The broker's loss flags; `changed`: the next checkpoint differs.
 
-    `lacks`: an unclean stop, before this life or an earlier one, may have taken what was held.
-    `tail_cut`: a start since I was whole found an end that cannot be read, or a directory that
-    knows nothing of itself: also what was fsynced may be gone.
-    `anew`: the directory knew nothing of itself at a start since I was whole: what my journal holds
-    came from whoever came first, and proves nothing (ADR 0043).
-    `acked_under`: the `policy_mark` of what terms of mine acknowledged under; 0: not known.
+    `lacks`: an unclean stop before this incarnation, or an earlier one, may have lost what it held.
+    `tail_cut`: since the broker was last whole, a start found an unreadable end, or no
+    readable checkpoint: what was fsynced may be gone, too.
+    `anew`: since the broker was last whole, a start found no readable checkpoint: the journal's
+    content came from whichever broker came first, and proves nothing (ADR 0043).
+    `acked_under`: the `policy_mark` under which its terms acknowledged; 0: not known.
     """
 
     def __init__(self, *, lacks: bool, tail_cut: bool, anew: bool, acked_under: int) -> None:
@@ -33,9 +33,9 @@ class Doubts:
         return self.lacks, self.tail_cut, self.anew, self.acked_under
 
     def made_whole(self, *, durably: bool = True) -> None:
-        """All that I ever held is here: a master that serves had it all, or I opened a term.
+        """Clear the flags: a master that serves had all that was ever held, or a term was opened.
 
-        Until that is on my disk too, a power cut leaves less than all that I ever fsynced.
+        Until all that is on this broker's disk, a power cut leaves less than was ever fsynced.
         """
         before = (self.lacks, self.tail_cut, self.anew)
         self.acked_under = 0
@@ -45,7 +45,7 @@ class Doubts:
             self.changed.notify()
 
     def note_policy(self, mark: int) -> None:
-        """In the term that is open here that policy counts; of two only the next term forgets."""
+        """Note the policy of the open term; a mix of two is forgotten only by the next term."""
         before = self.acked_under
         self.acked_under = mark if before in (0, mark) else MIXED
         if before != self.acked_under:

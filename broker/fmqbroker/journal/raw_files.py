@@ -1,8 +1,7 @@
-"""Segment and index files as they are, byte for byte: for data jobs, which look into them
-elsewhere.
+"""Reads segment and index files as they are, byte for byte, for data jobs that analyse them.
 
-Past the tail cache and the read-ahead windows, so that a scan of everything displaces nothing that
-consumers read. Never a byte past what is written. Leaves nothing on disk.
+Bypasses the tail cache and the read-ahead windows, so that a scan of everything displaces nothing
+that consumers read. Never reads a byte past what is written. Leaves nothing on disk.
 """
 
 from typing import NamedTuple
@@ -15,30 +14,30 @@ from fmqcore.journal.segments import index_name
 
 
 class Extent(NamedTuple):
-    """One segment: [base, end)."""
+    """The range of one segment: [base, end)."""
 
     base: Position
     end: Position
 
 
 class RawReader:
-    """Reads files of the journal at work. Raises `DiskFailed` too."""
+    """Reads files of the running journal. Raises `DiskFailed` too."""
 
     def __init__(self, store: SegmentStore, flusher: Flusher) -> None:
         self._store = store
         self._flusher = flusher
 
     def extents(self) -> list[Extent]:
-        """The segments there are, ascending and without gaps."""
+        """Return the segments, ascending and without gaps."""
         return [Extent(segment.base, segment.end) for segment in self._store.segments]
 
     def extent(self, base: Position) -> Extent:
-        """The segment of that base. Raises `NotFound`: deleted, or there never was one."""
+        """Return the segment of that base. Raises `NotFound` if deleted or never there."""
         segment = self._segment(base)
         return Extent(segment.base, segment.end)
 
     async def read(self, base: Position, at: int, length: int) -> bytes:
-        """Bytes of a segment's file; fewer at the end of what is written. Raises `NotFound`."""
+        """Return bytes of a segment's file; fewer at the written end. Raises `NotFound`."""
         segment = self._segment(base)
         length = min(length, min(segment.end, self._flusher.written_end) - base - at)
         if length <= 0:
@@ -46,7 +45,7 @@ class RawReader:
         return await self._store.read(segment, at, length)
 
     async def read_index(self, base: Position, at: int, length: int) -> bytes:
-        """Bytes of its index file. Raises `NotFound` if it has none (yet)."""
+        """Return bytes of the segment's index file. Raises `NotFound` if there is none (yet)."""
         name = index_name(self._segment(base).base)
         try:
             file = await self._store.disk.open(name)

@@ -1,8 +1,8 @@
-"""Reading stored batches: from memory while they are there, else from the segment files.
+"""Reads stored batches: from memory while they are there, else from the segment files.
 
-Never a byte past what is written: what is not yet written is served from memory. Reads from the
-files do not go through the tail cache; single batches go through a few read-ahead windows, so that
-a consumer far behind costs one read a window and bounded memory, not one read a batch.
+Never reads a byte past what is written: memory serves what is not yet written. Reads from the
+files do not go through the tail cache. Single batches go through a few read-ahead windows, so that
+a consumer far behind costs one read per window, not per batch, and bounded memory.
 """
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ _FRAME: Final = Struct("<I3xB8xQ")  # total_len, type, position
 
 
 class Reader:
-    """Whole batches by position."""
+    """Reads whole batches by position."""
 
     def __init__(self, tail: Tail, store: SegmentStore, flusher: Flusher) -> None:
         self._tail = tail
@@ -52,7 +52,7 @@ class Reader:
         return data if whole == len(data) else data[:whole]
 
     async def read_sound(self, position: Position, max_bytes: int) -> bytes:
-        """As `read`, held against the checksums if it comes from a file: twice, if they differ."""
+        """Like `read`, checking checksums of bytes from files: read again if they differ."""
         data = self._tail.read(position, max_bytes)
         if data is not None:
             return data
@@ -65,7 +65,7 @@ class Reader:
         return data
 
     async def read_batch(self, position: Position, total_len: int) -> tuple[BatchHeader, bytes]:
-        """One batch: its parsed header and all its bytes."""
+        """Return one batch: its parsed header and all its bytes."""
         data = self._tail.read(position, total_len)
         if data is None:
             data = await self._read_window(position, total_len)
@@ -79,7 +79,7 @@ class Reader:
         return header, data
 
     def forget(self) -> None:
-        """The journal was cut: what was read ahead may be no more."""
+        """Drop the windows: the journal was truncated, and what was read ahead may be void."""
         self._windows.clear()
 
     async def _read_window(self, position: Position, length: int) -> bytes:
@@ -119,7 +119,7 @@ class Reader:
     def _whole_batches(
         self, segment: StoredSegment, position: Position, data: bytes
     ) -> tuple[int, int]:
-        """Bytes of whole batches at the front of `data`; how many the first one needs."""
+        """Return the bytes of whole batches at the front of `data`, and the first one's length."""
         at, needed, size = 0, 0, len(data)
         unpack = _FRAME.unpack_from
         while at + HEADER_LEN <= size:

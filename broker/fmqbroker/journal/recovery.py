@@ -1,9 +1,9 @@
-"""From a data directory to a journal that goes on: what a start reads, decides and repairs.
+"""Recovery: what a start reads, decides and repairs to open a data directory's journal.
 
-The decisions are pure (`fmqcore.journal.recovery`); here is the reading between them and their
-execution: leftovers are removed, a torn tail is cut and the rest of its file zeroed durably, what
-remains is written again where it may never have reached the disk, and fsynced. Damage below the
-durable end is never cut: `CorruptJournal`.
+The decisions are pure (`fmqcore.journal.recovery`); this file does the reading between them and
+executes them: leftovers are removed, a torn tail is truncated and the rest of the file zeroed
+durably, what remains is written again where it may never have reached the disk, and fsynced. Damage
+below the durable end is never truncated: `CorruptJournal`.
 """
 
 from contextlib import suppress
@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 class Loaded(NamedTuple):
-    """What the batches of the newest segment add up to."""
+    """The result of scanning the newest segment's batches."""
 
     end: Position
     state: JournalState
@@ -74,7 +74,7 @@ class _Index(SegmentIndex):
 
 
 class Recovered(NamedTuple):
-    """An open journal's parts; `loaded` is None for a journal without a batch."""
+    """The parts of an open journal; `loaded` is None for a journal without a batch."""
 
     store: SegmentStore
     catalog: Catalog
@@ -109,7 +109,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     await forget(disk)
     if loaded is not None:
         await _make_durable(store, loaded.end, loaded.end if clean else found.durable_end)
-        # As a slave's master has it; a few small ones may be from times without room.
+        # As long as the master's segments; a few small ones may be from times without room.
         store.next_bytes = max(segment.size for segment in store.segments[-_ALIKE:])
     files = dict(listing)
     if (size := files.get(SPARE)) is not None:
@@ -118,7 +118,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     end = loaded.end if loaded else store.log_start
     commit_end = await _commit_end(disk, store, checkpoint, end)
     await fill_catalog(store, catalog, loaded, commit_end)
-    # F17: of a directory that knows nothing of itself nobody knows what it had fsynced.
+    # F17: without a readable checkpoint, what the directory had fsynced is unknown.
     had_cut = checkpoint is None or checkpoint.tail_cut
     unclean = checkpoint is not None and not clean and checkpoint.drop_from is None
     unclean = unclean and (whole or had_cut)
@@ -136,7 +136,7 @@ async def load_segment(
     until: Position | None = None,
     resume: Resume | None = None,
 ) -> Loaded:
-    """Scan a segment in full, or from `resume` on, or up to `until`, adding up state and index."""
+    """Scan a segment, in full, from `resume` on, or up to `until`, into state and index."""
     cursor, state, index = Cursor(segment.base), JournalState(), _Index(segment.base)
     if resume is not None:
         cursor, state, index = _resumed(resume)
@@ -160,7 +160,7 @@ async def load_segment(
 async def fill_catalog(
     store: SegmentStore, catalog: Catalog, loaded: Loaded | None, commit_end: Position
 ) -> None:
-    """Let the catalog know the segments there are, the newest from what was scanned."""
+    """Add the existing segments to the catalog, the newest one as it was scanned."""
     if loaded is None:
         return
     last = store.segments[-1]
@@ -177,7 +177,7 @@ async def _recover_last(
     *,
     in_full: bool,
 ) -> tuple[Loaded | None, bool]:
-    """Scan, judge and repair the newest segment; also tell whether nothing was to repair."""
+    """Scan, judge and repair the newest segment; also return whether no repair was needed."""
     segment, clean = store.last, checkpoint is not None and checkpoint.clean
     if segment is None:
         return None, True
@@ -214,9 +214,9 @@ async def _recover_last(
 
 
 async def _note_cut(disk: Disk, store: SegmentStore, checkpoint: Checkpoint | None) -> None:
-    """Before what could not be read goes: the next start would not know that there was any.
+    """Record a truncation before the unreadable bytes go: else the next start would not know.
 
-    Raises `DiskFull`: then nothing goes.
+    Raises `DiskFull`; then nothing goes.
     """
     if checkpoint is not None and not checkpoint.tail_cut:
         await _note(disk, store, checkpoint._replace(clean=False, tail_cut=True))
@@ -225,10 +225,10 @@ async def _note_cut(disk: Disk, store: SegmentStore, checkpoint: Checkpoint | No
 async def _commit_end(
     disk: Disk, store: SegmentStore, checkpoint: Checkpoint | None, end: Position
 ) -> Position:
-    """As far as it is known. What was committed beyond my end and is lost here ends at my end.
+    """Return the known commit end, bounded by the journal's end if committed bytes are lost.
 
-    Another history may follow there: of that nothing would be known to be committed, and neither
-    would there have to begin a batch. So it is noted before anything is appended (R4, R5).
+    Another history may follow there: nothing in it would be known to be committed, and no batch
+    need start at the old commit end. So the bound is recorded before any append (R4, R5).
     """
     if checkpoint is None or checkpoint.commit_end <= end:
         return checkpoint.commit_end if checkpoint else Position(0)
@@ -247,13 +247,13 @@ async def _note(disk: Disk, store: SegmentStore, noted: Checkpoint) -> None:
 
 
 async def _recover_sealed(disk: Disk, store: SegmentStore) -> Loaded | None:
-    """Nothing good was in the newest segment: the one before it must be whole."""
+    """Load the segment before an empty newest one; it must be whole."""
     segment = store.last
     return None if segment is None else await _load_sealed(disk, store, segment)
 
 
 async def _load_sealed(disk: Disk, store: SegmentStore, segment: StoredSegment) -> Loaded:
-    """A segment that must be whole. Raises `CorruptJournal`."""
+    """Load a segment that must be whole. Raises `CorruptJournal`."""
     loaded = await load_segment(store, segment)
     if refuse := judge_sealed(loaded.stop, SegmentFile(segment.base, segment.size)):
         _refuse(disk, refuse.finding)
@@ -261,10 +261,10 @@ async def _load_sealed(disk: Disk, store: SegmentStore, segment: StoredSegment) 
 
 
 async def _make_durable(store: SegmentStore, end: Position, durable_end: Position) -> None:
-    """D3: sync what was found, and write again what is not known to be durable.
+    """D3: sync what was found, and rewrite what is not known to be durable.
 
-    If an fsync failed before this start, the kernel shows these bytes, calls them clean and has
-    not written them: to sync them would change nothing.
+    If an fsync failed before this start, the kernel shows these bytes as clean without having
+    written them: a sync alone would change nothing.
     """
     segment = store.segments[-1]
     file = await store.readable(segment)
@@ -277,7 +277,7 @@ async def _make_durable(store: SegmentStore, end: Position, durable_end: Positio
 
 
 async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
-    """It, and why it does not decode."""
+    """Return the checkpoint, and why it does not decode."""
     data = await disk.read_file(CHECKPOINT)
     try:
         return (None if data is None else decode_checkpoint(data)), ""
@@ -289,7 +289,7 @@ async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
 async def read_resume(
     disk: Disk, file: DiskFile, segment: StoredSegment, until: Position | None
 ) -> Resume | None:
-    """The resume file, if what it tells of is what is in the segment's file."""
+    """Return the resume file's content if it matches the segment's file, else None."""
     data = await disk.read_file(RESUME)
     if data is None:
         return None
@@ -309,8 +309,10 @@ async def read_resume(
 
 
 async def forget_above(disk: Disk, position: Position) -> None:
-    """Take the file away if it tells of what was behind `position`, where the journal is cut: what
-    is written there next is something else, and each start would find that it does not fit."""
+    """Remove the resume file if it covers bytes behind `position`, a truncation's place.
+
+    Other bytes are written there next, and each start would find that the file does not fit.
+    """
     data = await disk.read_file(RESUME)
     if data is None:
         return

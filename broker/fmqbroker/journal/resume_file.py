@@ -1,11 +1,11 @@
-"""Writes and uses the resume file: a start scans what came after it, not the whole segment.
+"""Writes the resume file, so that a start scans only what the newest segment got after it.
 
-What the newest segment adds up to is captured between two appends (bytes and index columns are
-copied, nothing is looked at record by record), and written when the flusher has passed that place:
-it alone knows the checksum of what is in the file below. No sync is waited for: if the bytes are
-not there after a crash, the checksum does not match and the file does not count.
+The newest segment's state and index are captured between two appends (bytes and index columns are
+copied, no record is looked at), and written when the flusher has passed that place: only the
+flusher knows the checksum of the file's bytes below. No sync is waited for: if the bytes are
+missing after a crash, the checksum does not match and the file does not count.
 
-While the journal is cut back or dropped nothing is captured: its parts do not agree then.
+While the journal is truncated or dropped nothing is captured: its parts disagree meanwhile.
 
 Leaves on disk: `resume`, replaced atomically (`fmqcore.journal.resume_file`).
 """
@@ -24,9 +24,9 @@ from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqport.disk import DiskFull
 
 EVERY_BYTES = 16 * 1024 * 1024
-"""A start scans about so much at most. (A simulation has less.)"""
+"""A start scans at most about this many bytes. (A simulation sets less.)"""
 _FACTOR: Final = 2
-"""And the file is written again only after so many times its own length."""
+"""The file is rewritten only after this many times its own length in new bytes."""
 _WHOLE: Final = 1 << 62
 log = structlog.get_logger()
 
@@ -56,7 +56,7 @@ class Resumes:
             await self._write(self._captured)
 
     async def at_close(self) -> None:
-        """All is written and nobody appends: the next start scans nothing."""
+        """Write a last resume file when nothing more is appended: the next start scans nothing."""
         self._captured = None
         last = self._store.last
         if last is not None and self._head.end - last.base >= EVERY_BYTES // 16:
@@ -65,7 +65,7 @@ class Resumes:
                 await self._write(self._captured)
 
     def due(self) -> bool:
-        """Would `look` do something now? (The keeper looks until it would not.)"""
+        """Return whether `look` has work now. (The keeper calls `look` until it has none.)"""
         if self._head.being_cut:
             return False
         if self._captured is None:

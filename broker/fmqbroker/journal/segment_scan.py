@@ -1,4 +1,4 @@
-"""Scan one segment's file piece by piece, so that memory stays small whatever its length."""
+"""Scans one segment's file in windows, so that memory stays small whatever its length."""
 
 from collections.abc import Callable
 from typing import Final
@@ -23,9 +23,9 @@ async def scan_segment(
     payloads: bool = True,
     until: Position | None = None,
 ) -> Stop:
-    """Scan from `cursor` on: `visit` gets one `Scan` a window, all over the same cursor.
+    """Scan from `cursor` on: `visit` gets one `Scan` per window, all over the same cursor.
 
-    Raises `NotFound` if the segment went away meanwhile.
+    Returns why the scan ended. Raises `NotFound` if the segment was removed meanwhile.
     """
     window = WINDOW_BYTES
     while True:

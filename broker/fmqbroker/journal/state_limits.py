@@ -1,8 +1,8 @@
-"""Rooms of the tables that share a SNAP: a full one refuses, and never pushes out another.
+"""Limits of the tables that share a SNAP: a full table refuses, and displaces no other.
 
-Consumer progress and the producer table have a room of their own in each segment's SNAP
-(`fmqcore.journal.segments`). A new consumer group is refused when the progress has none left; a new
-producer when it would push out one that may still retry.
+Consumer progress and the producer table each have reserved room in every segment's SNAP
+(`fmqcore.journal.segments`). A new consumer group is refused when no room for progress is left; a
+new producer when it would evict one that may still retry.
 """
 
 from typing import Final
@@ -45,11 +45,11 @@ class StateLimits:
 
     @property
     def producer_limit(self) -> int:
-        """Entries of the producer table at most."""
+        """Maximum entries of the producer table."""
         return self._journal.state.producers.limit(self.producer_room)
 
     def require_producer(self, producer_id: int, key: QueueKey, now_ms: int) -> None:
-        """Raise `Overloaded` if a new producer would push out one that may still retry (P5)."""
+        """Raise `Overloaded` if a new producer would evict one that may still retry (P5)."""
         producers = self._journal.state.producers
         producers.require_room(producer_id, key, now_ms, self.producer_room)
 
@@ -65,7 +65,7 @@ class StateLimits:
             )
 
     async def run(self, clock: Clock) -> None:
-        """Log what is nearly full and what had to be forgotten, until cancelled."""
+        """Log nearly full tables and forgotten producers, until cancelled."""
         while True:
             await clock.sleep(_EVERY_S)
             self.look()

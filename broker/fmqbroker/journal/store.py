@@ -1,8 +1,8 @@
-"""The segment files: which there are, the one being written, the next one made in advance.
+"""The segment files: the existing ones, the one being written, and a spare for the next.
 
 Leaves on disk: `<base>.journal`, one per segment, and at most one `spare`: zeros, made in advance
-so that a roll waits for a rename and not for the file system to find room. A segment may be known
-here before it has a file: appends roll in memory, the flusher makes the file.
+so that a roll waits for a rename and not for the file system to find room. A segment may be listed
+here before it has a file: appends roll in memory, the flusher creates the file.
 
 Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`data/retention.py`).
 """
@@ -24,7 +24,7 @@ from fmqcore.journal.segments import index_name, segment_name
 from fmqport.disk import Disk, DiskFile, DiskFull
 
 MAX_OPEN: Final = 32
-"""Files of older segments kept open at most."""
+"""Maximum number of open files of older segments."""
 SPARE: Final = "spare"
 """The next segment's file before it has a base."""
 log = structlog.get_logger()
@@ -43,12 +43,12 @@ class StoredSegment:
 
     @property
     def size(self) -> int:
-        """Its length in bytes."""
+        """The segment's length in bytes."""
         return self.end - self.base
 
 
 class SegmentStore:
-    """Segments, ascending and without gaps."""
+    """The segments, ascending and without gaps, and their files."""
 
     def __init__(self, disk: Disk, segment_bytes: int, min_free_bytes: int) -> None:
         self.disk = disk
@@ -66,7 +66,7 @@ class SegmentStore:
     # ---- which segments
     @property
     def last(self) -> StoredSegment | None:
-        """The newest; None if there is none."""
+        """The newest segment; None if there is none."""
         return self.segments[-1] if self.segments else None
 
     def add(
@@ -77,7 +77,7 @@ class SegmentStore:
         *,
         on_disk: bool = False,
     ) -> StoredSegment:
-        """A segment follows the last one, in memory; `writable` makes its file."""
+        """Add a segment after the last one, in memory; `writable` creates its file."""
         # D8
         assert not self.segments or self.segments[-1].end == base, "segments without gaps"
         segment = StoredSegment(base, end, claim, on_disk=on_disk)
@@ -86,18 +86,18 @@ class SegmentStore:
         return segment
 
     def number_of(self, position: Position) -> int:
-        """Which of `segments` holds `position`. Raises `NotFound`."""
+        """Return the index in `segments` of the one that holds `position`. Raises `NotFound`."""
         number = bisect_right(self._bases, position) - 1
         if number < 0 or position >= self.segments[number].end:
             raise NotFound(f"position {position} is in no segment of {self.disk.path}")
         return number
 
     def segment_of(self, position: Position) -> StoredSegment:
-        """The segment that holds `position`. Raises `NotFound`."""
+        """Return the segment that holds `position`. Raises `NotFound`."""
         return self.segments[self.number_of(position)]
 
     def corrupt(self, segment: StoredSegment, position: int, why: str) -> CorruptJournal:
-        """The error for damage at `position`: file, place, and what to do."""
+        """Return the error for damage at `position`: file, place, and remedy."""
         return CorruptJournal(
             f"{self.disk.path}/{segment_name(segment.base)}, position {position} (byte "
             f"{position - segment.base} of the file): {why}; remedy: {REFILL}"
@@ -105,7 +105,7 @@ class SegmentStore:
 
     # ---- files
     async def writable(self, segment: StoredSegment) -> DiskFile:
-        """Its file, made now if it has none. Raises `DiskFull`."""
+        """Return the segment's file, created now if there is none. Raises `DiskFull`."""
         if not segment.on_disk:
             async with self.changing:
                 file = await self._make(segment)
@@ -114,7 +114,7 @@ class SegmentStore:
         return await self.readable(segment)
 
     async def readable(self, segment: StoredSegment) -> DiskFile:
-        """Its file, opened if need be. Raises `NotFound` if it went away meanwhile."""
+        """Return the segment's file, opened if need be. Raises `NotFound` if it was removed."""
         base = segment.base
         while base not in self._open:
             await self._close_surplus()
@@ -129,19 +129,19 @@ class SegmentStore:
                 raise NotFound(f"segment {base} was deleted")
             else:
                 self._open[base] = file
-        # No wait from here to the caller's use of it: the surplus is closed from the other end.
+        # No wait from here to the caller's use of the file: the surplus closes from the other end.
         self._open.move_to_end(base)
         return self._open[base]
 
     async def read(self, segment: StoredSegment, at: int, length: int) -> bytes:
-        """Up to `length` bytes of its file; fewer only at its end. Raises `NotFound`, as above.
+        """Return up to `length` bytes of the file; fewer only at its end. Raises `NotFound`.
 
-        Who reads more than once asks each time: between two reads the file may be closed.
+        Call this for each read: between two reads the file may be closed.
         """
         return await (await self.readable(segment)).read(at, length)
 
     def spare_due(self, written_end: Position) -> bool:
-        """Is the newest segment half full (or was there no room), and no file behind it yet?"""
+        """Return whether to make a spare: the newest segment is half full, or room was lacking."""
         last = self.last
         if last is None:  # dropped for want of room: made first, it tells that there is some
             return self._spare is None and bool(self.space.roll_blocked)
@@ -150,7 +150,7 @@ class SegmentStore:
         return bool(self.space.roll_blocked) or 2 * (written_end - last.base) > last.size
 
     async def make_spare(self, written_end: Position) -> None:
-        """Make the file behind the newest segment; note if there is no room for it."""
+        """Create the spare file for the next segment; note if there is no room."""
         last = self.last
         if not self.spare_due(written_end):
             return
@@ -167,13 +167,13 @@ class SegmentStore:
                 self.space.roll_blocked = str(error)
 
     async def adopt_spare(self, size: int) -> None:
-        """At start: the spare that an earlier run left, of so many bytes."""
+        """At start: take over a spare of `size` bytes that an earlier run left."""
         self._spare = await self.disk.open(SPARE)
         if size != self.next_bytes:
             await self._drop_spare()
 
     def part_from(self, base: Position) -> list[StoredSegment]:
-        """All segments at or above `base` are no more, but their files; newest first."""
+        """Take all segments at or above `base` off the list, but not their files; newest first."""
         self.shrinks += 1
         at = bisect_left(self._bases, base)
         void = self.segments[at:]
@@ -181,13 +181,13 @@ class SegmentStore:
         return void[::-1]
 
     async def remove(self, void: Sequence[StoredSegment]) -> None:
-        """The files of segments that are no more."""
+        """Remove the files of segments that are no longer listed."""
         async with self.changing:
             for segment in void:
                 await self._remove(segment)
 
     async def drop_first(self) -> StoredSegment:
-        """Remove the oldest segment."""
+        """Remove the oldest segment and return it."""
         async with self.changing:
             segment = self.segments.pop(0)
             self._bases.pop(0)
@@ -233,8 +233,8 @@ class SegmentStore:
 
     async def _create_claimed(self, name: str, segment: StoredSegment) -> DiskFile:
         try:
-            # Its batches are taken in already, and what comes later waits behind them: what is
-            # kept free is there for them too.
+            # The segment's batches are accepted already, and later ones wait behind them: what is
+            # kept free is for them, too.
             await self.space.require(segment.size, max(segment.claim, Claim.CONTROL))
             file = await self._create(name, segment.size)
         except DiskFull:

@@ -1,11 +1,11 @@
-"""The newest part of the journal in memory: what is not yet written, and a cache of what is.
+"""The newest part of the journal in memory: unwritten batches, and a cache of written ones.
 
-Append, flusher and replication meet here: a batch is added as loose pieces, the first who needs
+Append, flusher and replication meet here: a batch is added as loose pieces, the first reader of
 the bytes joins them into a block (one copy), and the same block is then written, sent and kept.
-Blocks are immutable and never cross a segment's end, so the end of a block is always a place where
-the flusher can stop.
+Blocks are immutable and never cross a segment's end, so the flusher can stop at the end of any
+block.
 
-It is not the index (`catalog.py`) and knows no file. It leaves nothing on disk.
+This is not the index (`catalog.py`) and knows no file. Leaves nothing on disk.
 """
 
 from array import array
@@ -20,7 +20,7 @@ from fmqcore.ids import Position
 HEADER_CRC_AT: Final = 8
 _CRC: Final = Struct("<I")
 BLOCK_BYTES: Final = 512 * 1024
-"""Loose pieces are joined at the latest when they are so many bytes."""
+"""Loose pieces are joined at the latest when they reach this many bytes."""
 
 
 class Block(NamedTuple):
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 def last_crc(block: Block) -> int:
-    """The header CRC of the block's last batch."""
+    """Return the header CRC of the block's last batch."""
     crc: int = _CRC.unpack_from(block.data, block.starts[-1] - block.start + HEADER_CRC_AT)[0]
     return crc
 
@@ -54,19 +54,19 @@ class Tail:
 
     @property
     def start(self) -> Position:
-        """The oldest position in memory; `end` if nothing is."""
+        """The oldest position in memory; `end` if there is none."""
         if self._blocks:
             return self._blocks[0].start
         return Position(self._piece_starts[0]) if self._piece_starts else self.end
 
     @property
     def held(self) -> int:
-        """How much is held."""
+        """The number of bytes in memory."""
         return self._bytes + self._loose
 
     # ---- adding
     def add(self, pieces: Sequence[bytes], length: int, end: Position) -> None:
-        """Add one batch at `end`: its pieces (`length` bytes together), and where it ends."""
+        """Add one batch: its pieces (`length` bytes together), and the position where it ends."""
         self._piece_starts.append(self.end)
         self._pieces += pieces
         self._loose += length
@@ -84,7 +84,7 @@ class Tail:
             self.seal()
 
     def close_segment(self) -> None:
-        """The last batch added (an EOF, or one that fits exactly) closes its segment."""
+        """Close the segment after the last batch added (an EOF, or one that fits exactly)."""
         self.seal(closes_segment=True)
 
     def seal(self, *, closes_segment: bool = False) -> None:
@@ -104,7 +104,7 @@ class Tail:
 
     # ---- taking
     def blocks_from(self, position: Position, max_bytes: int) -> list[Block]:
-        """Blocks from `position` (where a block begins) on, one at least, within one segment."""
+        """Return blocks from `position` (a block's start) on, at least one, within one segment."""
         self.seal()
         first = bisect_left(self._block_starts, position)
         taken: list[Block] = []
@@ -119,7 +119,7 @@ class Tail:
         return taken
 
     def read(self, position: Position, max_bytes: int) -> bytes | None:
-        """Whole batches from `position` on, one at least, up to an EOF; None if not held."""
+        """Return whole batches from `position` on, at least one, up to an EOF; None if not held."""
         if position >= self.end:
             return b"" if position == self.end else None
         if position < self.start:
@@ -143,7 +143,7 @@ class Tail:
 
     # ---- letting go
     def evict(self, written_end: Position) -> None:
-        """Drop the oldest over the limit, never what is not yet written."""
+        """Drop the oldest blocks over the limit, but none that is not yet written."""
         count, over = 0, self._bytes - self._cache_bytes
         for block in self._blocks:
             if over <= 0 or block.end > written_end:
@@ -154,13 +154,13 @@ class Tail:
         del self._blocks[:count], self._block_starts[:count]
 
     def drop_below(self, log_start: Position) -> None:
-        """Old segments went, all of it written."""
+        """Drop blocks below `log_start`: their segments were removed, all of them written."""
         count = bisect_left(self._block_starts, log_start)
         self._bytes -= sum(len(block.data) for block in self._blocks[:count])
         del self._blocks[:count], self._block_starts[:count]
 
     def cut(self, position: Position) -> None:
-        """Drop all from `position` (a batch boundary) on."""
+        """Drop everything from `position` (a batch boundary) on."""
         self.seal()
         self.end = position
         while self._blocks and self._blocks[-1].end > position:
@@ -176,14 +176,14 @@ class Tail:
                 self._bytes += len(data)
 
     def restart(self, position: Position) -> None:
-        """Drop everything and go on from `position`."""
+        """Drop everything and continue from `position`."""
         self.__init__(position, self._cache_bytes)  # type: ignore[misc]
 
 
 def _slice(
     block: Block, position: Position, max_bytes: int, *, at_least_one: bool
 ) -> tuple[bytes | memoryview, bool]:
-    """What of `block` from `position` on fits, and whether that is all of it."""
+    """Return the part of `block` from `position` on that fits, and whether nothing is left out."""
     at = position - block.start
     if len(block.data) - at <= max_bytes:
         if at == 0:

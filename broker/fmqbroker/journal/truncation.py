@@ -1,13 +1,14 @@
-"""The journal gets shorter: cut back to a batch boundary, dropped whole, or its oldest part gone.
+"""Makes the journal shorter: truncation to a batch boundary, reset, retention.
 
-Order of effects (D5). Cut and reset: a checkpoint that says what is void, then files are removed
-(newest first), the cut zeroed and a `resume` of it forgotten, then a checkpoint without it; so a
-crash in between is finished at the next start. Retention: a checkpoint with the new `log_start`,
-then the files go, oldest first. Whoever began one of these finishes it, even if the task that asked
-is cancelled. All three make room, so what they write before may use the reserve.
+Order of effects (D5). Truncation and reset: a checkpoint that names what is void, then files are
+removed (newest first), the rest of the truncated file is zeroed and a `resume` file of that part
+removed, then a checkpoint without it; so the next start finishes what a crash interrupts.
+Retention: a checkpoint with the new `log_start`, then the files go, oldest first. A started
+operation is finished even if the task that asked for it is cancelled. All three make room, so what
+they write before may use the reserve.
 
-Who looks meanwhile sees the journal as it was or as it is: all its parts get shorter in one step,
-before the first file goes.
+A concurrent reader sees the journal as it was or as it will be: all its parts get shorter in one
+step, before the first file goes.
 """
 
 import asyncio
@@ -27,14 +28,15 @@ from fmqport.disk import DiskFailed, DiskFull
 
 T = TypeVar("T")
 Adopt = Callable[[Loaded | None], None]
-"""Goes on from the tail's end, with what is left of the newest segment (`Head.adopt`)."""
+"""Continues from the tail's end, with what is left of the newest segment (`Head.adopt`)."""
 log = structlog.get_logger()
 
 
 async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
-    """Cut back to `position`, a batch boundary.
+    """Truncate to `position`, a batch boundary.
 
-    The flusher has nothing to write, and its `turn` is held.
+    The flusher must have nothing to write, and its `turn` must be held. Raises `NotFound`,
+    `InvalidArgument`.
     """
     store = parts.store
     _require_below(parts, position)
@@ -63,7 +65,7 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
 
 
 async def _load_below(store: SegmentStore, keep: StoredSegment, position: Position) -> Loaded:
-    """What the segment adds up to below `position`: from the resume file on, if that counts."""
+    """Scan the segment below `position`, from the resume file on if that counts."""
     resume = await read_resume(store.disk, await store.readable(keep), keep, position)
     return await load_segment(store, keep, position, resume)
 
@@ -95,8 +97,8 @@ async def retire(
 ) -> int:
     """See `Journal.retire`. The newest segment always stays.
 
-    `seen_ms`: when a segment was first seen here. A store time after that is of a clock that was
-    ahead, so the segment is as old as that.
+    `seen_ms`: when this broker first saw a segment. A later store time comes from a clock that
+    was ahead; the segment is then as old as its first sight.
     """
     store = parts.store
     keep_from = min(keep_from, parts.flusher.durable_end)
@@ -125,7 +127,7 @@ async def retire(
         store.log_start = before
         raise
     parts.tail.drop_below(store.log_start)
-    # R7: who looks for an offset meanwhile must not be told that it is there and find the next.
+    # R7: a concurrent lookup must not find an offset still listed and then return the next.
     await parts.catalog.begin_at(store.segments[count])
     for _ in range(count):
         await store.drop_first()
@@ -135,9 +137,9 @@ async def retire(
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Do `work` to its end even if the caller is cancelled; then pass the cancellation on.
+    """Run `work` to its end even if the caller is cancelled; then pass the cancellation on.
 
-    A failure that must end the process has done so within `work` (D3): the cancellation goes first.
+    A failure that must end the process has done so within `work` (D3): the cancellation wins.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -154,7 +156,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def _no_way_back() -> Iterator[None]:
-    """Once something is void, a full disk is as bad as a broken one: the next start finishes."""
+    """Make `DiskFull` fatal once something is void: the next start finishes the operation."""
     try:
         yield
     except DiskFull as error:

@@ -1,6 +1,6 @@
-"""What the journal does beside writing: the next segment's file, indexes of full segments, space.
+"""Background work of the journal: the spare segment file, indexes of full segments, space.
 
-One task, asleep until there is something: a journal at rest does nothing here.
+One task that sleeps until there is work: a journal at rest does nothing here.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from fmqport.clock import Clock
 from fmqport.disk import DiskFull
 
 SPACE_RETRY_S: Final = 1.0
-"""While there is no room, space is looked at so often."""
+"""Seconds between checks of the space while there is no room."""
 
 
 class Keeper:
@@ -24,7 +24,7 @@ class Keeper:
         self._clock = clock
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Do the background work until cancelled."""
         store, catalog, flusher = self._parts.store, self._parts.catalog, self._parts.flusher
         space = store.space
         while True:

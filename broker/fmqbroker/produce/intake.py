@@ -1,10 +1,10 @@
-"""Does this broker take messages at this moment? The one definition, for status, pages and metrics.
+"""Whether this broker takes messages now: one definition for status, pages and metrics.
 
-It takes them if a `send` with the policy's acknowledgement would be appended now: the broker holds
+A broker takes messages if it would append a `send` with the policy's acknowledgement now: it holds
 WRITE and its lease, it is not stopping, its journal has room, and enough slaves are in sync for the
-group's policy. `produce/service.py` refuses by the same four facts, each with its own error.
+group's policy. `produce/service.py` checks the same four facts, each with its own error.
 
-Each change is one line in the log, with its reason. Leaves nothing on disk.
+Each change is logged once, with its reason. Nothing is written to disk.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from fmqcore.ids import Permission
 _log = structlog.get_logger()
 
 _LOOK_S: Final = 0.25
-"""A lease that runs out and a disk that fills up send no signal."""
+"""Polling interval: an expiring lease and a disk that fills up send no signal."""
 
 
 class Cause(Enum):
-    """Why no message is taken."""
+    """The kind of reason why no message is taken."""
 
     STOPPING = "stopping"
     ROLE = "role"
@@ -42,7 +42,7 @@ class Refusal(NamedTuple):
 
 
 class Intake:
-    """Of one broker. `stopping` is set by the produce service, before an orderly stop."""
+    """The intake of one broker. The produce service sets `stopping` before an orderly stop."""
 
     def __init__(self, gate: Gate, commit: CommitFrontier, journal: Journal) -> None:
         self.stopping = False
@@ -51,7 +51,7 @@ class Intake:
         self._journal = journal
 
     def refusal(self) -> Refusal | None:
-        """Why no message is taken now; None: messages are taken."""
+        """Return why no message is taken now, or None if messages are taken."""
         if self.stopping:
             return Refusal(Cause.STOPPING, "this broker is stopping")
         if not self._gate.permission() & Permission.WRITE:
@@ -63,12 +63,12 @@ class Intake:
         return None
 
     def serves(self) -> Permission:
-        """What is served in fact: the granted permission, without WRITE if messages are refused."""
+        """Return the granted permission, without WRITE while messages are refused."""
         granted = self._gate.permission()
         return granted if self.refusal() is None else granted & ~Permission.WRITE
 
     async def watch(self, note: Callable[[], None] = lambda: None) -> None:
-        """Log each change until cancelled; `note` is called at each look."""
+        """Log each change until cancelled; call `note` at each check."""
         before: Cause | None = Cause.ROLE
         while True:
             note()

@@ -1,11 +1,11 @@
-"""The acks of one produce session that have not been sent yet, in the order of their batches (P3).
+"""Unsent acks of one produce session, in the order of their batches (P3).
 
-An ack of code OK is due when the end that its level names (`AckLevel`) has passed its batch, within
-the epoch in which the batch was appended (P1, P2, R6). Whatever ends the wait otherwise — the time
-is out, the role or the replicas are lost — makes it DELIVERY_UNKNOWN, never OK (P4). A batch that
-waits behind another one has its time looked at when it is first in line.
+An OK ack is due when the end that its level names (`AckLevel`) has passed its batch, within the
+epoch in which the batch was appended (P1, P2, R6). Any other end of the wait (a timeout, the loss
+of the role or of replicas) makes the ack DELIVERY_UNKNOWN, never OK (P4). The deadline of a batch
+is checked only once that batch is first in line.
 
-What it is not: it sends nothing and appends nothing; both are `produce/service.py`'s.
+Sending and appending are the work of `produce/service.py`.
 """
 
 from collections import deque
@@ -20,12 +20,12 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 FSYNCED: Final = (int(client_pb2.PERSISTED), int(client_pb2.ALL))
-"""Levels that want the master's own fsync, whatever the group's policy."""
+"""Levels that require the master's own fsync, whatever the group's policy."""
 
 _ACK_BYTES: Final = 256
-"""What an ack that waits takes by itself: a refusal, too, until its producer reads it."""
+"""Memory accounted for each pending ack or refusal until its producer reads it."""
 _LEASE_CHECK_S: Final = 0.25
-"""A lease runs out without a wake-up: what waits looks at the gate so often."""
+"""Interval at which a waiting ack checks the gate: an expiring lease sends no signal."""
 
 
 class Waiting(NamedTuple):
@@ -45,7 +45,7 @@ class Waiting(NamedTuple):
 
 
 class AckQueue:
-    """What waits, and the bytes it stands for."""
+    """FIFO queue of pending acks, and the bytes that they account for."""
 
     def __init__(self, journal: Journal, commit: CommitFrontier, gate: Gate, clock: Clock) -> None:
         self._journal = journal
@@ -59,12 +59,12 @@ class AckQueue:
         return len(self._waiting)
 
     def add(self, waiting: Waiting) -> None:
-        """Put one at the end of the line."""
+        """Append a pending ack to the queue."""
         self._waiting.append(waiting)
         self.bytes += _held_bytes(waiting)
 
     def take_due(self) -> list[client_pb2.ProduceAck]:
-        """Take all acks that may leave now."""
+        """Remove and return all acks that may be sent now."""
         line, journal, commit = self._waiting, self._journal, self._commit
         end = journal.end
         ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)  # by AckLevel
@@ -90,7 +90,7 @@ class AckQueue:
         return acks
 
     async def wait(self) -> None:
-        """Until the first in line may be due."""
+        """Wait until the first ack in the queue may be due."""
         first = self._waiting[0]
         signals = [self._commit.changed, self._gate.changed]
         if first.level in FSYNCED:
@@ -99,12 +99,12 @@ class AckQueue:
         await wait_any(*signals, timeout_s=max(0.0, min(left_s, _LEASE_CHECK_S)))
 
     def _newest_term(self) -> Epoch:
-        """Of the journal: a term may begin with frames that bear the number before (ADR 0020)."""
+        """Newest term in the journal; its first frames may bear the number before (ADR 0020)."""
         epochs = self._journal.state.epochs
         return epochs[-1][0] if epochs else Epoch(0)
 
     def _lost(self, first: Waiting, epoch: Epoch) -> str:
-        """Why its wait is over without success; "" while there is hope."""
+        """Return why `first` can no longer be acknowledged, or "" while it still can."""
         if first.epoch != epoch:
             return f"appended in epoch {first.epoch}, now it is {epoch}"
         if first.failed_below < self._commit.failed_below >= first.end:

@@ -1,18 +1,18 @@
-"""The sessions of each producer that are open here (P7, ADR 0040).
+"""The open sessions of each producer on this broker (P7, ADR 0040).
 
-A producer numbers its sessions (`producer_epoch`). Once one is open, nothing of an older one whose
-stream still stands is taken: it was given up, and what it brings was sent before. The journal's
-table of producers sees to that, too, for as long as it knows the producer, but not before the first
-batch of the new session in that queue, and not for `ONE_WAY`, which it does not know.
+A producer numbers its sessions (`producer_epoch`). Once a session is open, no batch of an older one
+is taken, even if its stream is still open: the producer gave it up, and its batches were sent
+before. The journal's table of producers also ensures this while it knows the producer, but only
+after the first batch of the new session in that queue, and not for `ONE_WAY`.
 
-What it is not: who may write, and whether a sequence fits. Leaves nothing on disk.
+Write permission and sequence checks are made elsewhere. Nothing is written to disk.
 """
 
 from typing import Protocol
 
 
 class Numbered(Protocol):
-    """What is needed of a session."""
+    """The attributes of a session that are needed here."""
 
     producer_id: int  # 0: of nobody
     producer_epoch: int
@@ -20,7 +20,7 @@ class Numbered(Protocol):
 
 
 class Sessions:
-    """Of all producers, those that are open."""
+    """The open sessions of all producers."""
 
     def __init__(self) -> None:
         self._of: dict[int, set[Numbered]] = {}
@@ -29,7 +29,7 @@ class Sessions:
         return sum(map(len, self._of.values()))
 
     def opened(self, session: Numbered) -> None:
-        """One more: it, or those of its producer that are older, are over."""
+        """Add a session; mark all but its producer's newest ones as superseded."""
         if not session.producer_id:
             return
         others = self._of.setdefault(session.producer_id, set())
@@ -39,7 +39,7 @@ class Sessions:
             each.superseded = each.superseded or each.producer_epoch < newest
 
     def closed(self, session: Numbered) -> None:
-        """Its stream has ended."""
+        """Remove a session whose stream has ended."""
         others = self._of.get(session.producer_id, set())
         others.discard(session)
         if not others:

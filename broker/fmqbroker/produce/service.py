@@ -1,18 +1,18 @@
-"""The produce way (DESIGN §4): stream → permission → dedup → journal append → commit end → ack.
+"""The produce path (DESIGN §4): stream → permission → dedup → append → commit end → ack.
 
-One `ProduceSession` per stream, of two tasks: one reads messages and appends their batches, in
-memory and at once; the other waits until what was appended has reached its ack level and sends all
-acks that are due in one message. The fsync and the replication between the two are the journal's
-and `replication/master.py`'s; no task here waits for them batch by batch.
+Each stream has one `ProduceSession` with two tasks: one reads messages and appends their batches,
+in memory and at once; the other waits until appended batches have reached their ack level and sends
+all due acks in one message. The journal fsyncs and `replication/master.py` replicates in between;
+no task here waits for either batch by batch.
 
-Order of effects: append, then (elsewhere, in parallel) fsync and replicate, then acknowledge; when
-an ack may say OK is in `produce/pending_acks.py`.
+Order of effects: append, then (elsewhere, in parallel) fsync and replicate, then acknowledge.
+`produce/pending_acks.py` decides when an ack may be OK.
 
-What comes late, over a connection that was long given up, is not stored after what was sent since:
-a session is over when its producer has opened a later one (P7), and with its term (P8).
+Batches that arrive late, over a connection that was given up, are not stored after newer ones: a
+session ends when its producer opens a later one (P7), and with its term (P8).
 
-What it is not: deduplication is `fmqcore.journal.state`'s, and what a batch holds is never looked
-into. Nothing here is per record. Leaves on disk what it appends: DATA, and a topic's CONFIG.
+Deduplication is in `fmqcore.journal.state`. No work is done per record, and a batch's content is
+never parsed. Appended to the journal: DATA, and a topic's CONFIG.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ _BY_POLICY: Final = (int(client_pb2.REPLICATED), int(client_pb2.ALL))
 _LEVELS: Final = frozenset(client_pb2.AckLevel.values())
 
 _REFRESH_S: Final = 1.0
-"""A topic that was just made elsewhere may not have reached us: so long to ask ZooKeeper."""
+"""Time limit for asking ZooKeeper about a topic that may have just been created elsewhere."""
 _FULL_CHECK_S: Final = 0.25
 
 
 class ProduceService:
-    """What all produce sessions of a broker share."""
+    """State that all produce sessions of a broker share."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ProduceService:
         self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
 
     async def serve(self, stream: Stream) -> None:
-        """One producer session, from its first message to its end."""
+        """Serve one producer session; raise `FmqError` if it breaks the protocol."""
         opening = await stream.receive()
         if opening is None:
             return
@@ -108,7 +108,7 @@ class ProduceService:
             raise broken
 
     async def drain(self, timeout_s: float) -> None:
-        """Before an orderly stop: refuse new batches, let those that wait be acknowledged."""
+        """Refuse new batches, and wait up to `timeout_s` for acks of pending ones."""
         self.intake.stopping = True
         try:
             async with asyncio.timeout(timeout_s):
@@ -149,7 +149,7 @@ class ProduceService:
                 raise why
 
     async def learn(self, known: Callable[[], bool]) -> None:
-        """Unless `known()`, ask ZooKeeper what is new."""
+        """Refresh the topics from ZooKeeper unless `known()` is true."""
         if known():
             return
         try:
@@ -159,19 +159,22 @@ class ProduceService:
             _log.info("topics_not_refreshed")
 
     def require_write(self) -> None:
-        """Raise `NoPermission` unless batches are taken at this moment."""
+        """Raise `NoPermission` if this broker is stopping or may not serve writes."""
         if self.intake.stopping:
             raise errors.NoPermission("this broker is stopping: look at the routes")
         self.gate.require(Permission.WRITE)
 
     def is_full(self) -> bool:
-        """Tell whether so much waits, for acks or for the disk, that no stream is to be read."""
+        """Return whether too many bytes wait for acks or for the disk to read any stream."""
         limit = self.settings.total_window_bytes
         unwritten = self.journal.end - self.journal.written_end
         return self.waiting_bytes > limit or unwritten > limit
 
     def queues_of(self, topic_id: TopicId) -> int:
-        """Queues of a topic in our group, once its CONFIG is in the journal."""
+        """Return the topic's queue count in this group; append its CONFIG first if needed.
+
+        Raises `UnknownTopic`, or the conflict between the topic and the journal.
+        """
         if self._queues_of_epoch != self.journal.epoch:
             self._queues.clear()
             self._queues_of_epoch = self.journal.epoch
@@ -199,7 +202,7 @@ class ProduceService:
 
 
 class ProduceSession:
-    """One producer's stream. See the module for the order of effects."""
+    """One producer's stream; the module docstring has the order of effects."""
 
     def __init__(
         self, service: ProduceService, stream: Stream, opening: client_pb2.ProduceRequest
@@ -223,14 +226,14 @@ class ProduceSession:
         self._strange: set[int] = set()  # topics asked for once, in vain
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Read, answer, and see to an fsync where a batch asks for one."""
+        """Start the tasks that read, answer, and request the fsyncs that batches ask for."""
         persisting = tasks.create_task(self._persist_on_demand())
         answering = tasks.create_task(self._answer())
         answering.add_done_callback(lambda _: persisting.cancel())
         tasks.create_task(self._read())
 
     def forget(self) -> None:
-        """The session is over: give back what it held."""
+        """Release the bytes that the session held; it is over."""
         self._release(self._acks.bytes)
 
     # ---- reading
@@ -248,7 +251,7 @@ class ProduceSession:
         self._queued.notify()
 
     async def _take(self, request: client_pb2.ProduceRequest) -> None:
-        """Append all batches of one message; of a refused one nothing (P6): its refusal waits."""
+        """Append a message's batches; of a refused batch, queue only the refusal (P6)."""
         await self._learn_topics(request)
         refusal: FmqError | None = None
         try:
@@ -280,7 +283,7 @@ class ProduceSession:
             )
 
     def _require_epoch(self) -> None:
-        """P8: others may have written since, and what comes here may have been sent before."""
+        """P8: another broker may have written since; these batches may be older than its."""
         now = self._service.gate.epoch
         if self.epoch != now:
             raise errors.NoPermission(
@@ -348,7 +351,7 @@ class ProduceSession:
         )
 
     def _check(self, batch: client_pb2.ProduceBatch, payload: bytes) -> None:
-        """What can be told without looking into the columns; raise a typed error."""
+        """Validate a batch without parsing its columns; raise a typed error if it is invalid."""
         count, size, settings = batch.record_count, len(payload), self._settings
         if size > settings.max_payload_bytes or count > settings.max_records:
             raise errors.TooLarge(
@@ -390,7 +393,7 @@ class ProduceSession:
             self._service.released.notify()
 
     async def _persist_on_demand(self) -> None:
-        """Ask for the fsync that a batch wants, where the group's policy makes none by itself."""
+        """Request the fsyncs that batches need and the group's policy does not make itself."""
         while True:
             if self._persist_to > self._journal.durable_end:
                 await self._journal.wait_durable(self._persist_to)

@@ -1,8 +1,9 @@
-"""The commit end of a master's term: from its journal's ends and its slaves' acks (DESIGN §4, §5).
+"""Compute the commit end of a master's term (DESIGN §4, §5). Owner: replication.
 
-Owner: replication. The arithmetic is pure (`fmqcore.policy`); the result goes to the frontier
-(`replication/commit_frontier.py`) and into the journal's next checkpoint. Computed at each ack, at
-each flush, and when the in-sync set or the policy has changed: once a wake-up, never once a batch.
+It follows from the journal's ends and the slaves' acks. The arithmetic is pure (`fmqcore.policy`).
+The result goes to the frontier (`replication/commit_frontier.py`) and into the journal's next
+checkpoint. It is computed at each ack, at each flush, and when the in-sync set or the policy has
+changed: once per wake-up, not once per batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from fmqcore.policy import AckPolicy, MasterEnds, SlaveEnds, commit_ends
 
 
 class CommitEnd:
-    """Moves the commit frontier while a term of mine is open."""
+    """Moves the commit frontier while this broker has a term open as master."""
 
     def __init__(
         self, me: BrokerId, journal: Journal, commit: CommitFrontier, group: GroupStore
@@ -29,13 +30,13 @@ class CommitEnd:
         self._epoch_start = Position(0)
 
     def open_for(self, epoch: Epoch) -> None:
-        """I am master of that term: what its acks say counts above its own EPOCH batch (R6)."""
+        """Start a term as master: acks count only above its EPOCH batch (R6)."""
         starts = dict(self._journal.state.epochs)
         assert epoch in starts  # R6: a term begins with its EPOCH batch
         self._epoch, self._epoch_start = epoch, starts[epoch]
 
     def close(self) -> None:
-        """No term of mine is open: nothing more is committed."""
+        """End the term: nothing more is committed."""
         self._epoch = Epoch(0)
 
     def compute(
@@ -44,7 +45,7 @@ class CommitEnd:
         links: Mapping[BrokerId, LinkView],
         isrs: Sequence[frozenset[BrokerId]],
     ) -> None:
-        """Move as far as the policy holds under every in-sync set that may stand."""
+        """Move the commit end as far as the policy holds under every in-sync set that may stand."""
         if not self._epoch or not isrs:
             return
         journal, config = self._journal, self._group.config
@@ -60,7 +61,7 @@ class CommitEnd:
         # R6: within one epoch, over the union of old and new in-sync sets.
         assert journal.epoch == self._epoch
         ends = commit_ends(policy, master, slaves, isrs)
-        # R4: what readers may see is in the journal.
+        # R4: everything that readers may see is in the journal.
         assert ends.commit_end <= journal.written_end
         before = self._commit.commit_end
         self._commit.advance(ends.commit_end, ends.all_end)
@@ -75,5 +76,5 @@ def _ends_of(view: LinkView | None, zone: str) -> SlaveEnds:
 
 
 def slave_ends(view: LinkView, zone: str) -> SlaveEnds:
-    """A link as the policy sees it."""
+    """Return the ends of one link in the form that the policy arithmetic takes."""
     return SlaveEnds(view.sent_end, view.received_end, view.durable_end, view.epoch, zone)

@@ -1,11 +1,11 @@
-"""The commit frontier: how far the group's policy holds (DESIGN §4, §5). Owner: replication.
+"""The commit frontier: the position up to which the group's policy holds (DESIGN §4, §5).
 
-`journal.end` ≥ `commit_end`; readers see only what lies below `commit_end`. On a master it is
-computed from the journal's ends and the slaves' acks; on a slave it is what the master told it;
-a slave that takes over the reads sets it to its durable end. It never falls (R4).
+Owner: replication. `journal.end` ≥ `commit_end`; readers see only what lies below `commit_end`. A
+master computes it from the journal's ends and the slaves' acks; a slave takes it from its master's
+messages; a slave that takes over the reads sets it to its durable end. It never falls (R4).
 
-Order of effects when a slave is lost: first it is taken out of the in-sync set (compare-and-set),
-then `refuse` is called, then produce answers what waits. Leaves nothing on disk.
+Order of effects when a slave is lost: the slave leaves the in-sync set (compare-and-set), then
+`refuse` is called, then produce answers the waiting batches. Leaves nothing on disk.
 """
 
 from fmqbroker.runtime.notifier import Signal
@@ -13,7 +13,7 @@ from fmqcore.ids import Position
 
 
 class CommitFrontier:
-    """Where the policy holds, and a signal for each move."""
+    """The position up to which the policy holds, with a signal for each move."""
 
     def __init__(self) -> None:
         self.commit_end = Position(0)
@@ -32,9 +32,9 @@ class CommitFrontier:
             self.changed.notify()
 
     def refuse(self, why: str, failed_below: Position) -> None:
-        """The policy cannot be met now: refuse new batches, fail what waits below that end.
+        """Refuse new batches and fail those waiting below `failed_below`: the policy cannot be met.
 
-        What failed may still commit later: its producers were told that they cannot know.
+        A failed batch may still commit later: its producer has got DELIVERY_UNKNOWN for it.
         """
         self.writable = why
         self.failed_below = max(self.failed_below, failed_below)
@@ -42,7 +42,7 @@ class CommitFrontier:
         self.changed.notify()
 
     def accept(self) -> None:
-        """The policy can be met: new batches are welcome."""
+        """Accept new batches again: the policy can be met."""
         if self.writable:
             self.writable = ""
             self.policy_changed.notify()

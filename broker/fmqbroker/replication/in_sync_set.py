@@ -1,19 +1,19 @@
-"""The in-sync set: the master alone keeps it, by compare-and-set (DESIGN §5). Owner: replication.
+"""The in-sync set, changed by the master alone, by compare-and-set (DESIGN §5).
 
-Order of effects.
+Owner: replication. Order of effects.
 - A slave is lost: until the compare-and-set is answered the policy must hold with *and* without it
-  (R6), and a master that acknowledges before it fsyncs does fsync first (`leaving`): what that
-  slave's copy made safe is on my own disk before the slave is out, for nobody waits for it after a
-  crash of mine from then on. Then it is out; only then what waits on it fails, at once, if the
-  policy cannot be met any more. While ZooKeeper does not answer nothing that needs that slave is
-  acknowledged.
-- A learner has caught up: from then on the policy must hold with and without it, too; when it holds
+  (R6). A master that acknowledges before it fsyncs fsyncs first (`leaving`): what was safe through
+  that slave's copy is on the master's own disk before the slave is out, because after a crash of
+  the master no broker waits for that slave any more. Then the slave is out; only then, if the
+  policy can no longer be met, the batches that wait on it fail at once. While ZooKeeper does not
+  answer, nothing that needs that slave is acknowledged.
+- A learner has caught up: from then on the policy must hold with and without it, too. When it holds
   all that was committed before that moment, compare-and-set; only then does it count.
 
-A stall of my own is no fault of the slaves: for how long they are behind, and how old the term is,
-is counted in time in which I could have heard them (`silence.WatchedTime`).
+A stall of the master is not the slaves' fault: how long they are behind, and how old the term is,
+is counted in time in which the master could have heard them (`WatchedTime`).
 
-What is decided is pure (`fmqcore.replication.in_sync_set`, `fmqcore.policy`). Leaves nothing on
+The decisions are pure (`fmqcore.replication.in_sync_set`, `fmqcore.policy`). Leaves nothing on
 disk.
 """
 
@@ -43,14 +43,14 @@ Isr = frozenset[BrokerId]
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """A learner on its way in: it must hold all that was committed when this began."""
+    """A learner about to join: it must hold all that was committed when its joining started."""
 
     broker: BrokerId
     mark: Position
 
 
 class InSyncSet:
-    """The in-sync set of the term that I serve as master."""
+    """The in-sync set of the term that this broker serves as master."""
 
     def __init__(
         self,
@@ -80,25 +80,25 @@ class InSyncSet:
 
     # ---- what stands
     def open_for(self, epoch: Epoch) -> None:
-        """I am master of that term."""
+        """Start keeping the in-sync set of the term `epoch`, which this broker serves as master."""
         self._epoch, self._term_age = epoch, WatchedTime()
         self._pending = self._joining = None
         self._tell()
         self._wake.notify()
 
     def close(self) -> None:
-        """I am no master any more."""
+        """Stop: this broker is no longer master."""
         self._epoch, self._pending, self._joining = Epoch(0), None, None
 
     @property
     def current(self) -> Isr | None:
-        """As the group's state says; None if no term of mine stands there."""
+        """The in-sync set in the group's state; None if no term of this broker stands there."""
         state = self._group.state.value
         mine = state.mode is Mode.MASTER and state.master == self._me
         return state.isr if self._epoch and mine and state.epoch == self._epoch else None
 
     def sets(self) -> list[Isr]:
-        """Every in-sync set that may stand now (R6); empty if no term of mine does."""
+        """Return every in-sync set that may stand now (R6); empty without a term of this broker."""
         current = self.current
         if current is None:
             return []
@@ -109,22 +109,22 @@ class InSyncSet:
 
     @property
     def leaving(self) -> bool:
-        """A slave may be out before it is known: what it held must be on my own disk (R6)."""
+        """Whether a slave may already be out: its copy must be on this broker's disk (R6)."""
         current, asked = self.current, self._pending
         return current is not None and asked is not None and not asked >= current
 
     def look(self) -> None:
-        """A link or an ack changed what is known; cheap if nobody is on the way in."""
+        """Check for changes: a link or an ack brought news. Cheap while no learner is joining."""
         self._wake.notify()
 
     @property
     def awaited(self) -> BrokerId | None:
-        """The learner whose acks are to be looked at."""
+        """The joining learner, whose acks must be checked; None if there is none."""
         return None if self._joining is None else self._joining.broker
 
     # ---- keeping it
     async def run(self) -> None:
-        """Keep the in-sync set until cancelled."""
+        """Keep the in-sync set up to date until cancelled."""
         looked_ms = self._clock.monotonic_ms()
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -140,7 +140,7 @@ class InSyncSet:
                 await self._change(*step)
 
     def _next_step(self) -> tuple[Isr, Isr, str] | None:
-        """Who shall leave, who shall enter, and why; None if all is as it should be."""
+        """Return the brokers to remove, those to add, and why; None if nothing has to change."""
         current = self.current
         if current is None or self._pending is not None:  # one change at a time may be in doubt
             return None
@@ -184,7 +184,7 @@ class InSyncSet:
         except DeliveryUnknown:  # the journal was cut: this term is over
             return
         except Unavailable as error:  # in doubt until the group store has settled it
-            # One line for each change and kind of failure: both texts may carry figures.
+            # Log once for each change and kind of failure: both texts may carry figures.
             failed = (out, joining, type(error).__name__)
             if failed != self._failed_change:
                 self._failed_change = failed
@@ -200,13 +200,13 @@ class InSyncSet:
         self._tell()
 
     def _drop_settled(self) -> None:
-        """A change without an answer: it is known by now whether it stands."""
+        """Drop a pending change that got no answer, once the store knows whether it stands."""
         if self._pending is not None and not self._group.unsettled:
             self._pending = None
             self._moved()
 
     def _tell(self) -> None:
-        """Say whether the policy can be met; fail what waits if it cannot any more."""
+        """Publish whether the policy can be met; fail what waits if it no longer can."""
         current = self.current
         if current is None:
             return

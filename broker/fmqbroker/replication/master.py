@@ -1,15 +1,15 @@
 """The master's half of replication (DESIGN §5). Owner: replication.
 
-A slave's way through the files: `serve` takes its Hello → `replication/master_stream.py`
+The path of a slave through the files: `serve` reads its Hello → `replication/master_stream.py`
 reconciles, sends, takes its acks → `replication/commit_end.py` moves the commit end →
 `replication/in_sync_set.py` keeps the in-sync set.
 
-Slaves are served in any mode in which I am the master that the state names. While no term of mine
-is open (I am on the way back) they are reconciled, their suffixes pulled, and they get what the
-journal held then, but nothing that I append for a term whose compare-and-set may still fail.
+A broker serves slaves in any mode in which the group's state names it as master. While it has no
+term open (it is on the way back) it reconciles slaves, pulls their suffixes, and sends what its
+journal held then, but nothing appended for a term whose compare-and-set may still fail.
 
-One stream a slave (`replication/slave_registry.py`): acks count only from the current one, in the
-current epoch (R6). Leaves nothing on disk itself.
+Each slave has one stream (`replication/slave_registry.py`): acks count only from the current one,
+in the current epoch (R6). Leaves nothing on disk itself.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from fmqproto.v1 import replication_pb2 as wire
 _log = structlog.get_logger()
 
 _TOLD_HEARTBEATS: Final = 4
-"""So often failover looks at the links though they say nothing new: it costs as much as an ack."""
+"""Heartbeats between failover's checks of unchanged links: a check costs as much as an ack."""
 
 
 class MasterReplication:
-    """See `replication_view.MasterReplication` for what failover may rely on."""
+    """See `replication.view.MasterReplication` for what failover may rely on."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class MasterReplication:
 
     # ---- what failover asks
     def open_for(self, epoch: Epoch) -> None:
-        """See `replication_view.MasterReplication`."""
+        """See `replication.view.MasterReplication`."""
         self._epoch = epoch
         self._ends.open_for(epoch)
         self._lost.clear()
@@ -89,7 +89,7 @@ class MasterReplication:
         self._nudge_all()
 
     def close_writes(self) -> None:
-        """See `replication_view.MasterReplication`."""
+        """See `replication.view.MasterReplication`."""
         if not self._epoch:
             return
         self._epoch = Epoch(0)
@@ -99,9 +99,9 @@ class MasterReplication:
         self._nudge_all()
 
     def _forget(self) -> None:
-        """Another broker acts as master now, or I do: what I settled before is of another time.
+        """Drop all state of the links: the acting master has changed, to or from this broker.
 
-        What I append as a slave has been shipped by another; nobody is linked to me, nobody heard.
+        As a slave, this broker appends only what another has shipped; no slave is linked or heard.
         """
         self._settled.all()
         self._streams.end_all()
@@ -110,7 +110,7 @@ class MasterReplication:
         self.changed.notify()
 
     def keep_from(self) -> Position:
-        """See `replication_view.MasterReplication`."""
+        """See `replication.view.MasterReplication`."""
         return min([self._journal.durable_end, *map(self.counted_end, self._views_in_sync())])
 
     def held_by_all(self) -> Position:
@@ -122,7 +122,7 @@ class MasterReplication:
         isr = self._group.widest_isr - {self._me}
         return [self.links.get(broker, LinkView()) for broker in sorted(isr)]
 
-    # ---- the duties of the broker's life
+    # ---- long-running duties
     async def run(self) -> None:
         """Follow the journal, the group and the in-sync set until cancelled."""
         async with asyncio.TaskGroup() as tasks:
@@ -232,12 +232,12 @@ class MasterReplication:
         self._isr.look()
         self.changed.notify()
 
-    # ---- what a link asks (`replicate_link.Host`)
+    # ---- what a link asks (`master_stream.Host`)
     @property
     def epoch(self) -> Epoch:
-        """The term under which messages are sent: mine, or the one in which I am on the way back.
+        """The term under which messages are sent: the open one, or that of the way back.
 
-        Never below the epochs of what I ship, or slaves would take me for an old master.
+        Never below the epochs of what is shipped: slaves would take this broker for an old master.
         """
         if self._epoch:
             return self._epoch
@@ -286,9 +286,9 @@ class MasterReplication:
         )
 
     def _yields_to(self) -> Set[BrokerId]:
-        """Who has what was acknowledged, if I was emptied and have not been made whole since.
+        """Return the brokers to yield to if this broker was emptied and is not whole again yet.
 
-        Somebody in sync, or who served reads; if there is none, whoever is most advanced.
+        They hold what was acknowledged: in-sync slaves and the reader, else the most advanced one.
         """
         journal, state = self._journal, self._group.state.value
         if self._epoch or not journal.doubts.anew or self._commit.commit_end > journal.log_start:
@@ -300,7 +300,7 @@ class MasterReplication:
         return not self._epoch and self._settled.left_over()
 
     async def make_room(self, link: MasterLink, decision: Decision) -> None:
-        """See `Host`. Under `reconciling`: no term is being opened meanwhile."""
+        """See `Host`. Runs under `reconciling`: no term is being opened meanwhile."""
         journal, position = self._journal, decision.position
         if journal.end == journal.log_start or decision.instead:
             if decision.instead:
@@ -311,7 +311,7 @@ class MasterReplication:
                 if journal.end == journal.log_start == position:
                     self._settled.all()
             return
-        # R2, R5: nobody has ever got what is cut here, so nobody can have served it.
+        # R2, R5: no broker ever got what is truncated here, so none can have served it.
         assert self._left_over()
         assert position == self._settled.end
         _log.warning("term_taken_back", start=position, end=journal.end, epoch=journal.epoch)
@@ -319,13 +319,13 @@ class MasterReplication:
         self._settled.all()
 
     def _unhear(self, heir: MasterLink) -> None:
-        """What the others gave me goes: they say Hello again, to a journal that is another one."""
+        """Drop what the other slaves contributed: they say Hello again, to a different journal."""
         self._streams.end_all(but=heir)
         for broker in sorted(self.links.keys() - {heir.broker}):
             self.links[broker] = LinkView()
 
     def acked(self, link: MasterLink, *, news: bool) -> None:
-        """See `Host`: the commit end at once, the others only if it says something new to them."""
+        """See `Host`: update the commit end at once, wake the others only for news."""
         if not self._streams.counts(link):
             return
         self._compute()
@@ -351,7 +351,7 @@ class MasterReplication:
         return self._cannot_open()
 
     def _cannot_open(self) -> str:
-        """Why no term of mine can be opened now: a reader must not stop for me then."""
+        """Return why this broker can open no term now: a reader must not stop for it then."""
         if self._group.unsettled and self._left_over():
             return f"{self._me} does not know yet whether its term stands"
         stuck = "" if self._epoch else self._journal.stuck
@@ -362,12 +362,12 @@ class MasterReplication:
         self._ends.compute(self._policy(), self.links, self._isr.sets())
 
     def _policy(self) -> AckPolicy:
-        """While a slave is leaving I count what is on my disk: soon nobody else may be asked."""
+        """While a slave is leaving, count what is fsynced here: it may soon be the only copy."""
         policy = self._group.config.policy
         return replace(policy, flush=Flush.FSYNC) if self._isr.leaving else policy
 
     def _refit(self) -> None:
-        """What the policy rests on has changed, or the policy itself."""
+        """Apply a change of the policy, or of what the policy rests on."""
         if self._group.config.master == self._me:
             sync, interval_ms = flush_mode(self._policy(), master=True)
             self._journal.set_flush(sync=sync, interval_ms=interval_ms)
@@ -376,7 +376,7 @@ class MasterReplication:
         self._compute()
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:
-        """Every configured slave, for the in-sync set."""
+        """Return the facts of every configured slave, for the in-sync set."""
         found: dict[BrokerId, LinkFacts] = {}
         for member in self._group.config.slaves:
             view = self.links.setdefault(member.id, LinkView())

@@ -2,12 +2,12 @@
 
 Order of effects: reconcile, with suffixes pulled and made durable, before anything is appended for
 it; a chunk is handed to the stream, then counts as sent; an ack is checked, then taken into the
-`LinkView`, then the commit end is computed. Nothing is sent before the slave's first ack: it gives
-the first credit, and shows that what the Welcome told it is done.
+`LinkView`, then the commit end is computed. No append is sent before the slave's first ack: it
+gives the first credit, and shows that the slave has carried out the Welcome.
 
 Appends are pipelined: at most `MAX_MESSAGE_BYTES` of whole batches each, read from the journal's
 tail once per wake-up, within the slave's byte credit, so a stalled slave costs no memory here.
-Leaves nothing on disk but what a pulled suffix appends.
+Leaves nothing on disk except the batches of a pulled suffix.
 """
 
 import asyncio
@@ -46,13 +46,13 @@ from fmqproto.v1 import replication_pb2 as wire
 _log = structlog.get_logger()
 
 _CONTROL_BYTES: Final = 128 * 1024
-"""So much control a slave gets without credit: its disk is full, and yet it must know the term."""
+"""Maximum control bytes without credit: even with a full disk a slave must know the term."""
 COMMIT_LINGER_MS: Final = 10
-"""A commit end that no append carries is told so much later: one message for many moves."""
+"""Delay of a commit end that no append carries, so that one message reports many moves."""
 
 
 class Host(Protocol):
-    """What a link needs of the master's half (`replication/master.py`)."""
+    """The interface that a link needs from the master's half (`replication/master.py`)."""
 
     @property
     def epoch(self) -> Epoch:
@@ -60,44 +60,46 @@ class Host(Protocol):
         ...
 
     def cannot_pull(self, link: "MasterLink") -> str:
-        """Why nothing of that stream may be appended; "" if it may."""
+        """Return why nothing from that stream may be appended; "" if it may."""
         ...
 
     def ship_end(self) -> Position:
-        """How far the journal may leave this broker now."""
+        """Return the position up to which the journal may leave this broker now."""
         ...
 
     def held_by_all(self) -> Position:
-        """What is below is on my disk, and on those of all in sync: a slave may delete it."""
+        """Return the position below which every in-sync disk has all: slaves may delete that."""
         ...
 
     def in_sync(self, broker: BrokerId) -> bool:
-        """Whether the slave is in the in-sync set."""
+        """Return whether the slave is in the in-sync set."""
         ...
 
     def counted_end(self, view: LinkView) -> Position:
-        """How far a slave counts under the group's policy."""
+        """Return the position up to which a slave counts under the group's policy."""
         ...
 
     def master_view(self, chain: int | None, *, suffix_fits: bool) -> MasterView:
-        """Me, for reconcile."""
+        """Return this broker's state, for reconciliation."""
         ...
 
     def acked(self, link: "MasterLink", *, news: bool) -> None:
-        """A link's ends or lease moved; `news`: it is level now, or bound, or not any more."""
+        """Take note that a link moved; `news`: being level, or bound by a grant, has changed."""
         ...
 
     async def make_room(self, link: "MasterLink", decision: Decision) -> None:
-        """Let my journal end there, for a suffix: it is empty, or ends with what never left me, or
-        all of it gives way."""
+        """Let the journal end at the decision's position, so that a suffix can be appended.
+
+        The journal is empty, or ends with what never left this broker, or gives way as a whole.
+        """
         ...
 
     def pulled(self) -> None:
-        """Bytes of a suffix are part of the journal now, for everyone."""
+        """Take note that bytes of a suffix are now part of the journal, for every slave."""
         ...
 
     def still_mine(self, broker: BrokerId) -> str:
-        """Why that slave is not mine to serve any more; "" if it is."""
+        """Return why this broker must no longer serve that slave; "" if it must."""
         ...
 
 
@@ -148,7 +150,7 @@ class MasterLink:
 
     # ---- Hello and Welcome
     async def reconcile(self) -> Decision:
-        """Agree on where to begin; pull what the slave has more; the last decision, told."""
+        """Agree on where to start, pulling what the slave has more; return the sent decision."""
         fits = True
         while True:
             chain = await _chain_at(self._journal, self.slave.end)
@@ -165,7 +167,7 @@ class MasterLink:
                 fits = False
 
     async def reject(self, reason: str) -> None:
-        """Turn it away; it dials again later."""
+        """Refuse the slave; it dials again later."""
         await self._tell_welcome(Decision(Action.REJECT, reason=reason), ())
 
     async def _tell_welcome(self, decision: Decision, epochs: Iterable[EpochStart]) -> None:
@@ -178,7 +180,7 @@ class MasterLink:
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
-        """Nobody waits for a slave that hangs before it is welcomed."""
+        """Bound the wait for a slave that hangs before it is welcomed."""
         try:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 yield
@@ -186,7 +188,7 @@ class MasterLink:
             raise LinkBroken(f"{self.broker} said Hello and went silent") from None
 
     async def _pull(self, decision: Decision) -> None:
-        """Append what the slave has more than I, and make it durable, before any term is opened."""
+        """Append what the slave has and this broker lacks, durably, before any term is opened."""
         journal, position = self._journal, decision.position
         bad: BadBatch | None = None
         self._require_pull()
@@ -215,13 +217,13 @@ class MasterLink:
         _log.info("suffix_pulled", slave=self.broker, start=position, end=journal.end)
 
     def _require_pull(self) -> None:
-        """After each wait: another may act as master by now, and what is read is of before."""
+        """Check after each wait: the acting master may have changed since the message was sent."""
         if why := self._host.cannot_pull(self):
             raise LinkBroken(why)
 
     # ---- the stream
     async def run(self) -> str:
-        """Serve it until it breaks; say why it did."""
+        """Serve the stream until it breaks; return why it did."""
         why = await until_broken(self._send(), self._receive(), self._watch())
         return self._farewell or why
 
@@ -231,16 +233,16 @@ class MasterLink:
 
     @property
     def lag_ms(self) -> int:
-        """For how long the slave has been behind; a stall of mine counts as one heartbeat."""
+        """Milliseconds the slave has been behind; a stall of the broker counts as a heartbeat."""
         return self._lag.lag_ms(self._watched.ms)
 
     @property
     def ready(self) -> bool:
-        """Whether the slave takes more."""
+        """Whether the slave has credit left."""
         return self._credit > 0
 
     def nudge(self) -> None:
-        """Something that is told to the slave has changed."""
+        """Wake the sender: something that messages report to the slave has changed."""
         self._wake.notify()
 
     async def _send(self) -> None:
@@ -257,7 +259,7 @@ class MasterLink:
         await self._clock.sleep(self._settings.dead_after_ms / 1000)  # `_watch` ends it before
 
     async def _chunk(self) -> bytes:
-        """Whole batches to send now; none if there are none, or no credit, or a throttle."""
+        """Return whole batches to send now; empty if there are none, or no credit, or throttled."""
         room = self._received + self._credit - self._next
         if room < MAX_MESSAGE_BYTES or self._clock.monotonic_ms() < self._not_before_ms:
             if self._credit or not self._answered or self._next != self._received:
@@ -272,11 +274,11 @@ class MasterLink:
         chunk = journal.read_tail(position, max_bytes)
         if chunk is None:
             chunk = await journal.read_sound(position, max_bytes)
-        # An EOF is the last of a chunk, so up to `end` bytes and positions run alike.
+        # An EOF comes last in a chunk, so up to `end` bytes and positions advance together.
         return chunk if position + len(chunk) <= end else chunk[: end - position]
 
     def _wait_ms(self, now: int) -> int:
-        """With nothing to append: until when; 0 = a message is due all the same."""
+        """Return the milliseconds to wait with nothing to append; 0 = a message is due."""
         heartbeat_ms = self._settings.heartbeat_ms
         due = together(self._told_ms + heartbeat_ms, heartbeat_ms)
         if self._host.in_sync(self.broker) is not self._told_in_sync:
@@ -316,7 +318,7 @@ class MasterLink:
         )
 
     def _throttle(self, sent_bytes: int) -> None:
-        """A learner that is far behind must not take the disk and the wire from the others."""
+        """Delay a learner that is far behind, so that it leaves disk and network to the others."""
         rate = self._settings.learner_bytes_per_s
         if not rate or self._host.in_sync(self.broker) or self.view.caught_up:
             return
@@ -339,7 +341,7 @@ class MasterLink:
         return message
 
     def _take(self, ack: wire.Ack) -> None:
-        """Check an ack and take it in. It is cumulative: ends never fall within a stream."""
+        """Check an ack and apply it. Acks are cumulative: ends never fall within a stream."""
         view, now = self.view, self.heard_ms
         received, durable = Position(ack.received_end), Position(ack.durable_end)
         good = (
@@ -368,7 +370,7 @@ class MasterLink:
             self._wake.notify()
 
     async def _watch(self) -> None:
-        """Notice a slave that says nothing, or is not mine any more."""
+        """End the stream if the slave is silent, or is no longer this broker's slave."""
         silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
             now, heartbeat_ms = self._clock.monotonic_ms(), self._settings.heartbeat_ms
@@ -380,7 +382,7 @@ class MasterLink:
                 raise await self._send_away(why)
 
     async def _send_away(self, why: str) -> LinkBroken:
-        """Its last message says why; the stream ends a little later, or would overtake it."""
+        """Send `why` as the last message; the stream ends a bit later, or would overtake it."""
         self._farewell = why
         self._wake.notify()
         await self._clock.sleep(self._settings.heartbeat_ms / 1000)
@@ -388,7 +390,7 @@ class MasterLink:
 
 
 async def _chain_at(journal: Journal, position: Position) -> int | None:
-    """The header CRC of the batch that ends there: the next batch's header names it."""
+    """Return the header CRC of the batch that ends at `position`; the next header names it."""
     if position == journal.end:
         return journal.last_header_crc
     if not journal.log_start <= position < journal.end:

@@ -1,9 +1,9 @@
-"""The slave's half of replication (DESIGN §5): dial my master, for ever. Owner: replication.
+"""The slave's half of replication: it dials the master, for ever (DESIGN §5).
 
-One stream is `replication/slave_stream.py`; here is what goes on between streams: whom to dial, how
-long to wait before the next try, what failover may know. A master that comes (its live node is new)
-is dialed at once; the growing, jittered pause is for all else. Whatever happens to a stream ends
-here as one line in the log, and the next dial. Leaves nothing on disk itself.
+Owner: replication. One stream is `replication/slave_stream.py`; this file decides what happens
+between them: which broker to dial, how long to wait, what failover may know. A master that comes
+back (its live node is new) is dialled at once; the growing, jittered pause is for all else. However
+a stream ends, the result is one line in the log and the next dial. Leaves nothing on disk itself.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from fmqwire.methods import HAND_OVER
 _log = structlog.get_logger()
 
 _REASONS: Final = 16
-"""So many different reasons are remembered, so as not to be logged again."""
+"""Maximum number of reasons remembered, so that none of them is logged again."""
 
 
 class SlaveReplication:
-    """See `replication_view.SlaveReplication` for what failover may rely on."""
+    """See `replication.view.SlaveReplication` for what failover may rely on."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class SlaveReplication:
         cutting: asyncio.Lock | None = None,
         granted_ms: int = 0,
     ) -> None:
-        # Held while my journal is cut as a master tells me: no term is opened meanwhile.
+        # Held while this journal is truncated on a master's order: no term is opened meanwhile.
         self._cutting = asyncio.Lock() if cutting is None else cutting
         self._stream: Upstream | None = None
-        # A promise of a life before this start may still run: it was for `granted_ms` at the most.
+        # A promise of an earlier incarnation may still run, for `granted_ms` at most.
         longest_ms = max(granted_ms, settings.grant_ms)
         promised_until_ms = clock.monotonic_ms() + promise_ms(longest_ms)
         self.upstream = UpstreamView(promised_until_ms=promised_until_ms)
@@ -75,13 +75,13 @@ class SlaveReplication:
         group.on_master(self._forget)
 
     def _forget(self) -> None:
-        """Another broker acts as master now."""
+        """Leave the current stream: another broker acts as master now."""
         if self._stream is not None:
             self._stream.leave()
             self.changed.notify()
 
     async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
-        """See `replication_view.SlaveReplication`."""
+        """See `replication.view.SlaveReplication`."""
         master = self._master()
         if master is None:
             return "no other broker is the master"
@@ -96,7 +96,7 @@ class SlaveReplication:
         return "" if reply.installed else reply.reason or f"{master.id} has not installed them"
 
     async def run(self) -> None:
-        """Follow my master until cancelled."""
+        """Follow the master until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_config())
             tasks.create_task(self._follow_master())
@@ -125,13 +125,13 @@ class SlaveReplication:
             await self._pause(self._next_delay_ms())
 
     def _report(self, event: str, master: BrokerId, position: Position) -> None:
-        """One line for each event, until a line says that the stream broke."""
+        """Log an event once per master until a line says that the stream broke."""
         if (event, master) not in self._reported:
             self._reported.add((event, master))
             _log.info(event, master=master, position=position)
 
     async def _one_stream(self, master: Member) -> str:
-        """Dial, follow until it breaks, leave nothing open; say why it broke."""
+        """Dial, follow until the stream breaks, leave nothing open; return why it broke."""
         self._dialed = self._announced()
         self._dials += 1
         upstream = Upstream(
@@ -164,9 +164,9 @@ class SlaveReplication:
             await connection.close()
 
     async def _pause(self, delay_ms: float) -> None:
-        """Until the next try: so long, or until my master announces itself anew (it listens then).
+        """Wait before the next try, or until the master announces itself again (it listens then).
 
-        Each slave does so once for each time the master comes, and a little apart from the others.
+        Each slave reacts once to each return of the master, with its own small random delay.
         """
         until_ms = self._clock.monotonic_ms() + delay_ms
         while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
@@ -177,18 +177,18 @@ class SlaveReplication:
             await wait_any(self._group.changed, timeout_s=left_ms / 1000)
 
     def _announced(self) -> str | None:
-        """The incarnation of my master that says it is there; None if none does."""
+        """Return the incarnation in the master's live node; None if there is no live node."""
         live = self._group.live.get(self._group.config.master)
         return None if live is None else live.incarnation
 
     def _next_delay_ms(self) -> float:
-        """Twice as long at each failure, up to the bound; jittered, so that slaves spread out."""
+        """Double the delay at each failure, up to the bound; jitter spreads the slaves out."""
         delay_ms = min(self._delay_ms, self._settings.redial_max_ms)
         self._delay_ms = min(delay_ms * 2, self._settings.redial_max_ms)
         return self._clock.uniform(delay_ms / 2, delay_ms)
 
     def _master(self) -> Member | None:
-        """Whom to dial; None if it is me, or I am no member."""
+        """Return the broker to dial; None if this broker is the master or no member."""
         config = self._group.config
         if config.master == self._me or config.member(self._me) is None:
             return None

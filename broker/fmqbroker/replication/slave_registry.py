@@ -1,8 +1,8 @@
-"""Which stream speaks for which slave, at its master. Owner: replication.
+"""The master's registry of slave streams: at most one per slave. Owner: replication.
 
-One a slave: a newer one takes the place of the older, of which nothing counts from then on (R6).
-Not their life (`replication/master_stream.py`), nor what they said (`LinkView`). Leaves nothing on
-disk.
+A newer stream replaces the older one, and nothing from the older counts from then on (R6). Not
+here: a stream's life (`replication/master_stream.py`) and what it reported (`LinkView`). Leaves
+nothing on disk.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from fmqcore.policy import NOTHING
 from fmqport.clock import Clock
 
 _TWIN_HEARTBEATS: Final = 2
-"""A stream that said something within so many heartbeats lives."""
+"""A stream heard within this many heartbeats counts as alive."""
 
 
 class Streams:
-    """At most one link of each slave."""
+    """At most one link per slave."""
 
     def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
         self._settings = settings
@@ -29,19 +29,19 @@ class Streams:
         self._dials: dict[BrokerId, tuple[str, int]] = {}  # the newest, as long as I live
 
     def __iter__(self) -> Iterator[MasterLink]:
-        """In the order of the slaves' names."""
+        """Iterate over the links in the order of the slaves' names."""
         return (link for _, link in sorted(self._links.items()))
 
     def of(self, broker: BrokerId) -> MasterLink | None:
-        """The one that speaks for that slave."""
+        """Return the link that speaks for that slave; None if there is none."""
         return self._links.get(broker)
 
     def counts(self, link: MasterLink) -> bool:
-        """False: a newer one has taken its place, or nothing that was said before counts."""
+        """Return False if a newer link has replaced this one or all links were ended."""
         return self._links.get(link.broker) is link
 
     def twin(self, link: MasterLink) -> str:
-        """Another process of that name whose stream lives; "" if there is none."""
+        """Return why another live process uses the same name; "" if there is none."""
         other = self._links.get(link.broker)
         if other is None or other.incarnation == link.incarnation:
             return ""
@@ -51,14 +51,14 @@ class Streams:
         return f"incarnation {other.incarnation} was heard {silent_ms} ms ago"
 
     def overtaken(self, link: MasterLink) -> str:
-        """Why this Hello comes too late: the network held it up, and its slave dialled again."""
+        """Return why this Hello is late (its slave has dialled again since); "" if it is not."""
         incarnation, dial = self._dials.get(link.broker, ("", 0))
         if incarnation != link.incarnation or dial <= link.dial:
             return ""
         return f"dial {link.dial} of {link.broker} comes after dial {dial}"
 
     def replace(self, link: MasterLink) -> None:
-        """From now on this stream alone speaks for its slave; nothing of the older one counts."""
+        """Let this link alone speak for its slave: nothing from the older one counts any more."""
         older = self._links.get(link.broker)
         self._links[link.broker] = link
         self._dials[link.broker] = link.incarnation, link.dial
@@ -73,12 +73,12 @@ class Streams:
             older.cancel()
 
     def remove(self, link: MasterLink) -> None:
-        """It has ended, and it counted."""
+        """Remove a link that has ended; it must be the current one."""
         assert self.counts(link)
         del self._links[link.broker]
 
     def end_all(self, *, but: MasterLink | None = None) -> None:
-        """Nothing that they said counts: each slave dials again."""
+        """End all links except `but`: nothing they reported counts, and each slave dials again."""
         for link in list(self):
             if link is not but:
                 del self._links[link.broker]

@@ -1,11 +1,11 @@
-"""One stream from a slave to its master, from Hello to its end (DESIGN §5). Owner: replication.
+"""One stream from a slave to its master, from Hello to its end (DESIGN §5).
 
-Order of effects: what came is appended; my own group commit makes it durable; only then it is
-acknowledged as durable (R3). A promise not to claim is noted in the `UpstreamView`, then the ack
-that carries the grant is sent. Whatever does not fit (position, chain, CRC, epoch) ends the stream:
-the next Hello says where I really am.
+Owner: replication. Order of effects: received batches are appended; the slave's own group commit
+makes them durable; only then are they acknowledged as durable (R3). A promise not to claim is noted
+in the `UpstreamView`, then the ack with the grant is sent. Whatever does not fit (position, chain,
+CRC, epoch) ends the stream: the next Hello reports where the slave's journal really ends.
 
-Three duties run side by side: receive, acknowledge (which is the heartbeat too), watch. Leaves on
+Three duties run concurrently: receive, acknowledge (which is the heartbeat too), watch. Leaves on
 disk what the journal appends.
 """
 
@@ -86,7 +86,7 @@ class Upstream:
         self._noted = (False, False)  # (connected, caught up) as failover was last told
 
     async def follow(self, connection: Connection) -> str:
-        """Dial, agree, follow; say why it ended. Raises what the transport raises."""
+        """Dial, agree, follow; return why the stream ended. Raises what the transport raises."""
         stream = await connection.open(REPLICATE, self._settings.dead_after_ms / 1000)
         self._stream = stream
         try:
@@ -106,7 +106,7 @@ class Upstream:
             self._note()
 
     def leave(self) -> None:
-        """My master is another one now: from this moment on nothing of the stream counts."""
+        """End the stream: another broker is the master now, and nothing from this stream counts."""
         self._left = True
         self._view.connected = self._view.caught_up = False
         if self._stream is not None:
@@ -140,7 +140,7 @@ class Upstream:
         )
 
     async def _agree(self, stream: Stream) -> None:
-        """Do as the Welcome says, until it says APPEND_FROM or is an order to make room for it."""
+        """Carry out Welcomes until one says APPEND_FROM or orders a truncation or a reset."""
         while True:
             message = await self._read_in_time(stream)
             if not message.HasField("welcome"):
@@ -190,12 +190,12 @@ class Upstream:
             raise LinkBroken(f"master {self._master.id} does not answer my Hello") from None
 
     def _refuse_below_commit(self, position: Position) -> None:
-        """R5: a master that asks for it is not believed, and a person is told."""
+        """R5: refuse a master that asks to truncate committed batches, and raise an alarm."""
         if position < self._commit.commit_end:
             self._alarm(f"cut its journal to {position}")
 
     def _refuse_reset(self, position: Position) -> None:
-        """R5: only what the master has deleted by retention, or nothing committed, may go."""
+        """R5: a reset may drop only what the master's retention deleted, or nothing committed."""
         journal = self._journal
         held = min(self._commit.commit_end, journal.end)
         if journal.log_start < held and position < held:
@@ -210,7 +210,7 @@ class Upstream:
         raise LinkBroken(why)
 
     async def _send_suffix(self, stream: Stream, position: Position) -> None:
-        """The master lacks what I hold from there on: send it all."""
+        """Send everything from `position` to the journal's end: the master lacks it."""
         journal, end = self._journal, self._journal.end
         while position < end:
             chunk = await journal.read_sound(position, MAX_MESSAGE_BYTES)
@@ -220,7 +220,7 @@ class Upstream:
             await self._send_in_time(stream, wire.SlaveMessage(suffix=suffix))
 
     async def _send_in_time(self, stream: Stream, message: wire.SlaveMessage) -> None:
-        """Before the stream runs nobody watches it: a master that hangs takes nothing in."""
+        """Bound the send: `_watch` does not run yet, and a master that hangs takes nothing in."""
         try:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 await stream.send(message)
@@ -254,7 +254,10 @@ class Upstream:
             self._wake.notify()
 
     def _look_whole(self, in_sync: bool) -> None:
-        """Level with a master that serves: one on its way back may lack what I lack."""
+        """Note that the journal is whole, once level with a master that serves.
+
+        A master on its way back may lack the same batches.
+        """
         journal = self._journal
         if in_sync and self._view.caught_up and self._level_end is None:
             self._level_end = journal.end
@@ -262,7 +265,7 @@ class Upstream:
             journal.doubts.made_whole(durably=journal.durable_end >= self._level_end)
 
     async def _read(self, stream: Stream) -> wire.MasterMessage:
-        """The next message that counts, of no older term than any I know."""
+        """Return the next message that counts, of a term no older than any that is known here."""
         while True:
             message: wire.MasterMessage | None = await stream.receive()
             if message is None:
@@ -274,7 +277,7 @@ class Upstream:
                 raise LinkBroken(
                     f"master {self._master.id} appends in epoch {message.epoch}, it is {seen} now"
                 )
-            # Told before the newer term was: it extends no lease and shows no life.
+            # Sent before the newer term was known: it extends no lease and is no sign of life.
         self._epoch = max(self._epoch, Epoch(message.epoch))
         self._echo_ms, self._heard_ms = message.sent_ms, self._clock.monotonic_ms()
         self._view.heard_master, self._view.heard_ms = self._master.id, self._heard_ms
@@ -290,10 +293,10 @@ class Upstream:
 
     # ---- acknowledge
     async def _acknowledge(self, stream: Stream) -> None:
-        """One ack a wake-up, for all that has come about; and one for each heartbeat.
+        """Send one ack per wake-up, covering all that happened, and one for each heartbeat.
 
-        At rest it answers the master's: a grant counts from when the master spoke (F7), so none is
-        better than one that is given at once. A master that says nothing is told all the same.
+        At rest an ack answers the master's heartbeat: a grant counts from when the master sent its
+        message (F7), so an immediate answer is the best. A silent master gets acks all the same.
         """
         heartbeat_ms = self._settings.heartbeat_ms
         told: _Ends | None = None
@@ -310,7 +313,7 @@ class Upstream:
             await stream.send(wire.SlaveMessage(ack=self._ack(now)))
 
     def _ends(self) -> _Ends:
-        """What is worth an ack of its own when it moves."""
+        """Return the values of which any change is worth an ack."""
         journal = self._journal
         received = journal.end
         if self._group.config.policy.counts is SlaveCounts.DURABLE:
@@ -336,7 +339,7 @@ class Upstream:
         )
 
     def _promise(self, now: int) -> int:
-        """Promise, before it is told, to claim nothing for so long; 0 = I may not."""
+        """Promise to claim nothing for the grant, before the ack goes out; 0 = not allowed."""
         view, state, grant_ms = self._view, self._group.state.value, self._settings.grant_ms
         serves = state.mode is Mode.MASTER and state.master == self._master.id
         if view.claiming or not serves:
@@ -346,7 +349,7 @@ class Upstream:
 
     # ---- watch
     async def _watch(self) -> None:
-        """Notice a master that says nothing, or is not my master any more."""
+        """End the stream if the master is silent or is no longer the configured one."""
         silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
             now = self._clock.monotonic_ms()
@@ -359,14 +362,14 @@ class Upstream:
             self._note()
 
     def _is_elsewhere(self) -> bool:
-        """Whom I dialed, and where, is not so any more; what else is configured is no matter."""
+        """Return whether the master to dial, or its address, differs from what was dialled."""
         config = self._group.config
         now = config.member(config.master)
         dialed = self._master.id, self._master.address
         return now is None or now.id == self._me or (now.id, now.address) != dialed
 
     def _note(self) -> None:
-        """Tell failover, if what it was told is not so any more."""
+        """Notify failover if its last notified state no longer holds."""
         now = (self._view.connected, self._view.caught_up)
         if now != self._noted:
             self._noted = now

@@ -1,4 +1,4 @@
-"""What failover may know of replication, and ask of it. Owner: replication.
+"""The interface of replication for failover. Owner: replication.
 
 Two roles, two halves; `replication/master.py` and `replication/slave.py` implement them.
 """
@@ -14,7 +14,7 @@ from fmqcore.ids import BrokerId, Epoch, Position
 
 @dataclass(slots=True)
 class LinkView:
-    """One slave as its master sees it."""
+    """The state of one slave as its master sees it."""
 
     connected: bool = False
     caught_up: bool = False  # counted to within `in_sync_lag_bytes` of my end
@@ -32,7 +32,7 @@ class LinkView:
 
 
 class Held(NamedTuple):
-    """So much a master and all in sync with it had, as it said in a term of its."""
+    """The position up to which a master and all its in-sync slaves held the journal in `epoch`."""
 
     master: BrokerId = BrokerId("")
     epoch: Epoch = Epoch(0)
@@ -41,10 +41,10 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class UpstreamView:
-    """My master as I, its slave, see it.
+    """The state of the master as this broker, its slave, sees it.
 
     Order of effects at a claim: failover sets `claiming`, then checks `promised_until_ms`, then
-    compares and sets. While `claiming` no new promise is made, so none can slip in between.
+    does the compare-and-set. While `claiming` is set no promise is made, so none can slip in.
     """
 
     connected: bool = False  # stream up and welcomed
@@ -64,19 +64,19 @@ class MasterReplication(Protocol):
 
     @property
     def links(self) -> Mapping[BrokerId, LinkView]:
-        """Every configured slave."""
+        """Every configured slave with its link's state."""
         ...
 
     def open_for(self, epoch: Epoch) -> None:
-        """I am master of `epoch` (its EPOCH batch is appended): count acks, keep the isr."""
+        """Start the term `epoch` (its EPOCH batch is appended): count acks, keep the isr."""
         ...
 
     def close_writes(self) -> None:
-        """I am no longer serving master; slaves may still dial for reconcile and suffixes."""
+        """Stop serving as master; slaves may still dial to reconcile and to send suffixes."""
         ...
 
     def keep_from(self) -> Position:
-        """Retention deletes nothing at or past this: the slowest in-sync slave needs it."""
+        """Return the position that the slowest in-sync slave needs; retention stops there."""
         ...
 
 
@@ -87,5 +87,8 @@ class SlaveReplication(Protocol):
     changed: Signal
 
     async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
-        """Call the master's HandOver; "" if installed, else why not. Raises `TransportError`."""
+        """Call the master's HandOver; return "" if installed, else why not.
+
+        Raises `TransportError`.
+        """
         ...

@@ -1,6 +1,6 @@
-"""Between the wire's messages and the core's values, for both ends of replication.
+"""Convert between wire messages and core values, for both ends of replication.
 
-Not here: what is decided (`fmqcore.replication`), and when (`replication/master_stream.py`,
+Not here: the decisions (`fmqcore.replication`) and their timing (`replication/master_stream.py`,
 `replication/slave_stream.py`).
 """
 
@@ -17,17 +17,17 @@ from fmqport.transport import TransportError
 from fmqproto.v1 import replication_pb2 as wire
 
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
-"""Batches in one message at most (one larger batch goes alone)."""
+"""Maximum bytes of batches in one message (one larger batch goes alone)."""
 
 _EXPECTED: Final = (FmqError, BadBatch, asyncio.CancelledError)
 
 
 class LinkBroken(FmqError):
-    """The other end said or sent what it must not; close and dial again."""
+    """The other end broke the protocol, or the link must end: close it and dial again."""
 
 
 def slave_view(hello: wire.Hello) -> SlaveView:
-    """A Hello as the core wants it."""
+    """Return a Hello as the core's `SlaveView`."""
     return SlaveView(
         cluster=hello.cluster,
         group=GroupName(hello.group),
@@ -47,7 +47,7 @@ def slave_view(hello: wire.Hello) -> SlaveView:
 def welcome(
     decision: Decision, epochs: Iterable[EpochStart], epoch: Epoch, me: str, incarnation: str
 ) -> wire.Welcome:
-    """A decision as the slave reads it."""
+    """Return a decision as the Welcome that the slave reads."""
     return wire.Welcome(
         action=wire.Action.Name(int(decision.action)),
         position=decision.position,
@@ -60,15 +60,15 @@ def welcome(
 
 
 def epoch_starts(epochs: Iterable[EpochStart]) -> list[wire.EpochStart]:
-    """An epoch history."""
+    """Return an epoch history in wire form."""
     return [wire.EpochStart(epoch=epoch, start=start) for epoch, start in epochs]
 
 
 async def until_broken(*duties: Coroutine[Any, Any, None]) -> str:
-    """Run the duties of a link side by side until one ends; say why. A bug is raised.
+    """Run a link's duties concurrently until one ends; return why. A bug is raised.
 
-    No `TaskGroup`: of a failed duty and a cancellation of the caller at the same moment it would
-    keep the failure alone, and a loop around it would go on for ever.
+    No `TaskGroup`: if a duty failed and the caller was cancelled at the same moment, it would
+    raise only the failure, and a loop around this call would go on for ever.
     """
     tasks = [asyncio.ensure_future(duty) for duty in duties]
     try:

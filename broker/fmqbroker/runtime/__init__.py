@@ -1,4 +1,4 @@
-"""Parts without knowledge of messages: settings, timers, wake-ups, clocks, long work in slices.
+"""Parts without knowledge of messages: settings, timers, wake-ups, clocks, slices of work.
 
-Any room may import this package; it imports none of them.
+Any other package may import this one; it imports none of them.
 """

@@ -1,4 +1,4 @@
-"""D3: an I/O error leaves in doubt what is on the disk, so the process ends; the next start looks.
+"""D3: an I/O error leaves the disk in doubt, so the process ends; the next start checks it.
 
 Not here: the flusher, which ends by itself on a failed write or fsync. Leaves nothing on disk.
 """
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def or_die(work: Awaitable[T], lifecycle: Lifecycle, what: str) -> T:
-    """Do `work`; what it raises but `DiskFailed` goes on. `what` fails, people are told."""
+    """Do `work`; on `DiskFailed` end the process, naming `what`. Other errors pass through."""
     try:
         return await work
     except DiskFailed as error:

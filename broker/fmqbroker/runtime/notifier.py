@@ -1,7 +1,7 @@
 """A wake-up: tasks wait for "something changed", and many changes make one wake-up.
 
-Not a queue and not a lock: a waiter must look at the state itself before and after. Leaves
-nothing behind when a waiter is cancelled.
+Not a queue and not a lock: a waiter must check the state itself before and after. A cancelled
+waiter leaves nothing behind.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ _number = count().__next__
 
 
 class Signal:
-    """`notify` wakes all who wait now. Looking and waiting in one step of the loop is race-free."""
+    """`notify` wakes all current waiters. Check and wait in one step of the loop: no race."""
 
     __slots__ = ("_waiters", "count")
 
     def __init__(self) -> None:
-        # By number: waiters are woken in the order in which they came, and leave at the same cost.
+        # By number: waiters wake in order of arrival, and each leaves at the same cost.
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self.count = 0  # calls of `notify`: whoever looks in several turns compares it
 
@@ -34,7 +34,7 @@ class Signal:
 
 
 async def wait_any(*signals: Signal, timeout_s: float | None = None) -> None:
-    """Wait for the next `notify` of any of them, or until the time is out: look which."""
+    """Wait for the next `notify` of any signal, or the timeout; the caller checks which."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
     number = _number()

@@ -1,8 +1,8 @@
-"""The clocks of the other members of my group, compared with mine.
+"""Compares the clocks of the group's other members with this broker's.
 
-The master compares at each acknowledgement of a slave, and tells the slave the difference. What was
-found last counts until the next comparison or until that broker is no member any more: a broker
-that is down cannot say that its clock is right again. Older brokers send no times: they are not
+The master compares at each acknowledgement of a slave, and sends the slave the difference. The last
+result counts until the next comparison or until that broker is no longer a member: a broker that
+is down cannot report that its clock is right again. Older brokers send no times: they are not
 compared.
 """
 
@@ -15,13 +15,13 @@ from fmqcore.clocks import Base, base_of, disagreement
 from fmqcore.ids import BrokerId
 
 _EVERY_MS: Final = 1000
-"""So often the clocks of two brokers are compared; messages may be many more."""
+"""Minimum milliseconds between comparisons of two brokers; messages may be more frequent."""
 
 _log = structlog.get_logger()
 
 
 class Times(Protocol):
-    """What of a clock is needed."""
+    """The part of a clock that is needed here."""
 
     def monotonic_ms(self) -> int:
         """See `Clock`."""
@@ -33,7 +33,7 @@ class Times(Protocol):
 
 
 class PeerClocks:
-    """`doubt` says whether one of them is too far from mine."""
+    """The known clock differences; `doubt` names a clock that is too far from this one."""
 
     def __init__(self, clock: Times) -> None:
         self._clock = clock
@@ -43,20 +43,20 @@ class PeerClocks:
         self._apart = False  # as the log has it
 
     def heard(self, broker: BrokerId, wall_ms: int, asked_ms: int) -> None:
-        """An answer to what I sent at `asked_ms` (my monotonic clock)."""
+        """Take an answer to a message sent at `asked_ms` (this broker's monotonic clock)."""
         now_ms = self._clock.monotonic_ms()
         if self._is_due(broker, now_ms) and (base := base_of(wall_ms, asked_ms, now_ms)):
             self._note(broker, base, now_ms)
 
     def told(self, broker: BrokerId, ahead_ms: int) -> None:
-        """That broker has found my clock to be so far ahead of its own."""
+        """Take a comparison made by `broker`: this broker's clock is `ahead_ms` ahead."""
         now_ms = self._clock.monotonic_ms()
         if self._is_due(broker, now_ms):
             base_ms = self._my_base_ms() - ahead_ms
             self._note(broker, Base(base_ms, base_ms), now_ms)
 
     def keep(self, members: Container[BrokerId]) -> None:
-        """Forget brokers that are not among the members, and do not listen to them again.
+        """Forget brokers that are not among the members, and ignore them from now on.
 
         The stream of a removed broker ends a moment after its removal; its acks until then must
         not bring it back.
@@ -67,13 +67,13 @@ class PeerClocks:
         self._look()
 
     def ahead_ms(self, broker: BrokerId) -> int | None:
-        """How far that broker's clock is ahead of mine, at least; None if it is not known."""
+        """Return how far that broker's clock is ahead of this one, at least; None if unknown."""
         base = self._bases.get(broker)
         return None if base is None else base.ahead_ms(self._my_base_ms())
 
     @property
     def doubt(self) -> str:
-        """Empty, or which clock is too far from mine."""
+        """Empty, or which clock is too far from this broker's."""
         my_base_ms = self._my_base_ms()
         return disagreement({b: base.ahead_ms(my_base_ms) for b, base in self._bases.items()})
 
@@ -88,7 +88,7 @@ class PeerClocks:
         self._look()
 
     def _look(self) -> None:
-        """One line in the log when it begins, one when it is over."""
+        """Log once when a difference appears, and once when it is over."""
         why = self.doubt
         if bool(why) is self._apart:
             return

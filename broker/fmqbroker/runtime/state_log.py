@@ -20,7 +20,7 @@ class StateLog:
         self._reasons: set[str] = set()
 
     def note(self, decision: Decision, epoch: Epoch) -> None:
-        """Log the decision unless the log has it. A decision without a reason changes nothing."""
+        """Log the decision unless it is logged already. Without a reason nothing is logged."""
         state = (decision.part, decision.permission, epoch)
         if not decision.why or (state == self._state and decision.why in self._reasons):
             return

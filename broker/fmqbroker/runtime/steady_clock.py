@@ -1,16 +1,16 @@
-"""A clock whose wall time does not follow a jump at once, and a reason to hold destructive work.
+"""A clock that does not follow a jump of wall time at once, and may block destructive work.
 
 Wall time is compared with the monotonic clock at each reading. Small differences are followed.
 After a jump wall time goes on as if there had been none, until the new time has stood for
 `HOLD_MS`: a clock that is days ahead for a moment changes no store time, and nothing is deleted
 by age.
 
-At a start there is nothing to compare with but the newest store time in the journal. If that is far
-away, the broker may have been off for long, or its clock may be wrong: store times follow the
-clock, but nothing is deleted by age for `HOLD_MS`.
+At a start only the newest store time in the journal is there to compare with. If that is far away,
+the broker may have been off for long, or its clock may be wrong: store times follow the clock, but
+nothing is deleted by age for `HOLD_MS`.
 
-The clocks of the group's other brokers are compared with this one, the time that counts with the
-time that counts (`peer_clocks.py`): nothing is deleted by age while two of them disagree.
+The group's other brokers' clocks are compared with this one (`peer_clocks.py`), each by the time
+that counts: nothing is deleted by age while two of them disagree.
 """
 
 from typing import Final
@@ -21,17 +21,17 @@ from fmqbroker.runtime.peer_clocks import PeerClocks
 from fmqport.clock import Clock
 
 JUMP_MS: Final = 5_000
-"""A larger difference between wall and monotonic clock is a jump."""
+"""Difference between wall and monotonic clock, in milliseconds, above which it is a jump."""
 HOLD_MS: Final = 30 * 60 * 1000
-"""A jump counts once the new time has stood for so long."""
+"""Milliseconds that the new time must stand before a jump counts."""
 FAR_MS: Final = 60 * 60 * 1000
-"""A start so far from the newest store time is in doubt."""
+"""Distance from the newest store time, in milliseconds, above which a start is in doubt."""
 
 _log = structlog.get_logger()
 
 
 class SteadyClock(Clock):
-    """See the module. All but `wall_ms` is the given clock's."""
+    """See the module. Everything but `wall_ms` is the given clock's."""
 
     def __init__(self, clock: Clock) -> None:
         self.jumps = 0
@@ -44,7 +44,7 @@ class SteadyClock(Clock):
         self.peers = PeerClocks(self)
 
     def wall_ms(self) -> int:
-        """Wall time; after a jump the time as if there had been none, for a while."""
+        """Return wall time; for a while after a jump, the time as if there had been none."""
         now_ms = self._clock.monotonic_ms()
         base_ms = self._clock.wall_ms() - now_ms
         if abs(base_ms - self._base_ms) <= JUMP_MS:
@@ -64,7 +64,7 @@ class SteadyClock(Clock):
         return now_ms + self._base_ms
 
     def note_newest(self, store_ms: int) -> None:
-        """At a start: the newest store time in the journal; 0 = none."""
+        """Take the newest store time in the journal at a start; 0 = none."""
         gap_ms = self.wall_ms() - store_ms if store_ms else 0
         if abs(gap_ms) > FAR_MS:
             self._start_gap_ms = gap_ms
@@ -109,10 +109,10 @@ class SteadyClock(Clock):
 
 
 def clock_doubt(clock: Clock) -> str:
-    """Empty, or why nothing may be deleted by age now."""
+    """Return why nothing may be deleted by age now, or ""."""
     return clock.doubt if isinstance(clock, SteadyClock) else ""
 
 
 def peer_clocks(clock: Clock) -> PeerClocks:
-    """What the clocks of the other brokers are compared by; shared by all who have that clock."""
+    """Return the comparison with other brokers' clocks, shared by all users of that clock."""
     return clock.peers if isinstance(clock, SteadyClock) else PeerClocks(clock)

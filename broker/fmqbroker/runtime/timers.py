@@ -1,7 +1,7 @@
-"""Many moments, one task: calls made when their time has come.
+"""Many timed calls in one task.
 
-A call is made once and cannot be taken back: it looks at the state itself and does nothing if it
-came for nothing. Time is the clock port's alone. Each call has a turn of the loop to itself: many
+A call is made once and cannot be cancelled: it checks the state itself and does nothing if it is no
+longer needed. Time comes from the clock port alone. Each call has its own turn of the loop: many
 consumer groups go idle, or miss a deadline, at the same moment.
 """
 
@@ -22,7 +22,7 @@ class Timers:
         self._earlier = asyncio.Event()
 
     def at(self, due_ms: int, call: Callable[[], None]) -> None:
-        """Make `call` at that moment, or soon if it is over."""
+        """Make `call` at that moment, or soon if it is in the past."""
         self._made += 1
         if not self._heap or due_ms < self._heap[0][0]:
             self._earlier.set()

@@ -1,11 +1,11 @@
-"""Errors as they travel."""
+"""Errors in wire form."""
 
 from fmqcore.errors import FmqError
 from fmqproto.v1 import client_pb2
 
 
 def as_error(error: FmqError) -> client_pb2.Error:
-    """An error as it travels."""
+    """Return an error in wire form."""
     return client_pb2.Error(
         code=client_pb2.ErrorCode.Name(int(error.code)),
         message=str(error),

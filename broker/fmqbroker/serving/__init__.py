@@ -1,4 +1,4 @@
-"""May this broker serve reads or writes at this moment?
+"""Whether this broker may serve reads or writes at this moment.
 
 `gate` answers by the clock at every call, from `lease` (how long an answer of ZooKeeper counts) and
 `broker_group_state` (configuration, state and live brokers of the group, by compare-and-set).

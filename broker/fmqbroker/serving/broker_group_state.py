@@ -1,12 +1,13 @@
-"""My group in ZooKeeper: configuration, state, live brokers; cached, watched, compare-and-set.
+"""The broker's group in ZooKeeper: configuration, state and live brokers; a watched cache.
 
-Every change of the state here goes through `change`, one at a time. Reads are synced and made one
-after another, so what is cached never goes back. A node that is missing or does not decode leaves
-what was known before, logged once; a state that does not decode is never overwritten.
+Every change of the state by this broker goes through `change` (compare-and-set), one at a time.
+Reads are synced and sequential, so what is cached never goes back. A node that is missing or does
+not decode leaves the known value in place, logged once; a state that does not decode is never
+overwritten.
 
-Order of effects of a change: what it may do is remembered (`unsettled`, `maybe_isr`), then it is
-sent, then it is settled by its answer, or, when the connection was lost, by the writer's token in
-a synced read that began afterwards. Such a read settles for good: ZooKeeper answers it after all
+Order of effects of a change: its possible effect is recorded (`unsettled`, `maybe_isr`), then it is
+sent, then it is settled by its answer or, when the connection was lost, by the writer's token in a
+synced read that started afterwards. Such a read settles for good: ZooKeeper answers it after all
 that the same session sent before, and refuses what comes from a connection that was replaced.
 """
 
@@ -46,14 +47,14 @@ _SETTLE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A timed read of the state that was answered: for leases."""
+    """A timed read of the state that was answered, as evidence for a lease."""
 
     sent_ms: int  # monotonic, before it was sent
     standing: int  # of my live node, before and after; 0 = it did not stand throughout
 
 
 class GroupStore:
-    """Cached view of `/fmq/<cluster>/groups/<g>`, and the only writer of its `state` here."""
+    """Cached view of `/fmq/<cluster>/groups/<g>`, and the only writer here of the `state` node."""
 
     config: GroupConfig  # with the acting master in it
     state: Versioned[GroupState]
@@ -90,50 +91,50 @@ class GroupStore:
     # ---- what is known
     @property
     def standing(self) -> int:
-        """The number of my live node, while it stands in a connected session; else 0."""
+        """The number of this broker's live node while it stands in a connected session; else 0."""
         return self._mine.standing
 
     @property
     def wanted(self) -> BrokerId:
-        """Whom the configuration wants as master; who acts is `config.master`."""
+        """The master wanted by the configuration; the acting master is `config.master`."""
         return self.config.master if self._configured is None else self._configured.master
 
     def on_master(self, tell: Callable[[], None]) -> None:
-        """`tell` is called when another broker acts as master, before anybody sees it here."""
+        """Have `tell` called when the acting master changes, before readers of the store see it."""
         self._on_master.append(tell)
 
     def on_lost(self, tell: Callable[[], None]) -> None:
-        """`tell` is called when I learn that my session is over, and my live node with it."""
+        """Have `tell` called when this session is known to be over, and its live node with it."""
         self._on_lost.append(tell)
 
     @property
     def superseded(self) -> bool:
-        """Whether another process announces itself under my name."""
+        """Whether another process announces itself under this broker's name."""
         return self._mine.superseded
 
     @property
     def changeable(self) -> bool:
-        """Whether a change may be tried: my live node stands, and the state is readable."""
+        """Whether a change may be tried: the live node stands, and the state is readable."""
         return bool(self.standing) and not self._malformed
 
     @property
     def connected(self) -> bool:
-        """Whether ZooKeeper can be asked now."""
+        """Whether ZooKeeper is connected now."""
         return self._coordination.state is SessionState.CONNECTED
 
     @property
     def session_timeout_ms(self) -> int:
-        """As negotiated with ZooKeeper."""
+        """The session timeout negotiated with ZooKeeper, in milliseconds."""
         return self._coordination.session_timeout_ms
 
     @property
     def widest_isr(self) -> frozenset[BrokerId]:
-        """The in-sync set and whoever a change without an answer may have put into it."""
+        """The in-sync set plus the brokers that a change without an answer may have added."""
         return self.state.value.isr | self._maybe_isr
 
     # ---- reading
     async def load(self) -> None:
-        """First read; raises `NotFound` naming the node if the group is not configured."""
+        """Read for the first time. Raises `NotFound`, naming the node, if the group is missing."""
         path = f"{self._root}/config"
         async with self._io:
             node = await self._coordination.get(path, synced=True)
@@ -147,7 +148,7 @@ class GroupStore:
         await self.refresh()
 
     async def run(self) -> None:
-        """Follow the watches until cancelled; keep my live node."""
+        """Follow the watches and keep this broker's live node until cancelled."""
         stops = [
             self._coordination.watch(f"{self._root}/{name}", self._look.set)
             for name in ("config", "state", "live")
@@ -169,7 +170,7 @@ class GroupStore:
                 stop()
 
     async def refresh(self) -> None:
-        """Read all afresh: config, then state, then live nodes, in this order.
+        """Read everything again: config, then state, then live nodes, in this order.
 
         A live node that was read before the state could be older than the state. Raises
         `Unavailable`.
@@ -192,7 +193,7 @@ class GroupStore:
         self.changed.notify()
 
     async def prove(self) -> Proof:
-        """A timed, synced read of the state: raises `Unavailable` if there is no answer."""
+        """Do a timed, synced read of the state. Raises `Unavailable` if there is no answer."""
         before = self.standing
         sent_ms = self._clock.monotonic_ms()
         known = self.state
@@ -202,15 +203,15 @@ class GroupStore:
             self.changed.notify()
         return Proof(sent_ms, before if before == self.standing else 0)
 
-    # ---- my live node
+    # ---- this broker's live node
     def replaces(self, earlier: frozenset[str]) -> None:
-        """These incarnations of mine are dead: a live node of theirs may be replaced."""
+        """Allow replacing the live nodes of these incarnations of this broker: they are dead."""
         self._mine.earlier = earlier
 
     async def announce(self, live: LiveBroker) -> None:
-        """Create or update my ephemeral node (again after a session's expiry, by `run`).
+        """Create or update this broker's ephemeral node; `run` recreates it in a new session.
 
-        With no answer from ZooKeeper it is left to `run`.
+        Without an answer from ZooKeeper `run` does it later.
         """
         try:
             await self._mine.announce(live)
@@ -219,18 +220,18 @@ class GroupStore:
             self._look.set()
 
     async def withdraw(self) -> None:
-        """Take my live node away: an orderly stop, nobody has to wait for the session's end."""
+        """Remove the live node in an orderly stop: no broker has to wait for the session's end."""
         await self._mine.withdraw()
 
     # ---- changing
     async def change(
         self, edit: Callable[[GroupState], GroupState | None], version: int | None = None
     ) -> GroupState | None:
-        """Read fresh, edit (None = leave it), compare-and-set; again while others win the race.
+        """Read fresh, edit (None = leave it), compare-and-set; repeat while others win the race.
 
-        With `version`, the edit is made to that version or not at all. Settles a lost connection
-        by `txn`. Returns what now stands, or None if left alone. Raises `ConnectionLost` if it
-        cannot know, `Unavailable` if the state there does not decode, or the group is gone.
+        With `version`, that version is edited or none. A lost connection is settled by `txn`.
+        Returns what now stands, or None if left alone. Raises `ConnectionLost` if that cannot be
+        known, `Unavailable` if the state there does not decode, or the group is gone.
         """
         async with self._changing:
             while True:
@@ -262,7 +263,7 @@ class GroupStore:
         self.changed.notify()
 
     async def _set(self, new: GroupState, version: int) -> bool:
-        """Send one compare-and-set; True if it stands, False if another one won."""
+        """Send one compare-and-set; return True if it stands, False if another one won."""
         path, data = f"{self._root}/state", state_to_json(new)
         try:
             async with self._io:
@@ -291,7 +292,7 @@ class GroupStore:
         return True
 
     async def _settle(self, txn: str) -> bool:
-        """After a lost connection: does a synced read show my token?"""
+        """After a lost connection, return whether a synced read shows the change's token."""
         with_answer_by = self._clock.monotonic_ms() + int(_SETTLE_S * 1000)
         while True:
             try:
@@ -309,7 +310,7 @@ class GroupStore:
         self._maybe_isr, self.unsettled = frozenset(), False
 
     async def _read_state(self, *, synced: bool = False) -> None:
-        """Under `_io`, synced or after a sync: it began after every change of mine that is over."""
+        """Read under `_io`, synced or after a sync: it starts after every change that is over."""
         node = await self._coordination.get(f"{self._root}/state", synced=synced)
         if node is None:
             if self.state.version >= 0:
@@ -324,7 +325,7 @@ class GroupStore:
         self._settled()
 
     def _see(self, state: Versioned[GroupState]) -> None:
-        """This is the state now; who acts as master follows from it."""
+        """Adopt this as the current state, and the acting master that follows from it."""
         self.state = state
         if self._configured is None:
             return
@@ -339,7 +340,7 @@ class GroupStore:
             node = await self._coordination.get(f"{self._root}/live/{name}")
             if node is None:
                 continue
-            # It stands, so its broker may live, even if what it says does not decode.
+            # The node stands, so its broker may live, even if the node does not decode.
             broker = BrokerId(name)
             nothing = LiveBroker(broker, "", "", Epoch(0), Position(0))
             known = self.live.get(broker, nothing)
@@ -347,7 +348,7 @@ class GroupStore:
         return found
 
     async def _note_vanished(self) -> None:
-        """The configuration is gone: what was known is kept, and the log says why, once."""
+        """Log once that the configuration is gone, and why; the known one is kept."""
         if self._removal is None:
             return
         removed = await self._was_removed()

@@ -1,10 +1,10 @@
-"""The gate: may this broker serve reads, writes, at this moment? (DESIGN §6)
+"""The gate: whether this broker may serve reads or writes at this moment (DESIGN §6).
 
-Checked on every produce, pull and ack: the cached group state grants me the role *and* my lease
-holds. The lease is looked at by the monotonic clock at each check, never by a timer: a loop that
+Checked on every produce, pull and ack: the cached group state grants the broker its role *and* its
+lease holds. Each check compares the lease with the monotonic clock; no timer ends it: a loop that
 was stopped and wakes up late serves nothing more. Set by `failover/loop.py` and `lease.py` alone.
 
-What it is not: the decision what to grant (`fmqcore.failover`), the renewals (`lease.py`).
+Not here: the decision what to grant (`fmqcore.failover`), the renewals (`lease.py`).
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ LEASE_OVER: Final = (
 
 
 class Gate:
-    """What I serve now. `changed` fires whenever it may have become less or more."""
+    """What this broker serves now. `changed` fires whenever that may have changed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,11 +39,11 @@ class Gate:
 
     @property
     def why(self) -> str:
-        """A sentence for people: why it is as it is."""
+        """The reason for the current permission, as a sentence for people."""
         return LEASE_OVER if self._permission and not self.leased() else self._why
 
     def permission(self) -> Permission:
-        """What I may serve at this moment: the granted permission while the lease holds (F10)."""
+        """Return what may be served now: the granted permission while the lease holds (F10)."""
         return self._permission if self._permission and self.leased() else Permission.NONE
 
     def require(self, needed: Permission) -> None:
@@ -56,48 +56,48 @@ class Gate:
 
     # ---- the lease
     def leased(self) -> bool:
-        """Whether the lease holds now: ZooKeeper's, or the grants that count for my role."""
+        """Return whether the lease holds now: ZooKeeper's, or the grants that count."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._lease_until_ms:
             return True
         return self._grants is not None and now_ms < self._grants()
 
     def leased_until_ms(self) -> int:
-        """When the lease runs out as things stand (monotonic)."""
+        """Return when the lease runs out as things stand (monotonic milliseconds)."""
         return max(self._lease_until_ms, self._grants() if self._grants is not None else 0)
 
     def zookeeper_leased(self) -> bool:
-        """Whether the part of the lease that comes from ZooKeeper holds now."""
+        """Return whether the part of the lease that comes from ZooKeeper holds now."""
         return self._clock.monotonic_ms() < self._lease_until_ms
 
     def extend_lease(self, until_ms: int) -> None:
-        """Serve until that monotonic moment; only ever later."""
+        """Extend the lease to that monotonic moment; it never gets shorter."""
         self._lease_until_ms = max(self._lease_until_ms, until_ms)
 
     def end_lease(self) -> None:
-        """What ZooKeeper gave is void from now on; grants of slaves count as before."""
+        """End ZooKeeper's part of the lease; grants of slaves count as before."""
         self._lease_until_ms = 0
 
     def count_grants(self, until_ms: Callable[[], int] | None) -> None:
-        """From now on the grants of my slaves count too (None: they do not)."""
+        """Count the grants of the slaves from now on (None: do not count them)."""
         self._grants = until_ms
 
     # ---- the grant
     def adopt(self, state: GroupState) -> None:
-        """Tell what the group state says (it grants nothing by itself)."""
+        """Publish the group state's mode, epoch and brokers; this alone grants nothing."""
         seen = (state.mode, state.epoch, state.master, state.reader)
         if seen != (self.mode, self.epoch, self.master, self.reader):
             self.mode, self.epoch, self.master, self.reader = seen
             self.changed.notify()
 
     def grant(self, permission: Permission, why: str) -> None:
-        """Set what the group state grants me (the lease still bounds it). No `why`: as before."""
+        """Set the permission, still bounded by the lease. An empty `why` keeps the last one."""
         why = why or self._why
         if permission != self._permission or why != self._why:
             self._permission, self._why = permission, why
             self.changed.notify()
 
     def close(self, why: str) -> None:
-        """Serve nothing, and let what leases there were be void: another term needs new ones."""
+        """Serve nothing, and void all leases: another term needs new ones."""
         self._lease_until_ms, self._grants = 0, None
         self.grant(Permission.NONE, why)

@@ -1,21 +1,21 @@
-"""Who I am: one incarnation for each start, and whether my name is free (DESIGN §6).
+"""The broker's identity: a new incarnation per start, under a name that is free (DESIGN §6).
 
-A live node that stands under my name at the start is either left from my own last life, its
-session not yet expired, or it belongs to another process that was given the same broker id. The
-data directory tells: it remembers the incarnations of its brokers, and I hold its lock, so those
-are dead. Any other node is left alone: it goes away by itself if its process is dead (its directory
-was lost or replaced), and if it does not, this broker refuses to start. It must not take the name:
-the node of one of the two would stand for the other, and nobody would take over from it.
+A live node that stands under this broker's name at the start is either left from its last
+incarnation, whose session has not expired yet, or belongs to another process with the same broker
+id. The data directory shows which: it remembers its brokers' incarnations, and this process holds
+its lock, so those are dead. Any other node is left alone: it goes away by itself if its process is
+dead (its directory was lost or replaced); if it stays, this broker refuses to start. It must not
+take the name: the node of one would stand for the other, and no broker would take over from it.
 
-The directory also remembers which group of which cluster it is of: topics are numbered in each
-cluster anew, so a journal in another's hands would give out one topic's messages as another's.
+The directory also remembers its cluster and group: topics are numbered separately in each cluster,
+so a journal in the wrong group would deliver one topic's messages as another's.
 
-And it remembers for how long this broker promised its master to claim nothing: a life that is told
-to promise less keeps what the one before it promised, which may still run (F3).
+And it remembers for how long this broker promised its master to claim nothing: an incarnation that
+is configured to promise less keeps an earlier promise, which may still run (F3).
 
-Order of effects: directory and name are looked at, the new incarnation and what it will promise
-are remembered, then it is announced (`live_node.py`), then it promises. Leaves the file
-`incarnations` in the data directory: the home, the promise, and three short lines at most.
+Order of effects: directory and name are checked, the new incarnation and its promise are
+remembered, then it is announced (`live_node.py`), then it promises. Leaves the file `incarnations`
+in the data directory: the home, the promise, and three short lines at most.
 """
 
 from collections.abc import Sequence
@@ -34,14 +34,14 @@ from fmqport.disk import Disk
 
 _LOOK_S: Final = 0.1
 _SESSIONS: Final = 2
-"""A session ends within two of its timeouts: ZooKeeper looks at its sessions once a tick, and a
-timeout is two ticks at least."""
+"""Session timeouts to wait for a name: ZooKeeper checks its sessions once a tick, and a
+timeout is at least two ticks, so a session ends within two timeouts."""
 
 _log = structlog.get_logger()
 
 
 class Identity(NamedTuple):
-    """Of this start."""
+    """The identity of this start."""
 
     incarnation: str
     earlier: frozenset[str]  # of processes that are dead: their live node may be replaced
@@ -51,10 +51,10 @@ class Identity(NamedTuple):
 async def begin(
     me: BrokerId, group: GroupStore, disk: Disk, clock: Clock, grant_ms: int
 ) -> Identity:
-    """Be somebody new. Raises `NameTaken` if another process lives under my name.
+    """Create a new incarnation; needs the group loaded and the directory locked.
 
-    The group is loaded, and the directory is locked. May take as long as a session needs to expire.
-    Raises `InvalidArgument` if the directory is of another group.
+    May take as long as a session needs to expire. Raises `NameTaken` if another process lives
+    under this name, `InvalidArgument` if the directory belongs to another group.
     """
     raw = await disk.read_file(INCARNATIONS) or b""
     lines, homes = raw.decode("ascii", "replace").split(), homes_of(raw)
@@ -77,7 +77,7 @@ async def begin(
 async def forget_promises(
     identity: Identity, group: GroupStore, disk: Disk, clock: Clock, grant_ms: int
 ) -> None:
-    """What a life before this one promised for longer than I do is over one day."""
+    """Shorten the remembered promise once a longer one of an earlier incarnation is over."""
     if identity.granted_ms > grant_ms:
         await clock.sleep(promise_ms(identity.granted_ms) / 1000)
         known = [identity.incarnation, *sorted(identity.earlier)]  # none of them need have gone yet
@@ -100,7 +100,7 @@ def _granted_ms(line: str) -> int:
 async def _wait_for_name(
     me: BrokerId, group: GroupStore, earlier: frozenset[str], clock: Clock
 ) -> LiveBroker | None:
-    """Until no stranger's node stands; returns the one of my own last life, if it still does."""
+    """Wait until no other process's node stands; return that of the last incarnation, if any."""
     until_ms = clock.monotonic_ms() + _SESSIONS * group.session_timeout_ms
     told = False
     while (node := group.live.get(me)) is not None and node.incarnation not in earlier:

@@ -1,18 +1,18 @@
-"""The lease (DESIGN §6): how long after an answer from ZooKeeper I may still serve.
+"""The lease (DESIGN §6): how long after an answer from ZooKeeper a broker may still serve.
 
 A renewal is a timed, synced read of the group's state. It holds for 2/3 of the session timeout
-from the moment the read was *sent*, if my live node stood in the same session throughout and the
-state still says my term. The last third covers clocks that run at other speeds, and an ensemble
-in which my session's touch reaches the leader up to half a tick after the answer left (a session
-lasts two ticks at least). The server ends the session no earlier than its timeout after the read,
-so whoever waits for my live node to go away waits for longer than I serve.
+from the moment the read was *sent*, if the live node stood in the same session throughout and the
+state still names this broker's term. The last third covers clocks that run at other speeds, and an
+ensemble in which the session's touch reaches the leader up to half a tick after the answer left (a
+session lasts at least two ticks). The server ends the session no earlier than its timeout after the
+read, so a broker that waits for this live node to go away waits for longer than this one serves.
 
 Renewals are gated on the progress of the event loop: ZooKeeper's client keeps the session alive
-from a thread of its own, so a wedged broker looks healthy until the coordination port gives the
+from its own thread, so a wedged broker looks healthy until the coordination port gives the
 session up (`fmqport/coordination.py`). A renewal in whose window the loop stalled for longer than
 `loop_stall_ms` does not count.
 
-Order of effects: the state is read, cached and looked at, then the lease is extended.
+Order of effects: the state is read, cached and checked, then the lease is extended.
 Leaves nothing behind.
 """
 
@@ -38,12 +38,12 @@ _LONG_MS: Final = 3_600_000
 
 
 def lease_ms(session_timeout_ms: int) -> int:
-    """How long a read holds, from the moment it was sent."""
+    """Return for how many milliseconds a read holds, from the moment it was sent."""
     return session_timeout_ms * 2 // 3
 
 
 class Lease:
-    """Renews what `gate` bounds, while there is a tenure. Runs in failover's task group."""
+    """Renews the lease in `gate` during a tenure. Runs in failover's task group."""
 
     def __init__(
         self, gate: Gate, group: GroupStore, settings: BrokerSettings, clock: Clock
@@ -68,20 +68,20 @@ class Lease:
             self._looked.notify()
 
     def look(self) -> None:
-        """The grants may hold (or end) otherwise than they did."""
+        """Check again: the grants may now hold or end at another time."""
         self._looked.notify()
 
     def _session_over(self) -> None:
-        """My live node is gone: others may claim by now, though the session ended too soon.
+        """End ZooKeeper's lease: the live node is gone, so others may claim by now.
 
-        A server ends one that was silent for its whole time, and no lease lasts as long (F7). But
-        an administrator, or a client with its number and password, can end it at any moment.
+        A server ends a session only after a full timeout of silence, which outlasts any lease (F7).
+        But an administrator, or a client with its number and password, can end it at any moment.
         """
         self._gate.end_lease()
         self._looked.notify()
 
     async def renew(self) -> bool:
-        """One renewal now; False if it did not count. Never raises `Unavailable`."""
+        """Renew once now; return False if it did not count. Never raises `Unavailable`."""
         tenure = self._tenure
         if tenure is None:
             return False
@@ -103,7 +103,7 @@ class Lease:
         return good
 
     async def run(self) -> None:
-        """Renew, watch the loop, and tell when the lease runs out; until cancelled."""
+        """Renew, watch the loop, and signal when the lease runs out, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._renewals())
             tasks.create_task(self._watch_loop())
@@ -123,7 +123,7 @@ class Lease:
                 await wait_any(self._moved, self._group.changed)
 
     def _stalled_since(self, sent_ms: int) -> bool:
-        """Did the loop stand still in that window? (Its watch may not have had its turn yet.)"""
+        """Return whether the loop stalled since `sent_ms`; its watch may not have run yet."""
         return self._stalled_at_ms >= sent_ms or self._late_ms() > self._settings.loop_stall_ms
 
     def _late_ms(self) -> int:
@@ -141,7 +141,7 @@ class Lease:
                 _log.warning("loop_stalled", late_ms=self._late_ms())
 
     async def _watch_expiry(self) -> None:
-        """The gate looks at the clock itself; those who wait on its signal must be told."""
+        """Notify when the lease ends or holds again: `gate` checks the clock only when asked."""
         while True:
             left_ms = self._gate.leased_until_ms() - self._clock.monotonic_ms()
             holds, held = self._tenure if left_ms > 0 else None, self._held

@@ -1,10 +1,10 @@
-"""My live node, `live/<me>`: an ephemeral that stands while my ZooKeeper session does (DESIGN §6).
+"""The broker's ephemeral node, `live/<me>`: it stands while its session does (DESIGN §6).
 
-It is made again after every expiry. Each time it stands anew it gets a new number (`standing`):
-whoever looked in between saw it gone, so nothing that rests on it may simply go on
-(`fmqcore.failover.term_rules`). It takes the place of a node of an earlier incarnation of mine,
-which is dead (`identity.py` knows which); any other node there means that another process lives
-under my name (`superseded`): it is left alone until it goes.
+It is recreated after every expiry. Each time it stands again it gets a new number (`standing`): a
+broker that looked in between saw it gone, so nothing that rests on it may simply go on
+(`fmqcore.failover.term_rules`). It replaces a node of an earlier incarnation of this broker, which
+is dead (`identity.py` knows which). Any other node there means that another process lives under the
+same name (`superseded`); that node is left alone until it goes.
 
 A group that was removed from the cluster is not brought back: the node waits until the group has a
 configuration again.
@@ -29,7 +29,7 @@ _RETRY_S: Final = 0.05
 
 
 class LiveNode:
-    """What I say of myself, and whether it stands. `changed` is told at every change."""
+    """Announces this broker and knows whether its node stands; notifies `changed` on changes."""
 
     def __init__(
         self,
@@ -57,21 +57,21 @@ class LiveNode:
 
     @property
     def standing(self) -> int:
-        """Its number, while it stands in a connected session; else 0."""
+        """The node's number while it stands in a connected session; else 0."""
         connected = self._coordination.state is SessionState.CONNECTED
         return self._number if connected and self._session == self._coordination.session_id else 0
 
     async def announce(self, live: LiveBroker) -> None:
-        """Say this from now on. Raises `Unavailable`; `keep` says it later then."""
+        """Announce `live` from now on. Raises `Unavailable`; then `keep` announces it later."""
         self._mine = live
         await self._stand()
 
     async def keep(self) -> None:
-        """Make it stand and say what it should, if it does not. Raises `Unavailable`."""
+        """Create or update the node if it is not as announced. Raises `Unavailable`."""
         await self._stand()
 
     async def withdraw(self) -> None:
-        """Take it away, for good."""
+        """Remove the node for good."""
         self._mine = None
         async with self._lock:
             if self.standing:
@@ -79,7 +79,7 @@ class LiveNode:
             self._session = 0
 
     def check(self, live: Mapping[BrokerId, LiveBroker], standing: int) -> bool:
-        """Compare with live nodes read since it had that number; False = it must be made anew."""
+        """Compare with live nodes read since it had number `standing`; False = recreate it."""
         if not standing or standing != self.standing or self._mine is None:
             return True
         seen = live.get(self._me)
@@ -103,7 +103,7 @@ class LiveNode:
                     await self._clock.sleep(_RETRY_S)  # it changed meanwhile: look again
 
     async def _try(self, mine: LiveBroker, session: int) -> bool:
-        """One try; False = look again."""
+        """Try once to make the node stand; False = look again."""
         data = live_to_json(mine)
         node = await self._coordination.get(self._path)
         if node is None:

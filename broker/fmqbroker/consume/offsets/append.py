@@ -1,8 +1,7 @@
-"""Progress entries into the journal: OFFSETS batches, few entries each.
+"""Append progress entries to the journal as OFFSETS batches of few entries each.
 
-Encoding some hundred thousand entries in one go would stop all else for a second. Leaves OFFSETS
-batches at the journal's end; what was appended before an error stays, which harms nothing, as an
-entry stands for itself.
+Encoding some hundred thousand entries at once would block the event loop for a second. Batches that
+were appended before an error stay, which is harmless, since each entry stands for itself.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from fmqcore.consume.offsets.merge import cut_up
 from fmqcore.ids import Position
 
 BATCH_BYTES: Final = 12 * 1024
-"""Of entries in one batch and one turn of the loop: some 3 ms."""
+"""Entry bytes in one batch and one turn of the event loop: some 3 ms."""
 
 
 async def append_offsets(
@@ -28,10 +27,10 @@ async def append_offsets(
     *,
     for_term: bool = False,
 ) -> Position:
-    """Append them, each batch in a turn of its own; return the end, 0 without entries.
+    """Append `entries`, one batch per turn of the loop; return the end, or 0 without entries.
 
     `go_on` is called before each further batch and raises if there must be none. Raises
-    `StorageFull` and what else `Journal.append` raises.
+    `StorageFull` and the other errors of `Journal.append`.
     """
     end = Position(0)
     for number, part in enumerate(cut_up(entries.items(), BATCH_BYTES)):

@@ -1,7 +1,7 @@
-"""What the end of a journal says of consumers' progress: its OFFSETS batches, read back.
+"""Read consumer progress back from the OFFSETS batches at the end of a journal.
 
-Who takes the reads over cannot know whether the master has what lies above the commit end. What is
-below it, or came by another way, is not asked for here. Leaves nothing on disk.
+A takeover reader cannot know whether the master also has the OFFSETS batches above the commit end.
+Progress below the commit end, or from other sources, is not read here. Nothing is written to disk.
 """
 
 from typing import Final
@@ -24,10 +24,10 @@ _log = structlog.get_logger()
 
 
 async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey, OffsetEntry]:
-    """Of all OFFSETS batches from `committed` (where one begins) to the journal's end, merged.
+    """Return the merged OFFSETS batches from `committed` (a batch's start) to the journal's end.
 
-    At most the two newest segments are read, as somebody waits to be served. What cannot be read is
-    passed over: it costs duplicates, and reads must go on.
+    At most the two newest segments are read, because consumers are waiting. Unreadable parts are
+    skipped, which costs duplicates: reads must go on.
     """
     table: dict[OffsetKey, OffsetEntry] = {}
     position = max(committed, journal.recent_start)

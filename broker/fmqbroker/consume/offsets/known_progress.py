@@ -1,4 +1,4 @@
-"""What is known of consumers' progress, wherever it lies now. No I/O."""
+"""Consumer progress as known now, wherever it is kept. No I/O."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,17 +9,17 @@ from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
 
 
 class KnownProgress:
-    """Several tables seen as one: of two entries the higher version counts."""
+    """Several progress tables read as one: of two entries the higher version counts."""
 
     def _tables(self) -> Sequence[ProgressTable]:
         raise NotImplementedError
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """The newest entry known here, stored or about to be; a tombstone too (`deleted`)."""
+        """Return the newest known entry, stored or about to be; also a tombstone (`deleted`)."""
         return self.get_all((key,)).get(key)
 
     def get_all(self, keys: Collection[OffsetKey]) -> dict[OffsetKey, OffsetEntry]:
-        """As `get`, of many; those that have no entry are left out."""
+        """Return `get` for many keys; keys without an entry are left out."""
         found: dict[OffsetKey, OffsetEntry] = {}
         for table in self._tables():
             if table:
@@ -30,21 +30,21 @@ class KnownProgress:
         return found
 
     def is_temporary(self, group: str, topic: TopicId) -> bool:
-        """Is the consumer group one that nobody named?"""
+        """Return whether the consumer group is an unnamed one."""
         notes = [OffsetKey(group, topic, queue) for queue in (TEMPORARY_QUEUE, PRESENCE_QUEUE)]
         known = self.get_all(notes)
         return notes[0] in known and notes[1] not in known
 
     def groups_in(self, topic: TopicId) -> list[str]:
-        """The consumer groups with progress or a tombstone in that topic, sorted."""
+        """Return the consumer groups with progress or a tombstone in that topic, sorted."""
         return sorted({name for table in self._tables() for name in table.groups_in(topic)})
 
     def topics(self) -> list[TopicId]:
-        """The topics in which a group has progress or a tombstone, sorted."""
+        """Return the topics in which a group has progress or a tombstone, sorted."""
         return sorted({topic for table in self._tables() for topic in table.topics()})
 
     def queues_of(self, group: str, topic: TopicId) -> list[int]:
-        """The queues of that topic in which the group has progress, sorted; not deleted ones."""
+        """Return the queues of that topic in which the group has undeleted progress, sorted."""
         queues = {queue for table in self._tables() for queue in table.queues_of(group, topic)}
         found = self.get_all([OffsetKey(group, topic, queue) for queue in queues])
         return sorted(key.queue_id for key, entry in found.items() if not entry.deleted)

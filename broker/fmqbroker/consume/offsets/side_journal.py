@@ -1,9 +1,9 @@
-"""The taker's side journal (DESIGN §6): consumer progress made while the master is gone.
+"""A takeover reader's side journal (DESIGN §6): progress made while the master is away.
 
-Order of effects: entries are fsynced here, then acknowledged; later checkpointed into the group's
-state. Leaves `takeover.journal` in the data directory; a restarted taker finds it again, a master
-removes it. It never stands alone: the group's state and the journal's table are merged by version.
-An I/O error ends the process (`SideDisk`): another broker may take the reads over then.
+Order of effects: entries are fsynced here, then acknowledged, later checkpointed into the group's
+state. The file `takeover.journal` stays in the data directory; a restarted takeover reader loads it
+again, a master removes it. It is always merged by version with the group's state and the journal's
+table. An I/O error ends the process (`SideDisk`): then another broker may take the reads over.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -24,42 +24,42 @@ from fmqport.lifecycle import Lifecycle
 
 T = TypeVar("T")
 COMPACT_BYTES = 4 * 1024 * 1024
-"""Written anew when it has grown by so much: only the last change of a key counts."""
+"""Growth after which the file is compacted: only the last change of a key counts."""
 _FRAME_BYTES = 512 * 1024
 
 _log = structlog.get_logger()
 
 
 class SideDisk:
-    """Of the disk what a side journal needs. Raises `DiskFull`, never `DiskFailed`."""
+    """The disk operations of a side journal. They raise `DiskFull`, never `DiskFailed`."""
 
     def __init__(self, disk: Disk, lifecycle: Lifecycle) -> None:
         self._disk = disk
         self._lifecycle = lifecycle
 
     async def read(self) -> bytes | None:
-        """The file whole; None if there is none."""
+        """Return the whole file, or None if there is none."""
         return await self._or_die(self._disk.read_file(NAME))
 
     async def replace(self, data: bytes) -> DiskFile:
-        """Begin the file anew (atomically, fsynced) with `data`, and open it."""
+        """Replace the file's content with `data` (atomically, fsynced), and open it."""
         await self._or_die(self._disk.replace_file(NAME, data))
         return await self._or_die(self._disk.open(NAME))
 
     async def append(self, file: DiskFile, at: int, data: bytes) -> None:
-        """Write at the open file's end; fsynced at return."""
+        """Write `data` at `at`, the open file's end; fsynced at return."""
         await self._or_die(file.write([(at, [data])], sync=True))
 
     async def close(self, file: DiskFile) -> None:
-        """It stays."""
+        """Close the file; it stays on disk."""
         await self._or_die(file.close())
 
     async def remove(self) -> None:
-        """Durably; none there is no error."""
+        """Remove the file durably; a missing file is no error."""
         await self._or_die(self._disk.remove(NAME))
 
     async def _or_die(self, work: Awaitable[T]) -> T:
-        """D3: who lives on claims the reads again and again, and keeps others from them."""
+        """D3: a broker that lived on would keep claiming the reads, and keep others from them."""
         return await or_die(work, self._lifecycle, "the side journal's disk")
 
 
@@ -75,7 +75,7 @@ class SideJournal:
 
     @staticmethod
     async def load(disk: SideDisk) -> dict[OffsetKey, OffsetEntry]:
-        """What an earlier takeover of ours left; empty if there is none or it is not readable."""
+        """Return the entries of this broker's earlier takeover; empty if missing or unreadable."""
         data = await disk.read()
         table: dict[OffsetKey, OffsetEntry] = {}
         if data is None:
@@ -85,7 +85,7 @@ class SideJournal:
             for payload in found.payloads:
                 merge(table, decode_offsets(payload))
         except Malformed as error:
-            # Its checkpoint in the group's state is at most a second older: go on with that.
+            # The checkpoint in the group's state is at most a second older: go on with that.
             _log.error("takeover_journal_unreadable", file=NAME, error=str(error))
             return table
         if found.torn:
@@ -94,7 +94,7 @@ class SideJournal:
 
     @staticmethod
     async def epoch_left(disk: SideDisk) -> Epoch | None:
-        """The term whose side journal is there, if any."""
+        """Return the term of the side journal on disk, 0 if unreadable, None if there is none."""
         data = await disk.read()
         try:
             return None if data is None else decode(data).epoch
@@ -105,7 +105,7 @@ class SideJournal:
     async def start(
         cls, disk: SideDisk, epoch: Epoch, table: Mapping[OffsetKey, OffsetEntry]
     ) -> "SideJournal":
-        """Begin a file (atomically, in the place of an old one) that holds `table`; fsynced."""
+        """Create a file with `table`, fsynced, atomically replacing an old one."""
         data = b"".join((encode_head(epoch), *_frames(table.items())))
         return cls(disk, epoch, await disk.replace(data))
 
@@ -116,7 +116,7 @@ class SideJournal:
         self._end += len(data)
 
     async def compact(self, table: Mapping[OffsetKey, OffsetEntry]) -> None:
-        """Write it anew from `table` if it has grown too long."""
+        """Rewrite the file from `table` if it has grown by `COMPACT_BYTES`."""
         if self._end - self._base < COMPACT_BYTES:
             return
         fresh = await self.start(self._disk, self.epoch, table)
@@ -129,12 +129,12 @@ class SideJournal:
 
     @staticmethod
     async def remove(disk: SideDisk) -> None:
-        """What was in it is in a journal now."""
+        """Remove the file, whose entries are in a journal now."""
         await disk.remove()
 
 
 def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str | None:
-    """The record as the group's state shall hold it; None: too large, what it holds stays."""
+    """Return the record for the group's state; None if too large: the old record stays."""
     record, whole = encode_record(table, max_chars)
     if not whole:
         _log.error(

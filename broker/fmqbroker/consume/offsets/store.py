@@ -1,16 +1,17 @@
-"""Consumer offsets: where they are kept in each mode (DESIGN §3, §6).
+"""Consumer progress: where it is kept in each mode (DESIGN §3, §6).
 
 | mode | entries go to | stored when |
 |---|---|---|
 | master | OFFSETS batches in the journal | the batch lies below the commit end |
-| taker | the side journal `takeover.journal` (`consume/offsets/side_journal.py`) | fsynced |
+| takeover reader | `takeover.journal` (`consume/offsets/side_journal.py`) | fsynced |
 | frozen, retired | nowhere: `put` is refused | |
 
-Entries are gathered for `offsets_interval_ms` and then written at once. Order of effects: written
-and committed (fsynced), then `put` returns; the taker's checkpoint in the group's state follows at
-most `takeover_checkpoint_ms` later. The way back: `freeze` on the taker, `install` on the master;
-the record stays in the group's state until every in-sync slave has what was installed, for that
-leaves the master only when its term stands. Of two entries the higher version wins, everywhere.
+Entries are gathered for `offsets_interval_ms` and then written together. Order of effects: written
+and committed (or fsynced), then `put` returns; the takeover reader's checkpoint in the group's
+state follows at most `takeover_checkpoint_ms` later. Hand-over: `freeze` on the takeover reader,
+`install` on the master. The record stays in the group's state until every in-sync slave has the
+installed entries, which leave the master only when its term stands. Of two entries the higher
+version always wins.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
 
 MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS
-"""Of the takeover record in the group's state."""
+"""Maximum length of the takeover record in the group's state."""
 
 _log = structlog.get_logger()
 _Table = dict[OffsetKey, OffsetEntry]
@@ -96,20 +97,20 @@ class OffsetStore(KnownProgress):
         return (self._round.entries, self._writing.entries, self._takeover, stored)
 
     def next_version(self, key: OffsetKey) -> int:
-        """The version for a change made now."""
+        """Return the version for a change made now."""
         return next_version(self.get(key), self._epoch)
 
     def next_versions(self, keys: Collection[OffsetKey]) -> dict[OffsetKey, int]:
-        """As `next_version`, of many."""
+        """Return `next_version` for many keys."""
         entries, epoch = self.get_all(keys), self._epoch
         return {key: next_version(entries.get(key), epoch) for key in keys}
 
     # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
-        """Store; returns when stored as the mode asks (C5): committed in the journal, or fsynced.
+        """Store entries; return once they are committed or fsynced, as the mode requires (C5).
 
-        Without entries: when all that is known here is stored. Raises `NoPermission` while frozen
-        or when neither master nor taker, `StorageFull`.
+        Without entries, return once everything known here is stored. Raises `StorageFull`, and
+        `NoPermission` while frozen or when neither master nor takeover reader.
         """
         if self._keeping not in (_Keeping.MASTER, _Keeping.TAKER):
             raise self._refusal()
@@ -121,7 +122,7 @@ class OffsetStore(KnownProgress):
             await (self._writing if self._writing.entries else self._written()).wait()
 
     def add_source(self, source: Callable[[], Mapping[OffsetKey, OffsetEntry]]) -> None:
-        """`freeze` asks it for entries that were accepted and have not been `put` yet."""
+        """Add a source that `freeze` asks for entries that were accepted but not `put` yet."""
         self._sources.append(source)
 
     async def run(self) -> None:
@@ -139,7 +140,7 @@ class OffsetStore(KnownProgress):
 
     # ---- changes of mode
     async def become_master(self) -> None:
-        """Entries go to the journal from now on; a side journal of ours is removed."""
+        """Write entries to the journal from now on; remove this broker's side journal."""
         async with self._lock:
             if self._keeping is _Keeping.MASTER:
                 return
@@ -148,11 +149,11 @@ class OffsetStore(KnownProgress):
             self._enter(_Keeping.MASTER)
 
     async def become_taker(self, record: str, committed: Position) -> None:
-        """Start the side journal from: my journal's end, our old side journal, `record`.
+        """Start the side journal from the journal's end, the old side journal and `record`.
 
-        `record` is the group state's `offsets`, the checkpoint of whoever read before. Raises
-        `Malformed` if it does not decode: then a person must look, nothing is overwritten. What is
-        above `committed` in my journal the master may lack for ever (ADR 0038).
+        `record` is the group state's `offsets`, the checkpoint of the reader before. Raises
+        `Malformed` if it does not decode: then a person must look, and nothing is overwritten. The
+        master may lack for ever what this journal holds above `committed` (ADR 0038).
         """
         async with self._lock:
             earlier = decode_record(record)
@@ -161,7 +162,7 @@ class OffsetStore(KnownProgress):
             if left_in < self._group.state.value.opened:  # by who has what my journal has
                 mine = news_for(self._journal.state.offsets, mine)
             tail = await offsets_above(self._journal, committed)
-            # `earlier` stays whole: a slave with less of the journal may have to go on from mine.
+            # `earlier` stays whole: a slave with a shorter journal may have to use this table.
             self._takeover = ProgressTable(merged(mine, tail, earlier))
             self._taken_in = self._term()
             await self._start_side()
@@ -170,13 +171,13 @@ class OffsetStore(KnownProgress):
             self._unsaved.notify()
 
     def retire(self) -> None:
-        """Neither master nor taker: `put` is refused; whoever waits gets `NoPermission`."""
+        """Stop keeping progress: refuse `put`, and end its waiters with `NoPermission`."""
         self._enter(_Keeping.RETIRED)
 
     async def freeze(self) -> bytes:
-        """Refuse more, fsync what is there, return the takeover's entries (OFFSETS payload).
+        """Refuse new entries, fsync, and return the takeover's entries (an OFFSETS payload).
 
-        All that the master may lack: see `become_taker`. Called again it returns the same.
+        They are all that the master may lack: see `become_taker`. Another call returns the same.
         """
         if self._keeping is _Keeping.TAKER:
             for source in self._sources:
@@ -189,9 +190,9 @@ class OffsetStore(KnownProgress):
             return encode_offsets(self._takeover)
 
     async def install(self, payload: bytes, *, lacking: bool = False) -> None:
-        """On the master, before it serves: append and make durable (locally); idempotent.
+        """Append handed-over entries on the master before it serves; durable locally; idempotent.
 
-        `lacking`: the journal does not have all that the taker had (ADR 0025).
+        `lacking`: the journal does not have everything that the takeover reader had (ADR 0025).
         """
         state, told = self._journal.state, decode_offsets(payload)
         if lacking:
@@ -203,7 +204,7 @@ class OffsetStore(KnownProgress):
         _log.info("offsets_installed", entries=len(entries), end=end)
 
     async def install_own(self, opened: Epoch, *, lacking: bool = False) -> None:
-        """As `install`, of what my own side journal holds, if no master opened a term since."""
+        """Install the entries of this broker's side journal if no master opened a term since."""
         async with self._lock:
             left_in, mine = await self._own()
         if mine and left_in >= opened:
@@ -223,7 +224,7 @@ class OffsetStore(KnownProgress):
         return self._round
 
     def _written(self) -> Round:
-        """Settled when what is in the journal is committed, also what an earlier term wrote."""
+        """Return a round that settles when the journal's entries, of any term, are committed."""
         end = self._appended[-1][0] if self._appended else self._installed_end
         known = Round()
         if end <= self._commit.commit_end:
@@ -312,9 +313,9 @@ class OffsetStore(KnownProgress):
         self._unsaved.notify()
 
     async def _clean(self) -> None:
-        """Remove the side journal once a master serves in a later term: it has what is in it.
+        """Remove the side journal once a master, which has its entries, serves in a later term.
 
-        Not before that term is open: who took the mastership over may be me (`install_own`).
+        Not before that term is open: this broker itself may be the new master (`install_own`).
         """
         left_in = await SideJournal.epoch_left(self._disk)
         while True:
@@ -345,7 +346,7 @@ class OffsetStore(KnownProgress):
                 await self._save_checkpoint()
 
     async def checkpoint(self) -> None:
-        """Now: a taker that is stopped in good order leaves the next reader all that it stored."""
+        """Save a checkpoint now, so that an orderly stop leaves the next reader all entries."""
         if self._keeping is _Keeping.TAKER:
             await self._save_checkpoint()
 
@@ -370,7 +371,7 @@ class OffsetStore(KnownProgress):
             _log.info("takeover_checkpoint_left", epoch=epoch, why="no longer the reader")
 
     async def _let_go(self) -> None:
-        """As a master: empty the record once a slave that may claim needs it no more."""
+        """As a master, empty the state's record once no slave that may claim needs it."""
         epoch = Epoch(0)
 
         def mine(state: GroupState) -> bool:

@@ -1,4 +1,4 @@
-"""Progress entries that are gathered and written at once, and who waits for that. No I/O."""
+"""Progress entries that are gathered and written together, and their waiters. No I/O."""
 
 from fmqbroker.runtime.notifier import Signal
 from fmqcore.consume.offsets.table import ProgressTable
@@ -6,7 +6,7 @@ from fmqcore.errors import FmqError
 
 
 class Round:
-    """One write to be; `settle` it once."""
+    """One planned write; only the first `settle` counts."""
 
     def __init__(self) -> None:
         self.entries = ProgressTable()
@@ -15,18 +15,18 @@ class Round:
         self._error: FmqError | None = None
 
     def settle(self, error: FmqError | None = None) -> None:
-        """Stored, or failed."""
+        """Mark the entries as stored, or as failed with `error`, and wake the waiters."""
         if not self.settled:
             self.settled, self._error = True, error
             self._stored.notify()
 
     def check(self) -> None:
-        """Raise what it failed with, if it has."""
+        """Raise the error of a failed write."""
         if self._error is not None:
             raise self._error
 
     async def wait(self) -> None:
-        """Until it is settled; raises what it failed with."""
+        """Wait until the write is settled; raise its error if it failed."""
         while not self.settled:
             await self._stored.wait()
         self.check()

@@ -1,13 +1,13 @@
-"""A cluster as a file describes it: read, checked, compared, written. Nothing of ZooKeeper here.
+"""A cluster as a file describes it: read, checked, compared, written. Without ZooKeeper.
 
     [groups.g1]                       # TOML, or the same as JSON
     master = "g1-0"                   # left out: the first member
     members = [{id = "g1-0", address = "10.0.0.1:9876", zone = "a"}, ...]
     [groups.g1.policy]                # left out: the file's [policy]; that left out: the defaults
 
-Every mistake is told with the place where it stands. What `fmq cluster show -o json` prints has
-this form too, with the `version` of each group: a file that names it is refused once the wishes
-of that group (members, policy, strict_takeover) have changed.
+Every mistake is reported with its place. `fmq cluster show -o json` prints this form too, with the
+`version` of each group: a file that names a version is refused once the group's wishes (members,
+policy, strict_takeover) have changed.
 """
 
 import json
@@ -77,7 +77,7 @@ class _File(_Part):
 
 
 class ClusterSpec:
-    """What a file says.
+    """The content of a cluster file.
 
     `versions`: of groups that must not have changed since. `masters`: those that the file names.
     """
@@ -140,7 +140,7 @@ class ClusterSpec:
         return config
 
     def check_policy(self, config: GroupConfig) -> None:
-        """Raise `InvalidArgument` if its policy can never be met with this master."""
+        """Raise `InvalidArgument` if the policy can never be met with this master."""
         master = next(m for m in config.members if m.id == config.master)
         zones = {m.id: m.zone for m in config.slaves}
         if why := can_meet(config.policy, zones, master.zone, frozenset(zones)):
@@ -160,7 +160,7 @@ class ClusterSpec:
         return text
 
     def _check_apart(self) -> None:
-        """No two brokers have the same name, or the same address."""
+        """Raise unless all brokers have different names and different addresses."""
         seen: dict[str, str] = {}
         for config in self.groups:
             for member in config.members:
@@ -177,7 +177,7 @@ class ClusterSpec:
 
 
 def permission_of(text: str, where: str) -> Permission:
-    """FULL, WRITE, READ or NONE."""
+    """Return FULL, WRITE, READ or NONE. Raises `InvalidArgument`."""
     try:
         return Permission[text.upper()]
     except KeyError:
@@ -185,13 +185,16 @@ def permission_of(text: str, where: str) -> Permission:
 
 
 def version_of(config: GroupConfig) -> str:
-    """The version of its wishes: a failover, which changes only a fact, leaves it current."""
+    """Return the version of a group's wishes.
+
+    A failover changes only a fact, so the version stays current.
+    """
     text = json.dumps(as_data(config), sort_keys=True, separators=(",", ":"))
     return f"wishes-{sha256(text.encode()).hexdigest()[:16]}"
 
 
 def is_current(version: int | str, found: Versioned[GroupConfig], *, in_service: bool) -> bool:
-    """Whether a file with this version was made from the wishes that stand now.
+    """Whether a file with this version was made from the present wishes.
 
     In a group that was never in service the master is a wish, too.
     """
@@ -203,7 +206,7 @@ def is_current(version: int | str, found: Versioned[GroupConfig], *, in_service:
 
 
 def as_data(config: GroupConfig) -> dict[str, Any]:
-    """One group, in the file's form, without its version."""
+    """Return one group in the file's form, without its version."""
     policy = config.policy
     return {
         "master": config.master,
@@ -223,7 +226,7 @@ def as_data(config: GroupConfig) -> dict[str, Any]:
 
 
 def differences(old: GroupConfig, new: GroupConfig) -> list[str]:
-    """What changes, for people."""
+    """Return what changes, for people."""
     before, after = as_data(old), as_data(new)
     names = {m["id"]: m for m in before.pop("members")}
     found = []

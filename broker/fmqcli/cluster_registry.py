@@ -1,6 +1,6 @@
-"""What ZooKeeper holds of a cluster's groups, as an administrator changes it.
+"""A cluster's groups in ZooKeeper, as an administrator changes them.
 
-Every write is a compare-and-set on what was read: of two writers one is told that it was too late.
+Every write is a compare-and-set on what was read: of two writers, the later one gets an error.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -31,25 +31,25 @@ class Registry:
         self._cluster = cluster
 
     async def groups(self) -> dict[GroupName, Versioned[GroupConfig]]:
-        """All groups, by name."""
+        """Return all groups, by name."""
         names = await self._coordination.children(paths.groups_node(self._cluster))
         read = [(GroupName(name), await self.group(GroupName(name))) for name in names]
         return {name: config for name, config in read if config is not None}
 
     async def group(self, name: GroupName) -> Versioned[GroupConfig] | None:
-        """One group; None if it is not configured."""
+        """Return one group; None if it is not configured."""
         node = await self._coordination.get(paths.config_node(self._cluster, name))
         return None if node is None else Versioned(config_from_json(node.data), node.version)
 
     async def state(self, name: GroupName) -> GroupState:
-        """Who serves it."""
+        """Return the group state: which brokers serve the group."""
         node = await self._coordination.get(paths.state_node(self._cluster, name))
         return GroupState() if node is None else state_from_json(node.data)
 
     async def write(self, config: GroupConfig, version: int) -> None:
-        """Write it if it is still as it was read (`version`; -1: not there).
+        """Write a configuration if the group is unchanged since `version` (-1: not there).
 
-        Raises `InvalidArgument` if it is not, or if a running group cannot be changed so.
+        Raises `InvalidArgument` if it changed, or if a running group cannot be changed so.
         """
         node = paths.config_node(self._cluster, config.group)
         await self.check(config)
@@ -63,13 +63,13 @@ class Registry:
 
     # ---- to remove a group
     async def live(self, name: GroupName) -> list[str]:
-        """The brokers whose live nodes stand."""
+        """Return the brokers of a group that have live nodes."""
         node = paths.live_node(self._cluster, name)
         await self._coordination.sync(node)
         return await self._coordination.children(node)
 
     async def topics_of(self, name: GroupName) -> list[TopicConfig]:
-        """The topics that name the group, as new as can be."""
+        """Return the topics that name the group, as new as can be."""
         node = paths.topics_node(self._cluster)
         await self._coordination.sync(node)
         found = []
@@ -96,15 +96,15 @@ class Registry:
         raise Unavailable(f"topic {name} is being changed all the time: try again")
 
     async def was_removed(self, name: GroupName) -> bool:
-        """Whether it has no configuration because it was removed."""
+        """Whether the group has no configuration because it was removed."""
         return await was_removed(self._coordination, self._cluster, name)
 
     async def is_there(self, name: GroupName) -> bool:
-        """Whether anything stands under its name."""
+        """Whether anything exists under the group's name."""
         return name in await self._coordination.children(paths.groups_node(self._cluster))
 
     async def delete(self, name: GroupName, version: int) -> None:
-        """Delete its nodes, if its configuration has that version still (-1: it has none)."""
+        """Delete the group's nodes if its configuration still has `version` (-1: it has none)."""
         await delete_group(self._coordination, self._cluster, name, version)
 
     async def check(self, config: GroupConfig) -> None:
@@ -138,7 +138,7 @@ class Registry:
         raise Unavailable(f"the group of {broker} is being changed all the time: try again")
 
     async def begin_again(self, name: GroupName, *, at: int) -> GroupState:
-        """Let the group begin again with what its journals hold, if its epoch is still `at`.
+        """Let the group start again with what its journals hold, if its epoch is still `at`.
 
         Returns the new state; raises `InvalidArgument`, `NotFound`.
         """
@@ -159,7 +159,7 @@ class Registry:
         return after
 
     async def want(self, group: GroupName, master: BrokerId, lost: BrokerId) -> GroupState:
-        """That member shall be master (and `lost` is lost for good, "" = nobody).
+        """Make a member the wanted master (`lost` is lost for good; "": no broker is).
 
         Returns the state as it was then; raises `NotFound`.
         """
@@ -185,11 +185,11 @@ class Registry:
 
 
 class Changed(InvalidArgument):
-    """The group is not as it was read."""
+    """The group changed since it was read."""
 
 
 def changed(group: GroupName) -> Changed:
-    """What to tell who was too late."""
+    """Return the error for a writer that was too late."""
     return Changed(
         f"group {group} was changed by somebody else meanwhile and is left as it is now: look at "
         "it (fmq cluster show -o json), bring your file up to that, and apply it again"
@@ -197,7 +197,7 @@ def changed(group: GroupName) -> Changed:
 
 
 def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> None:
-    """What brokers at work cannot follow."""
+    """Raise `InvalidArgument` for a change that running brokers cannot follow."""
     if state.epoch == 0:
         return
     if old.master != new.master:
@@ -216,7 +216,7 @@ def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> Non
 
 @asynccontextmanager
 async def registry(zookeeper: str, cluster: str) -> AsyncIterator[Registry]:
-    """A session for one command."""
+    """Open a session for one command."""
     if not zookeeper:
         raise InvalidArgument("say where ZooKeeper is: --zookeeper host:port, or FMQ_ZOOKEEPER")
     session = ZooKeeperSession(zookeeper, timeout_ms=10_000, make_root=False)

@@ -1,10 +1,10 @@
-"""What the commands of `fmq` share: options, the client, the loop, results, exit codes.
+"""Shared by the commands of `fmq`: options, the client, the loop, results, exit codes.
 
-Data goes to standard output, talk to standard error. A user never sees a stack trace but with
+Data goes to standard output, messages to standard error. A user sees a stack trace only with
 `--debug` (or FMQ_DEBUG=1): every failure is one line, and an exit code:
 
     0 done   1 it did not work, or its output could not be written   64 wrong usage
-    69 no broker answers   129 its terminal closed   130 interrupted   141 nobody reads our output
+    69 no broker answers   129 its terminal closed   130 interrupted   141 no reader for the output
     143 terminated
 """
 
@@ -88,31 +88,32 @@ class Terminated(BaseException):
 
 
 class NobodyReads(Exception):
-    """Nobody reads standard output any more: `fmq ... | head` has seen enough."""
+    """Standard output has no reader any more: `fmq ... | head` has seen enough."""
 
 
 def talk(text: str) -> None:
-    """Say something to the person at the terminal."""
+    """Print a message for the person at the terminal."""
     sys.stderr.write(f"fmq: {text}\n")
     sys.stderr.flush()
 
 
 def counted(number: int, what: str) -> str:
-    """`1 message`, `2,000 messages`."""
+    """Return `1 message`, `2,000 messages`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def exit_code(error: BaseException) -> int | None:
-    """The exit code of an error that has a place in the table; None: a bug of ours."""
+    """Return the exit code of an expected error; None: a bug in FMQ."""
     return next((code for kind, code in _EXITS if isinstance(error, kind)), None)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False) -> T:
-    """Run a command's coroutine. Ctrl-C, SIGTERM and SIGHUP cancel it, so that it ends in order.
+    """Run a command's coroutine and return its result.
 
-    SIGHUP is left alone if it was ignored when we started: `nohup` does that.
+    Ctrl-C, SIGTERM and SIGHUP cancel it, so that it ends in order. SIGHUP is left alone if it was
+    ignored at the start: `nohup` does that.
 
-    `while_read`: so does the end of the last reader of our output; then `NobodyReads` is raised.
+    `while_read`: the end of the last reader of the output cancels it too, with `NobodyReads`.
     """
     return asyncio.run(_terminable(work, while_read=while_read))
 
@@ -152,7 +153,7 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
 
 
 def confirm(question: str, refused: str = "nothing was done") -> None:
-    """Ask the person at the terminal; says `refused` and ends unless the answer is yes."""
+    """Ask the person at the terminal; unless the answer is yes, print `refused` and exit."""
     sys.stderr.write(f"{question} [y/N]: ")
     sys.stderr.flush()
     try:
@@ -169,7 +170,7 @@ def confirm(question: str, refused: str = "nothing was done") -> None:
 
 @asynccontextmanager
 async def client(url: str) -> "AsyncIterator[Any]":
-    """A connected client, called `fmq` in the brokers' lists."""
+    """Yield a connected client, named `fmq` in the brokers' lists."""
     import fmqclient  # only now: `fmq --help` needs no gRPC
 
     async with fmqclient.connect(_known(url), timeout_s=3, name="fmq") as connected:
@@ -177,9 +178,9 @@ async def client(url: str) -> "AsyncIterator[Any]":
 
 
 def _known(url: str) -> str:
-    """Nobody said which brokers: besides the usual one, those of a `fmq dev` cluster that has it.
+    """Add the brokers of a `fmq dev` cluster to the default URL, if that names one of them.
 
-    The usual one may be the very broker that was killed to see what happens.
+    The default broker may be the very one that was killed to see what happens.
     """
     if url != DEFAULT_URL:
         return url
@@ -194,7 +195,7 @@ def _known(url: str) -> str:
 
 
 def write(data: bytes) -> None:
-    """Put data on standard output, at once. Raises `NobodyReads`, `NotWritten`."""
+    """Write data to standard output, at once. Raises `NobodyReads`, `NotWritten`."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -207,7 +208,7 @@ def write(data: bytes) -> None:
 
 
 def nobody_reads() -> None:
-    """Standard output is closed: make sure that nothing tries to write to it at the exit."""
+    """Redirect the closed standard output, so that nothing tries to write to it at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -227,7 +228,7 @@ def show(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]], 
 
 
 def moment(text: str) -> Start:
-    """`earliest`, `latest`, an ISO 8601 time (local if it names no zone), or milliseconds."""
+    """Parse `earliest`, `latest`, an ISO 8601 time (local without a zone), or milliseconds."""
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdigit() and len(text) < 20:

@@ -3,9 +3,9 @@
     weight 0 in its topics → read to the end → READ only → read to the end → out of its topics
         → its brokers stop → its nodes are deleted
 
-ZooKeeper holds how far it has come (`Removal` in the group's configuration), and each step can be
-repeated, so that the same command goes on wherever it was interrupted. Why twice to the end: a
-producer may not know the new weights yet, a broker without WRITE stores nothing of any producer.
+ZooKeeper holds the progress (`Removal` in the group's configuration), and each step can be
+repeated, so that the same command goes on wherever it was interrupted. It reads to the end twice: a
+producer may not know the new weights yet; a broker without WRITE stores nothing of any producer.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.3
 _NAMED: Final = 5
-"""Topics and consumer groups in one sentence at most."""
+"""Topics and consumer groups named in one sentence, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What a consumer group ("": none ever did) has not read of a topic in the broker group."""
+    """The unread messages of a consumer group ("": none ever read) in a topic of the group."""
 
     topic: str
     consumers: str
@@ -54,7 +54,7 @@ class Unread:
 
 
 def unread_of(topic: TopicConfig, group: GroupName, rows: Sequence[QueueOffsets]) -> list[Unread]:
-    """What is not consumed in a broker group, by the topic's rows in all groups.
+    """Return what is not consumed in a broker group, by the topic's rows in all groups.
 
     A consumer group that reads the topic elsewhere has all to read in a queue where it has no row.
     Raises `Unavailable` if a queue has no row at all.
@@ -91,9 +91,9 @@ class GroupRemoval:
         self._lost = lost
 
     async def drain(self) -> bool:
-        """Let it be read to its end without new messages. False: there is nothing to remove.
+        """Have the group read to its end without new messages. False: there is nothing to remove.
 
-        Raises `InvalidArgument` if it holds what nobody is going to read: nothing is changed then.
+        Raises `InvalidArgument` if it holds messages that no member reads: nothing is changed then.
         """
         found, topics = await self._groups.group(self._name), await self._topics()
         if found is None:
@@ -110,7 +110,7 @@ class GroupRemoval:
         return True
 
     async def finish(self) -> None:
-        """Remove it, from wherever an earlier run has come."""
+        """Remove the group, starting wherever an earlier run stopped."""
         found = await self._groups.group(self._name)
         version = -1
         if found is not None:
@@ -145,7 +145,7 @@ class GroupRemoval:
             )
 
     async def _was_in_service(self, topics: Sequence[TopicConfig]) -> bool:
-        """Whether it may hold messages of these topics. Raises if none of it can be asked."""
+        """Whether it may hold messages of these topics. Raises if no broker can be asked."""
         state = await self._groups.state(self._name)
         if not topics:
             return False
@@ -169,7 +169,7 @@ class GroupRemoval:
         return found
 
     async def _refuse_unread(self, topics: Sequence[TopicConfig]) -> None:
-        """Before anything is changed: what nobody is reading would never be read."""
+        """Raise before anything is changed: messages that no member reads would never be read."""
         async with self._admin() as admin:
             found = [each for each in await self._unread(admin) if not each.has_members]
         if found:
@@ -196,7 +196,7 @@ class GroupRemoval:
 
     @asynccontextmanager
     async def _admin(self) -> "AsyncIterator[Admin]":
-        """Of a client that knows every broker of the cluster, those of other groups first."""
+        """Yield the admin of a client that knows every broker, those of other groups first."""
         groups = await self._groups.groups()
         members = [
             m for g in sorted(groups, key=self._name.__eq__) for m in groups[g].value.members
@@ -211,7 +211,7 @@ class GroupRemoval:
             talk(f"topic {topic.name}: weight of {self._name} {weight} -> 0")
 
     async def _await_consumed(self) -> None:
-        """Until every consumer group has read all. Raises `Unavailable` after a while."""
+        """Wait until every consumer group has read all. Raises `Unavailable` after the timeout."""
         deadline_s, told = time.monotonic() + self._timeout_s, False
         async with self._admin() as admin:
             while found := await self._unread(admin):
@@ -226,7 +226,7 @@ class GroupRemoval:
                 await asyncio.sleep(_POLL_S)
 
     async def _empty(self, found: Versioned[GroupConfig]) -> Versioned[GroupConfig]:
-        """Take WRITE from its brokers, see that all is read, and note so."""
+        """Take WRITE from its brokers, wait until all is read, and note that."""
         members = tuple(
             replace(m, permission=Permission.READ if m.permission else m.permission)
             for m in found.value.members
@@ -250,7 +250,7 @@ class GroupRemoval:
         return found
 
     async def _await_read_to_the_end(self) -> None:
-        """In one term, during which its master could store nothing of any producer."""
+        """Wait for it within one term in which the master could store nothing of any producer."""
         while True:
             before = await self._await_read_only()
             await self._await_consumed()
@@ -259,7 +259,7 @@ class GroupRemoval:
                 return
 
     async def _await_read_only(self) -> GroupState:
-        """Until its master takes no messages, and what it took before can be read."""
+        """Wait until its master takes no messages, and what it took before can be read."""
         deadline_s, end, why = time.monotonic() + self._timeout_s, -1, ""
         async with self._admin() as admin:
             while time.monotonic() < deadline_s:
@@ -302,7 +302,7 @@ class GroupRemoval:
 
 
 def _is_empty(config: GroupConfig) -> bool:
-    """Whether it was found empty, and nobody gave WRITE back to one of its brokers since."""
+    """Whether it was found empty, and no broker has got WRITE back since."""
     writers = [m for m in config.members if m.permission & Permission.WRITE]
     return config.removal is Removal.EMPTY and not writers
 

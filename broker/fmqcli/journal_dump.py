@@ -1,4 +1,4 @@
-"""The walk behind `fmq journal dump`: one row a batch, filtered, also behind damage."""
+"""The walk behind `fmq journal dump`: one row per batch, filtered, also behind damage."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from fmqinspect.files import DataDirectory, SegmentBytes
 
 _INCOMPLETE: Final = 3
 _BY_WEIGHT: Final = (0, 1, _INCOMPLETE, 2)
-"""Exit codes: what is wrong comes before what is missing."""
+"""Exit codes by weight: what is wrong outweighs what is missing."""
 
 
 class Filter(NamedTuple):
@@ -34,7 +34,7 @@ class Filter(NamedTuple):
 
 
 class Dump:
-    """Iterate `rows`; afterwards `stopped` says why it ended early ("" = it did not)."""
+    """Iterate `rows`; afterwards `stopped` has the reason of an early end ("" = none)."""
 
     def __init__(self, opened: DataDirectory, wanted: Filter, *, values: bool) -> None:
         self.stopped = ""
@@ -49,7 +49,7 @@ class Dump:
         self._survey = survey(opened.listing, self._checkpoint)
 
     def rows(self) -> Iterator[show.Row]:
-        """One row a batch, as wanted."""
+        """Yield one row per wanted batch."""
         if self._survey.refusal:
             self._stop(2, str(self._survey.refusal))
         cursor, shown = Cursor(self._survey.log_start), 0
@@ -79,7 +79,7 @@ class Dump:
             self._judge(scan.stop, file)
 
     def _go_on(self, fault: Fault, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> bool:
-        """Behind damage that is not the end: where the next batch begins for sure."""
+        """Skip damage that is not the end, up to where the next batch starts for sure."""
         last = file == self._survey.segments[-1]
         if last and fault.position >= self._survey.durable_end:
             return False
@@ -115,7 +115,7 @@ class Dump:
         return row
 
     def _learn(self, header: BatchHeader, payload: Buffer) -> None:
-        """Topic names, as the journal tells them."""
+        """Learn topic names from the journal."""
         try:
             if header.type == BatchType.SNAP:
                 topics = JournalState.from_snap(payload).topics
@@ -127,7 +127,7 @@ class Dump:
             pass  # told in the batch's own row
 
     def _judge(self, stop: Stop, file: SegmentFile) -> None:
-        """Say it if the segment does not end as it should."""
+        """Report a segment that does not end as it should."""
         if file == self._survey.segments[-1]:
             if self._opened.live:
                 if isinstance(stop, Fault):

@@ -1,13 +1,14 @@
-"""Sending a replay so that nothing is stored twice, though the sender be killed at any moment.
+"""Send a replay so that nothing is stored twice, even if the sender is killed at any moment.
 
 A producer of the library takes a new id each time. Here the id, each queue's next sequence and the
-topic's shape are noted with the progress, before anything is sent that relies on them, and what is
-sent from a place on depends on that note alone: which queue a record goes to, where batches end. So
-a run that goes on sends the same batches under the same sequences, and the broker's table, which
-keeps the last five of each queue, answers those that it has. One batch a queue is under way.
+topic's shape are noted with the progress, before anything is sent that relies on them. What is sent
+from a place on depends on that note alone: which queue a record goes to, where batches end. So a
+resumed run sends the same batches under the same sequences, and the broker's table, which keeps the
+last five of each queue, answers those that it has. One batch per queue is in flight.
 
-Order of effects: a step (at most one batch a queue) is sent → all of it is stored → it is noted.
-A refusal that may pass, and every answer that leaves it open, means: the same batch again.
+Order of effects: a step (at most one batch per queue) is sent → it is stored whole → it is noted.
+After a refusal that may pass, or an answer that leaves the outcome open, the same batch is sent
+again.
 """
 
 import asyncio
@@ -40,9 +41,9 @@ from fmqproto.v1 import client_pb2
 from fmqwire.methods import PRODUCE
 
 BATCH_BYTES: Final = MAX_PAYLOAD // 2
-"""A record that does not fit into its queue's batch any more begins the next step."""
+"""A record that does not fit into its queue's batch any more starts the next step."""
 PATIENCE_S: Final = 120.0
-"""So long the same batch is tried again; then the run ends, and the next one goes on."""
+"""How long the same batch is retried; then the run ends, and the next run goes on."""
 ANSWER_S: Final = 30.0
 _PASSING: Final[frozenset[int]] = frozenset(
     {
@@ -77,7 +78,7 @@ class Archived(Protocol):
 # ---- what is sent: pure
 @dataclass(slots=True)
 class Plan:
-    """Where records go and under which sequences: all that must outlive the sender."""
+    """The places and sequences of records: all that must outlive the sender."""
 
     topic: TopicConfig
     producer_id: int
@@ -86,7 +87,7 @@ class Plan:
 
     @classmethod
     def of(cls, state: Mapping[str, Any], topic: TopicConfig, fresh_id: int, same: bool) -> "Plan":
-        """From what was noted. Raises `InvalidArgument` if it fits no more."""
+        """Return the plan that was noted. Raises `InvalidArgument` if it no longer fits."""
         if not state:
             return cls(topic, fresh_id, {}, same)
         try:
@@ -113,7 +114,7 @@ class Plan:
         return plan
 
     def state(self) -> dict[str, Any]:
-        """To be noted."""
+        """Return the plan as it is to be noted."""
         return {
             "producer": self.producer_id,
             "topic_id": self.topic.id,
@@ -123,7 +124,7 @@ class Plan:
         }
 
     def place(self, record: Archived, number: int) -> Place:
-        """By its key; without one in turn, by its number in the replay."""
+        """Return a record's queue: by its key; without one in turn, by its number in the replay."""
         groups = [g for g in self.topic.groups if g.weight > 0 and g.queues > 0]
         if self.same_queue:
             return pinned_group(self.topic, None, record.queue), record.queue
@@ -139,7 +140,7 @@ class Plan:
     def steps(
         self, records: Sequence[Archived], number: int
     ) -> Iterator[tuple[dict[Place, Flight], int]]:
-        """Batches, one a place, and how many of the records are in all steps up to there.
+        """Yield batches, one per place, and how many records are in all steps so far.
 
         After each step its sequences count as used.
         """
@@ -165,14 +166,14 @@ class Plan:
 
 
 def _number(told: object, bits: int = 32) -> int:
-    """As it was noted. Raises `ValueError`."""
+    """Return a noted number. Raises `ValueError`."""
     if not isinstance(told, int) or not 0 <= told < 1 << bits:
         raise ValueError(f"{told!r} is no number of {bits} bits")
     return told
 
 
 def _group(told: object) -> GroupName:
-    """As it was noted. Raises `ValueError`."""
+    """Return a noted group name. Raises `ValueError`."""
     if not isinstance(told, str):
         raise ValueError(f"{told!r} is no name of a group")
     return GroupName(told)
@@ -186,7 +187,7 @@ def _row(record: Archived) -> Record:
 
 # ---- how it is sent
 def level_of(acks: str) -> client_pb2.AckLevel:
-    """Raises `InvalidArgument` for one that there is not, or that tells nothing."""
+    """Return the level of `--acks`; raise `InvalidArgument` unless it confirms storage."""
     known = sorted(LEVELS.keys() - {"one_way"})
     if acks not in known:
         raise InvalidArgument(
@@ -209,7 +210,7 @@ class Lines:
         self._correlation = 0
 
     async def store(self, step: Mapping[Place, Flight]) -> None:
-        """Until all of it is stored. Raises what it cannot be stored for."""
+        """Wait until the whole step is stored. Raises the refusal if it cannot be stored."""
         groups = sorted({group for group, _ in step})
         async with asyncio.TaskGroup() as tasks:
             for group in groups:
@@ -240,7 +241,7 @@ class Lines:
             await backoff.wait()
 
     async def _try(self, group: GroupName, left: dict[int, Flight]) -> str:
-        """Send what is left and take its acks; why some of it still is."""
+        """Send what is left and take its acks; return why some is still left."""
         stream, why = await self._session(group), ""
         asked: dict[int, int] = {}
         for queue, flight in left.items():

@@ -1,4 +1,4 @@
-"""The client of FMQ: `connect`, then a producer, a consumer, an admin.
+"""The FMQ client library: `connect`, then open a producer, a consumer or an admin.
 
     async with fmqclient.connect("fmq://127.0.0.1:9876") as c:
         async with c.producer() as p:
@@ -7,8 +7,8 @@
             async for m in sub:
                 await m.ack()
 
-`fmqclient.sync.connect` is the same for programs without asyncio. README.md has the
-guarantees, `settings.py` every setting. Every error on purpose is an `FmqError`.
+`fmqclient.sync.connect` is the same for programs without asyncio. README.md describes the
+guarantees, `settings.py` every setting. Every error raised on purpose is an `FmqError`.
 """
 
 from fmqclient import sync

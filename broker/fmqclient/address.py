@@ -1,4 +1,4 @@
-"""How a program names the brokers: `fmqcore.address`, known here, too."""
+"""Addresses of brokers in a URL: re-exports `fmqcore.address`."""
 
 from fmqcore.address import DEFAULT_PORT, DEFAULT_URL, SCHEME, parse_url
 

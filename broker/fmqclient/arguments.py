@@ -1,5 +1,6 @@
-"""What a program may hand in, and how it is told of what it may not: `InvalidArgument` with words,
-before anything is sent. No state, nothing on disk.
+"""Checks of what a program passes in: each raises `InvalidArgument` before anything is sent.
+
+No state, nothing on disk.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ Headers = Mapping[str, str | bytes]
 
 
 def check_all(what: str, given: object) -> None:
-    """Before any of them is sent: a list of bytes (or, for keys, None)."""
+    """Check a whole list before sending: bytes (or, for keys, None)."""
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InvalidArgument(f"{what}s must be a list, not {type(given).__name__}")
     if set(map(type, given)) - {bytes}:
@@ -23,7 +24,7 @@ def check_all(what: str, given: object) -> None:
 
 
 def check_place(group: object, queue: object) -> None:
-    """Where the caller wants it, if anywhere."""
+    """Check the place that the caller asks for, if any."""
     if group is not None and not isinstance(group, str):
         raise InvalidArgument(f"group={group!r} must be a broker group's name")
     if queue is not None and not isinstance(queue, int):
@@ -31,7 +32,7 @@ def check_place(group: object, queue: object) -> None:
 
 
 def check_fetch(max_messages: object, timeout: object) -> None:
-    """How many, and for how many seconds to wait."""
+    """Check the number of messages and the seconds to wait."""
     if not isinstance(max_messages, int) or max_messages < 1:
         raise InvalidArgument(f"max_messages={max_messages!r} must be a whole number from 1")
     if timeout is not None:
@@ -39,19 +40,19 @@ def check_fetch(max_messages: object, timeout: object) -> None:
 
 
 def check_seconds(what: str, given: object) -> None:
-    """How long to wait, at most."""
+    """Check a number of seconds."""
     if not isinstance(given, int | float):
         raise InvalidArgument(f"{what}={given!r} must be a number of seconds")
 
 
 def check_text(what: str, given: object) -> None:
-    """A name that may be unknown, or empty."""
+    """Check that a name is a str; it may be unknown, or empty."""
     if not isinstance(given, str):
         raise InvalidArgument(f"{what}={given!r} must be a str")
 
 
 def as_places(queues: Iterable[tuple[str, int]]) -> list[Place]:
-    """Queues, each with its broker group."""
+    """Return queues, each with its broker group; raise `InvalidArgument` unless they are pairs."""
     try:
         found = [(GroupName(group), queue) for group, queue in queues]
     except (TypeError, ValueError):
@@ -62,7 +63,7 @@ def as_places(queues: Iterable[tuple[str, int]]) -> list[Place]:
 
 
 def as_bytes(what: str, value: object) -> bytes:
-    """What a record holds, copied if it could change."""
+    """Return a record's bytes, copied if they could change."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise InvalidArgument(f"{what} must be bytes, not {type(value).__name__}: encode it first")
@@ -71,7 +72,7 @@ def as_bytes(what: str, value: object) -> bytes:
 def as_they_are(
     value: bytes, key: bytes | None, headers: Headers | None, tag: bytes | None
 ) -> tuple[bytes, bytes | None, Headers | None, bytes | None]:
-    """Of a record that may have to wait for room: its owner may use its buffers again."""
+    """Copy a record that may have to wait for room: its owner may then reuse its buffers."""
     return (
         as_bytes("value", value),
         None if key is None else as_bytes("key", key),
@@ -81,7 +82,7 @@ def as_they_are(
 
 
 def as_headers(headers: Headers) -> bytes:
-    """As a batch carries them."""
+    """Return the headers encoded as a batch carries them."""
     try:
         return encode_headers(headers)
     except (AttributeError, TypeError, ValueError) as error:

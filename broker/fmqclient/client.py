@@ -1,8 +1,8 @@
-"""`connect`: the way into a cluster. One client has one route table and one set of connections.
+"""`connect` and `Client`: one route table and one set of connections per client.
 
     async with fmqclient.connect("fmq://127.0.0.1:9876") as client: ...
 
-Ports (transport, clock) are arguments with the real ones as defaults.
+The ports (transport, clock) are arguments; the defaults are the real adapters.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ def connect(
     transport: Transport | None = None,
     clock: Clock | None = None,
 ) -> "Client":
-    """A client of the cluster that `url` names (`fmq://host:port[,host:port...]`).
+    """Return a client of the cluster at `url` (`fmq://host:port[,host:port...]`).
 
-    Use it as `async with connect(...) as client`; raises `Unavailable` if no broker answers within
-    `timeout_s`. `name` is shown to people in a broker's lists.
+    Use it as `async with connect(...) as client`; entering raises `Unavailable` if no broker
+    answers within `timeout_s` seconds. Brokers show `name` in their lists of clients.
     """
     check_seconds("timeout_s", timeout_s)
     check_text("name", name)
@@ -55,7 +55,7 @@ def connect(
 
 
 class Client(MustBeClosed):
-    """A cluster's client: makes producers, consumers, and an admin."""
+    """A client of one cluster: opens producers, consumers and an admin."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Client(MustBeClosed):
         await self._connections.close()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Without routes nothing that was made here would hear of another master."""
+        """Fail every producer and consumer: without routes none would learn of another master."""
         if task not in self._tasks:
             return  # it is being closed
         error = None if task.cancelled() else task.exception()
@@ -152,7 +152,7 @@ class Client(MustBeClosed):
         close_timeout_s: float = 30.0,
         born_time: bool = False,
     ) -> Producer:
-        """A producer; see `ProducerSettings` for what each setting does."""
+        """Return a new producer; `ProducerSettings` documents each setting."""
         settings = ProducerSettings(
             acks=acks,
             linger_ms=linger_ms,
@@ -183,9 +183,9 @@ class Client(MustBeClosed):
         close_timeout_s: float = 5.0,
         temporary: bool = False,
     ) -> Consumer:
-        """A member of a consumer group; see `ConsumerSettings` for what each setting does.
+        """Return a new member of a consumer group; `ConsumerSettings` documents each setting.
 
-        `start` counts where the group has no committed offset yet: "earliest", "latest", a
+        `start` applies where the group has no committed offset yet: "earliest", "latest", a
         `datetime` or milliseconds since 1970 UTC.
         """
         settings = ConsumerSettings(
@@ -206,9 +206,9 @@ class Client(MustBeClosed):
 
     @property
     def wire(self) -> tuple[Connections, Routes, Clock]:
-        """What sessions are made of, for one who keeps its own (`cli/replay_send.py`)."""
+        """Return what sessions need, for a caller that opens its own (`fmqcli.replay_producer`)."""
         return self._connections, self._routes, self._clock
 
     def admin(self) -> Admin:
-        """Topics, consumer groups, offsets, status."""
+        """Return an admin: topics, consumer groups, offsets, status."""
         return Admin(self._connections, self._routes, self._clock)

@@ -1,7 +1,7 @@
-"""What must be closed and was not: a line in the log, and a `ResourceWarning` as Python gives it.
+"""Warnings about objects that were never closed: a log line and a Python `ResourceWarning`.
 
 An unclosed producer may lose what it holds; an unclosed consumer keeps its queues from the other
-members of its group until the brokers miss it. Neither raises an error anywhere.
+members of the group until the brokers miss it. Neither raises an error anywhere.
 """
 
 import logging
@@ -12,7 +12,7 @@ _log = logging.getLogger("fmqclient")
 
 
 def warn_of_forgotten(what: str, source: object) -> None:
-    """Warn that this was never closed. `__del__` calls it: it never raises."""
+    """Warn that `what` was never closed. Called from `__del__`, so it never raises."""
     text = f"{what} was never closed: use `async with` (or `with`), or call close()"
     try:
         _log.warning("%s", text)
@@ -23,7 +23,7 @@ def warn_of_forgotten(what: str, source: object) -> None:
 
 
 class MustBeClosed:
-    """Warns, once, when it is collected, or its client closed, before anybody closed it."""
+    """Warns once if it is collected, or its client is closed, before it was closed."""
 
     _unclosed = False
 
@@ -34,7 +34,7 @@ class MustBeClosed:
         raise NotImplementedError
 
     def warn_if_unclosed(self) -> None:
-        """Nobody will close it any more."""
+        """Warn if it is still open: it cannot be closed any more."""
         if self._unclosed:
             self._unclosed = False
             warn_of_forgotten(self._described(), self)

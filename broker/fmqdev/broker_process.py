@@ -1,4 +1,4 @@
-"""One broker of a development cluster: its command line, its answer, the end of its log."""
+"""One broker of a development cluster: its command line, its status, its log's end."""
 
 import sys
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fmqwire.methods import STATUS
 
 
 def broker_command(options: ClusterOptions, plan: BrokerPlan) -> list[str]:
-    """How a broker is started."""
+    """Return the command that starts a broker."""
     fields: dict[str, Any] = {
         "cluster": options.cluster,
         "group": plan.group,
@@ -41,7 +41,7 @@ class BrokerStatus:
 
 
 async def ask(plan: BrokerPlan, child: Child | None) -> BrokerStatus:
-    """Ask it at its own port, past any link; `child` is its process, if it was ever started."""
+    """Ask the broker at its own port, past any link; `child` is its process, if any."""
     from fmqadapters.grpc import GrpcTransport
 
     status = BrokerStatus(
@@ -59,7 +59,7 @@ async def ask(plan: BrokerPlan, child: Child | None) -> BrokerStatus:
 
 
 def tail(log: Path, lines: int = 5) -> str:
-    """The last lines of a log, for an error message."""
+    """Return the last lines of a log, for an error message."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
 For `fmq dev`, the demo, tests and the benchmark. `DevCluster` is used as an async context manager,
 from the main thread: its processes end with this one whatever happens
-(`fmqadapters.process.spawn`), unless `detach`. Leaves in its folder: `zookeeper/`, a folder a
+(`fmqadapters.process.spawn`), unless `detach`. Leaves in its folder: `zookeeper/`, one folder per
 broker with `data/` and `broker.log`, and `cluster.json`.
 """
 
@@ -45,7 +45,7 @@ _POLL_S: Final = 0.05
 
 
 class ClusterFailed(Unavailable):
-    """The cluster is not as it should be in time; the message says who and where its log is."""
+    """The cluster is not ready in time; the message names the process and its log."""
 
 
 class DevCluster:
@@ -67,7 +67,7 @@ class DevCluster:
 
     @classmethod
     def attach(cls, directory: Path) -> "DevCluster | None":
-        """What an earlier command left in this folder, running or not; None if nothing."""
+        """Return the cluster that an earlier command left here, running or not; None if none."""
         known = read_file(directory)
         if known is None:
             return None
@@ -81,7 +81,7 @@ class DevCluster:
         return cluster
 
     def _adopt(self) -> None:
-        """A broker that was started by hand on one of our data directories is ours too."""
+        """Adopt brokers that were started by hand on this cluster's data directories."""
         away = {b.lock: b.id for b in self.brokers.values() if not self.alive(b.id)}
         for lock, child in holders(away).items():
             self._children[away[lock]] = child
@@ -89,24 +89,24 @@ class DevCluster:
     # ---- where it is
     @property
     def url(self) -> str:
-        """What `fmqclient.connect` takes: all brokers, masters first."""
+        """The argument of `fmqclient.connect`: all brokers, masters first."""
         masters_first = sorted(self.brokers.values(), key=lambda b: b.id.rpartition("-")[2])
         return "fmq://" + ",".join(b.address for b in masters_first)
 
     @property
     def zookeeper_address(self) -> str:
-        """Of the ZooKeeper itself, not of a link to it."""
+        """The address of the ZooKeeper itself, not of a link to it."""
         own = self._zookeeper
         return self.options.zookeeper if own is None else own.address
 
     @property
     def groups(self) -> Groups:
-        """What ZooKeeper holds of the groups; once started."""
+        """The groups in ZooKeeper; available once started."""
         assert self._groups is not None, "not started"
         return self._groups
 
     def group(self, name: str) -> list[BrokerPlan]:
-        """The group's brokers, the configured master first."""
+        """Return the group's brokers, the configured master first."""
         return [b for b in self.brokers.values() if b.group == name]
 
     # ---- life
@@ -125,7 +125,7 @@ class DevCluster:
     async def start(self) -> None:
         """Start everything and wait until all groups are whole. Raises `ClusterFailed`.
 
-        What was started is stopped again if it fails.
+        On failure, what was started is stopped again.
         """
         try:
             await self._start()
@@ -155,7 +155,7 @@ class DevCluster:
         await self.wait_healthy()
 
     def _ports(self, known: ClusterFile | None) -> list[int]:
-        """ZooKeeper's and the brokers'; as they were in this folder, where those are free."""
+        """Return ZooKeeper's and the brokers' ports; those of an earlier run where still free."""
         names = [ZOOKEEPER, *(broker for _, broker, _ in broker_names(self.options))]
         before = [known.port_of(name) if known else 0 for name in names]
         if first := self.options.first_port:
@@ -193,12 +193,12 @@ class DevCluster:
             self.brokers[broker] = plan
 
     def _who_calls(self, port: int) -> str:
-        """The broker whose process has this port; "" if it is none of ours (a client)."""
+        """Return the broker whose process has this port; "" if none has (a client)."""
         alive = (broker for broker in self.brokers if self.alive(broker))
         return owner_of(port, {str(broker): self.pid(broker) for broker in alive})
 
     async def stop(self) -> None:
-        """Stop all in order: masters, slaves, ZooKeeper. Nothing of it is left running."""
+        """Stop all in order: masters, slaves, ZooKeeper. No process is left running."""
         try:
             await self.leave()
             masters = [b.id for b in self.brokers.values() if b is self.group(b.group)[0]]
@@ -212,14 +212,14 @@ class DevCluster:
             await asyncio.gather(*(child.ended(5) for child in self._children.values()))
 
     async def leave(self) -> None:
-        """Let it run on (if `detach`): only what belongs to this process ends."""
+        """Let the cluster run on (if `detach`): end only what belongs to this process."""
         if self._groups is not None:
             await self._groups.close()
             self._groups = None
         self._stack.close()
 
     async def wipe(self) -> list[str]:
-        """Remove all of it, also what an ensemble of somebody else holds. Stop it first.
+        """Remove all data, also from an ensemble that is not this cluster's. Stop it first.
 
         Returns what else is in its folder, which then stays.
         """
@@ -233,17 +233,17 @@ class DevCluster:
 
     @property
     def running(self) -> bool:
-        """Whether any of its processes lives."""
+        """Whether any process of the cluster lives."""
         return any(child.alive() for child in self._children.values())
 
     @property
     def in_use(self) -> list[BrokerPlan]:
-        """Whose data directory a process works on that is not known here."""
+        """The brokers on whose data directory an unknown process works."""
         return [b for b in self.brokers.values() if not self.alive(b.id) and is_locked(b.lock)]
 
     # ---- one broker
     def start_broker(self, broker: str) -> None:
-        """Start its process; it must not be running."""
+        """Start the broker's process; it must not be running."""
         plan = self.brokers[broker]
         assert broker not in self._children or not self._children[broker].alive()
         command = [*plan.under, *broker_command(self.options, plan)]
@@ -257,45 +257,45 @@ class DevCluster:
         self._write_file()
 
     def kill(self, broker: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to its process."""
+        """Send a signal to the broker's process."""
         self._children[broker].send(number)
 
     async def ended(self, broker: str, within_s: float = 30) -> bool:
-        """Wait until its process has ended; False if it lives on."""
+        """Wait until the process has ended; False if it still runs after `within_s` seconds."""
         return await self._children[broker].ended(within_s)
 
     async def stop_broker(self, broker: str) -> bool:
-        """SIGTERM and wait; whether it ended in order."""
+        """Send SIGTERM and wait; return whether the process ended in order."""
         return await self._children[broker].stop()
 
     async def restart(self, broker: str) -> None:
-        """Stop it in order if it runs, and start it again."""
+        """Stop the broker in order if it runs, and start it again."""
         await self.stop_broker(broker)
         self.start_broker(broker)
 
     def pause(self, broker: str) -> None:
-        """SIGSTOP: there, but doing nothing."""
+        """Send SIGSTOP: the process stays, but does nothing."""
         self.kill(broker, signal.SIGSTOP)
 
     def resume(self, broker: str) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.kill(broker, signal.SIGCONT)
 
     def alive(self, broker: str) -> bool:
-        """Whether its process is there."""
+        """Whether the broker's process exists."""
         return broker in self._children and self._children[broker].alive()
 
     def pid(self, broker: str) -> int:
-        """Of its last process."""
+        """Return the id of the broker's last process."""
         return self._children[broker].pid
 
     # ---- looking
     async def status(self) -> list[BrokerStatus]:
-        """Every broker, asked at its own port, past any link."""
+        """Return every broker's status, asked at its own port, past any link."""
         return list(await asyncio.gather(*map(self._status, self.brokers.values())))
 
     async def broker_status(self, broker: str) -> admin_pb2.StatusReply | None:
-        """One broker about itself; None if it does not answer."""
+        """Return one broker's status; None if it does not answer."""
         return (await self._status(self.brokers[broker])).reply
 
     async def _status(self, plan: BrokerPlan) -> BrokerStatus:
@@ -304,9 +304,9 @@ class DevCluster:
     async def wait_healthy(
         self, groups: Sequence[str] | None = None, *, within_s: float = _START_S
     ) -> None:
-        """Until each group has its master serving and all its slaves in sync.
+        """Wait until each group has its master serving and all its slaves in sync.
 
-        Raises `ClusterFailed` saying what is missing; at once when a broker has ended.
+        Raises `ClusterFailed` naming what is missing; at once when a broker has ended.
         """
         names = groups or list(dict.fromkeys(b.group for b in self.brokers.values()))
         missing = ""
@@ -319,7 +319,7 @@ class DevCluster:
             raise ClusterFailed(f"not healthy after {within_s:g} s: {missing}") from None
 
     async def wait_answers(self, broker: str) -> None:
-        """Until it answers at its port. Raises `ClusterFailed`, at once if it has ended."""
+        """Wait until the broker answers. Raises `ClusterFailed`, at once if it has ended."""
         plan = self.brokers[broker]
         async with self._in_time(f"broker {broker}", plan.log):
             while await self.broker_status(broker) is None:
@@ -339,7 +339,7 @@ class DevCluster:
         return f" with status {popen.returncode}" if popen else ""
 
     async def _missing(self, group: str) -> str:
-        """What the group lacks to be whole; "" if nothing."""
+        """Return what the group lacks to be whole; "" if nothing."""
         brokers = self.group(group)
         for plan in brokers:
             self._check_alive(plan)
@@ -372,7 +372,7 @@ class DevCluster:
 
 
 def refuse_if_running(directory: Path) -> None:
-    """Raise `ClusterFailed` if a cluster runs in this folder, or a broker of it."""
+    """Raise `ClusterFailed` if a cluster, or one broker, runs in this folder."""
     known = DevCluster.attach(directory)
     if known is not None and (known.running or known.in_use):
         raise ClusterFailed(

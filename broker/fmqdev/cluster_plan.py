@@ -1,4 +1,4 @@
-"""What a development cluster consists of, and the file that remembers it. No process here.
+"""The parts of a development cluster, and the file that remembers them. No process here.
 
 Leaves in the cluster's folder: `cluster.json` (options, ports, process ids).
 """
@@ -18,7 +18,7 @@ from fmqcore.zk.group_config import GroupConfig, Member
 
 STATE_FILE: Final = "cluster.json"
 ZOOKEEPER: Final = "zookeeper"
-"""Its process, and its folder."""
+"""Name of the ZooKeeper process, and of the folder for its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ClusterOptions:
 
 @dataclass(slots=True)
 class BrokerPlan:
-    """One broker: who it is and where it lives."""
+    """One broker: its identity, addresses and folder."""
 
     id: BrokerId
     group: GroupName
@@ -62,29 +62,29 @@ class BrokerPlan:
 
     @property
     def data(self) -> Path:
-        """Its journal."""
+        """The directory of the broker's journal."""
         return self.directory / "data"
 
     @property
     def lock(self) -> Path:
-        """Held by whoever works on the journal (`fmqadapters.disk.files`)."""
+        """The lock file, held by the process that works on the journal."""
         return self.data / "lock"
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The broker's log file."""
         return self.directory / "broker.log"
 
     @property
     def listen(self) -> str:
-        """`host:port` that it really listens on."""
+        """The `host:port` on which the broker really listens."""
         return f"{self.host}:{self.port}"
 
 
 def state_folder(name: str) -> Path:
-    """Where `fmq dev` and `fmq demo` keep what they make, unless told otherwise.
+    """Return the default folder for the files of `fmq dev` and `fmq demo`.
 
-    Raises `InvalidArgument` if this user has no home, as in many a container.
+    Raises `InvalidArgument` if this user has no home, as in many containers.
     """
     try:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -94,7 +94,7 @@ def state_folder(name: str) -> Path:
 
 
 def broker_names(options: ClusterOptions) -> list[tuple[GroupName, BrokerId, str]]:
-    """(group, broker, zone) of all; the first of each group is its master."""
+    """Return (group, broker, zone) of all brokers; the first of each group is its master."""
     zones = options.zones or ("",)
     return [
         (GroupName(f"g{group}"), BrokerId(f"g{group}-{n}"), zones[n % len(zones)])
@@ -104,7 +104,7 @@ def broker_names(options: ClusterOptions) -> list[tuple[GroupName, BrokerId, str
 
 
 def group_configs(options: ClusterOptions, brokers: Iterable[BrokerPlan]) -> list[GroupConfig]:
-    """What goes into ZooKeeper."""
+    """Return the group configurations to write to ZooKeeper."""
     members: dict[GroupName, list[Member]] = {}
     for b in brokers:
         permission = options.permissions.get(b.id, Permission.FULL)
@@ -136,12 +136,12 @@ class ClusterFile:
     processes: list[Running]
 
     def port_of(self, name: str) -> int:
-        """The port it had; 0 if it is not known."""
+        """Return the port of a process; 0 if it is not known."""
         return next((p.port for p in self.processes if p.name == name), 0)
 
 
 def write_file(directory: Path, file: ClusterFile) -> None:
-    """Write it, whole or not at all."""
+    """Write the file, whole or not at all."""
     data = asdict(file)
     data["options"]["permissions"] = {
         broker: permission.name for broker, permission in file.options.permissions.items()
@@ -152,7 +152,7 @@ def write_file(directory: Path, file: ClusterFile) -> None:
 
 
 def read_file(directory: Path) -> ClusterFile | None:
-    """Read it; None if there is no cluster in this folder. Raises `InvalidArgument`."""
+    """Read the file; None if there is no cluster in this folder. Raises `InvalidArgument`."""
     path = directory / STATE_FILE
     try:
         data = json.loads(path.read_text())
@@ -169,9 +169,9 @@ def read_file(directory: Path) -> ClusterFile | None:
 
 
 def remove_cluster(directory: Path, options: ClusterOptions) -> list[str]:
-    """Remove what a cluster leaves in its folder; the folder too, unless something else is in it.
+    """Remove a cluster's files; the folder too, unless something else is in it.
 
-    Returns what else. The folder may be anybody's: a project's, somebody's home.
+    Returns what else. The folder may be a project's, or a user's home.
     """
     folders = [str(broker) for _, broker, _ in broker_names(options)]
     for name in folders if options.zookeeper else [*folders, ZOOKEEPER]:
@@ -186,7 +186,7 @@ def remove_cluster(directory: Path, options: ClusterOptions) -> list[str]:
 
 
 def broker_ports(directory: Path) -> list[int]:
-    """Where the brokers of the cluster in this folder listen; none if there is no such cluster."""
+    """Return the ports of the cluster's brokers; none if there is no cluster in this folder."""
     try:
         known = read_file(directory)
     except (OSError, InvalidArgument):

@@ -1,4 +1,4 @@
-"""What ZooKeeper holds of a development cluster's groups: read it, and change configurations."""
+"""Groups of a development cluster in ZooKeeper: read them, and change configurations."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from fmqport.coordination import NodeExists
 
 
 class Groups:
-    """The groups of one cluster, over a session of its own, made at first use; close it."""
+    """The groups of one cluster, over an own session, opened at first use; close it."""
 
     def __init__(self, zookeeper: str, cluster: str) -> None:
         self._session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
@@ -21,7 +21,7 @@ class Groups:
         self._starting = asyncio.Lock()
 
     async def session(self) -> ZooKeeperSession:
-        """The session, for what is not told here."""
+        """Return the session, for uses that this class does not cover."""
         async with self._starting:
             if not self._started:
                 await self._session.start(30)
@@ -33,13 +33,13 @@ class Groups:
         await self._session.close()
 
     async def state(self, group: str) -> GroupState:
-        """Who serves, as ZooKeeper has it now."""
+        """Return which brokers serve, as ZooKeeper has it now."""
         session = await self.session()
         node = await session.get(paths.state_node(self._cluster, GroupName(group)))
         return state_from_json(node.data) if node else GroupState()
 
     async def config(self, group: str) -> GroupConfig:
-        """As configured. Raises `NotFound`."""
+        """Return the configuration of a group. Raises `NotFound`."""
         session = await self.session()
         node = await session.get(paths.config_node(self._cluster, GroupName(group)))
         if node is None:
@@ -47,7 +47,7 @@ class Groups:
         return config_from_json(node.data)
 
     async def live(self, group: str) -> list[str]:
-        """The brokers whose ephemeral nodes stand."""
+        """Return the brokers that have ephemeral nodes."""
         session = await self.session()
         return await session.children(paths.live_node(self._cluster, GroupName(group)))
 

@@ -1,7 +1,7 @@
-"""Child processes of a development cluster, also those that an earlier command left running.
+"""Processes of a development cluster, also those that an earlier command left running.
 
-A process is known by its id and its moment of birth, so that a number given again by the system is
-never mistaken for ours.
+A process is identified by its id and its time of creation, so that an id which the system reuses is
+never mistaken for the cluster's.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.02
 
 @dataclass(slots=True)
 class Child:
-    """One process; `popen` if it is our own child (then it is reaped here)."""
+    """One process; `popen` if it is a child of this process (then it is reaped here)."""
 
     pid: int
     born: float
@@ -32,7 +32,7 @@ class Child:
 
     @classmethod
     def of(cls, popen: subprocess.Popen[bytes]) -> "Child":
-        """The process just started. It may have ended already."""
+        """Return the process just started, which may have ended already."""
         try:
             born = psutil.Process(popen.pid).create_time()
         except psutil.NoSuchProcess:
@@ -40,7 +40,7 @@ class Child:
         return cls(popen.pid, born, popen)
 
     def alive(self) -> bool:
-        """Whether it runs still (or is stopped by SIGSTOP)."""
+        """Whether the process still runs (or is stopped by SIGSTOP)."""
         if self.popen is not None:
             return self.popen.poll() is None
         try:
@@ -51,13 +51,13 @@ class Child:
             return False
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; none if it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
                 psutil.Process(self.pid).send_signal(number)
 
     async def ended(self, within_s: float) -> bool:
-        """Wait for its end; False if it lives on."""
+        """Wait for the end of the process; False if it still runs after `within_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self.alive():  # noqa: ASYNC110 - the system tells us no other way
@@ -66,7 +66,7 @@ class Child:
         return False
 
     async def stop(self) -> bool:
-        """SIGTERM, in time SIGKILL; whether it ended in order. Also wakes a stopped one."""
+        """SIGTERM and SIGCONT, after `TERM_S` SIGKILL; return whether it ended in order."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
         if await self.ended(TERM_S):
@@ -76,12 +76,12 @@ class Child:
         return False
 
     def kill(self) -> None:
-        """SIGKILL, and no waiting."""
+        """Send SIGKILL without waiting."""
         self.send(signal.SIGKILL)
 
 
 def holders(locks: Collection[Path]) -> dict[Path, Child]:
-    """Which process has each of these lock files open, as far as we may look into processes."""
+    """Return the process that has each lock file open, as far as processes can be inspected."""
     wanted = {str(path): path for path in locks if path.exists()}
     found: dict[Path, Child] = {}
     for process in psutil.process_iter() if wanted else ():
@@ -93,7 +93,7 @@ def holders(locks: Collection[Path]) -> dict[Path, Child]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether any process holds this lock, also one that we may not look into."""
+    """Whether any process holds this lock, also one that cannot be inspected."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -105,10 +105,10 @@ def is_locked(path: Path) -> bool:
 
 
 def owner_of(port: int, pids: Mapping[str, int]) -> str:
-    """Which of these processes has a TCP socket with this local port; "" if none has (Linux).
+    """Return which process has a TCP socket with this local port; "" if none has (Linux).
 
-    Asked for every connection of a link that is cut, so it may not cost much: each socket is in the
-    kernel's table once, whoever has it.
+    Called for every connection of a link that is cut, so it must be cheap: each socket is in the
+    kernel's table once, whichever process has it.
     """
     wanted = f":{port:04X}"
     sockets = set()

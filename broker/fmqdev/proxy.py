@@ -1,12 +1,12 @@
-"""TCP proxies that can be cut, to play a broken network between real processes.
+"""TCP proxies that can be cut, to simulate a broken network between real processes.
 
-One thread with an event loop of its own carries all links, so faults do not depend on the caller's
-loop; the methods are plain calls and may be used from any thread. For development and tests.
+One thread with its own event loop carries all links, so faults do not depend on the caller's loop;
+the methods are plain calls and may be used from any thread. For development and tests.
 
-A link may tell its callers apart (`who`, from the caller's port), so that a slave can be cut from
-its master while clients of the same address go on. They are named only while some are treated
-apart: to ask costs more than to connect, and of brokers that are all away everybody asks again and
-again, so the answers would come after the callers had given up.
+A link may distinguish its callers (`who`, from the caller's port), so that a slave can be cut off
+from its master while clients of the same address go on. Callers are named only while some are
+treated apart: naming costs more than connecting. When all brokers are away, every client retries
+again and again, and the names would come after the callers had given up.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class _Mode(Enum):
 
 @dataclass(eq=False, slots=True)
 class _Caller:
-    """Who has a connection. `name` is None until it is asked for."""
+    """The owner of a connection. `name` is None until it is asked for."""
 
     port: int
     name: str | None = None
@@ -57,30 +57,30 @@ class Link:
 
     @property
     def address(self) -> str:
-        """Where to connect instead of to `target`."""
+        """The address to connect to instead of `target`."""
         return f"127.0.0.1:{self.port}"
 
     def cut(self, who: str = ANYBODY) -> None:
-        """Reset what is connected (of `who`), and every new attempt."""
+        """Reset the connections (of `who`), and every new attempt."""
         self._proxies.run(self._set, who, _Mode.CUT)
 
     def hold(self, who: str = ANYBODY) -> None:
-        """Swallow silently, in both directions, as when a cable is pulled; bytes wait."""
+        """Swallow all bytes silently, in both directions, as an unplugged cable does; they wait."""
         self._proxies.run(self._set, who, _Mode.HOLD)
 
     def resume(self, who: str = ANYBODY) -> None:
-        """Let everything through again (of `who`), what was held first."""
+        """Let everything through again (of `who`), held bytes first."""
         self._proxies.run(self._set, who, _Mode.PASS)
 
     def only_one(self, who: str) -> list[int]:
-        """While one connection of `who` is open, more are reset; their ports, as they come.
+        """Reset further connections of `who` while one is open; return the list of their ports.
 
-        Until `heal`.
+        The list grows as they come, until `heal`.
         """
         return self._proxies.run(self._limit, who)
 
     def heal(self) -> None:
-        """As new: everything of everybody gets through, what was held first."""
+        """Let everything of every caller through again, held bytes first."""
         self._proxies.run(self._heal)
 
     # ---- in the proxies' thread
@@ -112,7 +112,7 @@ class Link:
         return bool(self._refused) or any(apart)
 
     async def _name_all(self) -> None:
-        """Those too that connected before anybody was treated apart."""
+        """Name also the callers that connected before any was treated apart."""
         for caller in list(self._open.values()) if self._tells_apart() else ():
             await self._name(caller)
 
@@ -132,7 +132,7 @@ class Link:
         return not self._is(_Mode.CUT, caller) and not self._is_one_more(writer, caller)
 
     def _is_one_more(self, writer: asyncio.StreamWriter, caller: _Caller) -> bool:
-        """Whether it is one too many; if so it is noted."""
+        """Whether the connection is one too many; if so its port is noted."""
         refused = self._refused.get(caller.name or ANYBODY)
         others = [w for w, c in self._open.items() if c.name == caller.name and w is not writer]
         if refused is None or not others:
@@ -213,7 +213,7 @@ class Proxies:
         self._loop.close()
 
     def link(self, target: str, port: int = 0, who: Callable[[int], str] | None = None) -> Link:
-        """A new link to `host:port`, on a free port unless one is given.
+        """Return a new link to `host:port`, on a free port unless one is given.
 
         `who` names a caller by its port; it is called on a thread.
         """
@@ -223,7 +223,7 @@ class Proxies:
         return link
 
     def run(self, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
-        """Do it in the proxies' thread; returns when it is done."""
+        """Run `work` in the proxies' thread and return its result."""
         return asyncio.run_coroutine_threadsafe(work(*arguments), self._loop).result(30)
 
     async def _close(self) -> None:

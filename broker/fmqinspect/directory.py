@@ -1,6 +1,6 @@
-"""A data directory looked at from outside, read-only, also beside the broker at work in it.
+"""A data directory seen from outside, read-only, also while the broker works in it.
 
-For tools: a broker's own way to its files is `fmqport.disk`. The lock is only looked at. Leaves
+For tools: a broker accesses its files through `fmqport.disk`. The lock is only looked at. Leaves
 nothing on disk.
 """
 
@@ -16,12 +16,12 @@ from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 
 LOCK: Final = "lock"
-"""The file that a broker at work holds with `flock`."""
+"""The file that a running broker holds with `flock`."""
 _LOOKS: Final = 20
 
 
 class Seen(NamedTuple):
-    """What a directory holds, as of one moment."""
+    """The content of a directory at one moment."""
 
     listing: list[tuple[str, int]]  # names and sizes, sorted
     checkpoint: bytes | None
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 def see(path: Path) -> Seen:
-    """Files and checkpoint that belong together, though a broker may be at work.
+    """Return files and checkpoint that belong together, though a broker may be at work.
 
     Raises `OSError` only if the directory itself cannot be read.
     """
@@ -43,7 +43,7 @@ def see(path: Path) -> Seen:
 
 
 def read_small(path: Path | str, name: str) -> bytes | None:
-    """A small file of a directory, whole; None if there is none. Raises `OSError`."""
+    """Return a whole small file of a directory; None if there is none. Raises `OSError`."""
     file = Path(path, name)
     try:
         require_file(file, str(file))
@@ -53,9 +53,9 @@ def read_small(path: Path | str, name: str) -> bytes | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Is a broker at work? Holds the lock itself for a moment, shared, only if none is.
+    """Whether a broker is at work. If not, this holds the lock for a moment, shared.
 
-    Raises `OSError` if the lock is no file: then nobody can say.
+    Raises `OSError` if the lock is no file: then it cannot be known.
     """
     try:
         fd = os.open(path / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,9 +72,9 @@ def is_locked(path: Path) -> bool:
 
 
 def require_file(file: Path | int, name: str) -> None:
-    """A pipe would keep who reads it waiting for ever, and a device never ends. Raises `OSError`.
+    """Raise `OSError` for a pipe, which would block its reader, or a device, which never ends.
 
-    `file`: its path, or a descriptor of it.
+    `file`: its path, or a descriptor.
     """
     mode = os.stat(file).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -82,9 +82,9 @@ def require_file(file: Path | int, name: str) -> None:
 
 
 def in_place_of(path: Path | str, name: str) -> str:
-    """What stands where a file of a directory must be; "" if it is a file, or nothing is there.
+    """Return what stands in the place of a file; "" if it is a file, or nothing is there.
 
-    A listing holds files alone, so to who reads that the file is missing.
+    A listing holds files alone, so a reader of the listing misses the file.
     """
     try:
         mode = os.lstat(Path(path, name)).st_mode
@@ -103,7 +103,7 @@ def in_place_of(path: Path | str, name: str) -> str:
 
 
 def _checkpoint(path: Path) -> tuple[bytes | None, str]:
-    """It, and why it cannot be read."""
+    """Return the checkpoint, and why it cannot be read."""
     try:
         return read_small(path, CHECKPOINT), ""
     except OSError as failed:
@@ -111,7 +111,10 @@ def _checkpoint(path: Path) -> tuple[bytes | None, str]:
 
 
 def _listing(path: Path) -> list[tuple[str, int]]:
-    """What cannot be looked at (a link that leads to itself) is there: who opens it is told why."""
+    """List the files, also those whose size is unknown (a link that leads to itself).
+
+    A reader that opens one gets the reason.
+    """
     found, unknown = [], []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -127,7 +130,7 @@ def _listing(path: Path) -> list[tuple[str, int]]:
 
 
 def _length(name: str, names: list[str]) -> int:
-    """Of a segment's file whose size nobody knows: it ends where the next one begins."""
+    """Return the length of a segment of unknown size: it ends where the next one starts."""
     base = segment_base(name)
     bases = [other for other in map(segment_base, names) if other is not None]
     behind = [other for other in bases if base is not None and other > base]
@@ -135,7 +138,7 @@ def _length(name: str, names: list[str]) -> int:
 
 
 def _files_named(checkpoint: bytes | None) -> object:
-    """What a checkpoint says of which files there are."""
+    """Return what a checkpoint states about which files there are."""
     try:
         found = decode_checkpoint(checkpoint or b"")
     except Malformed:

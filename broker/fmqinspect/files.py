@@ -1,6 +1,6 @@
-"""A broker's data directory, read-only and offline, also beside the broker at work in it.
+"""A broker's data directory, read-only and offline, also while the broker works in it.
 
-Files are read with `pread` in windows, not mapped: a bad disk block becomes an error to tell, not
+Files are read with `pread` in windows, not mapped: a bad disk block becomes an error to report, not
 a signal that ends the process. The lock is only looked at.
 """
 
@@ -18,7 +18,7 @@ _WINDOW: Final = 1024 * 1024
 
 
 class NoJournal(Exception):
-    """The directory is none, or holds no journal."""
+    """The path is no directory, or holds no journal."""
 
 
 class SegmentBytes:
@@ -54,7 +54,7 @@ class DataDirectory:
     """The files of one data directory."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `NoJournal` saying what is wrong with `path`."""
+        """Open `path`. Raises `NoJournal` with the reason."""
         self.path = path
         if not path.is_dir():
             raise NoJournal(f"{path} is no directory: name a broker's data directory")
@@ -69,11 +69,11 @@ class DataDirectory:
         self.live = is_locked(path)
 
     def small(self, name: str) -> bytes | None:
-        """A small file whole; None if there is none."""
+        """Return a whole small file; None if there is none."""
         return read_small(self.path, name)
 
     def empty(self) -> str | None:
-        """The newest segment file if it begins with zeros: nothing of it was stored."""
+        """Return the newest segment file if it starts with zeros: nothing was stored in it."""
         names = [name for name, _ in self.listing if segment_base(name) is not None]
         if not names:
             return None
@@ -85,7 +85,7 @@ class DataDirectory:
 
     @contextmanager
     def segment(self, name: str) -> Iterator[SegmentBytes]:
-        """A segment file's bytes. Raises `OSError`, also while they are read."""
+        """Yield a segment file's bytes. Raises `OSError`, also while they are read."""
         fd = os.open(self.path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             yield SegmentBytes(fd)

@@ -1,7 +1,7 @@
-"""The small files `resume`, `suspect` and `incarnations` of a data directory, for `fmq journal`.
+"""The small files `resume`, `suspect` and `incarnations` of a data directory.
 
-What they may say is `fmqcore.verify.small_files`; here they are read, and what cannot be read is
-told.
+For `fmq journal`. `fmqcore.verify.small_files` checks their content; this module reads them and
+reports what cannot be read.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from fmqinspect.files import DataDirectory
 
 
 class Notes:
-    """After `look`, `found` has a note for each of these files that is there."""
+    """After `look`, `found` has a note for each of these files that exists."""
 
     def __init__(self, opened: DataDirectory, segments: Sequence[SegmentFile]) -> None:
         self.found: list[Note] = []
@@ -27,11 +27,11 @@ class Notes:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is not as it should be."""
+        """The findings of all notes."""
         return [note.finding for note in self.found if note.finding is not None]
 
     def look(self, reports: Sequence[SegmentReport] | None) -> list[str]:
-        """Read them; what cannot be read. `reports`: of the segments; None: nobody read them."""
+        """Read the files; return what cannot be read. `reports`: None if no segment was read."""
         unreadable = []
         known = (
             (RESUME, self._resume),

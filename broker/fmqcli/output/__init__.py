@@ -1,1 +1,1 @@
-"""How results look: tables and messages for people, plain data for JSON."""
+"""How results are printed: tables and messages for people, plain data for JSON."""

@@ -41,7 +41,7 @@ _TOKEN: Final = re.compile(r"%(.?)|\\x([0-9A-Fa-f]{2})|\\(.?)|([^%\\]+)", re.DOT
 
 
 def formatter(text: str) -> Callable[[Message], bytes]:
-    """Compile a format; raise `InvalidArgument` naming the code it does not know."""
+    """Compile a format; raise `InvalidArgument` naming an unknown code."""
     parts: list[bytes | Callable[[Message], bytes]] = []
     for code, hexadecimal, escape, plain in _TOKEN.findall(text):
         if plain:
@@ -64,7 +64,7 @@ def formatter(text: str) -> Callable[[Message], bytes]:
 
 
 def as_json(message: Message) -> bytes:
-    """One line of JSON. Bytes that are no UTF-8 come as `<name>_base64`."""
+    """Return one line of JSON. Bytes that are not UTF-8 become `<name>_base64`."""
     fields: dict[str, Any] = {
         "topic": message.topic,
         "group": message.group,
@@ -84,12 +84,12 @@ def as_json(message: Message) -> bytes:
 
 
 def iso(ms: int) -> str:
-    """A moment, in UTC."""
+    """Return a time in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def texts(headers: Mapping[str, bytes]) -> dict[str, str]:
-    """Headers for JSON, sorted by name."""
+    """Return headers for JSON, sorted by name."""
     return {n: text for name in sorted(headers) for n, text in _text(name, headers[name]).items()}
 
 

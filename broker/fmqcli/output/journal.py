@@ -1,4 +1,4 @@
-"""How batches, records and findings look: as plain data for JSON, and as lines for people. Pure."""
+"""Batches, records and findings as plain data for JSON, and as lines for people. Pure."""
 
 import base64
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def batch_row(header: BatchHeader, topic: str) -> Row:
-    """A header as plain data."""
+    """Return a header as plain data."""
     row: Row = {
         "position": header.position,
         "type": BatchType(header.type).name,
@@ -51,7 +51,7 @@ def batch_row(header: BatchHeader, topic: str) -> Row:
 
 
 def batch_line(row: Row) -> str:
-    """The same for people: one line."""
+    """Return a batch row as one line for people."""
     what = f"{row['position']:>14}  {row['type']:<7}  e{row['epoch']:<4}  {row['bytes']:>9} B"
     what += f"  {moment(row['store_ms'])}"
     if "queue" in row:
@@ -65,7 +65,7 @@ def batch_line(row: Row) -> str:
 
 
 def control_content(header: BatchHeader, payload: Buffer) -> Row:
-    """What a control batch says; raises `Malformed`."""
+    """Return the content of a control batch; raise `Malformed`."""
     match BatchType(header.type):
         case BatchType.EPOCH:
             return {"master": decode_epoch(payload).master}
@@ -92,7 +92,7 @@ def control_content(header: BatchHeader, payload: Buffer) -> Row:
 
 
 def record_rows(header: BatchHeader, payload: Buffer) -> list[Row]:
-    """The records of a DATA batch; raises `BadColumns`."""
+    """Return the records of a DATA batch; raise `BadColumns`."""
     records = columns.decode(header.attrs, header.record_count, payload)
     rows: list[Row] = []
     for number, value in enumerate(records.values):
@@ -112,7 +112,7 @@ def record_rows(header: BatchHeader, payload: Buffer) -> list[Row]:
 
 
 def record_line(row: Row) -> str:
-    """A record for people: one line."""
+    """Return a record as one line for people."""
     parts = [f"{'':>16}{row['offset']}"]
     for name in ("key", "tag", "value"):
         if name in row:
@@ -125,7 +125,7 @@ def record_line(row: Row) -> str:
 
 
 def finding_row(finding: Finding) -> Row:
-    """A finding as plain data."""
+    """Return a finding as plain data."""
     return {
         "code": finding.code.name,
         "about": finding.code.value,
@@ -138,7 +138,7 @@ def finding_row(finding: Finding) -> Row:
 
 
 def note_row(note: Note) -> Row:
-    """What a small file says, as plain data."""
+    """Return the note of a small file as plain data."""
     return {
         "file": note.file,
         "segment": note.segment,
@@ -149,7 +149,7 @@ def note_row(note: Note) -> Row:
 
 
 def report_row(report: SegmentReport) -> Row:
-    """A segment's report as plain data."""
+    """Return a segment's report as plain data."""
     return {
         "base": report.file.base,
         "file": report.file.name,
@@ -167,7 +167,7 @@ def report_row(report: SegmentReport) -> Row:
 
 
 def moment(ms: int | None) -> str:
-    """A time for people, UTC."""
+    """Return a time in UTC, for people."""
     if not ms:
         return "-"
     try:
@@ -177,7 +177,7 @@ def moment(ms: int | None) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes, for people."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:

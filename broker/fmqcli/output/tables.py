@@ -1,7 +1,7 @@
-"""Tables for people: numbers and names in one piece, the last column broken where it must be.
+"""Tables for people: numbers and names in one piece, the last column broken if need be.
 
-On a terminal that is too narrow the last column is folded into what is left; where that is too
-little, it comes below its row. What is not printed on a terminal is never folded: other programs
+On a terminal that is too narrow the last column is folded into the space that is left, or, if that
+is too little, put below its row. Output that is not for a terminal is never folded: other programs
 read it.
 """
 
@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 _GAP: Final = 2
 _LEAST: Final = 28
-"""Columns that the last one needs beside the others, to be read there."""
+"""Least width of the last column beside the others; with less, it is put below its row."""
 _INDENT: Final = "    "
 _NUMBERS: Final = frozenset(
     ("queues", "committed", "begin", "end", "lag", "epoch", "weight", "flight", "id", "members")
@@ -21,7 +21,7 @@ _NUMBERS: Final = frozenset(
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None) -> list[str]:
-    """The lines, the header first. `width`: of the terminal; None: as wide as it is."""
+    """Return the lines, the header first. `width`: the terminal's; None: unlimited."""
     cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
     widths = [max(cell_len(row[at]) for row in cells) for at in range(len(columns))]
     before = sum(widths[:-1]) + _GAP * (len(widths) - 1)
@@ -63,7 +63,7 @@ def _is_number(column: str) -> bool:
 
 
 def _cell(value: Any) -> str:
-    """In one line, and nothing that a terminal obeys: a client chooses its own name."""
+    """Return a value in one line, without control characters: a client chooses its own name."""
     text = "-" if value in ("", None) else str(value)
     if text.isprintable():
         return text

@@ -1,7 +1,7 @@
 """Paths that a person gives to a command: files to read, folders to work in.
 
 `-` is standard input wherever a file is read (`./-` is a file of that name), and an error where a
-folder is meant. An empty text, as of a shell variable that is not set, is an error everywhere: for
+folder is meant. An empty text, as from an unset shell variable, is an error everywhere: for
 `pathlib` it is the working directory.
 """
 
@@ -20,7 +20,7 @@ _LOADS: Final = {".toml": tomllib.loads, ".json": json.loads}
 
 
 def file_to_read(text: str) -> Path:
-    """A file's path, or `STANDARD_INPUT`."""
+    """Return a file's path, or `STANDARD_INPUT`."""
     if not text:
         raise typer.BadParameter("the file's name is empty: name one, or - for standard input")
     if text == "-":
@@ -30,7 +30,7 @@ def file_to_read(text: str) -> Path:
 
 
 def folder(text: str) -> Path:
-    """A folder's path."""
+    """Return a folder's path."""
     if not text:
         raise typer.BadParameter("the folder's name is empty: name one, or . for this one")
     if text == "-":
@@ -41,20 +41,20 @@ def folder(text: str) -> Path:
 
 
 def name_of(file: Path) -> str:
-    """What messages call it."""
+    """Return the file's name for messages."""
     return "standard input" if file == STANDARD_INPUT else str(file)
 
 
 def require_input() -> None:
-    """Raise `InvalidArgument` if standard input was closed by who started us (`<&-`)."""
+    """Raise `InvalidArgument` if the parent process closed standard input (`<&-`)."""
     if sys.stdin is None:
         raise InvalidArgument("standard input is closed: name a file")
 
 
 def read_table(file: Path, what: str) -> dict[str, Any]:
-    """The table that a .toml or .json file holds; on standard input either. `what` it is.
+    """Return the table in a .toml or .json file; standard input may hold either.
 
-    Raises `InvalidArgument`.
+    `what` names the kind of file in messages. Raises `InvalidArgument`.
     """
     name = name_of(file)
     loads = _LOADS.get(file.suffix)
@@ -82,7 +82,7 @@ def _text(file: Path) -> str:
 
 
 def unreadable(error: OSError | ValueError) -> str:
-    """Why a file of settings cannot be read."""
+    """Return why a file of settings cannot be read."""
     if isinstance(error, UnicodeDecodeError):
         return f"is no text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
     return (error.strerror if isinstance(error, OSError) else "") or str(error)

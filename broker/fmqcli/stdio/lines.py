@@ -1,6 +1,6 @@
 """Read a file or standard input piece by piece, without ever blocking the loop.
 
-A daemon thread reads: one that waits at a terminal cannot be told to stop, and must not keep the
+A daemon thread reads: a read that waits at a terminal cannot be stopped, and must not keep the
 process alive.
 """
 
@@ -17,7 +17,7 @@ from fmqcore.errors import TooLarge
 _PIECE: Final = 256 * 1024
 _AHEAD: Final = 8  # pieces read ahead
 _LONGEST: Final = 4 * 2**20
-"""Bytes of a key and a value: more than any topic takes. What is shorter the producer judges."""
+"""Bytes of a key and a value: more than any topic takes. Less is for the producer to judge."""
 
 
 class Pieces:
@@ -62,9 +62,10 @@ class Pieces:
 
 
 async def lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """Lines without their newline, all that came at once in one list; the last may lack one.
+    """Yield lines without newline, all that came at once in one list; the last may lack one.
 
-    One that is too long for any message ends it, lest it fill the memory. Raises `TooLarge`.
+    A line that is too long for any message ends it, so that it does not fill the memory. Raises
+    `TooLarge`.
     """
     begun: list[bytes] = []  # of a line that goes on
     size = 0
@@ -82,7 +83,7 @@ async def lines(fd: int) -> AsyncIterator[list[bytes]]:
 
 
 async def everything(fd: int) -> bytes:
-    """The whole file. Raises `TooLarge` if no message can hold it."""
+    """Return the whole file. Raises `TooLarge` if no message can hold it."""
     pieces: list[bytes] = []
     size = 0
     async for piece in Pieces(fd):

@@ -1,8 +1,8 @@
-"""Notice that nobody reads our standard output any more, although there is nothing to write.
+"""Detect that standard output has no reader any more, although there is nothing to write.
 
-`fmq consume t | head -1`: once `head` has gone a write would fail, but when no message comes there
-is no write. The other end of a pipe or a socket tells by POLLERR or POLLHUP. Files and terminals
-have no other end: they are not watched.
+`fmq consume t | head -1`: once `head` has gone a write would fail, but without messages there is no
+write. The other end of a pipe or a socket signals by POLLERR or POLLHUP. Files and terminals have
+no other end: they are not watched.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class ReaderWatch:
             self._watch()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if self._watching:
             self._loop.remove_reader(self._fd)
             self._watching = False
@@ -37,8 +37,8 @@ class ReaderWatch:
             self._later.cancel()
 
     def _watch(self) -> None:
-        # A loop looks for errors too where it looks for something to read, and here there is
-        # nothing to read: asyncio's own transport for the writing end of a pipe does the same.
+        # A loop that watches for input also watches for errors, and here is no input: asyncio's own
+        # transport for the writing end of a pipe does the same.
         self._loop.add_reader(self._fd, self._woken)
         self._watching = True
 

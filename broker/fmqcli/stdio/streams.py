@@ -1,9 +1,9 @@
-"""Standard output and standard error, whoever writes to them: click, rich, a broker's log, Python.
+"""Standard output and standard error, for every writer: click, rich, a broker's log, Python.
 
-What cannot be written to standard output is told as such: data are missing. What cannot be written
-to standard error is dropped: a full disk below a log, or a reader that has gone, must not end what
-the log is about. A descriptor that does not block (some programs set that on a terminal or a pipe,
-and then it is so for all who share it) is waited for, as if it did. Leaves nothing on disk.
+A failed write to standard output is reported as such: data are missing. A failed write to standard
+error is dropped: a full disk below a log, or a reader that has gone, must not end what the log is
+about. A non-blocking descriptor (some programs set that on a terminal or a pipe, and then it is so
+for all who share it) is waited for, as if it blocked. Leaves nothing on disk.
 """
 
 import io
@@ -16,7 +16,7 @@ from fmqcli.common import NotWritten
 
 
 class Output(io.FileIO):
-    """Standard output. `write` raises `NotWritten`, or `BrokenPipeError` if nobody reads it."""
+    """Standard output. `write` raises `NotWritten`, or `BrokenPipeError` without a reader."""
 
     def write(self, data: Any) -> int:
         """See `io.RawIOBase`."""
@@ -44,10 +44,10 @@ class Talk(io.FileIO):
 
 
 def stand_in() -> None:
-    """Put these in the place of Python's own.
+    """Replace Python's own standard output and standard error by these.
 
-    If standard output was closed by who started us (`fmq ... >&-`), what is written there fails, as
-    it would; talk that nobody wants does not.
+    If the parent process closed standard output (`fmq ... >&-`), writing to it fails, as it would;
+    writing to a closed standard error does not.
     """
     error = sys.stderr
     if error is None:
@@ -63,7 +63,7 @@ def stand_in() -> None:
 
 
 def wait_for(fd: int, event: int) -> None:
-    """Until it can be read (POLLIN) or written (POLLOUT), or its other end has gone."""
+    """Wait until `fd` can be read (POLLIN) or written (POLLOUT), or its other end has gone."""
     poll = select.poll()
     poll.register(fd, event)
     poll.poll()

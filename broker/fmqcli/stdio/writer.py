@@ -1,9 +1,9 @@
 """Write to standard output without ever blocking the loop.
 
-Who reads a pipe may be slow, a terminal may be stopped (Ctrl-S): the loop has to go on meanwhile,
-or the consumer's session is lost and its messages go to somebody else. A daemon thread writes, to
-the descriptor itself: one that waits cannot be told to stop, and must neither keep the process
-alive nor hold the lock of `sys.stdout` when it ends.
+The reader of a pipe may be slow, a terminal may be stopped (Ctrl-S): the loop has to go on
+meanwhile, or the consumer's session is lost and its messages go to another member. A daemon thread
+writes to the descriptor itself: a write that waits cannot be stopped, and must neither keep the
+process alive nor hold the lock of `sys.stdout` when it ends.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from fmqcli.stdio.streams import wait_for
 
 
 class Writer:
-    """Puts data on a file descriptor, one piece after the other."""
+    """Writes data to a file descriptor, one piece after the other."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -27,9 +27,9 @@ class Writer:
         threading.Thread(target=self._work, daemon=True).start()
 
     async def write(self, data: bytes) -> None:
-        """Until all of it is written. Raises `NobodyReads`, `NotWritten`.
+        """Wait until all of `data` is written. Raises `NobodyReads`, `NotWritten`.
 
-        Cancelled, it leaves behind a piece of which nobody knows how much was written: the last.
+        If cancelled, an unknown part of this piece, the last one, may have been written.
         """
         done = self._loop.create_future()
         self._pieces.put((data, done))

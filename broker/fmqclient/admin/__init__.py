@@ -1,1 +1,1 @@
-"""Administration: topics, consumer groups, brokers' status, as typed values."""
+"""Administration: topics, consumer groups and broker status, as typed values."""

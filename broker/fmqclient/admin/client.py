@@ -1,7 +1,7 @@
 """The admin: topics, consumer groups, offsets, seek, status. Plain values in and out.
 
-Topics may be asked of any broker; offsets of a consumer group are kept by the broker that serves
-the reads of each group, so those questions go to one broker per group and are merged.
+Any broker answers for topics. A consumer group's offsets are kept by the broker that serves the
+reads of each broker group, so those calls go to one broker per group and the replies are merged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,11 +53,11 @@ STATUS_TIMEOUT_S: Final = 2.0
 _SEEKS: Final = 5
 _UINT32: Final = 2**32
 _PAGE: Final = 1000
-"""Rows in one reply."""
+"""Rows in one reply, at most."""
 
 
 class Admin:
-    """Asks brokers on behalf of people. Holds nothing."""
+    """Administers the cluster by calls to its brokers. Holds no state."""
 
     def __init__(self, connections: Connections, routes: Routes, clock: Clock) -> None:
         self._connections = connections
@@ -74,11 +74,11 @@ class Admin:
         groups: Sequence[str] | Mapping[str, int] | None = None,
         if_not_exists: bool = False,
     ) -> TopicInfo:
-        """Create a topic with `queues` queues in each of its groups.
+        """Create a topic with `queues` queues in each group, and return it.
 
         `groups`: names, or names with weights; None means every group of the cluster. Raises
-        `AlreadyExists`, `InvalidArgument`, `NotFound` (a group). One that was not there before, and
-        is just as asked for after a try without an answer, was made by that try.
+        `AlreadyExists`, `InvalidArgument`, `NotFound` (a group). A topic that was absent before and
+        matches the request after a try without an answer counts as created by that try.
         """
         require_name("topic", name)
         if isinstance(groups, str) or not isinstance(groups, Iterable | None):
@@ -115,9 +115,10 @@ class Admin:
         groups: Sequence[str] | Mapping[str, int | None] | None = None,
         all_groups: bool = False,
     ) -> TopicInfo:
-        """Give a topic more queues (in each group), more groups, other weights; 0: no new messages.
+        """Change a topic and return it: more queues per group, more groups, other weights.
 
-        Nothing that holds messages goes. Raises `UnknownTopic`, `NotFound`, `InvalidArgument`.
+        Weight 0: no new messages. No queue that holds messages is removed. Raises `UnknownTopic`,
+        `NotFound`, `InvalidArgument`.
         """
         request = alter_request(name, queues, groups, all_groups=all_groups)
         topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
@@ -128,7 +129,7 @@ class Admin:
     async def _as_asked(
         self, request: admin_pb2.CreateTopicRequest, refused: AlreadyExists
     ) -> TopicInfo:
-        """The topic that is there, if it is what an earlier try of ours would have made."""
+        """Return the existing topic if an earlier try of this call would have created the same."""
         anyhow = admin_pb2.CreateTopicRequest()
         anyhow.CopyFrom(request)
         anyhow.if_not_exists = True  # told by who looks into ZooKeeper, not by who may not know
@@ -141,8 +142,10 @@ class Admin:
         return topic
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; its messages go with retention. Raises `NotFound`, but not if it was
-        there, and has gone after a try without an answer."""
+        """Delete a topic; retention removes its messages. Raises `NotFound`.
+
+        It does not raise if the topic was there and is gone after a try without an answer.
+        """
         require_name("topic", name)
         await self._routes.refresh(everything=True)
         known = self._routes.table.topics.get(name)
@@ -156,19 +159,19 @@ class Admin:
         await self._routes.refresh()
 
     async def topics(self) -> list[TopicInfo]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         await self._routes.refresh(everything=True)
         return [topic for _, topic in sorted(self._routes.table.topics.items())]
 
     async def topic(self, name: str) -> TopicInfo:
-        """One topic. Raises `UnknownTopic`."""
+        """Return one topic. Raises `UnknownTopic`."""
         found = {topic.name: topic for topic in await self.topics()}
         return found.get(name) or await self._routes.topic(name)
 
     # ---- consumer groups
 
     async def groups(self) -> list[GroupInfo]:
-        """All consumer groups, by name and topic."""
+        """Return all consumer groups, by name and topic."""
         found: dict[tuple[str, str], GroupInfo] = {}
         for row in await self.offsets():
             if row.group:
@@ -177,9 +180,9 @@ class Admin:
         return [info for _, info in sorted(found.items())]
 
     async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
-        """Progress per queue; empty names mean all. Rows with group "" are queues nobody read.
+        """Return progress per queue; empty names mean all. Group "" is a queue that none has read.
 
-        Raises `Unavailable` if some group's reader does not answer: a part is no answer.
+        Raises `Unavailable` if some group's reader does not answer: there are no partial results.
         """
         check_text("group", group)
         check_text("topic", topic)
@@ -189,7 +192,7 @@ class Admin:
         return sorted(rows, key=lambda r: (r.group, r.topic, r.broker_group, r.queue))
 
     async def _rows(self, name: GroupName, topic: str, group: str) -> list[admin_pb2.QueueOffsets]:
-        """Of one broker group, asked for page by page: a broker has other things to do, too."""
+        """Return one broker group's rows, page by page: a broker has other work in between."""
         request = admin_pb2.OffsetsRequest(topic=topic, group=group, most=_PAGE)
         rows: list[admin_pb2.QueueOffsets] = []
         more = True
@@ -203,7 +206,7 @@ class Admin:
         return rows
 
     async def lag(self, group: str) -> list[QueueOffsets]:
-        """Progress of one consumer group in every queue it has read. Raises `NotFound`."""
+        """Return one consumer group's progress in every queue it has read. Raises `NotFound`."""
         require_name("consumer group", group)
         rows = await self.offsets(group)
         if not rows:
@@ -219,9 +222,10 @@ class Admin:
         offset: int | None = None,
         queues: Sequence[tuple[str, int]] | None = None,
     ) -> list[QueueOffsets]:
-        """Move a consumer group on a topic: to a moment, or (`offset`) to an offset.
+        """Move a consumer group on a topic to a moment, or (`offset`) to an offset.
 
-        `queues` are (group, queue); None means all of the topic. Live members go on from there.
+        `queues` are (group, queue) pairs; None means all of the topic. Live members go on from
+        there. Returns the new progress. Raises `InvalidArgument`, `Unavailable`.
         """
         if (to is None) == (offset is None):
             raise InvalidArgument("a seek goes either to a moment or to an offset: give one")
@@ -240,8 +244,10 @@ class Admin:
         return rows
 
     async def _seek(self, name: GroupName, request: admin_pb2.SeekRequest) -> list[QueueOffsets]:
-        """A try that the network holds up must not undo what is sought later: each tells which
-        seek it follows, and is refused after another one."""
+        """Seek in one group; each try names the seek it follows, and is refused after another one.
+
+        So a try that the network delays cannot undo a later seek.
+        """
         queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
         backoff, why = Backoff(self._clock), ""
         for _ in range(_SEEKS):
@@ -259,8 +265,10 @@ class Admin:
         raise Unavailable(f"somebody else moves it again and again: {why}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
-        """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`,
-        but not if there was some that has gone after a try without an answer."""
+        """Delete a consumer group's progress; return in how many queues. Raises `NotFound`.
+
+        It does not raise if there was progress that is gone after a try without an answer.
+        """
         require_name("consumer group", group)
         check_text("topic", topic)
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
@@ -278,7 +286,7 @@ class Admin:
     # ---- the cluster
 
     async def status(self) -> list[BrokerStatus]:
-        """Every broker about itself; one that does not answer says why in `error`."""
+        """Return every broker's status; for one that does not answer, `error` has the reason."""
         await self._routes.refresh()
         rows = []
         for _, route in sorted(self._routes.table.groups.items()):
@@ -304,10 +312,10 @@ class Admin:
     # ---- inside
 
     async def _ask_any(self, method: Method, request: Any) -> Any:
-        """Any broker will do: the ones of each group in turn until one answers.
+        """Ask the brokers of each group in turn until one answers: any broker will do.
 
-        What is raised because of an answer has as its cause the last try that had none, or whose
-        broker could not reach ZooKeeper: that try may have done it.
+        An error raised because of an answer has as its cause the last try without one, or whose
+        broker could not reach ZooKeeper: that try may have succeeded.
         """
         await self._routes.refresh()
         said: list[str] = []
@@ -329,8 +337,11 @@ class Admin:
         raise Unavailable(f"no broker answers: {'; '.join(said) or 'the routes are empty'}")
 
     async def _ask_reader(self, group: GroupName, method: Method, request: Any) -> Any:
-        """The broker of a group that serves its reads. It may hear of a topic later than others,
-        so `UnknownTopic` counts after `STRANGE_MS` only, or once no broker knows the topic."""
+        """Ask the broker that serves the reads of a group.
+
+        It may learn of a topic later than others, so `UnknownTopic` is raised only after
+        `STRANGE_MS`, or once no broker knows the topic.
+        """
         until_ms = self._clock.monotonic_ms() + STRANGE_MS
         backoff, lost = Backoff(self._clock), None
         while True:
@@ -347,7 +358,7 @@ class Admin:
     async def _ask_reader_once(
         self, group: GroupName, method: Method, request: Any, lost: BaseException | None
     ) -> Any:
-        """Ask the reader; `lost` is an earlier try without an answer, the cause as above."""
+        """Ask the reader; `lost` is an earlier try without an answer, used as the cause."""
         said: list[str] = []
         for again in (False, True):
             if again:

@@ -1,4 +1,4 @@
-"""What the admin answers: plain frozen values."""
+"""Return values of the admin: plain frozen dataclasses."""
 
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ class QueueOffsets:
 
     @property
     def lag(self) -> int:
-        """Messages stored and still to come: neither deleted ones nor those done out of order."""
+        """Messages still to consume, without deleted ones and those done out of order."""
         return lag(self.committed, self.begin, self.end, self.acked)
 
 
@@ -42,7 +42,7 @@ class GroupInfo:
     sessions: frozenset[str] = frozenset()
 
     def with_queue(self, row: QueueOffsets) -> "GroupInfo":
-        """The same with one queue more."""
+        """Return the same group with one more queue."""
         return replace(
             self,
             queues=self.queues + 1,
@@ -66,7 +66,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """One broker about itself; `error` says why it did not answer."""
+    """The status that one broker reports; `error` is the reason if it did not answer."""
 
     group: str
     broker: str
@@ -92,17 +92,17 @@ class BrokerStatus:
 
     @property
     def takes_messages(self) -> bool:
-        """Whether a send with the policy's acknowledgement is taken; else `refusal` says why."""
+        """Whether a send with the policy's acknowledgement is taken; if not, see `refusal`."""
         return bool(self.permission & Permission.WRITE) and not (self.refusal or self.error)
 
     @property
     def serves(self) -> Permission:
-        """What it serves in fact: the granted permission, less WRITE if it takes no messages."""
+        """The granted permission, without WRITE if the broker takes no messages."""
         return self.permission if self.takes_messages else self.permission & ~Permission.WRITE
 
 
 def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
-    """What a broker said about itself."""
+    """Return the status that a broker reported."""
     return BrokerStatus(
         group=reply.group,
         broker=reply.broker,
@@ -136,7 +136,7 @@ __all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicI
 
 
 def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
-    """Progress in one queue as the wire has it."""
+    """Return progress in one queue from its wire form."""
     return QueueOffsets(
         group=row.group,
         topic=row.topic,

@@ -1,4 +1,4 @@
-"""What `Admin.alter_topic` asks a broker for, checked before it is sent."""
+"""The request of `Admin.alter_topic`, checked before it is sent."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -19,7 +19,7 @@ def alter_request(
     *,
     all_groups: bool,
 ) -> admin_pb2.AlterTopicRequest:
-    """Raises `InvalidArgument`."""
+    """Return the request to alter a topic. Raises `InvalidArgument`."""
     require_name("topic", name)
     if isinstance(groups, str) or not isinstance(groups, Iterable | None):
         raise InvalidArgument(f"groups={groups!r} must be a list of names, or have weights")

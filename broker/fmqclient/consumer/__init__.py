@@ -1,4 +1,4 @@
-"""The consumer: sessions with brokers, deliveries to the program, acks and commits.
+"""The consumer package: sessions with brokers, deliveries to the program, acks and commits.
 
     session (one stream per broker) -> delivery_buffer -> message -> ack -> ack_tracker -> session
 

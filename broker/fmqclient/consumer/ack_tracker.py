@@ -1,21 +1,21 @@
-"""What a consumer knows of its own progress in one queue of one group. No I/O.
+"""Tracks a consumer's own progress in one queue of one group. No I/O.
 
-Every ack is kept until the broker has said that it is stored (a commit token came back: L7),
-wherever the queue goes meanwhile. What a lost session or a move to another member left unsaid, or
-unheard, is said again when the queue is ours again, and what is delivered again although it is done
-is acked and not shown to the program a second time. So a consumer that lives through a failover
-sees few messages twice: those it had not acked. While the queue is not ours nobody hears of such
-acks: the next commit says so (`stale`).
+Every ack is kept until the broker has reported that it is stored (a commit token came back: L7),
+wherever the queue goes meanwhile. Acks that were not sent or not received because of a lost session
+or a move to another member are sent again when this consumer holds the queue again. A redelivered
+message that is already done is acked and not shown to the program a second time. So a consumer that
+lives through a failover sees few messages twice: those that it had not acked. While the consumer
+does not hold the queue, no broker receives such acks: the next commit reports it (`stale`).
 
-Only a seek makes old acks void: each assignment says since which seek the queue's progress counts.
-Another one than before starts a new `term`; acks and copies of older terms are ignored. A seek that
-we knew may come back with a broker, after a reader that had not heard of it: all that is kept was
-acked after it, and stays. One that we did not know, older than our last reader's term, makes void
-what may have been acked after it: the next commit says so, too.
+Only a seek voids old acks: each assignment names the seek since which the queue's progress counts.
+Another seek than before starts a new `term`; acks and copies of older terms are ignored. A seek
+that the consumer knew may come back with a broker, after a reader that did not know the seek:
+everything kept was acked after it, and stays. A seek that the consumer did not know, older than its
+last reader's term, voids acks that may be younger than the seek: the next commit reports that, too.
 
-What was acked may have been lost, where the group's policy lets that be, and its offset given to
-another message, of a later epoch. So a message is known by its epoch and its offset, here (`_mark`)
-and in what the broker is told: an ack counts for no other message that has its offset.
+A message that was acked may have been lost, where the group's policy allows it, and its offset
+given to another message of a later epoch. So a message is identified by epoch and offset, here
+(`_mark`) and towards the broker: an ack counts for no other message with the same offset.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _OFFSETS: Final = 1 << 64
 
 
 def _mark(epoch: int, offset: int) -> Offset:
-    """A message's name as one number; in one epoch they rise with the offsets."""
+    """Return a message's identity as one number; within an epoch it rises with the offset."""
     return Offset(epoch * _OFFSETS + offset)
 
 
@@ -83,10 +83,10 @@ class Track:
         self._epoch = 0
 
     def assigned(self, generation: int, sought: int = 0, read_epoch: int = 0) -> None:
-        """It is ours from now on; what counts was acked since that seek.
+        """Take the queue: from now on, acks since the seek `sought` count.
 
-        Where it begins does not matter: a broker counts what it was told, stored or not.
-        `read_epoch`: the term of who says so.
+        Where the assignment begins does not matter: a broker counts the acks it received, stored or
+        not. `read_epoch`: the term of the broker that assigns.
         """
         if sought > self._sought:
             back = version_epoch(sought) < self._read_epoch  # made before our reader's term
@@ -105,23 +105,23 @@ class Track:
         self._again = list(self.done)
 
     def taken(self) -> None:
-        """Revoked: acks of it count while it drains."""
+        """Mark the queue as revoked: its acks count while it drains."""
         self.held, self.revoked = False, True
         self.ours = False
         self.renewed = True
 
     def came_too_late(self, generation: int) -> None:
-        """The broker had given the queue away before it heard of acks under that generation."""
+        """Let go of a revoked queue: the broker gave it away before it received the acks."""
         if self.revoked and self.generation == generation:
             self._away()
 
     def session_lost(self) -> None:
-        """Nobody listens; what is done stays known."""
+        """Note that the session is lost; what the program has done stays known."""
         self._away()
         self.renewed = True
 
     def ack(self, offset: int, term: int, epoch: int) -> bool:
-        """One message is done; True if the broker should hear of it. `epoch`: its batch's."""
+        """Ack one message; return whether to send it to the broker. `epoch`: its batch's epoch."""
         if term != self.term:
             return False
         if not self.held and not self.revoked:
@@ -134,7 +134,7 @@ class Track:
         return True
 
     def take_fresh(self) -> list[tuple[Offset, Offset, int]]:
-        """Acks to say now, each range with its epoch; kept as done until they are stored."""
+        """Take the acks to send now, each range with its epoch; they stay done until stored."""
         if not (self.held or self.revoked):
             return []
         self._gather()
@@ -146,31 +146,31 @@ class Track:
 
     @property
     def said(self) -> bool:
-        """Whether the broker was told of acks that are not known to be stored."""
+        """Whether acks were sent to the broker that are not known to be stored."""
         return (self.held or self.revoked) and len(self.done) > 0
 
     @property
     def unstored(self) -> bool:
-        """Whether some ack is not known to be stored, and the program was not told so."""
+        """Whether some ack is not known to be stored, and this was not reported to the program."""
         if not (self.held or self.revoked):
             return self.lost_acks
         return self._voided or bool(self._fresh) or self._first != _NONE or len(self.done) > 0
 
     @property
     def stale(self) -> bool:
-        """Whether nobody hears of some acks: their messages go to whoever holds the queue."""
+        """Whether no broker receives some acks: their messages go to the queue's next holder."""
         return self.lost_acks or self._voided
 
     def told_stale(self) -> None:
-        """The program knows."""
+        """Note that the loss of acks was reported to the program."""
         self.lost_acks = self._voided = False
 
     def token_sent(self) -> None:
-        """All that was said so far is asked for."""
+        """Remember which acks were sent before the token."""
         self.under_token = RangeSet(self.done) if self.held or self.revoked else None
 
     def token_answered(self) -> None:
-        """What was said before the token is stored."""
+        """Forget the acks that were sent before the token: they are stored."""
         stored, self.under_token = self.under_token, None
         if stored is None:
             return
@@ -181,7 +181,7 @@ class Track:
         self.done = kept
 
     def not_done(self, first: int, end: int, term: int, epoch: int) -> list[Range]:
-        """The parts of a delivered range of one batch that the program has not done yet."""
+        """Return the parts of a delivered range of one batch that the program has not done yet."""
         if term != self.term:
             return []
         begin, until = _mark(epoch, first), _mark(epoch, end)
@@ -194,9 +194,9 @@ class Track:
         return [_named(*part)[:2] for part in left]
 
     def came_again(self, first: int, end: int, epoch: int) -> bool:
-        """A delivered range of one batch is a copy: what was said of it is to be said again.
+        """Note that a range of one batch was redelivered: acks in it are to be sent again.
 
-        True if there is any.
+        Returns whether there are any.
         """
         at, until = _mark(epoch, first), _mark(epoch, end)
         found: list[Range] = []
@@ -208,17 +208,17 @@ class Track:
         return bool(found)
 
     def is_done(self, offset: int, term: int, epoch: int) -> bool:
-        """Whether the program has done it, as far as that is not stored yet."""
+        """Whether the program has done the message and its ack is not known to be stored."""
         return not self.not_done(offset, offset + 1, term, epoch)
 
     def _away(self) -> None:
-        """It is not ours: what is not known to be stored waits until it comes back."""
+        """Let go of the queue: acks not known to be stored wait until it comes back."""
         self._keep()
         self.held = self.revoked = False
         self.lost_acks |= len(self.done) > 0
 
     def _keep(self) -> None:
-        """Nothing is under way: whatever was acked and is not stored is to be said again."""
+        """Keep every ack that is not stored, to be sent again: none is in flight any more."""
         self._gather()
         for first, end in self._fresh:
             self.done.add(first, end)
@@ -240,13 +240,13 @@ class Track:
 
 
 def _named(begin: Offset, until: Offset) -> tuple[Offset, Offset, int]:
-    """The offsets of a range of marks, and their epoch."""
+    """Return the offsets of a range of marks, and their epoch."""
     epoch, first = divmod(begin, _OFFSETS)
     return Offset(first), Offset(until - epoch * _OFFSETS), epoch
 
 
 def lost_acks(tracks: list[Track]) -> str:
-    """What to tell a program whose acks could not be stored."""
+    """Return the error message for a program whose acks could not be stored."""
     names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
     return (
         f"{names} went to others, the session was lost, or an older seek counts again: "

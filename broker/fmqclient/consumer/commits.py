@@ -1,8 +1,8 @@
-"""Commits: whether acks are stored. Tokens of one session (when to ask, and who waits for the
-answer), and a consumer's wait for all of its sessions.
+"""Commits: commit tokens of one session, and a consumer's wait for all sessions.
 
-One token is under way at a time. It covers what was acked before it was sent; who asks later, or
-whose acks had to be said again, waits for the next one. No I/O.
+A token asks a broker whether acks are stored. One token is in flight at a time. It covers the acks
+made before it was sent; a caller that asks later, or whose acks had to be sent again, waits for the
+next one. No I/O.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from fmqcore.errors import FmqError, StaleAssignment, Unavailable
 from fmqport.clock import Clock
 
 TOKEN_EVERY_MS: Final = 500
-"""So often a broker is asked by itself whether the acks so far are stored."""
+"""How often a broker is asked, without a commit, whether the acks so far are stored."""
 
 _NOT_SAFE: Final = "its broker does not say that they are safe (is a slave away?)"
 
@@ -23,7 +23,7 @@ _Waiters = list["asyncio.Future[None]"]
 
 
 class Commits:
-    """What one session has asked for, over all the streams that it has had."""
+    """The commit tokens of one session, over all the streams that it has had."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,11 +36,11 @@ class Commits:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits for a token that was not sent yet."""
+        """Whether a caller waits for a token that was not sent yet."""
         return bool(self._waiting)
 
     def wait(self) -> "asyncio.Future[None]":
-        """Ends when all acks so far are stored."""
+        """Return a future that ends when all acks so far are stored."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._over is not None:
             waiter.set_exception(self._over)
@@ -48,7 +48,7 @@ class Commits:
         return waiter
 
     def give_up(self, error: BaseException) -> None:
-        """No answer will come any more, to nobody."""
+        """Fail every waiting caller: no answer will come any more."""
         self._over = error
         self.again()
         for waiter in self._waiting:
@@ -57,7 +57,7 @@ class Commits:
         self._waiting = []
 
     def wanted(self, tracks: Collection[Track], *, now: bool) -> bool:
-        """Whether to send one: somebody waits (or `now`), or it is time and there is something."""
+        """Whether to send a token: a caller waits (or `now`), or it is time and acks were sent."""
         if self._token != self._answered:
             return False
         if self._waiting or now:
@@ -66,7 +66,7 @@ class Commits:
         return self._clock.monotonic_ms() >= due_ms and any(t.said for t in tracks)
 
     def next(self, tracks: Collection[Track]) -> int:
-        """The token to send now, after the acks said so far."""
+        """Return the token to send now, after the acks sent so far."""
         self._token += 1
         self._sent_ms = self._clock.monotonic_ms()
         for track in tracks:
@@ -77,7 +77,7 @@ class Commits:
         return self._token
 
     def answered(self, token: int, tracks: Collection[Track]) -> None:
-        """The broker has stored what was said before it."""
+        """Note that the broker has stored what was sent before the token."""
         self._answered = max(self._answered, token)
         for track in tracks:
             track.token_answered()
@@ -95,25 +95,25 @@ class Commits:
             track.told_stale()
 
     def again(self) -> None:
-        """Acks are said again: a token that is under way was sent before that."""
+        """Wait for a later token: acks are sent again, and the token in flight went before them."""
         for waiters in self._under_way.values():
             self._waiting += waiters
         self._under_way = {}
 
     def stream_lost(self) -> None:
-        """No answer comes any more; who waits goes on waiting."""
+        """Note that no answer comes on a lost stream; callers go on waiting."""
         self.again()
         self._answered = self._token
 
 
 class Stores(Protocol):
-    """What is needed of a session."""
+    """What `Committing` needs of a session."""
 
     why: str  # it is not open, for people; empty if it is
 
     @property
     def group(self) -> str:
-        """Its broker group."""
+        """The broker group of the session."""
         ...
 
     @property
@@ -122,7 +122,7 @@ class Stores(Protocol):
         ...
 
     def commit(self) -> "asyncio.Future[None]":
-        """Ends when all acks so far are stored."""
+        """Return a future that ends when all acks so far are stored."""
         ...
 
 
@@ -133,7 +133,7 @@ class Leaves(Stores, Protocol):
     left: asyncio.Event
 
     def leave(self) -> None:
-        """Say the last acks, give the queues back; then `left` is set."""
+        """Send the last acks and give the queues back; then `left` is set."""
         ...
 
 
@@ -141,7 +141,7 @@ L = TypeVar("L", bound=Leaves)
 
 
 class Committing:
-    """`commit()` of one consumer. That acks are lost is told once: to the next who can hear it."""
+    """`commit()` of one consumer. A loss of acks is reported once, to the next waiting caller."""
 
     def __init__(self) -> None:
         self._untold: BaseException | None = None  # whoever was to hear it was cancelled
@@ -171,9 +171,10 @@ class Committing:
 
 
 async def all_leave(sessions: Collection[L], drop: Callable[[L], None]) -> None:
-    """End when all have left. `drop`: what was not taken of it is given back.
+    """Return when all sessions have left. `drop` gives back what the program did not take.
 
-    Who has acks and nobody to say them to waits for its next reader, and holds up nobody else.
+    A session with acks and no broker to send them to waits for its next reader, and does not delay
+    the other sessions.
     """
     away = [s for s in sessions if not s.open and s.unstored]
     for session in sessions:

@@ -1,9 +1,9 @@
-"""The consumer: what a program calls. One session per group that has the topic (`session.py`); what
-they deliver is merged into one stream of messages, in order within each queue.
+"""The consumer: the API that a program calls to receive messages.
 
-At least once: a message is delivered again if it was not acked before its session was lost, its
-ack timed out, or it was nacked. What was acked is remembered through a failover
-(`consumer/ack_tracker.py`).
+It has one session (`session.py`) per broker group that has the topic, and merges what they deliver
+into one stream of messages, in order within each queue. Delivery is at least once: a message is
+delivered again if its session was lost before it was acked, if its ack timed out, or if it was
+nacked. Acks are remembered through a failover (`consumer/ack_tracker.py`).
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class Consumer(MustBeClosed):
         await self.close()
 
     async def close(self) -> None:
-        """Say the acks, give back what was not taken, leave; for `close_timeout_s` at most."""
+        """Send the acks, give back what was not taken, and leave, in at most `close_timeout_s`."""
         self._unclosed = False
         main, self._main = self._main, None
         self._closed = True
@@ -146,14 +146,14 @@ class Consumer(MustBeClosed):
                 ready.set_result(None)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """A task ended: by an error or by the program's cancellation, nobody may wait for ever."""
+        """Fail the consumer when a task ended by an error or a cancel: no caller may wait on."""
         if task.cancelled():
             self._fail(Unavailable(f"this consumer has failed: {CANCELLED}"))
         elif (error := task.exception()) is not None:
             self._fail(error)
 
     def fail(self, why: str) -> None:
-        """End every waiter with an error, and hand out nothing more."""
+        """Fail every waiting caller and hand out nothing more."""
         self._fail(Unavailable(why))
 
     def _fail(self, error: BaseException) -> None:
@@ -168,7 +168,7 @@ class Consumer(MustBeClosed):
         self._there.set()
 
     def _learn(self) -> None:
-        """The routes are known or were refreshed: a session for every group with the topic."""
+        """Open a session for every group that has the topic, whenever routes were refreshed."""
         topic = self._routes.table.topics.get(self._settings.topic)
         if topic is None or self._tasks is None or self._closed:
             return
@@ -200,7 +200,7 @@ class Consumer(MustBeClosed):
             self._beginning = replace(self._settings, start="earliest")
 
     def hands_over_later(self) -> None:
-        """What is fetched is not the program's yet: `hand_over` reports it (`sync/consumer.py`)."""
+        """Leave it to `hand_over` to report what the program got (`sync/consumer.py`)."""
         self._handout.reports = False
 
     # ---- taking
@@ -216,9 +216,9 @@ class Consumer(MustBeClosed):
         return message
 
     async def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
-        """Up to so many messages; waits for the first for `timeout` seconds (None: for ever).
+        """Return up to `max_messages`; wait `timeout` seconds for the first (None: for ever).
 
-        An empty list: none came in time, or the consumer was closed.
+        The list is empty if none came in time or the consumer was closed.
         """
         check_fetch(max_messages, timeout)
         self._turns.listed = True
@@ -270,7 +270,7 @@ class Consumer(MustBeClosed):
         self._there.set()
 
     def _drop(self, session: Session, track: Track | None) -> None:
-        """See `Handout.drop`; what was taken for a program and not given to it goes first."""
+        """Call `on_drop` for what was fetched ahead of the program, then `Handout.drop`."""
         if self.on_drop is not None:
             self.on_drop(session, track)
         self._handout.drop(session, track)
@@ -280,9 +280,9 @@ class Consumer(MustBeClosed):
     async def commit(self, timeout_s: float = 30.0) -> None:
         """Wait until every ack so far is stored.
 
-        Raises `Unavailable` when that takes too long, `StaleAssignment` if a queue went to
-        another member before its acks were stored (its messages are delivered again), or a
-        seek counts again that may be older than they are.
+        Raises `Unavailable` when that takes longer than `timeout_s` seconds. Raises
+        `StaleAssignment` if a queue went to another member before its acks were stored (its
+        messages are delivered again), or if a seek counts again that may be older than those acks.
         """
         if timeout_s is not None:
             check_seconds("timeout_s", timeout_s)
@@ -295,9 +295,10 @@ class Consumer(MustBeClosed):
         offset: int | None = None,
         queues: Sequence[tuple[str, int]] | None = None,
     ) -> None:
-        """Move the whole consumer group: to a moment, or (`offset`) to an offset.
+        """Move the whole consumer group to a moment, or (`offset`) to an offset.
 
-        `queues` are (group, queue); None means all of the topic. Every member goes on from there.
+        `queues` are (group, queue) pairs; None means all of the topic. Every member goes on from
+        there.
         """
         admin = Admin(self._connections, self._routes, self._clock)
         await admin.seek(
@@ -306,7 +307,7 @@ class Consumer(MustBeClosed):
 
     @property
     def assignment(self) -> list[Place]:
-        """The (group, queue) pairs that are ours now."""
+        """The (group, queue) pairs that this member holds now."""
         return [
             (session.group, track.queue)
             for session in list(
@@ -318,9 +319,10 @@ class Consumer(MustBeClosed):
 
     @property
     def skipped(self) -> dict[Place, int]:
-        """Per (group, queue): how many messages retention deleted before our group acked them.
+        """Per (group, queue): messages that retention deleted before the consumer group acked them.
 
-        As told to this member: whoever holds the queue when it goes on behind them is told.
+        It counts what was reported to this member: the broker reports a gap to the member that
+        holds the queue when delivery goes on behind the gap.
         """
         return {
             (session.group, queue): count
@@ -330,17 +332,17 @@ class Consumer(MustBeClosed):
 
     @property
     def connected(self) -> dict[str, str]:
-        """Per group: "" while its session is open, else why it is not."""
+        """Per broker group: "" while its session is open, else the reason why it is not."""
         return {str(s.group): s.why for s in list(self._sessions.values())}
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
-        """Get nothing more of these queues (None: of all that are ours), but keep them."""
+        """Stop delivery from these queues (None: all that this member holds), but keep them."""
         for session, track in self._of(queues):
             self._drop(session, track)
             session.control(track, pause=True)
 
     def resume(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
-        """Go on with them."""
+        """Resume delivery from these queues (None: all that this member holds)."""
         for session, track in self._of(queues):
             session.control(track, pause=False)
 

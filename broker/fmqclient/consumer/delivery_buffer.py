@@ -1,4 +1,4 @@
-"""What was delivered to one consumer and waits to be handed to its program, in order. No I/O."""
+"""Deliveries that wait to be handed to the program of one consumer, in order. No I/O."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from fmqcore.ids import Offset
 
 
 class Handout:
-    """Chunks of all sessions of a consumer, merged; `take` makes one message after the other."""
+    """Deliveries of all sessions of a consumer, merged; `take` returns one message at a time."""
 
     def __init__(self, prefetch: int) -> None:
         self._quarter = max(1, prefetch // 4)  # ranges are no longer: so often credit is given back
@@ -24,13 +24,13 @@ class Handout:
         self._waiting: dict[Track, RangeSet] = {}  # what waits here, as long as none is handed out
 
     def __len__(self) -> int:
-        """How many messages wait, copies included."""
+        """Number of messages that wait, copies included."""
         now = [(self._next, self._end), *self._rest] if self._chunk is not None else []
         waiting = [piece for chunk in self._chunks for piece in chunk.ranges]
         return _count((*now, *waiting))
 
     def take(self) -> Message | None:
-        """The next message; None if none is there."""
+        """Return the next message; None if none is there."""
         self._waiting.clear()
         while True:
             chunk = self._chunk
@@ -45,7 +45,7 @@ class Handout:
                 return None
 
     def _advance(self) -> bool:
-        """The next range to hand out, of this chunk or of the next."""
+        """Go to the next range to hand out, of this delivery or the next; False if none is left."""
         self.note()
         if self._rest:
             first, end = self._rest[0]
@@ -71,7 +71,7 @@ class Handout:
         return True
 
     def _skip(self, chunk: Chunk) -> None:
-        """The message just passed is done already: not handed over, and not reported as that."""
+        """Skip the message just passed: it is done already, so it is not reported as handed."""
         upto = self._next
         self._next = upto - 1
         self.note()
@@ -79,7 +79,7 @@ class Handout:
         chunk.leave_out(1)
 
     def note(self) -> None:
-        """Report what the program got of the chunk that is being handed out."""
+        """Report what the program got of the delivery that is being handed out."""
         chunk, first, end = self._chunk, self._noted, self._next
         if chunk is None or first >= end:
             return
@@ -89,7 +89,7 @@ class Handout:
             chunk.session.handed(chunk, first, end)
 
     def deliver(self, chunk: Chunk) -> None:
-        """A delivery came: to the end of the line."""
+        """Append a delivery to the end of the line."""
         if chunk.again:
             chunk.say_again()
             self._leave_out_waiting(chunk)
@@ -99,7 +99,7 @@ class Handout:
         self._chunks.append(chunk)
 
     def _leave_out_waiting(self, chunk: Chunk) -> None:
-        """It was overdue while it waited here: the first copy is shown, not both."""
+        """Remove from a redelivery what still waits here: the program sees the first copy only."""
         waiting = self._waiting.get(chunk.track)
         if waiting is None:  # made once for all that comes at once
             waiting = self._waiting[chunk.track] = RangeSet()
@@ -116,7 +116,7 @@ class Handout:
             waiting.add(first, end)
 
     def refine(self, session: Acker) -> None:
-        """Acks are about to be forgotten, as stored: leave out of copies what they were for."""
+        """Remove acked messages from waiting copies, before their acks are forgotten as stored."""
         for chunk in self._chunks:
             if chunk.session is session and chunk.may_be_a_copy:
                 chunk.refine()
@@ -130,7 +130,7 @@ class Handout:
             self._chunk.leave_out(waited - wait)
 
     def drop(self, session: Acker, track: Track | None) -> None:
-        """Forget what was not handed out of one queue, or of all of a session: it comes again."""
+        """Give back what was not handed out, of one queue or of a whole session, for redelivery."""
         self.note()
         self._waiting.clear()
         kept: deque[Chunk] = deque()
@@ -161,6 +161,6 @@ def _count(ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def _release(chunk: Chunk, kept: int = 0) -> None:
-    """It waits here no longer: its credit goes back, but for `kept` messages."""
+    """Return the credit of a delivery that waits here no longer, except for `kept` messages."""
     records, chunk.credit = chunk.credit - kept, kept
     chunk.session.give_credit(chunk.bytes, records)

@@ -1,7 +1,7 @@
-"""What one session reports of hand-overs to its program, and the credit by count that follows.
+"""One session's reports of hand-overs to the program, and the credit by count that follows.
 
-The broker counts what the program got (`delivery_count`), and delivers no more than `prefetch`
-messages that it did not get. No I/O.
+The broker counts what the program got (`delivery_count`), and delivers at most `prefetch` messages
+that the program did not get yet. No I/O.
 """
 
 from fmqclient.consumer.message import Chunk
@@ -9,41 +9,41 @@ from fmqproto.v1 import client_pb2
 
 
 class HandOvers:
-    """Gathered until the session's next message."""
+    """Hand-overs and credit, gathered until the session's next message."""
 
     __slots__ = ("_credit", "_handed", "begun", "credit")
 
     def __init__(self, prefetch: int) -> None:
         self.credit = max(1, prefetch * 4 // 5)
-        """At first. The broker may exceed it by a quarter, rather than split a batch."""
+        """Messages of initial credit. The broker may exceed it by 1/4 rather than split a batch."""
         self._credit = 0
         self._handed: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by (queue, generation)
         self.begun = False  # something was begun: reported in a moment, not at the next ack only
 
     def note(self, chunk: Chunk, first: int, end: int) -> None:
-        """The program got a range of it."""
+        """Note that the program got a range of a delivery."""
         self._handed.setdefault((chunk.track.queue, chunk.generation), []).append((first, end))
 
     def give_credit(self, records: int) -> None:
-        """So many wait no longer."""
+        """Return the credit of messages that wait no longer."""
         self._credit += records
 
     @property
     def due(self) -> bool:
-        """The credit is worth a message of its own."""
+        """Whether the credit to return is worth a separate message."""
         return self._credit * 4 >= self.credit
 
     @property
     def urgent(self) -> bool:
-        """The broker may have to wait soon."""
+        """Whether the broker may soon have to wait for credit."""
         return self._credit * 2 >= self.credit
 
     def worth(self, *, quiet: bool) -> bool:
-        """What there is to report is worth a message of its own. `quiet`: none was just sent."""
+        """Whether the report is worth a separate message. `quiet`: none was just sent."""
         return self.due or (quiet and self.begun and bool(self._handed))
 
     def fill(self, request: client_pb2.ConsumeRequest) -> None:
-        """Add what there is to report."""
+        """Add to a request what there is to report."""
         self.begun = False
         if self.due:  # a little at a time would have the broker split batches
             request.credit_records, self._credit = self._credit, 0
@@ -55,12 +55,12 @@ class HandOvers:
         self._handed = {}
 
     def reset(self) -> None:
-        """A new stream has its own credit."""
+        """Start again for a new stream, which has its own credit."""
         self._credit, self._handed, self.begun = 0, {}, False
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbours in one: they were handed out in this order."""
+    """Join adjacent ranges: they were handed out in this order."""
     joined: list[tuple[int, int]] = []
     for first, end in ranges:
         if joined and joined[-1][1] == first:

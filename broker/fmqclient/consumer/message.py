@@ -1,4 +1,4 @@
-"""What a consumer gets: messages, each made when it is asked for, from a delivered batch."""
+"""Messages for the program, each made on demand from a delivered batch."""
 
 import logging
 from array import array
@@ -18,7 +18,7 @@ _log = logging.getLogger("fmqclient")
 
 
 class Chunk:
-    """One delivery: a range of one batch, its columns taken apart."""
+    """One delivery: a range of one batch, decoded into columns."""
 
     __slots__ = (
         "again",
@@ -49,7 +49,7 @@ class Chunk:
     def __init__(
         self, topic: str, track: Track, session: "Acker", delivery: client_pb2.Delivery
     ) -> None:
-        """Check and decode; raise `BadCrc` or `Malformed`: the bytes were damaged on their way."""
+        """Check and decode; raise `BadCrc` or `Malformed` if the bytes were damaged on the wire."""
         raw = delivery.batch
         where = f"{topic}: group {track.group} queue {track.queue} offset {delivery.first_offset}"
         try:
@@ -85,7 +85,7 @@ class Chunk:
         self.values, self.keys, self.tags, self.headers, self.born_ms = records
 
     def another(self, delivery: client_pb2.Delivery) -> "Chunk":
-        """Another range of the same batch: taken apart already, and paid for in bytes."""
+        """Return another range of the same batch: already decoded, its bytes already counted."""
         first, end = delivery.first_offset, delivery.end_offset
         if not self.base <= first < end <= self.base + len(self.values):
             raise Malformed(f"offset {first}: the batch before it does not hold [{first}, {end})")
@@ -100,30 +100,30 @@ class Chunk:
 
     @property
     def may_be_a_copy(self) -> bool:
-        """Whether the program may have got some of it before."""
+        """Whether the program may have got some of these messages before."""
         return self.again or self.track.renewed
 
     def is_done(self, offset: int) -> bool:
-        """Whether the program has acked it meanwhile: another copy of it."""
+        """Whether the program has acked another copy of this message meanwhile."""
         return self.track.is_done(offset, self.term, self.epoch)
 
     def say_again(self) -> None:
-        """It is a copy: acks that were said of it, and are not known to be stored, are said again.
+        """Repeat the acks of this redelivered range that are not known to be stored.
 
-        Its broker had no room for them, or heard of them late.
+        The broker had no room for them, or received them late.
         """
         for first, end in self.ranges:
             if self.track.came_again(first, end, self.epoch):
                 self.session.acked()
 
     def leave_out(self, records: int) -> None:
-        """So many of it wait no longer, and the program does not get them."""
+        """Give back the credit of `records` messages that wait no longer and go to no program."""
         self.credit -= records
         if records and self.stream == self.session.stream:
             self.session.give_credit(0, records)
 
     def refine(self) -> list[Range]:
-        """Leave out what is done already; what remains is to be handed out."""
+        """Remove what is done already; return the ranges that are still to be handed out."""
         track, term, epoch = self.track, self.term, self.epoch
         self.ranges = [
             gap for first, end in self.ranges for gap in track.not_done(first, end, term, epoch)
@@ -137,21 +137,21 @@ def _again(delivery: client_pb2.Delivery) -> bool:
 
 
 class Acker:
-    """Who hears of acks: a consumer's session."""
+    """The receiver of acks: a consumer's session."""
 
     __slots__ = ()
 
     epoch: Epoch
     """The term of the group in which its broker serves."""
     over: FmqError | None = None
-    """Why it takes no ack any more: its consumer is closed, or has failed."""
+    """Why it takes no more acks: its consumer is closed or has failed."""
     stream = 0
-    """How many streams it has opened: each has its own credit."""
+    """Number of streams that it has opened: each has its own credit."""
     turns: LoopTurns
-    """When a call that need not wait must let the loop turn."""
+    """Decides when a call that need not wait must let the loop turn."""
 
     def acked(self) -> None:
-        """Some track has news."""
+        """Note that some track has new acks."""
         raise NotImplementedError
 
     def nacked(
@@ -161,20 +161,20 @@ class Acker:
         raise NotImplementedError
 
     def give_credit(self, size: int, records: int = 0) -> None:
-        """So many bytes and messages wait no longer."""
+        """Return credit for `size` bytes and `records` messages that wait no longer."""
         raise NotImplementedError
 
     def handing(self) -> None:
-        """The program is about to get something of a chunk."""
+        """Note that the program is about to get something of a delivery."""
 
     def handed(self, chunk: Chunk, first: int, end: int) -> None:
-        """The program got a range of a chunk."""
+        """Note that the program got a range of a delivery."""
 
 
 def nack_of(
     track: Track, first: int, end: int, delay_ms: int = 0, *, unseen: bool = False
 ) -> client_pb2.NackRange:
-    """These are given back."""
+    """Return the wire form of a range that is given back."""
     return client_pb2.NackRange(
         queue_id=track.queue,
         generation=track.generation,
@@ -186,7 +186,7 @@ def nack_of(
 
 
 def acks_of(track: Track) -> list[client_pb2.AckRange]:
-    """What it has to say that was not said, and counts as said from now on."""
+    """Take the acks that were not sent yet; they count as sent from now on."""
     return [
         client_pb2.AckRange(
             queue_id=track.queue,
@@ -200,7 +200,7 @@ def acks_of(track: Track) -> list[client_pb2.AckRange]:
 
 
 def control_of(track: Track) -> client_pb2.QueueControl:
-    """Paused or not, as it is said to the broker."""
+    """Return the wire form of whether the queue is paused."""
     return client_pb2.QueueControl(
         queue_id=track.queue,
         generation=track.generation,
@@ -210,7 +210,7 @@ def control_of(track: Track) -> client_pb2.QueueControl:
 
 
 def warn_of_skipped(topic: str, group: str, broker_group: str, what: client_pb2.Skipped) -> None:
-    """Retention was faster than the consumer group."""
+    """Log that retention deleted messages before the consumer group had acked them."""
     _log.warning(
         "%s: group %s queue %d: %d messages from offset %d on were deleted by retention before "
         "consumer group %s had acked them",
@@ -220,7 +220,7 @@ def warn_of_skipped(topic: str, group: str, broker_group: str, what: client_pb2.
 
 
 class Message:
-    """One message. `value` and `key` are there; the rest is looked up when asked for."""
+    """One message. `value` and `key` are attributes; the rest is looked up on access."""
 
     __slots__ = ("_chunk", "key", "offset", "value")
 
@@ -234,56 +234,57 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """The topic of the message."""
         return self._chunk.topic
 
     @property
     def group(self) -> str:
-        """The broker group that holds it."""
+        """The broker group that holds the message."""
         return self._chunk.track.group
 
     @property
     def queue(self) -> int:
-        """Its queue in that group; order is kept within it."""
+        """The message's queue in that group; order is kept within a queue."""
         return self._chunk.track.queue
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """Its headers; values are bytes."""
+        """The headers of the message; values are bytes."""
         raw = self._chunk.headers
         return {} if raw is None else decode_headers(raw[self.offset - self._chunk.base])
 
     @property
     def tag(self) -> bytes | None:
-        """Its tag."""
+        """The tag of the message, None if it has none."""
         tags = self._chunk.tags
         return None if tags is None else tags[self.offset - self._chunk.base] or None
 
     @property
     def store_ms(self) -> int:
-        """When the broker stored it, in milliseconds since 1970 UTC."""
+        """When the broker stored the message, in milliseconds since 1970 UTC."""
         return self._chunk.store_ms
 
     @property
     def born_ms(self) -> int | None:
-        """When the producer took it, if it was told to say (`born_time=True`)."""
+        """When the producer took the message, if the producer was opened with `born_time=True`."""
         born = self._chunk.born_ms
         return None if born is None else born[self.offset - self._chunk.base]
 
     @property
     def read_epoch(self) -> int:
-        """The term of its broker group in which it was delivered."""
+        """The term of the broker group in which the message was delivered."""
         return self._chunk.read_epoch
 
     @property
     def delivery_count(self) -> int:
-        """How often a program got it, this time included, as far as this broker knows."""
+        """How often a program got the message, this time included, as far as this broker knows."""
         return self._chunk.delivery_count
 
     async def ack(self) -> None:
-        """Done with it. Sent soon, together with others; `Consumer.commit` waits until stored.
+        """Mark the message as done; the ack is sent soon, together with others.
 
-        Waits for nothing, but lets the event loop turn if the program has long held it.
+        `Consumer.commit` waits until it is stored. This call waits for nothing, but lets the event
+        loop turn if the program has held it for long.
         """
         self.ack_now()
         turns = self._chunk.session.turns
@@ -291,7 +292,7 @@ class Message:
             await turns.give()
 
     def ack_now(self) -> None:
-        """The same without `await`."""
+        """Ack without `await`: never lets the loop turn."""
         chunk = self._chunk
         if chunk.session.over is not None:
             raise chunk.session.over
@@ -299,7 +300,7 @@ class Message:
             chunk.session.acked()
 
     async def nack(self, *, delay_ms: int = 0) -> None:
-        """Not done: deliver it again, to whoever holds the queue then, after the delay."""
+        """Redeliver the message after `delay_ms`, to whichever member then holds its queue."""
         if not isinstance(delay_ms, int) or not 0 <= delay_ms < 2**32:
             raise InvalidArgument(
                 f"delay_ms={delay_ms!r} must be a whole number from 0, below 2**32"
@@ -314,13 +315,13 @@ class Message:
             await chunk.session.turns.give()
 
     def is_of(self, session: Acker, track: Track | None) -> bool:
-        """Whether it came by that session, of that queue (None: of any)."""
+        """Whether the message came by that session, from that queue (None: from any)."""
         chunk = self._chunk
         return chunk.session is session and (track is None or chunk.track is track)
 
     @property
     def nacked(self) -> bool:
-        """Whether this delivery of it was given back."""
+        """Whether this delivery of the message was given back."""
         return self.offset in self._chunk.nacked
 
     def __repr__(self) -> str:
@@ -331,14 +332,14 @@ class Message:
 
 
 def give_back(messages: Iterable[Message]) -> None:
-    """The program has not seen them: again at once. What lies together is one range."""
+    """Give unseen messages back for immediate redelivery; adjacent ones become one range."""
     for chunk, first, end in _runs(messages):
         chunk.session.nacked(chunk, first, end, 0, unseen=True)
         chunk.leave_out(end - first)
 
 
 def hand_over(messages: Iterable[Message]) -> None:
-    """The program got them. What lies together is one range."""
+    """Report that the program got these messages; adjacent ones become one range."""
     for chunk, first, end in _runs(messages):
         chunk.credit -= end - first
         chunk.session.handed(chunk, first, end)

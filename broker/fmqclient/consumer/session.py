@@ -1,11 +1,11 @@
-"""A consumer's session with one group: with whichever broker of it serves reads.
+"""A consumer's session with one group: with whichever broker of the group serves reads.
 
     dial → open → read (assignments, deliveries, tokens) ∥ write (acks, credit, beats) ∥ watch
       ↑                                                             │
       └────────── lost: the queues are gone, their acks are kept ───┘
 
-Back-pressure: the broker may send as many bytes as it was given credit for; credit goes back when
-the program has taken a delivery. Acks are gathered for a moment and said in one message.
+Back-pressure: the broker may send as many bytes as it has credit for; credit returns when the
+program has taken a delivery. Acks are gathered for a moment and sent in one message.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ from fmqproto.v1 import client_pb2
 from fmqwire.methods import CONSUME
 
 LINGER_MS: Final = 5
-"""So long is gathered what is to be said."""
+"""How long acks, nacks and credit are gathered before they are sent."""
 PROBE_TIMEOUT_S: Final = 1.5
 _STEADY_MS: Final = 1000
 _REST_S: Final = 1.0
-"""A group that left the topic is not dialed; so often it is checked whether it came back."""
+"""How often a group that left the topic is checked again; it is not dialed meanwhile."""
 _FATAL: Final = (InvalidArgument, Unsupported)
 
 
 class Session(Speaker):
-    """One group's session of one consumer. `run` until cancelled."""
+    """One consumer's session with one group. `run` until cancelled."""
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class Session(Speaker):
     # ---- for the consumer
 
     def commit(self) -> "asyncio.Future[None]":
-        """Ends when all acks so far are stored; goes on through a lost session."""
+        """Return a future that ends when all acks so far are stored; it outlives a lost session."""
         waiter = self.commits.wait()
         self._hurry.set()
         self._wake.set()
         return waiter
 
     def leave(self) -> None:
-        """Say the last acks, give the queues back; `left` is set when the broker has both."""
+        """Send the last acks and give the queues back; `left` is set when the broker has both."""
         self._leaving = self._gone = True
         self._hurry.set()
         self._wake.set()
@@ -107,13 +107,13 @@ class Session(Speaker):
 
     @property
     def may_serve(self) -> bool:
-        """It has the topic, or may: it has not said no, and is in the cluster."""
+        """Whether its group has or may have the topic: in the cluster, and not refused so far."""
         return self.open or (not self._strange_since_ms and self.group in self._routes.named)
 
     # ---- life
 
     async def run(self) -> None:
-        """Open, serve, and begin again, for ever. Raises what the user must know."""
+        """Open, serve, and start again, for ever. Raises errors that the user must act on."""
         backoff = Backoff(self._clock, first_ms=50, max_ms=500)
         while not self._gone:
             if not self._is_in_topic():
@@ -139,12 +139,12 @@ class Session(Speaker):
             await backoff.wait()
 
     def _is_in_topic(self) -> bool:
-        """The group may have left the topic: it is removed from the cluster then."""
+        """Whether the group has the topic; a group leaves it when removed from the cluster."""
         topic = self._routes.table.topics.get(self._settings.topic)
         return topic is None or topic.queues_in(self.group) > 0
 
     def _judge(self, error: FmqError) -> None:
-        """A topic that nobody knows, for long enough, is the user's mistake."""
+        """Raise once no broker has known the topic for `STRANGE_MS`: that is the user's mistake."""
         if not isinstance(error, UnknownTopic):
             self._strange_since_ms = 0
             return
@@ -312,7 +312,7 @@ class Session(Speaker):
             await stream.send(request)
 
     async def _linger(self) -> None:
-        """Let more come together, unless somebody waits."""
+        """Gather more to send, unless a caller waits."""
         linger_ms = LINGER_MS
         moving = any(track.revoked for track in self.tracks.values())
         if not (self._nacks or self._controls or moving or self._short_of_credit):
@@ -325,7 +325,7 @@ class Session(Speaker):
     # ---- silence
 
     def _check_route(self) -> None:
-        """The group has a newer epoch in which this broker does not serve reads: leave it."""
+        """Leave a broker that serves no reads in a newer epoch of the group."""
         route = self._routes.table.groups.get(self.group)
         if route is None or route.epoch <= self.epoch:
             return

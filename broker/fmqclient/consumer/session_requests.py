@@ -1,4 +1,4 @@
-"""What a session has to send to its broker, gathered until it is sent. No I/O."""
+"""A session's outgoing items for its broker, gathered until they are sent. No I/O."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 BUSY_LINGER_MS: Final = 25
-"""So long after the last message, if it is nothing but acks: each message has its price."""
+"""Least time between messages if there is nothing but acks: every message has a cost."""
 
 
 class Speaker(Acker):
@@ -77,7 +77,7 @@ class Speaker(Acker):
             self.give_credit(0, end - first)
 
     def control(self, track: Track, *, pause: bool) -> None:
-        """Deliver nothing of a queue for a while, or go on."""
+        """Pause delivery from a queue, or resume it."""
         track.paused = pause
         if track.held:
             self._controls.append(control_of(track))
@@ -85,11 +85,11 @@ class Speaker(Acker):
 
     @property
     def _short_of_credit(self) -> bool:
-        """The broker may have to wait soon."""
+        """Whether the broker may soon have to wait for credit."""
         return self._hands.urgent or self._credit * 2 >= self._settings.buffer_bytes
 
     def _pending(self) -> client_pb2.ConsumeRequest | None:
-        """Everything there is to say."""
+        """Return everything there is to send as one request, None if it is not worth one."""
         self._note()
         quiet = self._clock.monotonic_ms() - self._said_ms >= BUSY_LINGER_MS or self._leaving
         request = client_pb2.ConsumeRequest(

@@ -1,7 +1,7 @@
 """One connection per broker address, shared by all producers and consumers of a client.
 
-The transport dials by itself and again after a loss; here is only who owns what: the connections
-live as long as the client.
+The transport dials, and dials again after a loss; this module only owns the connections, which live
+as long as the client.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from fmqproto.v1 import client_pb2
 from fmqwire.methods import ROUTES
 
 DIAL_TIMEOUT_S = 2.0
-"""To connect, and again to be answered: a broker that needs longer is passed over for now."""
+"""Timeout to connect, and again to be answered; a slower broker is passed over for now."""
 _TRIES = 3
 HEDGE_S = 0.3
-"""Silent for so long: the next broker is tried beside it."""
+"""After this silence the next broker is tried beside the silent one."""
 
 
 class Connections:
@@ -33,14 +33,14 @@ class Connections:
         self._by_address: dict[str, Connection] = {}
 
     def to(self, address: str) -> Connection:
-        """The connection to `host:port`; no I/O."""
+        """Return the connection to `host:port`; no I/O."""
         connection = self._by_address.get(address)
         if connection is None:
             connection = self._by_address[address] = self._transport.connect(address)
         return connection
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         connections, self._by_address = list(self._by_address.values()), {}
         for connection in connections:
             await connection.close()
@@ -53,7 +53,7 @@ async def ask_whether_alive(
     heard_ms: Callable[[], int],
     timeout_s: float,
 ) -> None:
-    """Raise `TransportError` if a silent broker does not answer within `timeout_s`.
+    """Raise `TransportError` if a silent broker does not answer within `timeout_s` seconds.
 
     A try during which the program blocked the loop proves nothing, nor does one during which the
     broker was heard after all.
@@ -72,7 +72,7 @@ async def ask_whether_alive(
 
 
 class Backoff:
-    """How long to wait before trying again: at once, then doubling, jittered, bounded."""
+    """Delay before the next try: none at first, then doubling, with jitter, bounded."""
 
     __slots__ = ("_clock", "_first_ms", "_max_ms", "_tries")
 
@@ -83,7 +83,7 @@ class Backoff:
         self._tries = 0
 
     def next_ms(self) -> float:
-        """Milliseconds to wait now."""
+        """Return the milliseconds to wait now."""
         tries, self._tries = self._tries, self._tries + 1
         if tries == 0:
             return 0.0
@@ -91,13 +91,13 @@ class Backoff:
         return self._clock.uniform(bound / 2, bound)
 
     async def wait(self) -> None:
-        """Wait so long."""
+        """Wait for `next_ms`."""
         delay = self.next_ms()
         if delay > 0:
             await self._clock.sleep(delay / 1000)
 
     def reset(self) -> None:
-        """It went well: begin anew."""
+        """Start again with no delay, after a success."""
         self._tries = 0
 
 
@@ -107,11 +107,11 @@ async def open_at_first(
     method: Method,
     greeting: Message,
 ) -> tuple[BrokerRoute, Stream, Any]:
-    """Open a session at the first broker that accepts it; return (broker, stream, its answer).
+    """Open a session at the first broker that accepts; return (broker, stream, its answer).
 
-    They are tried in order, the next one when the one before has refused, cannot be reached, or
-    has not answered for `HEDGE_S` (a frozen broker must not hold up the one that took over). If
-    nobody accepts, `NoPermission` tells what each one said; any other refusal is raised.
+    Brokers are tried in order, the next one when the one before has refused, cannot be reached, or
+    has not answered for `HEDGE_S` (a frozen broker must not delay the one that took over). If none
+    accepts, `NoPermission` lists what each one answered; any other refusal is raised.
     """
     said = []
     waiting = list(brokers)

@@ -1,6 +1,6 @@
-"""A program that does not give the event loop its turns: turns given for it, and stalls noticed.
+"""Give the event loop turns that the program withholds, and detect when it blocks the loop.
 
-Heartbeats and acks leave by the loop on which the program runs. A handler that blocks and then
+Heartbeats and acks are sent by the loop on which the program runs. A handler that blocks and then
 awaits something that is there already (`ack`, the next buffered message) would never let them
 leave; the broker would give its queues to another member, and its messages would come twice.
 """
@@ -14,18 +14,18 @@ from fmqport.clock import Clock
 TURN_EVERY: Final = 256
 """Calls after which the loop gets a turn, however quick they were."""
 TURN_MS: Final = 10
-"""After so long without a turn the next call gives one."""
+"""Milliseconds without a turn after which the next call gives one."""
 _QUICK_CALLS: Final = 4
-"""Of calls in quick succession, one in so many looks at the clock."""
+"""Of calls in quick succession, one in this many reads the clock."""
 _LONG_MS: Final = 50
-"""After so long a bare turn is not enough: answers must be read, and theirs be written."""
+"""Above this, a bare turn is not enough: answers must be read and replies to them written."""
 _SHARE: Final = 50
-"""Of the time that the program held the loop, this part is given to the client."""
+"""The client gets this fraction (1/n) of the time that the program held the loop."""
 _LONGEST_MS: Final = 20
 
 _PERIOD_MS: Final = 250
 STALL_MS: Final = 300
-"""So late, a timer shows that the loop was blocked: what was not heard meanwhile is no silence."""
+"""A timer this late shows that the loop was blocked; silence meanwhile proves nothing."""
 _WARN_MS: Final = 1000
 _WARN_EVERY_MS: Final = 10_000
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("fmqclient")
 
 
 class LoopTurns:
-    """When calls that need not wait must let the loop turn all the same. One per consumer."""
+    """Decides when calls that need not wait must let the loop turn. One per consumer."""
 
     __slots__ = ("_armed", "_calls", "_clock", "_look_at", "_looked_ms", "_since_ms", "listed")
 
@@ -65,7 +65,7 @@ class LoopTurns:
         return now_ms - self._since_ms >= TURN_MS
 
     async def give(self) -> None:
-        """Let the loop turn: the longer, the longer it was held."""
+        """Let the loop turn, for longer the longer it was held."""
         held_ms = self._clock.monotonic_ms() - self._since_ms
         if held_ms >= _LONG_MS:
             await self._clock.sleep(min(held_ms / _SHARE, _LONGEST_MS) / 1000)
@@ -79,7 +79,7 @@ class LoopTurns:
 
 
 class LoopWatch:
-    """Notices when the program blocks the loop, and says how long. One per client."""
+    """Detects when the program blocks the loop, and for how long. One per client."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -88,14 +88,14 @@ class LoopWatch:
         self._warned_length_ms = 0
 
     async def run(self) -> None:
-        """Watch, until cancelled."""
+        """Watch until cancelled."""
         while True:
             late_ms = await self.sleep(_PERIOD_MS / 1000)
             if late_ms >= _WARN_MS:
                 self._warn(late_ms)
 
     async def sleep(self, seconds: float) -> int:
-        """Sleep; return how much too late it ended, if the loop was blocked, else 0."""
+        """Sleep; return by how many milliseconds too late if the loop was blocked, else 0."""
         before_ms = self._clock.monotonic_ms()
         await self._clock.sleep(seconds)
         now_ms = self._clock.monotonic_ms()
@@ -110,7 +110,7 @@ class LoopWatch:
         return self._blocked_until_ms is not None and self._blocked_until_ms > moment_ms
 
     def _warn(self, length_ms: int) -> None:
-        """Not every stall of a program that blocks again and again, but each longer kind."""
+        """Warn once per `_WARN_EVERY_MS`; again only for a stall twice as long."""
         now_ms = self._clock.monotonic_ms()
         recent = self._warned_ms is not None and now_ms - self._warned_ms < _WARN_EVERY_MS
         if recent and length_ms < 2 * self._warned_length_ms:

@@ -1,7 +1,8 @@
 """The client's route table, kept fresh from any broker of the cluster (DESIGN §6).
 
-Asked at the start, every `REFRESH_MS`, and at once when something smells of change: a refused
-permission, a reset, silence. What is older than what is known is ignored (`fmqcore.routing.merge`).
+It is fetched at the start, every `REFRESH_MS`, and at once on a sign of change: a refused
+permission, a reset, silence. Routes older than the known ones are ignored
+(`fmqcore.routing.merge`).
 """
 
 import asyncio
@@ -22,11 +23,11 @@ REFRESH_MS = 10_000
 MIN_INTERVAL_S = 0.05
 CALL_TIMEOUT_S = 1.5
 STRANGE_MS = 5000
-"""A topic that the routes know and a broker does not: so long until it must have heard."""
+"""Milliseconds after which a broker must have learned of a topic that the routes know."""
 
 
 class Routes:
-    """The table and who may be asked for it. `run` refreshes it in the background."""
+    """The route table and the brokers to ask for it. `run` refreshes it in the background."""
 
     def __init__(self, connections: Connections, clock: Clock, seeds: tuple[str, ...]) -> None:
         self.table = RouteTable()
@@ -46,16 +47,16 @@ class Routes:
         self._listeners: dict[Callable[[], None], None] = {}
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after every refresh; returns the way to stop that."""
+        """Call `listener` after every refresh; return a function that stops it."""
         self._listeners[listener] = None
         return lambda: self._listeners.pop(listener, None)
 
     def want(self) -> None:
-        """Something smells of change: refresh soon."""
+        """Refresh soon, because something may have changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Refresh when wanted and now and then, until cancelled."""
+        """Refresh when wanted and every `REFRESH_MS`, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFRESH_MS / 1000):
@@ -66,7 +67,7 @@ class Routes:
             await self._clock.sleep(MIN_INTERVAL_S)
 
     async def topic(self, name: str) -> TopicConfig:
-        """A topic's groups and queues. Raises `UnknownTopic`, `Unavailable`."""
+        """Return a topic's groups and queues. Raises `UnknownTopic`, `Unavailable`."""
         fresh = name not in self._topics
         self._topics[name] = None
         known = self.table.topics.get(name)
@@ -74,7 +75,7 @@ class Routes:
             await self.refresh()
             known = self.table.topics.get(name) or await self._known_elsewhere(name)
         if known is None:
-            # Else somebody of this client has it, or waits for it to come back.
+            # Else another part of this client has the topic, or waits for it to come back.
             if fresh and name not in self.table.topics:
                 self._topics.pop(name, None)
             raise UnknownTopic(
@@ -84,18 +85,20 @@ class Routes:
         return known
 
     def know(self, topic: TopicConfig) -> None:
-        """Keep a topic that was made just now for `STRANGE_MS`, whatever other brokers answer:
-        they may not have heard of it yet."""
+        """Keep a topic that was just created for `STRANGE_MS`, whatever brokers answer.
+
+        They may not know it yet.
+        """
         self._made[topic.name] = (topic, self._clock.monotonic_ms() + STRANGE_MS)
         self.table = merge(self.table, (), (topic,), (topic.name,))
         self._tell()
 
     def forget(self, name: str) -> None:
-        """Keep a topic no longer: this client has deleted it."""
+        """Stop keeping a topic that this client has deleted."""
         self._made.pop(name, None)
 
     def _with_made(self, table: RouteTable) -> RouteTable:
-        """The table with what this client made and the answering broker has not heard of."""
+        """Return the table plus this client's new topics that the answering broker lacks."""
         now_ms = self._clock.monotonic_ms()
         self._made = {name: made for name, made in self._made.items() if now_ms < made[1]}
         for name, (made, _) in self._made.items():
@@ -105,11 +108,14 @@ class Routes:
         return table
 
     def knows_newer(self, name: str, number: int) -> bool:
-        """Whether that topic had the name before the one that has it now."""
+        """Whether topic `number` had the name before the topic that has it now."""
         return number < self.table.newest.get(name, 0)
 
     async def _known_elsewhere(self, name: str) -> TopicConfig | None:
-        """Who answered may be cut from ZooKeeper: unknown is what nobody who answers knows."""
+        """Ask the other brokers: the one that answered may be cut off from ZooKeeper.
+
+        A topic is unknown only if no broker that answers knows it.
+        """
         for address in list(self._addresses())[1:]:
             if address in self._silent:
                 continue
@@ -130,7 +136,10 @@ class Routes:
         return None
 
     async def refresh(self, *, everything: bool = False) -> None:
-        """Ask until one broker answers; a call under way that began after this one serves too."""
+        """Ask until one broker answers. Raises `Unavailable`.
+
+        A refresh in progress serves this call too if it started after the call.
+        """
         wanted = self._started + 1
         async with self._lock:
             if self._ended >= wanted and not everything:
@@ -188,8 +197,11 @@ class Routes:
 
 
 def _lacks_queues(found: TopicConfig, made: TopicConfig) -> bool:
-    """Whether `found` is older than `made`: a topic gains queues and groups. It loses a group only
-    when that is removed from the cluster, which is not over within `STRANGE_MS` of its making."""
+    """Whether `found` is older than `made`: a topic only gains queues and groups.
+
+    It loses a group only when that is removed from the cluster, which takes longer than
+    `STRANGE_MS` after the topic was created.
+    """
     return any(found.queues_in(group.group) < group.queues for group in made.groups)
 
 
@@ -214,6 +226,6 @@ def _group(route: client_pb2.GroupRoute) -> GroupRoute:
 
 
 def topic_of(route: client_pb2.TopicRoute) -> TopicConfig:
-    """A topic as the wire has it."""
+    """Return a topic from its wire form."""
     groups = (TopicGroup(GroupName(g.group), g.queues, g.weight) for g in route.groups)
     return TopicConfig(route.name, TopicId(route.id), tuple(groups))

@@ -1,8 +1,7 @@
-"""Run some coroutines until one fails; wait for many futures.
+"""Run coroutines until one fails; wait for many futures.
 
-Not a `TaskGroup`: one that is cancelled while one of its tasks fails raises the failure only, and
-its caller, who handles the failure and begins again, would never end. Here a cancellation always
-comes out as one.
+A `TaskGroup` that is cancelled while a task in it fails raises only the failure; a caller that
+handles the failure and starts again would never end. Here a cancellation is always raised as one.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ CANCELLED: Final = (
 
 
 async def until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
-    """Run them side by side; when one is over, cancel the others, and raise what it raised."""
+    """Run them side by side; when one ends, cancel the others and raise its error."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -30,7 +29,7 @@ async def until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
 
 
 async def all_done(futures: "Iterable[asyncio.Future[Any]]") -> None:
-    """Wait until all are done, whatever came of them. A batch ends as one: few real waits."""
+    """Wait until all are done, with any outcome. A batch ends as one, so few waits are real."""
     for future in futures:
         if not future.done():
             await asyncio.wait([future])

@@ -1,4 +1,4 @@
-"""The producer: records in, acknowledged batches out.
+"""The producer package: records in, acknowledged batches out.
 
     send -> accumulator -> topic_buffers -> queue_buffer -> sender (one stream per broker)
                   buffer_waiters                error_policy (retry, reroute, fail)

@@ -1,10 +1,10 @@
-"""All that a producer holds: topics, their lanes, and the window of what is outstanding. No I/O.
+"""The accumulator: topics, queue buffers and the outstanding window. No I/O.
 
-A record goes to a lane (group, topic, queue) when it is handed in: by its key's hash, else in
-turn, among the groups that are *usable*: their link is up, or has not been tried yet. When a link
-goes down, what was certainly not stored moves to the groups that are left; what may have been
-stored stays (the rules are in `producer/queue_buffer.py` and `producer/topic_buffers.py`). While no
-group is usable, records wait where they would go. `producer/sender.py` carries it all out.
+A record enters the queue buffer of a (group, topic, queue) when it is handed in: by its key's hash,
+else in turn, among the groups that are *usable*: their link is up, or was not tried yet. When a
+link goes down, records that were certainly not stored move to the remaining groups; records that
+may have been stored stay (rules: `producer/queue_buffer.py`, `producer/topic_buffers.py`). While no
+group is usable, records wait where they would go. `producer/sender.py` does the sending.
 """
 
 import asyncio
@@ -32,33 +32,35 @@ from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 
 _LASTING = (NotEnoughReplicas, Overloaded, StorageFull)
-"""What a group may refuse all of its records with, for as long as they wait. Other refusals are of
-one batch, and say nothing of the others."""
+"""Refusals that may apply to all records of a group for as long as they wait.
+
+Any other refusal concerns one batch only.
+"""
 _PILE_MS = 1000  # a pile takes records for so long at most: they share its deadline
 
 
 class Carrier(Protocol):
-    """What the outbox needs of a link."""
+    """What the accumulator needs of a link."""
 
     why: str  # it does not take anything, for people; empty if it does
     error: FmqError | None  # the last refusal, if nothing was stored since
 
     @property
     def usable(self) -> bool:
-        """Whether new records may be bound for it."""
+        """Whether new records may be bound for this link."""
         ...
 
     def offer(self, lane: Lane) -> None:
-        """A lane has something to send."""
+        """Note that a queue buffer has something to send."""
         ...
 
     def renew(self) -> None:
-        """A lane is poisoned: begin a new session when nothing is in flight."""
+        """Open a new session when nothing is in flight: a queue buffer is poisoned."""
         ...
 
 
 class Outbox:
-    """What one producer holds."""
+    """The pending records of one producer."""
 
     def __init__(
         self,
@@ -84,12 +86,12 @@ class Outbox:
     # ---- in
 
     def new_topic(self, name: str) -> Topic:
-        """A topic that nothing is known of yet."""
+        """Add a topic that nothing is known about yet."""
         topic = self.topics[name] = Topic(name, self._new_lane)
         return topic
 
     def pinned_lane(self, topic: Topic, group: GroupName | None, queue: int | None) -> Lane | None:
-        """The lane that the caller asked for; raises as `pinned_group` does."""
+        """Return the queue buffer that the caller asked for; raises as `pinned_group` does."""
         if topic.config is None:
             return None
         group = pinned_group(topic.config, group, queue)
@@ -99,7 +101,7 @@ class Outbox:
         return topic.lane((group, queue))
 
     def put(self, lane: Lane, record: Record, size: int, source: Pile | None = None) -> None:
-        """Bind a record for a lane; `source`: the pile that it was in before, which is as old."""
+        """Add a record to a queue buffer; `source`: its batch so far, whose age it keeps."""
         pile = lane.open
         if pile is None or (
             pile.bytes + size > self._max_bytes
@@ -118,27 +120,27 @@ class Outbox:
             self.links[lane.group].offer(lane)
 
     def unplaced(self, topic: Topic, record: Record) -> None:
-        """No lane takes it: it waits for the routes, or none of its topic's groups takes any."""
+        """Keep a record until its topic's routes are known, or refuse it if no group takes it."""
         if topic.config is None:
             topic.unrouted.append((record, None, None))
         else:
             self._refuse(topic, record)
 
     def limit(self, max_bytes: int, max_records: int) -> None:
-        """A broker told its limits: piles begun from now on keep within them."""
+        """Apply a broker's limits to the batches started from now on."""
         self._max_bytes = min(self._max_bytes, max_bytes)
         self._max_records = min(self._max_records, max_records)
 
     # ---- out
 
     def release(self, count: int, size: int) -> None:
-        """Records were resolved: room for more."""
+        """Free the room of records that have an outcome."""
         self.outstanding_records -= count
         self.outstanding_bytes -= size
         self._released()
 
     def fail(self, piles: Iterable[Pile | Flight], error: FmqError) -> None:
-        """Tell who waits, and forget them."""
+        """Fail the records of these batches and forget them."""
         for pile in piles:
             reject(pile.records, error)
             self.release(len(pile.records), pile.bytes)
@@ -146,7 +148,7 @@ class Outbox:
     # ---- changes
 
     def know(self, topic: Topic, config: TopicConfig) -> None:
-        """The topic's groups and queues, for the first time or changed."""
+        """Take a topic's groups and queues, for the first time or changed."""
         if topic.config == config:
             return
         for group in config.groups:
@@ -160,7 +162,7 @@ class Outbox:
             self._place(topic, record, group_name, queue)
 
     def look(self) -> None:
-        """Links may have gone up or down: choose anew, and move what was not sent."""
+        """Choose groups again after links went up or down, and move what was not sent."""
         self._usable = self._usable_now()
         now_ms = self._clock.monotonic_ms()
         for topic in self.topics.values():
@@ -169,7 +171,7 @@ class Outbox:
         self.lift()
 
     def lift(self) -> None:
-        """Go on where what was waited for has been answered."""
+        """Resume sending where the awaited answers have come."""
         if self._gone:
             self._sweep()
         for topic in self.topics.values():
@@ -177,10 +179,10 @@ class Outbox:
                 self._lift(topic)
 
     def forget(self, topic: Topic, error: FmqError) -> None:
-        """The topic is gone: nothing more of it can be stored, but for what is under way.
+        """Forget a deleted topic: its records cannot be stored, except those in flight.
 
-        It may be there again, under the same id (a broker knew less than another): then its lanes
-        count anew, and must not in the same session.
+        The topic may come back under the same id (one broker knew less than another); its queue
+        buffers then count from 0, which must not happen in the same session.
         """
         self.topics.pop(topic.name, None)
         for record, _, _ in topic.unrouted:
@@ -195,11 +197,11 @@ class Outbox:
             self._gone.append((topic, error))
 
     def is_gone(self, lane: Lane) -> bool:
-        """Whether the lane's topic is gone."""
+        """Whether the topic of the queue buffer is gone."""
         return any(lane.topic is topic for topic, _ in self._gone)
 
     def has_elsewhere(self, lane: Lane) -> bool:
-        """Whether another group of its topic might take what the lane's group does not."""
+        """Whether another group of the topic might take what the queue buffer's group does not."""
         topic = lane.topic
         assert isinstance(topic, Topic)
         config = topic.config
@@ -208,7 +210,7 @@ class Outbox:
         )
 
     def tick(self, now_ms: int) -> None:
-        """Give up what has waited past its deadline; go on with what was held."""
+        """Fail what has waited past its deadline; resume what was held."""
         for lane in self.lanes():
             piles, flights = lane.expire(now_ms)
             link = self.links[lane.group]
@@ -227,7 +229,7 @@ class Outbox:
         self.lift()
 
     def close(self) -> None:
-        """The producer closes and waits no longer."""
+        """Fail everything: the producer closes."""
         for lane in self.lanes():
             flights, lane.flights = list(lane.flights), type(lane.flights)()
             self.fail(flights, DeliveryUnknown("closed before the broker answered: may be stored"))
@@ -238,7 +240,7 @@ class Outbox:
     # ---- looking
 
     def lanes(self) -> Iterator[Lane]:
-        """All lanes, in the order in which they came to be; of topics that are gone last."""
+        """Yield all queue buffers in the order of their creation, those of deleted topics last."""
         for topic in [*self.topics.values(), *(gone for gone, _ in self._gone)]:
             yield from topic.lanes.values()
 
@@ -250,7 +252,7 @@ class Outbox:
         return any(lane.flights or lane.piles for lane in self.lanes() if lane.group == group)
 
     def futures(self) -> "list[asyncio.Future[object]]":
-        """Whoever waits now."""
+        """Return the futures that wait now."""
         found: list[asyncio.Future[object]] = []
         for topic in self.topics.values():
             found += [entry[0][4] for entry in topic.unrouted]  # type: ignore[misc]
@@ -288,7 +290,7 @@ class Outbox:
         self.release(1, record_bytes(record))
 
     def _sweep(self) -> None:
-        """Of topics that are gone: what was refused is not sent again."""
+        """Fail what was refused of deleted topics: it is not sent again."""
         for topic, error in self._gone:
             for lane in topic.lanes.values():
                 if not lane.flights:
@@ -331,7 +333,7 @@ def _unknown(lane: Lane, link: Carrier) -> str:
 
 
 def pinned_group(topic: TopicConfig, group: GroupName | None, queue: int | None) -> GroupName:
-    """The group that the caller of `send` means. Raises `InvalidArgument`, `UnknownQueue`."""
+    """Return the group that the caller of `send` means; raise `InvalidArgument`, `UnknownQueue`."""
     if group is None:
         if len(topic.groups) != 1:
             names = ", ".join(g.group for g in topic.groups)

@@ -1,8 +1,8 @@
-"""What a producer holds of records until they are stored: plain tuples, gathered into batches.
+"""Pending records as plain tuples, and the batches into which a producer gathers them.
 
-Per record there is one tuple and one future, and no loop but C ones: the cost per record is what
-limits a producer. A `Pile` gathers the records of one lane; when it is sent it becomes a `Flight`,
-which keeps its bytes, its checksum and its sequence until it is known what became of it.
+Per record there is one tuple and one future, and no loop except in C: the cost per record limits a
+producer. A `Pile` gathers the records of one queue buffer; when sent it becomes a `Flight`, which
+keeps its bytes, checksum and sequence until its outcome is known.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from fmqcore.ids import GroupName, Offset
 from fmqcore.routing import tag_bit
 
 RECORD_OVERHEAD: Final = 24
-"""Bytes that a record costs besides its own: its column offsets, rounded up."""
+"""Bytes that a record costs besides its content: its column offsets, rounded up."""
 NO_OFFSET: Final = Offset(-1)
-"""The offset of a ONE_WAY send: nobody answers, nobody knows."""
+"""Offset of a ONE_WAY send: no broker answers, so no offset is known."""
 
 Record = tuple[bytes, bytes, bytes, bytes, "asyncio.Future[SendResult]", bool, int]
-"""(value, key, tag, encoded headers, who waits, pinned to its lane, its number in the producer)"""
+"""(value, key, tag, encoded headers, future, pinned to its queue, number in the producer)"""
 
 
 class SendResult(NamedTuple):
@@ -38,12 +38,12 @@ _result: Any = partial(tuple.__new__, SendResult)  # half the cost of SendResult
 
 
 def record_bytes(record: Record) -> int:
-    """What a record takes in a batch, rounded up."""
+    """Size of a record in a batch, rounded up."""
     return len(record[0]) + len(record[1]) + len(record[2]) + len(record[3]) + RECORD_OVERHEAD
 
 
 class Pile:
-    """Records of one lane that have not been sent."""
+    """A batch that was not sent: records of one queue buffer."""
 
     __slots__ = ("born_ms", "bytes", "deadline_ms", "records", "sequence")
 
@@ -56,7 +56,7 @@ class Pile:
 
 
 class Flight:
-    """A batch under way: sent once at least, not known to be stored or not."""
+    """A batch in flight: sent at least once, outcome not known."""
 
     __slots__ = (
         "attrs",
@@ -111,7 +111,7 @@ def _encode(pile: Pile) -> tuple[int, bytes, int]:
 
 
 def resolve(records: Iterable[Record], group: GroupName, queue: int, base: int) -> None:
-    """All of a batch is stored: tell who waits."""
+    """Resolve every future of a stored batch."""
     offset = base
     for _, _, _, _, future, _, _ in records:
         if not future.done():
@@ -120,14 +120,14 @@ def resolve(records: Iterable[Record], group: GroupName, queue: int, base: int) 
 
 
 def resolve_unanswered(records: Iterable[Record], group: GroupName, queue: int) -> None:
-    """A ONE_WAY batch was handed to the stream: all that will ever be known."""
+    """Resolve the futures of a ONE_WAY batch once the stream has it: no more will be known."""
     for record in records:
         if not record[4].done():
             record[4].set_result(SendResult(group, queue, NO_OFFSET))
 
 
 def reject(records: Iterable[Record], error: FmqError) -> None:
-    """None of these was stored, or nobody knows: tell who waits."""
+    """Fail the futures of records that were not stored, or whose outcome is unknown."""
     for record in records:
         future = record[4]
         if not future.done():

@@ -1,6 +1,6 @@
-"""Who hands in a record and finds no room waits, and so do all who come later: none is passed (L9).
+"""FIFO queue of callers waiting for buffer space: none overtakes an earlier one (L9).
 
-Not the room itself: what is to be done raises `Overloaded` while there is none. Nothing on disk.
+The space is not known here: a queued call raises `Overloaded` without it. Nothing on disk.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Calls in the order in which they came. `look` whenever there may be room."""
+    """Queued calls, in the order in which they came. Call `look` whenever there may be space."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[asyncio.Future[T], Callable[[], T]]] = deque()
@@ -25,13 +25,13 @@ class Turns(Generic[T]):
 
     @property
     def waiting(self) -> "list[asyncio.Future[T]]":
-        """Of those who wait now: each ends with its turn, or with who leaves."""
+        """Futures of the waiting callers; each ends with its call or when its caller leaves."""
         return [turn for turn, _ in self._waiting]
 
     async def take(self, call: Callable[[], T]) -> T:
-        """Call it once there is room and all who came before have had theirs.
+        """Run `call` once there is space and all earlier callers had their turn; return its result.
 
-        Raises what it raises but `Overloaded`. Who is cancelled while it waits is passed over.
+        Raises what `call` raises except `Overloaded`. A caller cancelled while waiting is skipped.
         """
         if not self._waiting:
             try:
@@ -47,7 +47,7 @@ class Turns(Generic[T]):
             raise
 
     def look(self) -> None:
-        """Soon, outside of whatever made room, as many are called as there is room for."""
+        """Run as many calls as there is space for, soon, outside of the code that freed it."""
         if self._waiting and not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_soon(self._admit)

@@ -1,7 +1,7 @@
-"""What a producer makes of a refused batch: one table by the code of the ack, and the actions.
+"""How a producer handles a refused batch: a table by the code of the ack, and the actions.
 
-"Not appended" counts only if it is true of every attempt: once an attempt may have been stored
-(`flight.unknown`), a refusal of a later one proves nothing, and the flight is tried again as it is.
+"Not appended" counts only if it is true of every attempt. Once an attempt may have been stored
+(`flight.unknown`), a refusal of a later one proves nothing, and the batch is retried unchanged.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ RETRY_MS: Final = 100
 
 
 class Verdict(Enum):
-    """What to do with a flight that was not acknowledged as stored."""
+    """What to do with a batch that was not acknowledged as stored."""
 
     UNKNOWN = auto()  # it may be stored: the same bytes to the same lane again, a little later
     LEAVE = auto()  # not appended, and this broker takes no writes: open at another one
@@ -50,12 +50,12 @@ _BY_CODE: Final[dict[int, Verdict]] = {
 
 
 def verdict_of(code: int) -> Verdict:
-    """The verdict for a wire code; what we do not know of may have been stored."""
+    """Return the verdict for a wire code; with an unlisted code the batch may have been stored."""
     return _BY_CODE.get(code, Verdict.UNKNOWN)
 
 
 class Refusals:
-    """Acts upon the refusals of one link."""
+    """Handles the refusals of one link."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Refusals:
         self._want_routes = want_routes
 
     def take(self, lane: Lane, flight: Flight, error: FmqError) -> bool:
-        """Act upon one; True if the session is to be left."""
+        """Handle one refusal; return True if the session is to be left."""
         verdict = self._judge(lane, flight, error)
         match verdict:
             case Verdict.UNKNOWN:
@@ -108,13 +108,13 @@ class Refusals:
         verdict = verdict_of(error.code)
         if verdict is Verdict.OUT_OF_ORDER:
             if flight.unknown and lane.broken:
-                # What was sent before it was refused, so it was, too, when it first arrived. No
-                # sequence may be used again: a late copy of it could then fit (L5).
+                # A batch before this one was refused, so this one was refused too when it first
+                # arrived. No sequence may be used again: a late copy could then fit (L5).
                 lane.poisoned = True
                 self._renew()
                 return Verdict.AGAIN
             if flight.unknown:
-                # Those before it first; if it is the first, the broker cannot tell us any more.
+                # Earlier ones first; for the first, the broker cannot know the outcome any more.
                 return Verdict.GIVE_UP if lane.flights[0] is flight else Verdict.UNKNOWN
             if not lane.broken:  # no refusal of ours explains it: its table has lost us
                 self._renew()
@@ -130,7 +130,7 @@ class Refusals:
         lane.refused(flight)
 
     def _strange(self, lane: Lane, flight: Flight, error: FmqError) -> None:
-        """It may not have heard of the topic or queue yet."""
+        """Retry, because the broker may not have learned of the topic or queue yet."""
         self._want_routes()
         now_ms = self._clock.monotonic_ms()
         lane.strange_since_ms = lane.strange_since_ms or now_ms

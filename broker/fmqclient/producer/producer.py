@@ -1,13 +1,13 @@
-"""The producer: what a program calls.
+"""The producer: the API that a program calls to send records.
 
-Where records go is `producer/accumulator.py`'s, how they get there `producer/sender.py`'s;
+`producer/accumulator.py` decides where records go, `producer/sender.py` sends them, and
 `producer/queue_buffer.py` has the rules of order and of retries.
 
     send_nowait → lane of its key → (the loop turns) → one message per group → acks → futures
 
-A future ends with a `SendResult` only when the policy that was asked for held. It ends with
-`DeliveryUnknown` when that cannot be known in `delivery_timeout_s`; every other error says that
-the record was not stored. Retries are made here and are idempotent: nothing is stored twice.
+A future ends with a `SendResult` only when the requested acknowledgement policy held. It ends with
+`DeliveryUnknown` when that cannot be known within `delivery_timeout_s`; every other error means
+that the record was not stored. The client retries idempotently: nothing is stored twice.
 """
 
 import asyncio
@@ -52,11 +52,11 @@ _log = logging.getLogger("fmqclient")
 _TICK_S: Final = 0.1
 _READ_FIRST_MS: Final = 1000
 _MAX_RECORD: Final = MAX_PAYLOAD - 64
-"""Bytes of one record at most, its key and headers included."""
+"""Maximum size of one record in bytes, its key and headers included."""
 
 
 class Producer(MustBeClosed):
-    """Sends records. Use it as `async with client.producer(...) as p`."""
+    """Sends records to topics. Use it as `async with client.producer(...) as p`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Producer(MustBeClosed):
         await self.close()
 
     async def close(self) -> None:
-        """Send what is there, for `close_timeout_s` at most; what is left ends with an error."""
+        """Send what is pending, for at most `close_timeout_s` seconds, then fail what is left."""
         self._unclosed = False
         main, self._main = self._main, None
         if main is None:
@@ -150,14 +150,14 @@ class Producer(MustBeClosed):
             forget()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """A task ended: by an error or by the program's cancellation, nobody may wait for ever."""
+        """Fail the producer when a task ended by an error or a cancel: no caller may wait on."""
         if task.cancelled():
             self.fail(CANCELLED)
         elif (error := task.exception()) is not None:
             self.fail(repr(error))
 
     def fail(self, why: str) -> None:
-        """End every waiter with an error, and take nothing more."""
+        """Fail every pending record and accept no more."""
         if self._closed:
             return
         self._failed = True
@@ -169,9 +169,9 @@ class Producer(MustBeClosed):
         self._turns.look()
 
     async def _tick(self) -> None:
-        """Deadlines, and what was put off.
+        """Expire deadlines and resume what was postponed.
 
-        What the brokers have answered while the program blocked the loop is read first.
+        After the program blocked the loop, the brokers' answers are read before anything expires.
         """
         expire_from_ms = 0
         while True:
@@ -200,9 +200,9 @@ class Producer(MustBeClosed):
         group: str | None = None,
         queue: int | None = None,
     ) -> SendResult:
-        """Send one record and wait until it is stored; waits for room first, if need be.
+        """Send one record, wait until it is stored, and return where; waits for room if need be.
 
-        A cancelled `send` may be stored or not.
+        A record whose `send` was cancelled may be stored or not.
         """
         value, key, headers, tag = as_they_are(value, key, headers, tag)
         hand_in = partial(self._hand_in, topic, value, key, headers, tag, group, queue)
@@ -219,10 +219,10 @@ class Producer(MustBeClosed):
         group: str | None = None,
         queue: int | None = None,
     ) -> "asyncio.Future[SendResult]":
-        """Hand over one record; the future tells what became of it.
+        """Hand over one record; the returned future resolves with its outcome.
 
-        Raises `Overloaded` when so much is outstanding that it does not fit in the window, or a
-        `send` waits for room, which came before.
+        Raises `Overloaded` if the record does not fit in the window of outstanding bytes and
+        records, or if an earlier `send` still waits for room.
         """
         if self._turns:
             raise Overloaded(f"{len(self._turns)} sends wait for room before this: await send()")
@@ -283,9 +283,9 @@ class Producer(MustBeClosed):
         group: str | None = None,
         queue: int | None = None,
     ) -> list[SendResult]:
-        """Send many records; returns their results in order, or raises the first error.
+        """Send many records; return their results in order, or raise the first error.
 
-        They stay in order within each queue. Without keys, they go to few queues at a time.
+        Records stay in order within each queue. Without keys, they go to few queues at a time.
         """
         check_all("value", values)
         check_all("key", keys or ())
@@ -317,17 +317,17 @@ class Producer(MustBeClosed):
 
     @property
     def outstanding(self) -> int:
-        """Records without an outcome yet."""
+        """Number of records without an outcome yet."""
         return self._box.outstanding_records
 
     @property
     def close_timeout_s(self) -> float:
-        """So long may `close` take."""
+        """Maximum seconds that `close` may take."""
         return self._settings.close_timeout_s
 
     @property
     def connected(self) -> dict[str, str]:
-        """Per group: "" while it takes messages, else why it does not."""
+        """Per broker group: "" while it takes messages, else the reason why it does not."""
         return {
             str(group): self._closed or ("" if link.usable else str(link.why or link.error or ""))
             for group, link in list(

@@ -1,22 +1,23 @@
-"""One lane of a producer: its records for one (group, topic, queue), in order. No I/O.
+"""The queue buffer: a producer's records for one (group, topic, queue), in order. No I/O.
 
-How order and exactly-one-try-at-a-time are kept (numbered as in `docs/invariants.md`):
+How order and one attempt at a time are kept (numbered as in `docs/invariants.md`; the code calls a
+queue buffer a lane, an unsent batch a pile, and a batch in flight a flight):
 
 L1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
-   only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.
+    only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.
 L2. A flight whose outcome is unknown (no answer, or DELIVERY_UNKNOWN) is only ever sent again to
-   this very lane, the same bytes under the same sequence, until its deadline. While there is one,
-   nothing new leaves the lane: later records wait, or the producer puts them into other groups.
-L3. A flight that was certainly not appended (refused by a typed error, every attempt of it) gives
-   its sequence back. What was sent after it is then refused as out of sequence; when all of them
-   have been answered, they go, in their order, to the front of the lane or to another group.
-L4. Until a lane has had one batch accepted by the broker in the link's present session, it has one
-   flight only: a session may begin at any sequence, so L3 would not hold.
-L5. A flight that was given up unknown leaves a hole that only a new session can close: the lane is
-   `poisoned`, and sends nothing until its link has begun one (when nothing of it is in flight).
-L8. Sessions of a link are numbered, under one producer id: a broker refuses what comes late, over a
-   connection that was long given up, of a session before the newest it knows. It is not stored
-   after what was sent later.
+    this very lane, the same bytes under the same sequence, until its deadline. While there is one,
+    nothing new leaves the lane: later records wait, or the producer puts them into other groups.
+L3. A flight that was certainly not appended (every attempt was refused by a typed error) gives its
+    sequence back. The flights sent after it are then refused as out of sequence; when all of them
+    have been answered, they go, in their order, to the front of the lane or to another group.
+L4. Until the broker has accepted one batch of a lane in the link's present session, the lane has
+    one flight only: a session may start at any sequence, so L3 would not hold.
+L5. A flight that was given up as unknown leaves a hole that only a new session can close: the lane
+    is `poisoned`, and sends nothing until its link, with nothing in flight, has started a session.
+L8. Sessions of a link are numbered, under one producer id. A broker refuses batches that arrive
+    late, over a connection given up long ago, from a session before the newest it knows. So they
+    are not stored after batches that were sent later.
 """
 
 from collections import deque
@@ -27,17 +28,17 @@ from fmqclient.producer.batches import Flight, Pile, Record, record_bytes
 from fmqcore.ids import GroupName, TopicId
 
 MAX_FLIGHTS: Final = 5
-"""As many batches as a broker keeps per producer and queue to recognise a retry."""
+"""Number of batches that a broker keeps per producer and queue to recognise a retry."""
 
 
 class Held(Protocol):
-    """What a lane needs of its topic."""
+    """The topic as a queue buffer needs it."""
 
     held: bool  # nothing new is sent for a moment (`producer/topic_buffers.py`)
 
 
 class Lane:
-    """Records bound for one queue. `link` sends them; `producer` puts them in."""
+    """Records bound for one queue. The producer adds them, its link sends them."""
 
     __slots__ = (
         "accepted_end",
@@ -77,7 +78,7 @@ class Lane:
         self.strange_since_ms = 0  # since when brokers say that they do not know the topic
 
     def may_send(self, now_ms: int) -> bool:
-        """Tell whether a new batch may leave now (L2 to L5)."""
+        """Whether a new batch may leave now (L2 to L5)."""
         flights = self.flights
         if self.poisoned or self.topic.held:
             return False
@@ -91,20 +92,20 @@ class Lane:
         )
 
     def begin(self, pile: Pile) -> Pile:
-        """A new pile takes records from now on."""
+        """Start a new batch: it takes the records from now on."""
         self.piles.append(pile)
         self.open = pile
         return pile
 
     def depart(self, pile: Pile) -> Flight:
-        """Make the first pile a flight."""
+        """Turn the first unsent batch into a flight."""
         flight = Flight(pile, self.next_sequence)
         self.next_sequence = flight.end_sequence
         self.flights.append(flight)
         return flight
 
     def accepted(self, flight: Flight) -> None:
-        """The broker has stored it."""
+        """Note that the broker has stored the batch."""
         self._over(flight)
         self.accepted_end = max(self.accepted_end, flight.end_sequence)
         self.proven = True
@@ -112,14 +113,14 @@ class Lane:
         self._settle()
 
     def refused(self, flight: Flight) -> None:
-        """It was certainly not appended: again, in its order, when the others are answered."""
+        """Requeue a batch that was certainly not appended, in order, once others are answered."""
         self._over(flight)
         self.turned_back.append(_pile(flight, flight.records))
         self.broken = True
         self._settle()
 
     def split(self, flight: Flight) -> None:
-        """It was refused for its size: the same, in two halves."""
+        """Queue a batch that was refused for its size again, as two halves."""
         middle = len(flight.records) // 2
         self._over(flight)
         self.turned_back += [
@@ -130,28 +131,28 @@ class Lane:
         self._settle()
 
     def dropped(self, flight: Flight) -> None:
-        """It was certainly not appended and never will be: whoever waits for it has been told."""
+        """Drop a batch that was never appended and never will be; its callers have its error."""
         self._over(flight)
         self.broken = True
         self._settle()
 
     def abandoned(self, flight: Flight) -> None:
-        """It may be stored or not, and nobody asks any more (L5)."""
+        """Give up on a batch that may be stored or not: it is not retried any more (L5)."""
         self._over(flight)
         self.poisoned = True
         self._settle()
 
     def renewed(self) -> None:
-        """The link has begun a new session; nothing is in flight."""
+        """Reset, because the link has started a new session; nothing is in flight."""
         assert not self.flights, "a session only ends while nothing is in flight"
         self.poisoned = self.proven = self.broken = False
         self.next_sequence = self.accepted_end = 0
 
     def take_unsent(self) -> list[Pile]:
-        """Take out all that was not sent; what is pinned comes back here, in its order.
+        """Take out all that was not sent; pinned records come back here, in their order.
 
-        What was refused while others are on their way stays (L3). If those stay for good, so
-        does it: it is older, and must not come to this queue again after them.
+        What was refused while others are in flight stays (L3). If those stay for good, so does it:
+        it is older, and must not be put into this queue again after them.
         """
         if any(flight.stays for flight in self.flights):
             for pile in self.turned_back:
@@ -166,8 +167,8 @@ class Lane:
         return piles
 
     def expire(self, now_ms: int) -> tuple[list[Pile], list[Flight]]:
-        """Take out the piles and flights whose deadline is over."""
-        # All are looked at: what was turned back, or moved here, need not stand in this order.
+        """Take out the unsent batches and flights whose deadline is over."""
+        # All are checked: refused batches, and those moved here, need not be in deadline order.
         piles = [p for p in (*self.turned_back, *self.piles) if p.deadline_ms <= now_ms]
         if piles:
             self.turned_back = [p for p in self.turned_back if p.deadline_ms > now_ms]
@@ -188,7 +189,7 @@ class Lane:
             return
         self.next_sequence = self.accepted_end
         self.broken = False
-        # As they were sent, not as they were answered: unknown ones are asked one by one.
+        # In the order they were sent, not answered: unknown ones are retried one by one.
         turned_back = sorted(self.turned_back, key=lambda pile: pile.sequence)
         self.turned_back = []
         self.piles.extendleft(reversed(turned_back))

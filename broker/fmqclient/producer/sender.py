@@ -1,13 +1,13 @@
-"""A producer's link to one group: a session with whichever broker of it takes writes.
+"""A producer's link to one group: a session with whichever broker of the group takes writes.
 
     dial → open → [send what is unknown again, then what is new] ∥ read acks ∥ watch for silence
       ↑                                                                              │
       └──────────── lost: what was sent is unknown, what was not may go elsewhere ←──┘
 
-Everything that is pending when the sender wakes travels in one message: a pile per lane becomes a
-batch, and at most `pipeline` messages are unanswered at a time, so that while they are, the next
-one fills. Order of effects: a batch is given its sequence and is remembered as a flight, then sent;
-only an ack, a refusal or its deadline ends it (`producer/queue_buffer.py` has the rules).
+Everything that is pending when the sender wakes goes into one message, the unsent batches of all
+queue buffers. At most `pipeline` messages are unanswered at a time, so that meanwhile the next one
+fills. Order of effects: a batch gets its sequence and is remembered as a flight, then sent; only an
+ack, a refusal or its deadline ends it (`producer/queue_buffer.py` has the rules).
 """
 
 import asyncio
@@ -34,25 +34,25 @@ from fmqproto.v1 import client_pb2
 from fmqwire.methods import PRODUCE
 
 MESSAGE_BYTES: Final = 1024 * 1024
-"""A message is full beyond so much (it may hold one batch more)."""
+"""Bytes after which a message is full (it may hold one batch more)."""
 PROBE_AFTER_MS: Final = 1000
-"""Silence with something under way: then the broker is asked whether it lives."""
+"""Silence, with something in flight, after which the broker is asked whether it lives."""
 PROBE_TIMEOUT_S: Final = 1.0
 LEAVE_MS: Final = 1500
-"""A broker that takes no more writes gets so long to answer what is under way."""
+"""Time that a broker which takes no more writes has to answer what is in flight."""
 AVOID_MS: Final = 1000
-"""A group that refused for want of replicas or space gets nothing new for so long."""
+"""Time without new records for a group that refused for want of replicas or space."""
 
 _REST_S: Final = 1.0
-"""A group that left all topics is not dialed; so often it is checked whether it came back."""
+"""How often a group that left all topics is checked again; it is not dialed meanwhile."""
 
 
 class _Renew(FmqError):
-    """Nothing is in flight: open again as the producer's next session."""
+    """Open again as the producer's next session: one is due, and nothing is in flight."""
 
 
 class Link:
-    """One group's link of one producer. `run` until cancelled."""
+    """One producer's link to one group. `run` until cancelled."""
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class Link:
         self._work.set()
 
     def hurry(self) -> None:
-        """Somebody flushes: do not linger."""
+        """Send at once, without linger: a caller flushes."""
         self._hurry.set()
         self._work.set()
 
     def tick(self, now_ms: int) -> None:
-        """Now and then: what was held or planned for later may be due."""
+        """Resume what was held or planned for later and is due now."""
         if self._avoid_until_ms and now_ms >= self._avoid_until_ms:
             self._avoid_until_ms = 0
             self._outbox.look()
@@ -137,7 +137,7 @@ class Link:
     # ---- life
 
     async def run(self) -> None:
-        """Dial, serve, and begin again, for ever."""
+        """Dial, serve, and start again, for ever."""
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
             if not self._outbox.needs(self.group):
@@ -190,7 +190,7 @@ class Link:
         return stream
 
     def _begin_session(self) -> None:
-        """From now on brokers refuse what comes late of the sessions before (L8)."""
+        """Start the next session: brokers then refuse late batches of the sessions before (L8)."""
         if self._producer_id and self._producer_epoch < MAX_PRODUCER_EPOCH:
             self._producer_epoch += 1
         else:
@@ -224,7 +224,7 @@ class Link:
             self._outbox.look()
 
     def _lost(self) -> None:
-        """The stream is over: what was on it may be stored or not."""
+        """Mark what was on the lost stream as unknown: it may be stored or not."""
         if self._one_way:
             self._written()
             self._renew = True  # what is on its way must not come later
@@ -267,7 +267,7 @@ class Link:
                         await self._hurry.wait()
 
     def _next_request(self) -> client_pb2.ProduceRequest | None:
-        """Everything that may leave now, as one message."""
+        """Return everything that may leave now as one message, None if nothing may."""
         if len(self._messages) >= self._settings.pipeline or self._leaving is not None:
             return None
         if self._sent_bytes >= (self._window_bytes or MESSAGE_BYTES):
@@ -316,7 +316,7 @@ class Link:
         return size
 
     def _written(self) -> None:
-        """ONE_WAY: handed to the stream, that is all."""
+        """Resolve ONE_WAY records once the stream has them."""
         for lane, flight in self._sent.values():
             if flight not in lane.flights:
                 continue  # given up while the stream took nothing
@@ -371,7 +371,7 @@ class Link:
         self._outbox.release(len(flight.records), flight.bytes)
 
     def avoid(self) -> None:
-        """Nothing new for a moment, if there is another group."""
+        """Send nothing new to this group for `AVOID_MS`, if there is another group."""
         was_usable = self.usable
         self._avoid_until_ms = self._clock.monotonic_ms() + AVOID_MS
         if was_usable:
@@ -380,7 +380,7 @@ class Link:
     # ---- silence
 
     async def _watch(self) -> None:
-        """Ask a silent broker whether it lives; leave it if it does not, or may write no more."""
+        """Ask a silent broker whether it lives; leave it if it is dead or may write no more."""
         watch = self._loop_watch
         while True:
             self._heard_ms += await watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent

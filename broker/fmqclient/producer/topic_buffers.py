@@ -1,12 +1,12 @@
-"""One topic as a producer sees it: its lanes, and how records move between groups in order. No I/O.
+"""A producer's view of one topic: queue buffers, and ordered moves between groups. No I/O.
 
 Records of one key that end up in one queue are there in the order in which they were handed in,
 although groups come and go and batches are refused (L6). For that, a key's records that might still
-move are always in one lane. When the groups among which keys are spread change (`remap`), nothing
-new is sent for a moment: what is on its way from lanes that lose keys is waited for (it is stored,
-refused, or its outcome is unknown and it stays there for good); then all that was not sent is
-placed anew, in the order in which it was handed in. A flight that is unknown, or not answered in
-`HOLD_MS`, *stays*: should it be refused later, it is sent again to its own lane only.
+move are always in one queue buffer. When the groups among which keys are spread change (`remap`),
+nothing new is sent for a moment. The batches in flight from queue buffers that lose keys are
+awaited: each is stored, refused, or has an unknown outcome and stays there for good. Then all that
+was not sent is placed again, in the order in which it was handed in. A flight that is unknown, or
+not answered in `HOLD_MS`, *stays*: if it is refused later, it goes to its own queue buffer only.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from fmqcore.routing import Place, Rotation, pick_by_key
 from fmqcore.zk.topic import TopicConfig
 
 KEYS_REMEMBERED: Final = 100_000
-"""Keys per topic whose lane is remembered, so that they are hashed once."""
+"""Keys per topic whose queue buffer is remembered, so that they are hashed once."""
 HOLD_MS: Final = 300
 _LOOK_AHEAD: Final = 8  # places to pass over, at most, because something is under way there
 
@@ -27,7 +27,7 @@ Unrouted = tuple[Record, GroupName | None, int | None]
 
 
 class Topic:
-    """Lanes of one topic. `mapping`: the groups among which records are spread now."""
+    """Queue buffers of one topic. `mapping`: the groups among which records are spread now."""
 
     __slots__ = (
         "_awaited",
@@ -61,14 +61,14 @@ class Topic:
     # ---- placing
 
     def lane_for(self, key: bytes) -> Lane | None:
-        """The lane of a record. None: no group of the topic takes any, or none is known yet."""
+        """Return a record's queue buffer. None: no group takes it, or none is known yet."""
         if key:
             return self.by_key.get(key) or self.lane_for_key(key)
         sticky = self.sticky
         return sticky if sticky is not None and sticky.open is not None else self.next_lane()
 
     def lane_for_key(self, key: bytes) -> Lane | None:
-        """The same for a key that is not remembered."""
+        """Return the queue buffer of a key that is not remembered."""
         place = pick_by_key(self.config.groups, self.mapping, key) if self.config else None
         if place is None:
             return None
@@ -78,7 +78,7 @@ class Topic:
         return lane
 
     def next_lane(self) -> Lane | None:
-        """The lane whose turn it is, for what has no key; preferably one with nothing under way."""
+        """Return the next queue buffer for records without a key; prefer one with no flight."""
         lane: Lane | None = None
         for _ in range(_LOOK_AHEAD):
             place = self.rotation.next(self.mapping)
@@ -91,7 +91,7 @@ class Topic:
         return lane
 
     def lane(self, place: Place) -> Lane:
-        """The lane of a place, made if need be."""
+        """Return the queue buffer of a place, created if need be."""
         lane = self.lanes.get(place)
         if lane is None:
             lane = self.lanes[place] = self._new_lane(self, place)
@@ -102,14 +102,14 @@ class Topic:
     def know(
         self, config: TopicConfig, start: int, usable: Iterable[GroupName], now_ms: int
     ) -> None:
-        """The topic's groups and queues, for the first time or changed."""
+        """Take the topic's groups and queues, for the first time or changed."""
         self.config = config
         self.rotation = Rotation(config.groups, start)
         before, self.mapping = self.mapping, self._wanted(usable)
         self._hold(before, now_ms)
 
     def remap(self, usable: Iterable[GroupName], now_ms: int) -> None:
-        """Other groups are usable now."""
+        """Take the groups that are usable now."""
         after = self._wanted(usable)
         if after == self.mapping:
             return
@@ -118,10 +118,10 @@ class Topic:
         self._hold(before if after - before else before - after, now_ms)
 
     def lift(self, now_ms: int) -> "list[tuple[Record, Pile, Lane | None]] | None":
-        """What must be placed anew, in order. None: not yet, or not at all.
+        """Return what must be placed again, in order. None: not yet, or not at all.
 
-        With each the pile that it was in (its deadline, its time of birth), and the lane to which
-        it is pinned, if it is.
+        Each record comes with its batch so far (its deadline, its time of birth), and the queue
+        buffer to which it is pinned, if any.
         """
         if not self.held:
             return None

@@ -1,4 +1,4 @@
-"""What a producer knows of its topics: learned for the first record, and kept up to date."""
+"""A producer's topics: looked up for the first record, and kept up to date."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -51,7 +51,7 @@ class KnownTopics:
                 return
 
     def learn(self) -> None:
-        """The routes were refreshed: topics may have other groups, or be gone."""
+        """Apply refreshed routes: topics may have other groups, or be gone."""
         for topic in list(self._box.topics.values()):
             if topic.config is None:
                 continue
@@ -63,7 +63,7 @@ class KnownTopics:
                 self._begin(self._doubt(topic))
 
     async def _doubt(self, topic: Topic) -> None:
-        """Who answered does not know it, and may be cut from ZooKeeper: ask everybody."""
+        """Ask every broker: the one that does not know the topic may be cut off from ZooKeeper."""
         try:
             config = await self._routes.topic(topic.name)
         except Unavailable:

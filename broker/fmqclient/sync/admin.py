@@ -8,7 +8,7 @@ from fmqclient.sync.loop_thread import LoopThread
 
 
 class Admin:
-    """See `fmqclient.admin.client.Admin`: every method of it, waiting."""
+    """See `fmqclient.admin.client.Admin`: the same methods, blocking."""
 
     def __init__(self, loop: LoopThread, admin: AsyncAdmin) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""What a blocking producer and a blocking consumer have in common (`sync/client.py`)."""
+"""The common part of a blocking producer and a blocking consumer (`sync/client.py`)."""
 
 import asyncio
 from types import TracebackType
@@ -11,7 +11,7 @@ from fmqcore.errors import Unavailable
 
 
 class Part:
-    """Opened where it is made, in the loop's thread; closed once."""
+    """A producer or consumer that opens at construction, in the loop's thread, and closes once."""
 
     _part: AsyncProducer | AsyncConsumer
 
@@ -36,16 +36,16 @@ class Part:
 
     @property
     def closed(self) -> bool:
-        """It was, or is about to be."""
+        """Whether it is closed, or about to be."""
         return self._closed
 
     @property
     def connected(self) -> dict[str, str]:
-        """Per group: "" while its link or session is open, else why it is not."""
+        """Per broker group: "" while its link or session is open, else the reason why it is not."""
         return self._part.connected
 
     def _failed(self) -> None:
-        """The program goes on from here with an error."""
+        """Note that the program leaves the `with` block with an error."""
 
     def close(self) -> None:
         """See the asynchronous `close`."""
@@ -60,7 +60,7 @@ class Part:
                 raise
 
     async def _close(self) -> None:
-        """Once; who comes while another thread closes it waits: connections are open till then."""
+        """Close once; a second thread waits for the first, as connections stay open until then."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
             await self._ending
@@ -68,5 +68,5 @@ class Part:
             await asyncio.wait([self._ending])
 
     async def _end(self) -> None:
-        """In the loop's thread: close it."""
+        """Close the asynchronous part, in the loop's thread."""
         await self._part.close()

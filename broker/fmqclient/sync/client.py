@@ -1,4 +1,4 @@
-"""The client for programs without asyncio: the same, on a loop in a thread of its own.
+"""The client for programs without asyncio: the same API, on a loop in its own thread.
 
     with fmqclient.sync.connect("fmq://127.0.0.1:9876") as c:
         c.producer().send("orders", b"v")
@@ -6,7 +6,7 @@
             m.ack()
 
 Every call waits in the calling thread; any thread may call. `send_nowait` returns a
-`concurrent.futures.Future`. Producers and consumers made here are closed with the client.
+`concurrent.futures.Future`. Producers and consumers opened here are closed with the client.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def connect(url: str = DEFAULT_URL, **options: Any) -> "Client":
-    """See `fmqclient.connect`. Use it as `with connect(...) as client`, or close it."""
+    """See `fmqclient.connect`. Use it as `with connect(...) as client`, or call `close`."""
     return Client(asynchronous.connect(url, **options))
 
 
@@ -73,7 +73,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close what was made here, then the connections, then the thread."""
+        """Close the producers and consumers, then the connections, then the thread."""
         if self._closed:
             return
         self._loop.check()  # before it counts as closed
@@ -88,14 +88,14 @@ class Client:
             self._loop.stop()
 
     def producer(self, **options: Any) -> "Producer":
-        """See `fmqclient.Client.producer`; open at once."""
+        """See `fmqclient.Client.producer`; the producer is opened at once."""
         self._check()
         producer = Producer(self._loop, self._client.producer(**options))
         self._keep(producer)
         return producer
 
     def consumer(self, topic: str, *, group: str, **options: Any) -> "Consumer":
-        """See `fmqclient.Client.consumer`; open at once."""
+        """See `fmqclient.Client.consumer`; the consumer is opened at once."""
         self._check()
         auto = options.get("ack") == "auto"
         if auto:  # said here: what is fetched ahead was not given to the program yet
@@ -139,7 +139,7 @@ class Producer(Part):
         group: str | None = None,
         queue: int | None = None,
     ) -> SendResult:
-        """Send one record and wait until it is stored."""
+        """Send one record, wait until it is stored, and return where."""
         return self._loop.run(
             self._producer.send(
                 topic, value, key=key, headers=headers, tag=tag, group=group, queue=queue
@@ -157,9 +157,9 @@ class Producer(Part):
         group: str | None = None,
         queue: int | None = None,
     ) -> "Future[SendResult]":
-        """Hand over one record; the future tells what became of it.
+        """Hand over one record; the returned future resolves with its outcome.
 
-        Never `Overloaded`: without room it waits in line, in memory, behind those before it.
+        It never raises `Overloaded`: without room, the record waits in memory behind earlier ones.
         """
         value, key, headers, tag = as_they_are(value, key, headers, tag)
         return self._loop.submit(
@@ -177,14 +177,14 @@ class Producer(Part):
         group: str | None = None,
         queue: int | None = None,
     ) -> list[SendResult]:
-        """Send many records and wait until all are stored: one hop to the thread for all."""
+        """Send many records and wait until all are stored, in one hop to the loop's thread."""
         return self._loop.run(
             self._producer.send_batch(topic, values, keys=keys, group=group, queue=queue)
         )
 
     @property
     def outstanding(self) -> int:
-        """Records without an outcome."""
+        """Number of records without an outcome yet."""
         return self._producer.outstanding
 
     def flush(self) -> None:
@@ -192,7 +192,7 @@ class Producer(Part):
         self._loop.run(self._producer.flush())
 
     async def _end(self) -> None:
-        """What waits in line for room was handed over: it is sent, too, if there is time."""
+        """Send also the records that wait for room, within `close_timeout_s`, then close."""
         until_s = asyncio.get_running_loop().time() + self._producer.close_timeout_s
         try:
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""The consumer for programs without asyncio: what is fetched ahead, and acks that wait.
+"""The consumer for programs without asyncio: fetches ahead, and sends acks in groups.
 
 One hop between the threads costs as much as many messages, so a `for` fetches many at once.
 """
@@ -40,12 +40,12 @@ class Message:
         raise AttributeError(name)
 
     def ack(self) -> None:
-        """Done with it; said within a moment, together with others."""
+        """Mark the message as done; the ack is sent within a moment, together with others."""
         self._consumer._check()
         self._consumer._ack(self._message)
 
     def nack(self, *, delay_ms: int = 0) -> None:
-        """Not done: deliver it again after the delay."""
+        """Have the message delivered again after `delay_ms`."""
         self._consumer._check()
         self._consumer._given.pop(self._message, None)
         self._consumer._loop.run(self._message.nack(delay_ms=delay_ms))
@@ -85,7 +85,7 @@ class Consumer(Part):
             yield from self._give(1)
 
     def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
-        """Up to so many messages; waits for the first for `timeout` seconds (None: for ever)."""
+        """Return up to `max_messages`; wait `timeout` seconds for the first (None: for ever)."""
         check_fetch(max_messages, timeout)
         while True:
             if not self._ahead:  # else: of a `for` that was left
@@ -109,18 +109,18 @@ class Consumer(Part):
         async def work() -> None:
             self._say_acks()
             found = await self._consumer.fetch(max_messages, timeout)
-            # Here and now: the queue may go, and whoever waits for this may be interrupted.
+            # Here, in the loop's thread: the queue may go, and the waiting call be interrupted.
             self._ahead.add([Message(self, m) for m in found])
 
         self._loop.run(work())
 
     def _dropped(self, session: Session, track: Track | None) -> None:
-        """In the loop's thread, as `Consumer._drop`: what was not given comes again."""
+        """Give back what the program did not get. In the loop's thread, as `Consumer._drop`."""
         taken = self._ahead.take_back(lambda m: m._message.is_of(session, track))
         give_back(m._message for m in taken)
 
     def commit(self, timeout_s: float = 30.0) -> None:
-        """Wait until every ack so far is stored."""
+        """Wait until every ack so far is stored. Raises as `fmqclient.Consumer.commit` does."""
 
         async def work() -> None:
             self._say_acks()
@@ -135,7 +135,7 @@ class Consumer(Part):
         offset: int | None = None,
         queues: Sequence[tuple[str, int]] | None = None,
     ) -> None:
-        """Move the whole consumer group."""
+        """Move the whole consumer group to a moment, or (`offset`) to an offset."""
         before = set(self._ahead.all())
         self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
         wanted = None if queues is None else set(as_places(queues))
@@ -144,7 +144,7 @@ class Consumer(Part):
         )
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
-        """Get nothing more of these queues, but keep them."""
+        """Stop delivery from these queues (None: all that this member holds), but keep them."""
 
         async def work() -> None:
             self._consumer.pause(queues)
@@ -152,7 +152,7 @@ class Consumer(Part):
         self._loop.run(work())
 
     def resume(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
-        """Go on with them."""
+        """Resume delivery from these queues (None: all that this member holds)."""
 
         async def work() -> None:
             self._consumer.resume(queues)
@@ -161,7 +161,7 @@ class Consumer(Part):
 
     @property
     def assignment(self) -> list[Place]:
-        """The (group, queue) pairs that are ours now."""
+        """The (group, queue) pairs that this member holds now."""
         return self._consumer.assignment
 
     @property
@@ -170,7 +170,7 @@ class Consumer(Part):
         return self._consumer.skipped
 
     async def _end(self) -> None:
-        """Say the acks, leave."""
+        """Send the acks and leave."""
         self._ack_given()
         self._say_acks()
         await super()._end()
@@ -184,13 +184,13 @@ class Consumer(Part):
             self._ack(message)
 
     def _check(self) -> None:
-        """Raise if an ack would reach nobody."""
+        """Raise if an ack would reach no broker."""
         self._loop.check_there()
         if self._closed:
             raise Unavailable(CONSUMER_CLOSED)
 
     def _ack(self, message: AsyncMessage) -> None:
-        """Not at the next fetch only: that may be hours of work away."""
+        """Send the ack soon, not only at the next fetch, which may be hours of work away."""
         self._acked.append(message)
         self._say_soon()
 

@@ -1,4 +1,4 @@
-"""The event loop in a thread of its own that the facade for programs without asyncio uses."""
+"""The event loop in its own thread, on which the client for programs without asyncio runs."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger("fmqclient")
 
 
 class LoopThread:
-    """A loop in a daemon thread."""
+    """An event loop in a daemon thread."""
 
     _started: "ClassVar[tuple[LoopThread, ...]]" = ()  # by this process, or by one that forked it
 
@@ -40,7 +40,7 @@ class LoopThread:
         LoopThread._started = (*started, self)
 
     def _turn(self) -> None:
-        """Until stopped: a callback of the program that exits must not leave all others waiting."""
+        """Run until stopped, even if a callback of the program exits: other callers wait."""
         while True:
             try:
                 self._loop.run_forever()
@@ -51,26 +51,26 @@ class LoopThread:
 
     @property
     def gone(self) -> bool:
-        """Nothing runs here: it was stopped, or we were forked, and the thread was not."""
+        """Whether nothing runs here: it was stopped, or the process was forked without it."""
         return not self._thread.is_alive()
 
     @property
     def stopped(self) -> bool:
-        """It was, or is about to be: nothing more is taken."""
+        """Whether it was stopped, or is about to be: it accepts nothing more."""
         return self._stopped
 
     def check_there(self) -> None:
-        """Raise if nothing runs here any more."""
+        """Raise `Unavailable` if nothing runs here any more."""
         if self.gone:
             raise Unavailable(_CLOSED if self._stopped else _FORKED)
 
     def check(self) -> None:
-        """Raise if to wait for the loop would be to wait for ourselves."""
+        """Raise `InvalidArgument` in the loop's own thread, which would wait for itself."""
         if threading.current_thread() is self._thread:
             raise InvalidArgument("a sync client cannot be used from its own callbacks")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it there and wait; an interrupted wait cancels it."""
+        """Run `work` in the loop's thread and return its result; an interrupted wait cancels it."""
         try:
             self.check()
         except InvalidArgument:
@@ -88,7 +88,7 @@ class LoopThread:
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run it there."""
+        """Start `work` in the loop's thread and return its future. Raises `Unavailable`."""
         if self.gone:  # without the lock: whoever held it when we were forked holds it for ever
             work.close()
             raise Unavailable(_CLOSED if self._stopped else _FORKED)
@@ -107,7 +107,7 @@ class LoopThread:
             return future
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
-        """Call it there, after the delay; nobody waits for it."""
+        """Call `work` in the loop's thread after `delay_s` seconds, without waiting for it."""
         if self.gone and not self._stopped:
             raise Unavailable(_FORKED)
         with suppress(RuntimeError):  # the loop is closed
@@ -124,7 +124,7 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    """Nobody waits for ever for what is still under way."""
+    """Cancel what is still running, so that no caller waits for it for ever."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

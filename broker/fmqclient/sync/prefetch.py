@@ -1,9 +1,9 @@
-"""What a blocking consumer has fetched and not yet given to its program. Nothing on disk.
+"""Messages that a blocking consumer has fetched ahead of the program. Nothing on disk.
 
-The loop's thread fills it, and takes back what the program shall not get; the program's threads
-empty it. No lock: a signal handler may close the consumer, and wait for the loop, in the midst of
-any of these. Each message is taken by whoever takes it out of the dictionary, and none changes its
-place: a message that moved could be passed by those behind it.
+The loop's thread adds them, and takes back what the program shall not get; the program's threads
+take them. There is no lock: a signal handler may close the consumer, and wait for the loop, in the
+middle of any of these. The thread that takes a message out of the dictionary owns it. No message
+changes its place: one that moved could be passed by those behind it.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """Messages in their order; any thread may call. They are told apart by what they are."""
+    """Messages in order; any thread may call. Each is identified by its own value."""
 
     def __init__(self) -> None:
         self._waiting: dict[T, bool] = {}
@@ -23,12 +23,12 @@ class Ahead(Generic[T]):
         return len(self._waiting)
 
     def add(self, messages: Iterable[T]) -> None:
-        """To the end."""
+        """Append messages."""
         for message in messages:
             self._waiting[message] = True
 
     def take(self, most: int) -> list[T]:
-        """Up to so many of the first."""
+        """Take up to `most` of the first messages."""
         found: list[T] = []
         while len(found) < most and self._waiting:
             try:  # all at once: what was taken leaves gaps, through which each look would go again
@@ -39,9 +39,9 @@ class Ahead(Generic[T]):
         return found
 
     def all(self) -> list[T]:
-        """What waits now; it stays."""
+        """Return what waits now, without taking it."""
         return list(self._waiting)
 
     def take_back(self, unwanted: Callable[[T], bool]) -> list[T]:
-        """Take out what the program shall not get."""
+        """Take out and return what the program shall not get."""
         return [m for m in self.all() if unwanted(m) and self._waiting.pop(m, False)]

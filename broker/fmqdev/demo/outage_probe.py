@@ -1,4 +1,4 @@
-"""Asks every broker, many times a second, what it serves at that moment: for times of outage."""
+"""Asks every broker many times a second what it serves, to measure outages."""
 
 import asyncio
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ from fmqwire.methods import STATUS
 
 INTERVAL_S: Final = 0.05
 _ANSWER_S: Final = 1.0
-"""A broker that takes longer counts as serving nothing."""
+"""Seconds after which a broker without an answer counts as serving nothing."""
 
 
 class Probe:
-    """`run` until cancelled; `looks` has what was seen."""
+    """`run` until cancelled; `looks` has the observations."""
 
     def __init__(self, brokers: Iterable[BrokerPlan]) -> None:
         self.looks: list[Seen] = []
@@ -41,7 +41,7 @@ class Probe:
                     permission = Permission(reply.permission)
                 except TransportError:
                     permission = Permission.NONE
-                # What it does not serve, it may have stopped serving when it was asked.
+                # A broker that does not serve may have stopped already when it was asked.
                 at_ms = now_ms() if permission else asked_ms
                 self.looks.append(Seen(at_ms, broker.group, broker.id, permission))
                 await asyncio.sleep(INTERVAL_S)
@@ -49,7 +49,7 @@ class Probe:
             await connection.close()
 
     def serves(self, broker: str, need: Permission) -> bool:
-        """Whether the newest look at it says so."""
+        """Whether the broker serves it by the newest look."""
         for look in reversed(self.looks):
             if look.broker == broker:
                 return need in look.permission

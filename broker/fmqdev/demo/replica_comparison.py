@@ -1,7 +1,7 @@
-"""Compares the journals of two brokers byte for byte, offline, after both have stopped in order.
+"""Compare the journals of two brokers byte by byte, offline, after an orderly stop of both.
 
-Reads segment files as bytes and the checkpoints for where they begin and end; knows nothing of
-batches, so that it agrees with no mistake of the code that reads them.
+Reads segment files as bytes, and checkpoints for where they start and end; knows nothing of
+batches, so that it shares no mistake with the code that reads them.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Compared:
 
 
 def compare_journals(group: str, master: Path, slave: Path) -> Compared:
-    """Compare two data directories, from the later beginning on."""
+    """Compare two data directories, starting at the later of their starts."""
     try:
         ours, theirs = _Journal(master), _Journal(slave)
     except (OSError, Malformed) as error:
@@ -70,7 +70,7 @@ class _Journal:
         return self.checkpoint.durable_end
 
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer at a segment's end, none where there is no file."""
+        """Return up to `length` bytes; fewer at a segment's end, none where there is no file."""
         for base, file in reversed(self._segments):
             if base <= position:
                 with file.open("rb") as opened:

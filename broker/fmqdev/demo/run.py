@@ -4,7 +4,7 @@
     group takes the writes → two thirds: start it again → offsets come back, the group is whole →
     the rest → stop in order → judge: nothing lost, order kept, journals equal, times of outage
 
-`run_demo` is the whole of it; it leaves the cluster's folder, and no process.
+`run_demo` does all of this; it leaves the cluster's folder, and no process.
 """
 
 import asyncio
@@ -45,8 +45,10 @@ QUEUES: Final = 8
 READERS: Final = "readers"
 NEWCOMER: Final = "newcomer"
 LOCK_FILE: Final = "demo.lock"
-"""Locked by the demo that runs in its folder, and holds its process id. It is never removed:
-who locks a removed file excludes nobody."""
+"""Locked by the demo that runs in its folder; holds its process id.
+
+It is never removed: a lock on a removed file excludes no other process.
+"""
 
 VICTIM: Final = "g1"
 """The group that loses its master."""
@@ -57,16 +59,16 @@ _QUIET_S: Final = 1.0
 _POLL_S: Final = 0.05
 
 FSYNC_AND_SYNC: Final = AckPolicy(Flush.FSYNC, counts=SlaveCounts.DURABLE, how_many=HowMany.ONE)
-"""fsynced here and on the slave before each acknowledgement."""
+"""fsynced on the master and on the slave before each acknowledgement."""
 
 
 class DemoFailed(FmqError):
-    """It cannot go on; the message says what did not happen in time."""
+    """The demo cannot go on; the message names what did not happen in time."""
 
 
 @dataclass(slots=True)
 class _Fault:
-    """When what happened to the victim, by the loop's clock."""
+    """The kill of the victim, by the loop's clock, and what followed."""
 
     killed_ms: float
     offsets: Mapping[Place, int]
@@ -74,7 +76,7 @@ class _Fault:
 
 
 async def run_demo(directory: Path, show: Show, *, messages: int = ALL) -> Report:
-    """Run it all in `directory` (which is emptied first). Raises `FmqError` if it cannot go on."""
+    """Run the demo in `directory` (emptied first). Raises `FmqError` if it cannot go on."""
     with _lock(directory):
         _clear(directory)
         return await _run(directory, show, messages)
@@ -108,7 +110,7 @@ class _Demo:
         self._master, self._slave = (plan.id for plan in cluster.group(VICTIM))
 
     async def run(self) -> _Fault:
-        """All that happens while messages flow."""
+        """Run all that happens while messages flow."""
         async with fmqclient.connect(self._cluster.url, name="demo") as client:
             await client.admin().create_topic(TOPIC, queues=QUEUES)
             self._show.step(
@@ -131,7 +133,7 @@ class _Demo:
     async def _traffic(
         self, client: Client
     ) -> AsyncIterator[tuple["asyncio.Task[None]", list["asyncio.Task[None]"]]]:
-        """Producer, consumers, probe and progress; they end with the block, also if it fails."""
+        """Run producer, consumers, probe and progress; they end with the block, even on failure."""
         url = self._cluster.url
         async with asyncio.TaskGroup() as tasks:
             background = [
@@ -197,7 +199,7 @@ class _Demo:
         self._show.step(f"a newcomer reads {read:,} messages of {VICTIM} from it, from the start")
 
     def _enough_without_it(self, killed_ms: float, since_ms: float) -> bool:
-        """Two thirds are acknowledged, some of them elsewhere; or (the rest hangs) all that can."""
+        """Whether two thirds are acknowledged, some elsewhere; or (the rest hangs) all that can."""
         producing = self._producing
         newest_ms = max([since_ms, *(moments[-1] for moments in producing.acked_ms.values())])
         if producing.sent >= producing.limit and now_ms() - newest_ms > _QUIET_S * 1000:
@@ -206,7 +208,7 @@ class _Demo:
         return enough and self._elsewhere(killed_ms) > 0
 
     def _elsewhere(self, since_ms: float) -> int:
-        """Acknowledged by the other groups."""
+        """Return how many flights the other groups acknowledged."""
         others = (group for group in _groups(self._cluster) if group != VICTIM)
         return sum(self._producing.acked_since(group, since_ms) for group in others)
 
@@ -228,7 +230,7 @@ class _Demo:
         fault.finding = fault.finding or offsets_gone_back(fault.offsets, back)
 
     async def _offsets(self, client: Client) -> dict[Place, int]:
-        """Committed offsets of the victim's queues, by consumer group, from who serves reads."""
+        """Return committed offsets of the victim's queues, by consumer group, from its reader."""
         return {
             Place(f"{row.broker_group} for {row.group}", row.queue): row.committed
             for row in await client.admin().offsets(topic=TOPIC)
@@ -237,7 +239,7 @@ class _Demo:
 
     # ---- waiting
     async def _until(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait for it, on however slow a machine: as long as anything moves."""
+        """Wait until it happened, on however slow a machine: as long as anything moves."""
         moved, loop = self._moved(), asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_PATIENCE_S) as patience:
@@ -254,7 +256,7 @@ class _Demo:
         return self._producing.acked, self._consuming.consumed
 
     async def _all_consumed(self) -> None:
-        """Until nothing acknowledged is missing; if that does not come, the verdict says so."""
+        """Wait until every acknowledged message is consumed; otherwise the verdict reports it."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 while self._consuming.missing():  # noqa: ASYNC110
@@ -263,7 +265,7 @@ class _Demo:
             self._show.step("not everything was consumed in time")
 
     async def _replicas_caught_up(self) -> None:
-        """Until every slave has all that its master has; else the comparison says so."""
+        """Wait until every slave has all that its master has; else the comparison reports it."""
         for group in _groups(self._cluster):
             plans = self._cluster.group(group)
             for _ in range(200):
@@ -274,7 +276,7 @@ class _Demo:
 
     # ---- the verdict
     def report(self, fault: _Fault, ended_ms: float, journals: list[Compared]) -> Report:
-        """Once the cluster has stopped."""
+        """Return the report, once the cluster has stopped."""
         traffic = judge(self._history)
         findings = list(traffic.findings)
         findings += [fault.finding] if fault.finding else []
@@ -298,7 +300,7 @@ class _Demo:
 
 
 def _pause(moments: Mapping[str, "array[float]"], from_ms: float) -> float:
-    """The longest time between two moments, of any group, from the kill to the last one."""
+    """Return the longest time between two moments of any group, from the kill to the last."""
     rising = sorted(moment for of_group in moments.values() for moment in of_group)
     return longest_pause(rising, from_ms, rising[-1]) if rising else 0.0
 
@@ -326,14 +328,14 @@ def _lock(directory: Path) -> Iterator[None]:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    """Raise `InvalidArgument` if what is in this folder is no earlier run's."""
+    """Raise `InvalidArgument` if the content of this folder is not from an earlier run."""
     names = os.listdir(directory) if directory.is_dir() else []
     if names and LOCK_FILE not in names and read_file(directory) is None:
         raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
 
 
 def _clear(directory: Path) -> None:
-    """Remove what an earlier run left; nothing that is not ours."""
+    """Remove what an earlier run left, and nothing else."""
     refuse_if_running(directory)
     known = read_file(directory)
     if known is not None:

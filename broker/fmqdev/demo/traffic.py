@@ -1,6 +1,6 @@
-"""The demo's producer and consumers: ordinary clients that write down what happened to each flight.
+"""The demo's producer and consumers: ordinary clients that record each flight's history.
 
-All in one event loop; the history is touched by nobody else. Times are the loop's, in milliseconds.
+All run in one event loop, and only they touch the history. Times are the loop's, in milliseconds.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from fmqdev.demo.flights import Flight, row_of
 from fmqdev.demo.verdict import History, Place
 
 WINDOW: Final = 4_000
-"""Flights without an answer, at most; so many may hang on a broker that is killed."""
+"""Maximum flights without an answer, and so with a broker that is killed."""
 _TURN: Final = 100
 _FETCH: Final = 500
 _FETCH_S: Final = 0.2
 
 
 def now_ms() -> float:
-    """The loop's clock."""
+    """Return the loop's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000
 
 
@@ -48,7 +48,7 @@ class Producing:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, client: Client, flights: Iterable[Flight]) -> None:
-        """Until every flight has an answer."""
+        """Run until every flight has an answer."""
         async with client.producer(acks="replicated", close_timeout_s=2) as producer:
             for flight in flights:
                 while self.sent >= self.limit or self.outstanding >= self.window:
@@ -66,17 +66,17 @@ class Producing:
             await producer.flush()
 
     def allow(self, limit: int) -> None:
-        """Send so many in all."""
+        """Set how many flights to send in all."""
         self.limit = limit
         self._changed.set()
 
     def widen(self) -> None:
-        """What hangs on a dead broker shall not keep the rest from going elsewhere."""
+        """Widen the window: flights at a dead broker must not hold up those for other groups."""
         self.window += WINDOW
         self._changed.set()
 
     def acked_since(self, group: str, moment_ms: float) -> int:
-        """Acknowledged by a broker group after that moment."""
+        """Return how many flights a broker group acknowledged after that moment."""
         return sum(at > moment_ms for at in self.acked_ms.get(group, ()))
 
     def _answered(self, row: int, future: "asyncio.Future[SendResult]") -> None:
@@ -99,7 +99,7 @@ class Producing:
 
 @dataclass(slots=True)
 class Consuming:
-    """The members of one consumer group; each an ordinary client of its own."""
+    """The members of one consumer group; each is an ordinary client."""
 
     history: History
     topic: str
@@ -121,7 +121,7 @@ class Consuming:
                     message.ack_now()
 
     def missing(self) -> int:
-        """Acknowledged messages that have not come yet."""
+        """Return how many acknowledged messages have not been consumed yet."""
         return sum(
             len(rows.keys() - self._seen.get(place, set()))
             for place, rows in self.history.acked.items()
@@ -143,9 +143,9 @@ class Consuming:
 
 
 async def read_some(url: str, topic: str, group: str, of: str, count: int) -> int:
-    """A newcomer, a consumer group of its own, reads messages of one broker group from the start.
+    """Read messages of one broker group from the start, as a new consumer group.
 
-    Returns how many came of `count`; raises `TimeoutError` if they do not come.
+    Returns how many were read, at least `count`; raises `TimeoutError` if they do not come.
     """
     read = 0
     async with (
@@ -161,7 +161,7 @@ async def read_some(url: str, topic: str, group: str, of: str, count: int) -> in
 
 
 async def _stored(consumer: Consumer) -> bool:
-    """All acks so far are stored; False if some are not, as their queues went to another member.
+    """Wait until all acks so far are stored; False if some queues went to another member.
 
     (Their messages are delivered again: that is what "at least once" means.)
     """

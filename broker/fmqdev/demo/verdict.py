@@ -1,8 +1,9 @@
-"""The demo's verdict, pure: what really happened in, findings and times out.
+"""The demo's verdict, pure: takes what really happened, returns findings and times.
 
-A finding is something that must not be. Delivered twice is none: delivery is at least once, and the
-number is told. What was sent without an answer (`unknown`) may be there or not. A run that showed
-nothing (no kill, no take-over, nothing acknowledged meanwhile) is a finding too, not a success.
+A finding is something that must not be. A second delivery is none: delivery is at least once, and
+the number is reported. A flight without an answer (`unknown`) may be stored or not. A run that
+showed nothing (no kill, no takeover, nothing acknowledged meanwhile) is a finding too, not a
+success.
 """
 
 from array import array
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 from fmqcore.ids import Permission
 
 EXAMPLES: Final = 3
-"""Of each kind of finding, so many are told in full."""
+"""Number of examples reported in full for each kind of finding."""
 
 
 class Place(NamedTuple):
@@ -39,7 +40,7 @@ class History:
 
     @property
     def acked_count(self) -> int:
-        """Acknowledged messages."""
+        """Number of acknowledged messages."""
         return sum(len(rows) for rows in self.acked.values())
 
 
@@ -54,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the history comes to."""
+    """The numbers and findings of a history."""
 
     sent: int
     acked: int
@@ -67,7 +68,7 @@ class Traffic:
 
 
 def judge(history: History) -> Traffic:
-    """Check everything that the history can tell."""
+    """Check everything that the history shows."""
     findings = [
         _lost(history),
         _mixed_up(history),
@@ -99,7 +100,7 @@ def _lost(history: History) -> Finding | None:
 
 
 def _mixed_up(history: History) -> Finding | None:
-    """One offset, two messages: what was acknowledged there is not what came, or it changed."""
+    """Find offsets where the acknowledged message is not the consumed one, or changed."""
     wrong = []
     for place, seen in sorted(history.consumed.items()):
         rows = dict(history.acked.get(place, {}))
@@ -116,7 +117,7 @@ def _foreign(history: History) -> Finding | None:
 
 
 def _out_of_order(history: History) -> Finding | None:
-    """First deliveries rise; what was delivered before may come again."""
+    """Check that first deliveries rise; a message delivered before may come again."""
     wrong = []
     for place, seen in sorted(history.consumed.items()):
         newest, known = -1, set()
@@ -130,7 +131,7 @@ def _out_of_order(history: History) -> Finding | None:
 
 
 def _keys_out_of_order(history: History) -> Finding | None:
-    """In each queue, what has one key stands in the order in which it was sent."""
+    """Check that in each queue, messages of one key are in the order in which they were sent."""
     wrong = []
     for place in sorted(history.acked.keys() | history.consumed.keys()):
         rows = dict(history.consumed.get(place, ())) | history.acked.get(place, {})
@@ -163,7 +164,7 @@ def _finding(code: str, what: str, found: Sequence[str]) -> Finding | None:
 
 
 def offsets_gone_back(before: Mapping[Place, int], after: Mapping[Place, int]) -> Finding | None:
-    """Committed offsets, as the slave had them and as the master has them then: none may fall."""
+    """Compare committed offsets as the slave had them with the master's later: none may fall."""
     wrong = [
         f"{place.group}/{place.queue} from {offset} to {after.get(place, 'nothing')}"
         for place, offset in sorted(before.items())
@@ -186,7 +187,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The longest time in which nobody served, in milliseconds; `whole` = no group at all did."""
+    """The longest time in milliseconds without service (`CLUSTER`: without any in all groups)."""
 
     group: str
     reads_ms: float
@@ -197,10 +198,10 @@ CLUSTER: Final = "cluster"
 
 
 def outages(looks: Iterable[Seen], from_ms: float, to_ms: float) -> list[Outage]:
-    """Per group, and (last, named `CLUSTER`) for all groups together, between two moments.
+    """Return outages between two moments per group, and last for all groups (`CLUSTER`).
 
-    A broker serves from one look to its next as the first one says, so a time is at most one look
-    too long or too short.
+    From one look to its next a broker counts as serving what the first look shows, so a time is at
+    most one look too long or too short.
     """
     ordered = sorted(looks)
     groups = sorted({look.group for look in ordered})
@@ -239,7 +240,7 @@ class _Gap:
         self._longest = 0.0
 
     def see(self, at_ms: float, served: bool) -> None:
-        """At this moment it is served, or not."""
+        """Note whether it is served at this moment."""
         if not served:
             if self._since is None:
                 self._since = at_ms
@@ -248,12 +249,12 @@ class _Gap:
             self._since = None
 
     def longest(self, to_ms: float) -> float:
-        """So far; an open one counts to the end."""
+        """Return the longest so far; an open one counts up to `to_ms`."""
         return max(self._longest, to_ms - self._since if self._since is not None else 0.0)
 
 
 def longest_pause(moments_ms: Sequence[float], from_ms: float, to_ms: float) -> float:
-    """The longest time between two of the (rising) moments, and to both ends."""
+    """Return the longest time between two of the (rising) moments, and to both ends."""
     within = [moment for moment in moments_ms if from_ms < moment < to_ms]
     edges = [from_ms, *within, to_ms]
     return max(later - earlier for earlier, later in pairwise(edges))

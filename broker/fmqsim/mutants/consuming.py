@@ -38,7 +38,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "what the program has done, and the lost reader had not stored, is shown to it again",
         (
             "fmqclient/consumer/ack_tracker.py",
-            '        """Nobody listens; what is done stays known."""\n',
+            '        """Note that the session is lost; what the program has done stays known."""\n',
             "        self.done = RangeSet()\n",
         ),
         seeds=(0,),

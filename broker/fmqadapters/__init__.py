@@ -6,6 +6,6 @@
     process     lifecycle, clock, logs, child processes
     http        pages for probes and metrics
 
-Each passes the conformance suite of its port (`fmqport.tests`). Shells do not import this package;
+Each passes its port's conformance suite (`fmqport.tests`). Shells do not import this package;
 `fmqbroker.app.main`, `fmqclient.client` and the command line choose from it.
 """

@@ -1,17 +1,17 @@
-"""Port: clock and random."""
+"""Port: clock and random numbers."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time and chance. Leases use `monotonic_ms`; what people read uses `wall_ms`."""
+    """Time and random numbers. Leases use `monotonic_ms`; what people read uses `wall_ms`."""
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some moment; never goes back; not comparable between machines."""
         ...
 
     def monotonic_ns(self) -> int:
-        """The same clock in nanoseconds, for measuring."""
+        """The same clock in nanoseconds, for measurements."""
         ...
 
     def wall_ms(self) -> int:
@@ -19,13 +19,13 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let others work for so long."""
+        """Let other tasks run for that many seconds."""
         ...
 
     def uniform(self, low: float, high: float) -> float:
-        """A random number between two bounds: jitter."""
+        """Return a random number between two bounds, for jitter."""
         ...
 
     def random_id(self) -> int:
-        """A random number of 63 bits, never 0: producer ids, incarnations, tokens."""
+        """Return a random number of 63 bits, never 0, for producer ids, incarnations, tokens."""
         ...

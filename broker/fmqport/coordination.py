@@ -1,10 +1,10 @@
-"""Port: coordination. A small tree of versioned nodes with compare-and-set, ephemerals, watches.
+"""Port: coordination. A small tree of versioned nodes: compare-and-set, ephemerals, watches.
 
-The model is ZooKeeper's. A session lives as long as its process *works*: it is bound to the event
-loop's own progress. A loop that has not turned for a whole session timeout counts as wedged, and
-from then on nothing keeps the session, whatever threads of the client library still run: it ends
-within three timeouts after the loop stopped. (A process that is stopped altogether loses it as soon
-as the server has heard nothing for one timeout.)
+The model is ZooKeeper's. A session lives as long as its process *works*: it is bound to the
+progress of the event loop. A loop that has not turned for a whole session timeout counts as wedged.
+From then on nothing keeps the session, whatever threads of the client library still run: it ends
+within three timeouts after the loop stopped. (A process that is stopped altogether loses it once
+the server has heard nothing for one timeout.)
 
 Ephemerals are evidence, never truth. After `ConnectionLost` an operation may or may not have been
 applied: read, compare the writer's own token, then decide.
@@ -23,15 +23,15 @@ class ConnectionLost(Unavailable):
 
 
 class SessionExpired(Unavailable):
-    """The session is over, its ephemerals with it; `Coordination` starts a new one by itself."""
+    """The session ended, and its ephemerals with it; `Coordination` starts a new one by itself."""
 
 
 class BadVersion(Exception):
-    """The node changed since it was read: compare-and-set refused."""
+    """Compare-and-set refused: the node changed since it was read."""
 
 
 class NodeExists(Exception):
-    """Create refused: it is there already."""
+    """Create refused: the node exists already."""
 
 
 class NoNode(Exception):
@@ -48,7 +48,7 @@ class Node:
 
 
 class SessionState(Enum):
-    """What we know of our session."""
+    """What is known of the client's own session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"  # no connection; the session may still live on the server
@@ -56,29 +56,29 @@ class SessionState(Enum):
 
 
 class Coordination(Protocol):
-    """One session with the ensemble, made anew after an expiry, for ever."""
+    """One session with the ensemble, recreated after every expiry."""
 
     @property
     def state(self) -> SessionState:
-        """As of now."""
+        """The state of the session now."""
         ...
 
     @property
     def session_id(self) -> int:
-        """Of the current session; changes after an expiry; 0 while there is none."""
+        """Id of the current session; changes after an expiry; 0 while there is none."""
         ...
 
     @property
     def session_timeout_ms(self) -> int:
-        """As negotiated."""
+        """The negotiated session timeout in milliseconds."""
         ...
 
     def on_state(self, callback: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Call back (on the loop) at every change of state; returns the way to stop that."""
+        """Call back (on the loop) at every change of state; return a function that stops it."""
         ...
 
     async def start(self, timeout_s: float) -> None:
-        """Connect; raises `ConnectionLost` naming the addresses if nobody answers in time."""
+        """Connect; raise `ConnectionLost` naming the addresses if no server answers in time."""
         ...
 
     async def close(self) -> None:
@@ -86,36 +86,36 @@ class Coordination(Protocol):
         ...
 
     async def get(self, path: str, *, synced: bool = False) -> Node | None:
-        """The node, or None. May be stale (a follower's view), unless `synced`: as after `sync`."""
+        """Return the node, or None; may be stale (a follower's view) unless `synced`."""
         ...
 
     async def sync(self, path: str) -> None:
-        """After this, reads see at least all that was written before the call."""
+        """Make later reads see at least all that was written before the call."""
         ...
 
     async def children(self, path: str) -> list[str]:
-        """Names below `path`, sorted; empty if there is no such node."""
+        """Return the names below `path`, sorted; empty if there is no such node."""
         ...
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, make_parents: bool = False
     ) -> None:
-        """Create it. Raises `NodeExists`, `NoNode` (no parent), `ConnectionLost`."""
+        """Create a node. Raises `NodeExists`, `NoNode` (no parent), `ConnectionLost`."""
         ...
 
     async def set(self, path: str, data: bytes, version: int) -> int:
-        """Compare-and-set by version; returns the new version. Raises `BadVersion`, `NoNode`."""
+        """Compare-and-set by version; return the new version. Raises `BadVersion`, `NoNode`."""
         ...
 
     async def delete(self, path: str, version: int = -1) -> None:
-        """Delete it; -1 = any version. None there is no error. Raises `BadVersion`."""
+        """Delete a node; -1 = any version. A missing node is no error. Raises `BadVersion`."""
         ...
 
     def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` (on the loop) whenever `path`'s data, existence or children may differ.
 
-        Survives reconnects and expiry (then it is called once more, as anything may have changed);
-        calls may be spurious and are coalesced; returns the way to stop it. It tells nothing but
-        "look": the caller reads.
+        Survives reconnects and expiry (then it is called once more, as anything may have changed).
+        Calls may be spurious and are coalesced; the caller must read. Returns a function that stops
+        it.
         """
         ...

@@ -1,8 +1,8 @@
 """Port: disk. Files below one data directory, addressed by plain relative names.
 
-Every write of the broker goes through here, and each says what it promises. Work is done on
-threads of the adapter; the event loop never blocks. An error of fsync is fatal for the caller
-(`DiskFailed`): never retry it, the kernel may have dropped the pages.
+Every write of the broker goes through this port, and each method states what it guarantees. Work is
+done on threads of the adapter; the event loop never blocks. An error of fsync is fatal for the
+caller (`DiskFailed`): never retry it, the kernel may have dropped the pages.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from fmqcore.errors import FmqError, StorageFull
 
 Chunk = bytes | bytearray | memoryview
 Write = tuple[int, Sequence[Chunk]]
-"""Where in the file, and the pieces to write there one after the other."""
+"""A position in the file, and the pieces to write there one after the other."""
 
 
 class DiskFailed(FmqError):
-    """EIO or a failed fsync: what was written before is in doubt; fence and exit."""
+    """EIO or a failed fsync: earlier writes may be lost; fence and exit."""
 
 
 class DiskFull(StorageFull):
@@ -24,16 +24,16 @@ class DiskFull(StorageFull):
 
 
 class DiskFile(Protocol):
-    """One open file. Writes of one file are done in the order of the calls."""
+    """One open file. Its writes are done in the order of the calls."""
 
     @property
     def name(self) -> str:
-        """Its relative name."""
+        """The relative name of the file."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes, as of open or the last write."""
+        """Size in bytes, as of open or the last write."""
         ...
 
     async def write(self, writes: Sequence[Write], *, sync: bool) -> None:
@@ -44,7 +44,7 @@ class DiskFile(Protocol):
         ...
 
     async def read(self, at: int, length: int) -> bytes:
-        """Up to `length` bytes from byte `at`; fewer only at the end of the file."""
+        """Return up to `length` bytes from byte `at`; fewer only at the end of the file."""
         ...
 
     async def zero(self, at: int, length: int) -> None:
@@ -52,15 +52,15 @@ class DiskFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close it; what was not synced may be lost with the machine."""
+        """Close the file; what was not synced may be lost with the machine."""
         ...
 
 
 class DiskLock(Protocol):
-    """An exclusive hold on a data directory; gone with the process."""
+    """An exclusive lock on a data directory; it ends with the process."""
 
     def release(self) -> None:
-        """Let it go."""
+        """Release the lock."""
         ...
 
 
@@ -69,19 +69,19 @@ class Disk(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it is, for people and messages only."""
+        """The path of the directory, for people and messages only."""
         ...
 
     async def lock(self, owner: str) -> DiskLock:
-        """Hold the directory (made if absent). Raises `DirectoryLocked` saying who holds it."""
+        """Lock the directory (created if absent). Raises `DirectoryLocked` naming the holder."""
         ...
 
     async def list(self) -> list[tuple[str, int]]:
-        """(name, size) of the files in it, sorted by name."""
+        """Return (name, size) of the files in the directory, sorted by name."""
         ...
 
     async def create(self, name: str, size: int) -> DiskFile:
-        """Make a file of `size` zero bytes, space really allocated, its name durable."""
+        """Create a file of `size` zero bytes, with its space allocated and its name durable."""
         ...
 
     async def open(self, name: str) -> DiskFile:
@@ -89,11 +89,11 @@ class Disk(Protocol):
         ...
 
     async def read_file(self, name: str) -> bytes | None:
-        """A small file whole; None if there is none."""
+        """Return the whole content of a small file; None if there is none."""
         ...
 
     async def replace_file(self, name: str, data: bytes) -> None:
-        """Make `name` hold `data`, atomically and durably (write aside, fsync, rename, fsync)."""
+        """Set the content of `name`, atomically and durably (write aside, fsync, rename, fsync)."""
         ...
 
     async def rename(self, file: DiskFile, name: str) -> None:
@@ -101,11 +101,11 @@ class Disk(Protocol):
         ...
 
     async def remove(self, name: str) -> None:
-        """Remove it durably; none there is no error."""
+        """Remove a file durably; a missing file is no error."""
         ...
 
     async def free_bytes(self) -> int:
-        """Space left for us on the file system."""
+        """Return the bytes left for this process on the file system."""
         ...
 
     async def close(self) -> None:

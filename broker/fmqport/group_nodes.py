@@ -1,9 +1,10 @@
-"""The nodes of a broker group in ZooKeeper: created, deleted, and not recreated by its brokers.
+"""Create and delete a broker group's nodes in ZooKeeper, so that no broker recreates them.
 
-Order of effects of a deletion: the group's name is noted among the removed ones, its configuration
-is deleted (by compare-and-set: from then on it is no group), then all that is left of it. Each step
-can be repeated, so whoever was interrupted deletes again. A broker that missed the deletion finds
-the note, and does not bring the group back as one of an ensemble that lost its data would.
+Order of effects of a deletion: the group's name is added to the removed groups, its configuration
+is deleted (by compare-and-set: from then on the group does not exist), then its other nodes. Each
+step can be repeated, so an interrupted caller deletes again. A broker that missed the deletion
+finds the note and does not bring the group back, as a broker of an ensemble that lost its data
+does.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ Names = frozenset[GroupName]
 
 
 async def create_group(coordination: Coordination, cluster: str, config: GroupConfig) -> None:
-    """Write the configuration of a group that is not there. Raises `NodeExists`, `Unavailable`."""
+    """Write the configuration of a new group. Raises `NodeExists`, `Unavailable`."""
     name = config.group
     if await was_removed(coordination, cluster, name):
         await delete_group(coordination, cluster, name, -1)  # what an interrupted removal left
@@ -31,9 +32,9 @@ async def create_group(coordination: Coordination, cluster: str, config: GroupCo
 async def delete_group(
     coordination: Coordination, cluster: str, group: GroupName, version: int
 ) -> None:
-    """Delete a group with that version of its configuration (-1: it has none any more).
+    """Delete a group whose configuration has that version (-1: it has none any more).
 
-    Raises `Unavailable` while a broker of the group is live, or if somebody else changed it.
+    Raises `Unavailable` while a broker of the group is live, or if the group was changed meanwhile.
     """
     root = paths.group_node(cluster, group)
     await _require_no_broker(coordination, cluster, group)
@@ -56,13 +57,13 @@ async def delete_group(
 async def make_live_parent(coordination: Coordination, cluster: str, group: GroupName) -> bool:
     """Create the parent of a group's live nodes. False: the group was removed from the cluster.
 
-    Raises `NodeExists`, `NoNode`: it changed meanwhile.
+    Raises `NodeExists` or `NoNode` if the group changed meanwhile.
     """
     node = paths.live_node(cluster, group)
     configured = await coordination.get(paths.config_node(cluster, group), synced=True)
     if configured is None and await was_removed(coordination, cluster, group):
         return False
-    # Without a configuration that anybody removed, ZooKeeper lost its data: brokers go on.
+    # No configuration and no removal: ZooKeeper lost its data, and brokers go on.
     await coordination.create(node, b"", make_parents=configured is None)
     return True
 
@@ -86,7 +87,7 @@ async def _require_no_broker(coordination: Coordination, cluster: str, group: Gr
 
 
 async def _note(coordination: Coordination, cluster: str, edit: Callable[[Names], Names]) -> None:
-    """Change the names of removed groups, again if somebody else was quicker."""
+    """Change the names of removed groups; try again after a concurrent change."""
     node = paths.groups_node(cluster)
     while (found := await coordination.get(node)) is not None:
         before = _names(node, found.data)

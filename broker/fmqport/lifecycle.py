@@ -1,11 +1,11 @@
-"""Port: lifecycle. How a part learns that it must stop, and how it says that it cannot go on."""
+"""Port: lifecycle. How a process learns that it must stop, and ends if it cannot go on."""
 
 import asyncio
 from typing import NoReturn, Protocol
 
 
 class Lifecycle(Protocol):
-    """The process's life."""
+    """The life of the process."""
 
     @property
     def stopping(self) -> asyncio.Event:
@@ -13,7 +13,7 @@ class Lifecycle(Protocol):
         ...
 
     def fatal(self, reason: str) -> NoReturn:
-        """End the process at once, with nothing cleaned up: what is in memory is in doubt.
+        """End the process at once, without cleanup: its memory can no longer be trusted.
 
         In a simulator it raises a `BaseException` that takes the node down.
         """

@@ -1,8 +1,8 @@
-"""Topic numbers in the topics node: never given twice (`fmqcore.zk.topic_numbers` decides).
+"""Topic numbers in the topics node, none given twice (`fmqcore.zk.topic_numbers` decides).
 
-Whoever makes a topic takes its number first, by compare-and-set: brokers, and the operator. A
-number whose topic was not made after all is lost. Not the topic's own node. Leaves the count in
-ZooKeeper.
+A broker or operator that creates a topic takes its number first, by compare-and-set. If the topic
+is not created after all, the number is lost. The topic's own node is written elsewhere; this module
+leaves the count in ZooKeeper.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ async def next_topic_id(
 ) -> TopicId:
     """Take the number for a topic of that name: its own if it was lost, else the next one.
 
-    `wanted`: the number that it is known to have had. Raises `Unavailable`.
+    `wanted`: the number that the topic is known to have had. Raises `Unavailable`.
     """
     taken = TopicId(0)
 
@@ -39,12 +39,12 @@ async def claim_topic_ids(coordination: Coordination, node: str, noted: Noted) -
 async def forget_topic_id(
     coordination: Coordination, node: str, name: str, number: TopicId
 ) -> None:
-    """Before that topic is deleted: one of its name that is made later gets another number."""
+    """Forget a topic before its deletion: a later one of the same name gets another number."""
     await _change(coordination, node, lambda numbers: numbers.forget(name, number))
 
 
 async def topic_numbers(coordination: Coordination, node: str) -> TopicNumbers:
-    """What the node says now. Raises `Unavailable`."""
+    """Return what the node holds now. Raises `Unavailable`."""
     found = await coordination.get(node)
     return TopicNumbers() if found is None else _decoded(node, found.data)
 
@@ -52,7 +52,7 @@ async def topic_numbers(coordination: Coordination, node: str) -> TopicNumbers:
 async def _change(
     coordination: Coordination, node: str, edit: Callable[[TopicNumbers], TopicNumbers]
 ) -> TopicNumbers:
-    """Compare-and-set, again if somebody else was quicker; writes only a difference."""
+    """Compare-and-set, again after a concurrent change; writes only a difference."""
     while True:
         found = await coordination.get(node)
         before = TopicNumbers() if found is None else _decoded(node, found.data)

@@ -1,9 +1,9 @@
-"""Port: transport. Connections between parts, on them calls and bidirectional message streams.
+"""Port: transport. Connections, and on them calls and bidirectional streams of messages.
 
-A message is a protobuf message of `fmqproto`; a method is named by its `Method`. What it promises:
-messages of one stream arrive whole, in order, at most once; `send` returns when the stream took
-the message (back-pressure), not when the peer read it; a dead peer ends `receive` with
-`TransportError`. No promise between streams.
+A message is a protobuf message of `fmqproto`; a method is named by its `Method`. Guarantees:
+messages of one stream arrive whole, in order, at most once; `send` returns when the stream took the
+message (back-pressure), not when the peer read it; a dead peer ends `receive` with
+`TransportError`. There are no guarantees between streams.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,11 +15,13 @@ from google.protobuf.message import Message
 from fmqcore.errors import ErrorCode, FmqError
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""A larger message is refused by the receiver, and its call fails; the connection lives on."""
+"""The receiver refuses a larger message, and its call fails; the connection stays open."""
 
 MAX_CALL_BYTES: Final = 4 * 1024 * 1024
-"""A larger request of a call (one request, one reply) is refused by both ends, unless its method
-says otherwise. A reply may be larger, as a list of all offsets is."""
+"""Both ends refuse a larger request of a call, unless its method sets another limit.
+
+A reply may be larger, as a list of all offsets is.
+"""
 
 
 class TransportError(FmqError):
@@ -27,7 +29,7 @@ class TransportError(FmqError):
 
 
 class MessageTooLarge(TransportError):
-    """A message over the limit of its method: nobody has looked at it, nothing was done."""
+    """A message over its method's limit: it was not read, and nothing was done."""
 
     code = ErrorCode.TOO_LARGE
 
@@ -46,12 +48,12 @@ class Method:
 class Stream(Protocol):
     """One end of a bidirectional stream. One task may send while another receives.
 
-    A cancelled `send` or `receive` tears the stream down: what was under way cannot be known.
+    A cancelled `send` or `receive` tears the stream down: whether its message passed is unknown.
     """
 
     @property
     def peer(self) -> str:
-        """The other end's address, for people."""
+        """The address of the other end, for people."""
         ...
 
     async def send(self, message: Message) -> None:
@@ -59,20 +61,20 @@ class Stream(Protocol):
         ...
 
     async def receive(self) -> Any:
-        """The next message, or None when the peer is done sending. Raises `TransportError`."""
+        """Return the next message, None when the peer is done sending. Raises `TransportError`."""
         ...
 
     async def done_sending(self) -> None:
-        """Tell the peer that nothing more comes (a client's end; a server's ends by returning)."""
+        """Signal the peer that nothing more comes. A server's end does it by returning."""
         ...
 
     def cancel(self) -> None:
-        """Tear it down now; both ends' calls fail. May be called twice."""
+        """Tear the stream down now; both ends' calls fail. May be called twice."""
         ...
 
 
 class Connection(Protocol):
-    """A client's connection to one address; dials by itself, and again after a loss."""
+    """A client's connection to one address; it dials by itself, and again after a loss."""
 
     @property
     def address(self) -> str:
@@ -80,32 +82,32 @@ class Connection(Protocol):
         ...
 
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
-        """One request, one reply. Raises `TransportError`, also when time is out.
+        """Send one request and return its reply. Raises `TransportError`, also on a timeout.
 
-        `MessageTooLarge` if the request is over what a call may ask.
+        Raises `MessageTooLarge` if the request is over the limit of a call.
         """
         ...
 
     async def open(self, method: Method, timeout_s: float) -> Stream:
-        """Open a stream; returns once the peer is connected. Raises `TransportError`."""
+        """Open a stream and return it once the peer is connected. Raises `TransportError`."""
         ...
 
     async def close(self) -> None:
-        """Tear down all that is on it."""
+        """Close the connection and tear down all its calls and streams."""
         ...
 
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
-"""Serves one stream; the stream ends when it returns. A `FmqError` raised ends it with its text.
+"""Serves one stream, which ends when it returns. A raised `FmqError` ends it with its text.
 
-When the peer dies, `send` and `receive` under way raise `TransportError`; a handler that is in
+When the peer dies, a `send` or `receive` in progress raises `TransportError`; a handler that is in
 neither is cancelled.
 """
 
 CallHandler = Callable[[Any], Awaitable[Message]]
-"""Answers one request. A `FmqError` raised becomes the caller's `TransportError`.
+"""Answers one request. A raised `FmqError` becomes the caller's `TransportError`.
 
-It runs to its end, though its caller may have gone.
+It runs to its end, even if its caller has gone.
 """
 
 
@@ -114,19 +116,19 @@ class Server(Protocol):
 
     @property
     def port(self) -> int:
-        """The port really bound (useful when 0 was asked for)."""
+        """The port that is bound (useful when 0 was asked for)."""
         ...
 
     async def close(self, grace_s: float) -> None:
-        """Accept nothing new; let what runs end for `grace_s`, then tear it down."""
+        """Accept nothing new; let running work end for `grace_s` seconds, then tear it down."""
         ...
 
 
 class Transport(Protocol):
-    """Makes connections and servers."""
+    """Opens connections and servers."""
 
     def connect(self, address: str) -> Connection:
-        """A connection to `host:port`; no I/O yet."""
+        """Return a connection to `host:port`; no I/O yet."""
         ...
 
     async def serve(

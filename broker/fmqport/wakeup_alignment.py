@@ -1,9 +1,9 @@
-"""Waits that end together: a broker at rest wakes once for many of them.
+"""Align waits, so that an idle broker wakes once for many of them.
 
-A duty that comes back every few tenths of a second does not mind coming a little sooner. All such
-waits end at common moments of the monotonic clock, each at the last one before it would end anyway:
-what must be in time (a heartbeat, a lease) is never later for it. A wake-up costs a broker at rest
-more than what is done in it (docs/performance.md). Not for waits that must last so long at least.
+A task that repeats every few tenths of a second may run a little sooner. Each such wait ends at the
+last common moment of the monotonic clock before its own end, so it never delays what must be in
+time (a heartbeat, a lease). A wake-up costs an idle broker more than the work done in it
+(docs/performance.md). Not for waits that have a minimum length.
 """
 
 from typing import Final
@@ -13,10 +13,10 @@ _SHORTEST_MS: Final = 2 * GRID_MS  # a shorter wait would end too soon by too mu
 
 
 def together(due_ms: int, wait_ms: int) -> int:
-    """When a wait of `wait_ms` ends that would end at `due_ms`; no sooner than after half of it."""
+    """Return when a wait of `wait_ms`, due at `due_ms`, ends: not before half the wait."""
     return due_ms if wait_ms < _SHORTEST_MS else due_ms // GRID_MS * GRID_MS
 
 
 def together_s(now_ms: int, wait_ms: int) -> float:
-    """How long it is until then, for a wait that begins now."""
+    """Return the aligned length in seconds of a wait that starts now."""
     return (together(now_ms + wait_ms, wait_ms) - now_ms) / 1000

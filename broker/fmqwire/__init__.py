@@ -1,1 +1,1 @@
-"""The wire: the table of methods, read from the generated protobuf descriptors."""
+"""The wire protocol: its table of methods, read from the generated protobuf descriptors."""

@@ -1,4 +1,4 @@
-"""The methods of the wire, read from the generated descriptors: one table, no names by hand."""
+"""The methods of the wire protocol, read from the generated descriptors: no names by hand."""
 
 from dataclasses import replace
 from typing import Final
@@ -33,7 +33,7 @@ CONSUME: Final = _CLIENT["Consume"]
 ROUTES: Final = _CLIENT["Routes"]
 REPLICATE: Final = _REPLICATION["Replicate"]
 HAND_OVER: Final = replace(_REPLICATION["HandOver"], max_request_bytes=MAX_MESSAGE_BYTES)
-"""It carries the offsets of all consumer groups."""
+"""The request carries the offsets of all consumer groups."""
 CREATE_TOPIC: Final = _ADMIN["CreateTopic"]
 ALTER_TOPIC: Final = _ADMIN["AlterTopic"]
 DELETE_TOPIC: Final = _ADMIN["DeleteTopic"]

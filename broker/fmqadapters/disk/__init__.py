@@ -1,1 +1,1 @@
-"""Adapter of the disk port: files below one data directory, written by threads of their own."""
+"""Adapter of the disk port: files below one data directory, written by their own threads."""

@@ -1,13 +1,13 @@
-"""Adapter of the disk port: the machine's own files, one directory of them.
+"""Adapter of the disk port: the machine's own files, in one directory.
 
-Three workers below one `FileDisk`: one thread writes and syncs, in the order of the calls; one
-does directory work (create, rename, remove: each fsyncs the directory); two read. Nothing here
-runs on the event loop but the hand-over. What the kernel does is behind `syscalls.py`; what is
-done, and in which order, is here.
+Three workers below one `FileDisk`: one thread writes and syncs, in the order of the calls; one does
+directory work (create, rename, remove: each fsyncs the directory); two read. Only the hand-over
+runs on the event loop. `syscalls.py` has what the kernel does; this module decides what is done and
+in which order.
 
-It leaves in the directory: the files that were asked for; `lock`, which holds who owns
-it; and, after a crash, `*.tmp` files, which the next `lock` removes. Names ending in `.tmp`
-and the name `lock` belong to this adapter and are neither listed nor taken.
+It leaves in the directory: the files that were asked for; `lock`, which names the owner of the
+directory; and, after a crash, `*.tmp` files, which the next `lock` removes. Names ending in `.tmp`
+and the name `lock` belong to this adapter and are neither listed nor accepted.
 """
 
 import asyncio
@@ -31,7 +31,10 @@ _Listing = list[tuple[str, int]]
 
 
 def checked_name(name: str) -> str:
-    """Return `name` if it is a plain relative name that is not the adapter's own."""
+    """Return `name` if it is a plain relative name and not one of the adapter's own.
+
+    Raises `InvalidArgument` otherwise.
+    """
     if not _NAME.fullmatch(name) or name == LOCK_NAME or name.endswith(_TMP):
         raise InvalidArgument(f"{name!r} is no name for a file of ours")
     return name
@@ -61,7 +64,7 @@ class FileDisk:
         return self._path
 
     async def lock(self, owner: str) -> "_Lock":
-        """See `Disk`. Also removes what a crash left half-made."""
+        """See `Disk`. Also removes what a crash left incomplete."""
         self._lock = await self._directory.submit(lambda: self._take(owner), _Lock.release)
         return self._lock
 
@@ -70,7 +73,7 @@ class FileDisk:
         return await self._directory.submit(self._list)
 
     async def create(self, name: str, size: int) -> OpenFile:
-        """See `Disk`. Made aside and renamed: a file of that name always has its whole size."""
+        """See `Disk`. Created aside and renamed: a file of that name always has its whole size."""
         checked_name(name)
         return await self._directory.submit(lambda: self._create(name, size), OpenFile.close_now)
 
@@ -265,7 +268,7 @@ class FileDisk:
 
     @staticmethod
     def _failure(what: str, error: OSError) -> DiskFailed | DiskFull:
-        # Nothing that was acknowledged is in doubt here: the file was made aside.
+        # No acknowledged write is in doubt here: the file was created aside.
         if error.errno in FULL:
             return DiskFull(f"{what}: {error.strerror}; make room on the file system")
         return DiskFailed(f"{what}: {error}")

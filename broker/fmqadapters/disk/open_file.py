@@ -1,7 +1,7 @@
-"""One open file of the real disk adapter: pwritev, fdatasync, pread, on the threads of `files.py`.
+"""One open file of the real disk adapter: pwritev, fdatasync, pread, on its threads.
 
-Once a write or an fsync has failed (anything but a full disk), every later write and sync of the
-same disk fails too (`Health`): a second fsync may say yes to pages that the kernel has dropped.
+Once a write or an fsync has failed (except for a full disk), every later write and sync of the same
+disk fails too (`Health`): a second fsync may succeed for pages that the kernel has dropped.
 """
 
 import errno
@@ -15,7 +15,7 @@ from fmqadapters.disk.workers import Worker
 from fmqport.disk import Chunk, DiskFailed, DiskFull, Write
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-"""The errors that mean: no room."""
+"""The errors that mean that there is no space."""
 _IOV_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 _STEP: Final = 1024 * 1024
 _ZEROS: Final = bytes(_STEP)
@@ -33,7 +33,7 @@ class Health:
             raise DiskFailed(f"refused after an earlier failure: {self._failed}")
 
     def failure(self, what: str, error: OSError) -> DiskFailed | DiskFull:
-        """The error to raise; all but a full disk is remembered."""
+        """Return the error to raise; all except a full disk are remembered."""
         if error.errno in FULL and not what.startswith("fdatasync"):
             return DiskFull(f"{what}: {error.strerror}; make room on the file system")
         self._failed = f"{what}: {error}"
@@ -104,16 +104,16 @@ class OpenFile:
 
     @property
     def path(self) -> str:
-        """Where it is now."""
+        """The path of the file now."""
         return self._path
 
     def move(self, path: str) -> None:
-        """Rename it on the directory's thread; the caller syncs the directory."""
+        """Rename the file on the directory's thread; the caller syncs the directory."""
         self._calls.rename(self._path, path)
         self._path = path
 
     def close_now(self) -> None:
-        """Close without the writer thread: nobody has seen this file."""
+        """Close without the writer thread: no caller has seen this file."""
         self._closed = True
         self._release()
 
@@ -183,7 +183,7 @@ def pwrite_all(calls: Syscalls, fd: int, pieces: Sequence[Chunk], at: int) -> No
 
 
 def pread_all(calls: Syscalls, fd: int, length: int, at: int) -> bytes:
-    """Up to `length` bytes from byte `at`; fewer only at the end of the file."""
+    """Return up to `length` bytes from byte `at`; fewer only at the end of the file."""
     parts: list[bytes] = []
     while length > 0 and (part := calls.pread(fd, length, at)):
         parts.append(part)
@@ -193,7 +193,7 @@ def pread_all(calls: Syscalls, fd: int, length: int, at: int) -> bytes:
 
 
 def _next_data(calls: Syscalls, fd: int, at: int, end: int) -> int:
-    """Skip what was never written; `end` if nothing was."""
+    """Return the next byte at or after `at` that was ever written; `end` if there is none."""
     if at >= end:
         return end
     try:

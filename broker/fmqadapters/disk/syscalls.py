@@ -1,8 +1,8 @@
-"""The system calls that the disk adapter makes, and nothing more: the seam below `files.py`.
+"""The system calls of the disk adapter, and nothing more: the seam below `files.py`.
 
 `files.py` and `open_file.py` decide what is done and in which order (write, sync, rename, sync the
-directory); here is only what the kernel does. So a simulated kernel under the very same adapter
-shows what a power cut leaves when one of these steps is missing. All raise `OSError`.
+directory); this module only has what the kernel does. So a simulated kernel under the same adapter
+shows what a power loss leaves when one of these steps is missing. All raise `OSError`.
 """
 
 import fcntl
@@ -14,58 +14,58 @@ from fmqport.disk import Chunk
 
 
 class Syscalls(Protocol):
-    """What a kernel offers; each is called on a thread and may block."""
+    """The calls of a kernel; each is made on a thread and may block."""
 
     def open(self, path: str, flags: int) -> int:
-        """A descriptor, closed on exec."""
+        """Return a descriptor, closed on exec."""
         ...
 
     def close(self, fd: int) -> None:
-        """The descriptor is free, the file's bytes wherever they were."""
+        """Free the descriptor; the file's bytes stay wherever they were."""
         ...
 
     def size(self, fd: int) -> int:
-        """Of an open file, in bytes."""
+        """Return the size of an open file in bytes."""
         ...
 
     def pread(self, fd: int, length: int, at: int) -> bytes:
-        """At most so many bytes from byte `at`; none at the end."""
+        """Return at most `length` bytes from byte `at`; none at the end."""
         ...
 
     def pwritev(self, fd: int, pieces: Sequence[Chunk], at: int) -> int:
-        """Write to the page cache; says how much, which may be less than all."""
+        """Write to the page cache; return how many bytes, which may be fewer than all."""
         ...
 
     def fdatasync(self, fd: int) -> None:
-        """Bytes (and a size that grew) reach the disk."""
+        """Force bytes (and a size that grew) to the disk."""
         ...
 
     def fsync(self, fd: int) -> None:
-        """The same; of a directory: its names."""
+        """The same; for a directory: its names."""
         ...
 
     def allocate(self, fd: int, size: int) -> None:
-        """Find room for so many bytes, which read as zeros."""
+        """Allocate `size` bytes, which read as zeros."""
         ...
 
     def truncate(self, fd: int, size: int) -> None:
-        """Cut it, or lengthen it by a hole."""
+        """Truncate the file, or extend it by a hole."""
         ...
 
     def next_data(self, fd: int, at: int) -> int:
-        """The first byte at or after `at` that was ever written; ENXIO if there is none."""
+        """Return the first byte at or after `at` that was ever written; ENXIO if there is none."""
         ...
 
     def lock(self, fd: int) -> None:
-        """An exclusive hold that ends with the descriptor; `BlockingIOError` if another has it."""
+        """Lock until the descriptor is closed; `BlockingIOError` if another process has it."""
         ...
 
     def rename(self, path: str, to: str) -> None:
-        """Another name, in the place of whatever had it. Durable when the directory is synced."""
+        """Rename, replacing any file of that name. Durable when the directory is synced."""
         ...
 
     def unlink(self, path: str) -> None:
-        """Take the name away. Durable when the directory is synced."""
+        """Remove the name. Durable when the directory is synced."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -73,19 +73,19 @@ class Syscalls(Protocol):
         ...
 
     def makedirs(self, path: str) -> list[str]:
-        """The directory and those above it, if they are missing; says in which each was made."""
+        """Create the directory and missing parents; return the directories in which it did."""
         ...
 
     def scan(self, path: str) -> list[tuple[str, int]]:
-        """(name, size) of the directory's plain files, in any order."""
+        """Return (name, size) of the directory's plain files, in any order."""
         ...
 
     def free_bytes(self, path: str) -> int:
-        """What is left for us on the file system."""
+        """Return the bytes left for this process on the file system."""
         ...
 
     def process_id(self) -> int:
-        """Of this process, for people."""
+        """Return the id of this process, for people."""
         ...
 
 

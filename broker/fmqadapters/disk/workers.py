@@ -1,7 +1,7 @@
-"""Threads for blocking calls, below an event loop: a queue, and one wake-up per finished call.
+"""Threads for blocking calls beside an event loop: a queue, one wake-up per finished call.
 
 Not a general executor: calls of one `Worker` with one thread are done in the order in which they
-were submitted, even if the one who waited is cancelled meanwhile.
+were submitted, even if a waiting caller is cancelled meanwhile.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Worker(Protocol):
     def submit(
         self, call: Callable[[], T], orphan: Callable[[T], None] = _nothing
     ) -> "asyncio.Future[T]":
-        """Run `call`. If nobody waits for it any more, `orphan` gets its result."""
+        """Run `call`. If no caller waits for it any more, `orphan` gets its result."""
         ...
 
     async def stop(self) -> None:

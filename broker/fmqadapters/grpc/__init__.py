@@ -2,7 +2,7 @@
 
 | file | what it is |
 |---|---|
-| `options.py` | every gRPC option that we set, and why |
+| `options.py` | every gRPC option that FMQ sets, and why |
 | `client.py` | a connection: dialling, calls, the client's end of a stream |
 | `server.py` | a listening server: dispatch by method, the server's end of a stream |
 
@@ -14,8 +14,8 @@ import os
 from fmqcore.extras import what_is_missing
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr
-# Its core reads and writes sockets in the thread that asyncio's adapter polls with, not in a pool
-# of its own: two thread hops fewer for each message (docs/performance.md).
+# gRPC's core reads and writes sockets in the thread with which asyncio's adapter polls, not in a
+# thread pool: two thread hops fewer per message (docs/performance.md).
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 try:

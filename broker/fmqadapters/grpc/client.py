@@ -1,8 +1,8 @@
 """A client's connection over gRPC: dialling, calls, the client's end of a stream.
 
 A connection dials when it is first used. When an attempt fails, or the line is lost, its channel is
-thrown away and the next `call` or `open` dials at once on a fresh one: how long to wait before
-that is the caller's to say, never a hidden back-off's.
+dropped and the next `call` or `open` dials at once on a fresh one: the caller decides how long to
+wait before that, never a hidden back-off.
 """
 
 import asyncio
@@ -85,9 +85,10 @@ class GrpcConnection:
         return channel
 
     async def _lost(self, channel: aio.Channel, code: StatusCode) -> None:
-        """Throw a channel away that may be waiting in a back-off: the next use dials at once.
+        """Drop a channel that may be waiting in a back-off: the next use dials at once.
 
-        Not when a stream may still live on it: then it is connected, and the call failed by itself.
+        A channel on which a stream may still live is kept: it is connected, and only the call
+        failed.
         """
         if code in _LOST and channel is self._channel and not _is_ready(channel):
             self._channel = None
@@ -156,7 +157,7 @@ class ClientStream:
         self._call.cancel()
 
     async def _ended(self, before: int) -> NoReturn:
-        """Tell our own cancellation from the stream's: gRPC raises the same for both."""
+        """Raise the task's own cancellation or the stream's end: gRPC raises the same for both."""
         _reraise_own_cancel(before)
         if self._call.cancelled() or not self._call.done():
             raise TransportError(f"{self._address}: the stream was cancelled")
@@ -165,14 +166,14 @@ class ClientStream:
 
 
 def serialize(message: Message, peer: str, limit: int = MAX_MESSAGE_BYTES) -> bytes:
-    """Encode a message; one over the limit is refused here, where it harms nobody else."""
+    """Encode a message; one over the limit is refused here, where it harms no other call."""
     raw = message.SerializeToString()
     _check_size(type(message), raw, peer, limit)
     return raw
 
 
 def parse(kind: type[Message], raw: bytes, peer: str, limit: int = MAX_MESSAGE_BYTES) -> Any:
-    """Decode a message; what does not decode becomes a `TransportError` that names the peer."""
+    """Decode a message; raise a `TransportError` that names the peer if it does not decode."""
     _check_size(kind, raw, peer, limit)
     try:
         return kind.FromString(raw)
@@ -190,10 +191,11 @@ def _check_size(kind: type[Message], raw: bytes, peer: str, limit: int) -> None:
 
 
 def _cancellations() -> int:
-    """How often this task was asked to cancel, and was told. Not 0 again by itself: an
-    `asyncio.TaskGroup` of Python 3.11 whose child failed leaves one behind in a task that lives on.
+    """Return how often this task was asked to cancel and has received it.
 
-    Asked and not yet told: by the handler of a signal, while the task was at work and not waiting.
+    It does not return to 0 by itself: an `asyncio.TaskGroup` of Python 3.11 whose child failed
+    leaves one behind in a task that lives on. A request is not received yet if a signal handler
+    made it while the task was at work and not waiting.
     """
     task = asyncio.current_task()
     if task is None:

@@ -1,7 +1,7 @@
-"""What gRPC says of a failed call, in words for whoever named the address. Pure.
+"""Plain words for gRPC's texts about a failed call. Pure.
 
-Its own text tells of resolvers, of addresses that were tried, of HTTP/2 frames. None of these here
-has ": " in it: a caller may put the peer before it, and cut it off again.
+gRPC's own text mentions resolvers, addresses that were tried, HTTP/2 frames. No text here contains
+": ": a caller may put the peer before it, and remove the peer again.
 """
 
 from typing import Final
@@ -25,13 +25,13 @@ _SAID: Final = (
     ("Deadline Exceeded", "no answer in time"),
     ("Method not found!", "it does not know that request, it is of another version or no broker"),
 )
-"""(a piece of gRPC's text, what it means)."""
+"""(a piece of gRPC's text, its meaning)."""
 _OURS: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNIMPLEMENTED")
-"""What gRPC itself says failed with one of these; a handler's error is never one of them."""
+"""Codes of failures that gRPC itself reports; a handler's error never has one of them."""
 
 
 def in_words(details: str | None, code: str) -> str:
-    """One sentence; what is not known here comes as gRPC says it, with its code."""
+    """Return one sentence; an unknown text is returned as it is, with its code."""
     if not details:
         return code
     known = None

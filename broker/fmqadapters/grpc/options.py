@@ -1,4 +1,4 @@
-"""Every gRPC option that we set, and why. One table for clients, one for servers."""
+"""Every gRPC option that FMQ sets, and why. One table for clients, one for servers."""
 
 from typing import Final
 
@@ -6,9 +6,11 @@ from fmqport.transport import MAX_MESSAGE_BYTES
 
 KEEPALIVE_TIME_MS: Final = 2000
 PING_TIMEOUT_MS: Final = 2000
-"""Together under 5 s: a peer that vanished without a word is noticed within that. It is the ping's
-own timeout that counts: gRPC's core never fires `keepalive_timeout_ms` (its pull request 39239),
-which here only sets the socket's TCP_USER_TIMEOUT."""
+"""Together under 5 s: a peer that vanished silently is noticed within that time.
+
+The ping's own timeout counts: gRPC's core never fires `keepalive_timeout_ms` (its pull request
+39239), which here only sets the socket's TCP_USER_TIMEOUT.
+"""
 
 Options = list[tuple[str, int]]
 

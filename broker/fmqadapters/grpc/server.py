@@ -1,8 +1,8 @@
 """A listening gRPC server: dispatch by method, the server's end of a stream.
 
-Every handler runs in a task of ours, beside the one that gRPC makes for its call and cancels when
+Every handler runs in its own task, beside the task that gRPC creates for the call and cancels when
 the peer goes away. So a call's handler always runs to its end, and a stream's handler learns of a
-dead peer the way the port says: `TransportError` from `send` or `receive`; only one that is in
+dead peer as the port specifies: `TransportError` from `send` or `receive`; a handler that is in
 neither is cancelled.
 """
 
@@ -45,7 +45,7 @@ class GrpcServer:
         calls: Mapping[Method, CallHandler],
         streams: Mapping[Method, StreamHandler],
     ) -> "GrpcServer":
-        """Bind and serve; raise `TransportError` naming the address if it cannot be had."""
+        """Bind and serve; raise `TransportError` naming the address if it is not available."""
         server = aio.server(options=options.SERVER)
         methods = _Methods(calls, streams)
         server.add_generic_rpc_handlers((methods,))
@@ -74,7 +74,7 @@ class GrpcServer:
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """What gRPC asks for the handler of a path; an unknown one is UNIMPLEMENTED to the caller."""
+    """Returns the handler of a path to gRPC; an unknown path is UNIMPLEMENTED for the caller."""
 
     def __init__(
         self, calls: Mapping[Method, CallHandler], streams: Mapping[Method, StreamHandler]
@@ -111,7 +111,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
             try:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
-                # The peer is gone, the server closes, or the handler's own `cancel`.
+                # The peer is gone, the server closes, or the handler itself called `cancel`.
                 if not stream.fail():
                     task.cancel()
                 if stream.cancelled_here:
@@ -166,7 +166,7 @@ class ServerStream:
     async def _read(self) -> Any:
         raw = await self._context.read()
         if raw is aio.EOF:
-            # A half close and a dead peer look the same at first: let the news of a death come in.
+            # A half close and a dead peer look the same at first: wait for the report of a death.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TELL_DEATH_S):
                     await self._over.wait()
@@ -185,7 +185,7 @@ class ServerStream:
                 self._call.cancel()
 
     def fail(self) -> bool:
-        """The call is over; tell whether a `send` or `receive` under way will say so."""
+        """End the stream; return whether a `send` or `receive` in progress will raise."""
         self._over.set()
         return self._busy > 0
 
@@ -209,7 +209,10 @@ class ServerStream:
 
 
 def _told(error: FmqError) -> str:
-    """In full, or its beginning: a trailer over gRPC's limit would be told as another error."""
+    """Return the error's text, shortened to what a trailer can carry.
+
+    gRPC would report a longer one as another error.
+    """
     return str(error).encode()[:_LONGEST].decode(errors="ignore")
 
 

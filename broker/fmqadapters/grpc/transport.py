@@ -1,4 +1,4 @@
-"""The transport port over gRPC: makes connections and servers."""
+"""The transport port over gRPC: opens connections and servers."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from fmqport.transport import CallHandler, Method, StreamHandler
 
 
 class GrpcTransport:
-    """The real `Transport`. Holds nothing itself."""
+    """The real `Transport`. Holds no state."""
 
     def connect(self, address: str) -> GrpcConnection:
         """See `Transport`."""

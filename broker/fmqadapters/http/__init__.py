@@ -1,1 +1,1 @@
-"""Pages over HTTP for probes and metrics, the one door to aiohttp."""
+"""Pages over HTTP for probes and metrics: the one door to aiohttp."""

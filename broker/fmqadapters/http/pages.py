@@ -1,7 +1,7 @@
-"""A few pages over HTTP, for probes and Prometheus. The project's one door to aiohttp's server.
+"""A few pages over HTTP, for probes and Prometheus. The one door to aiohttp's server.
 
-What it is not: an API. Whoever asks gets what is true now; nothing can be changed here. A page is
-made on the event loop, so an answer proves that the loop turns. Leaves nothing on disk.
+This is not an API: a request gets the present state and can change nothing. Pages are rendered on
+the event loop, so an answer proves that the loop turns. Leaves nothing on disk.
 """
 
 import socket
@@ -19,7 +19,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a GET is answered with."""
+    """The answer to a GET."""
 
     body: str | bytes
     status: int = 200
@@ -31,15 +31,15 @@ MakePage = Callable[[], Awaitable[Page]]
 
 @asynccontextmanager
 async def serve_pages(address: str, pages: Mapping[str, MakePage]) -> AsyncIterator[int]:
-    """Serve `pages` (path → what makes it) at `host:port` meanwhile; gives the port.
+    """Serve `pages` (path → what renders it) at `host:port` within the context; yield the port.
 
-    A path may go on with `?` and a query: that page is for exactly this query, the one without for
-    all others.
+    A path may end in `?` and a query: that page is for exactly this query, the one without for all
+    others.
 
-    0.0.0.0 and [::] are every address of the machine, whatever its family, as they are to gRPC: a
-    pod may have IPv6 alone, and its probes come that way.
+    0.0.0.0 and [::] are every address of the machine, whatever its family, as for gRPC: a pod may
+    have IPv6 alone, and its probes come that way.
 
-    Raises `TransportError` naming the address if it cannot be had.
+    Raises `TransportError` naming the address if it is not available.
     """
     host, _, port = address.rpartition(":")
     app = web.Application()

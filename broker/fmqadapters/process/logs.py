@@ -1,6 +1,6 @@
-"""What a server process says of itself: one line an event, on standard error, for collectors.
+"""The log of a server process: one line per event, on standard error, for collectors.
 
-Not the command line's talk (`fmqcli.common`). Leaves nothing on disk.
+Not the messages of the command line (`fmqcli.common`). Leaves nothing on disk.
 """
 
 import sys
@@ -15,7 +15,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class _Threshold:
-    """Drops what is less severe than the level that is set now, also of loggers that exist."""
+    """Drops events below the level that is set now, also from existing loggers."""
 
     def __init__(self) -> None:
         self.dropped: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ def set_log_level(level: str) -> None:
 
 
 def log_to_stderr() -> None:
-    """One line an event, `key=value`, on standard error. Once, when the process starts."""
+    """Log one line per event, `key=value`, to standard error. Call once, at process start."""
     structlog.configure(
         processors=[
             _threshold,
@@ -54,14 +54,15 @@ def log_to_stderr() -> None:
 
 
 class _Lines:
-    """Makes loggers for structlog, and is each of them."""
+    """Logger factory for structlog, and each logger itself."""
 
     def __call__(self, *_: object) -> "_Lines":
         return self
 
     def msg(self, line: str) -> None:
-        """Write it, or lose it: a full disk below the log, or a collector that has gone, must not
-        end what the line is about.
+        """Write the line, or lose it.
+
+        A full disk or a collector that has gone must not end the work that the line is about.
         """
         with suppress(OSError, ValueError):
             sys.stderr.write(f"{line}\n")

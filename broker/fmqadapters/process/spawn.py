@@ -1,12 +1,11 @@
-"""Starts a child process that does not outlive us (or, on purpose, does).
+"""Start a child process that does not outlive this process (or, with `detach`, does).
 
 On Linux the kernel kills the child when the thread that started it ends, however that comes about
 (PR_SET_PDEATHSIG): so start children from the main thread. Elsewhere only an orderly end of this
 process ends them.
 
-The child asks for that itself, in a moment of Python before it becomes the command. Python code
-between fork and exec (`preexec_fn`) is no way to do it: with gRPC's threads in the process it was
-seen to crash the child.
+The child requests that itself, in a short Python program before it becomes the command. Python code
+between fork and exec (`preexec_fn`) crashed the child with gRPC's threads in the process.
 """
 
 import os
@@ -33,9 +32,10 @@ def spawn(
     detach: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `command`, its output appended to `log`, nothing to read on its standard input.
+    """Start `command` with its output appended to `log` and an empty standard input.
 
-    In a session of its own, so that Ctrl-C on the terminal reaches us alone. `detach`: it lives on.
+    The child gets its own session, so Ctrl-C on the terminal reaches only this process. With
+    `detach` it outlives this process.
     """
     wrapper: list[str] = []
     if not detach and sys.platform == "linux":

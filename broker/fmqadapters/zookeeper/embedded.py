@@ -1,8 +1,7 @@
 """A real ZooKeeper server as a child process, for development and tests.
 
-The server is the genuine one: its jars lie inside the `pyspark` wheel (found without importing
-it). Stand-alone on the loopback address, unless told of its peers. Not for production: point FMQ at
-an ensemble of your own.
+Its jars come from the `pyspark` wheel (found without importing it). It runs stand-alone on the
+loopback address, unless it is given peers. Not for production: point FMQ at your own ensemble.
 Leaves below its directory: `zookeeper.cfg`, `log4j2.properties`, `zookeeper.log`, `data/`.
 """
 
@@ -33,7 +32,7 @@ _JARS = (
 _ALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _PEER: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _FLAGS = (
-    # A small server that is up at once: no second compiler, no parallel collector.
+    # A small server that starts fast: no second compiler, no parallel collector.
     "-Xms16m",
     "-Xmx96m",
     "-Xss512k",
@@ -72,12 +71,12 @@ appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
 
 
 class ZooKeeperFailed(Unavailable):
-    """The server cannot be started; the message says why and where its log is."""
+    """The server cannot be started; the message has the reason and names the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """An ensemble as one of its servers sees it: `host:port:port` (peers, election) of each."""
+    """An ensemble as one server in it sees it: `host:port:port` (peers, election) of each."""
 
     addresses: tuple[str, ...]
     own: int  # index in `addresses`
@@ -86,9 +85,9 @@ class Peers:
 class EmbeddedZooKeeper:
     """One server process. `start`, poll `ready` (or `wait_ready`), `stop`; may be started again.
 
-    The process dies with this one (Linux), unless `detach`: then it is left to whoever ends it.
-    Start it from the main thread. `under` is a command that runs it (as `nsenter ...` does).
-    Without `fsync` its writes survive its end, not a power loss, and no slow disk delays an answer.
+    The process dies with this one (Linux), unless `detach`: then the caller must end it. Start it
+    from the main thread. `under` is a command that runs it (as `nsenter ...` does). Without `fsync`
+    its writes survive its end, not a power loss, and no slow disk delays an answer.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class EmbeddedZooKeeper:
 
     @property
     def log(self) -> Path:
-        """Where it writes what it has to say."""
+        """The path of the server's log."""
         return self.directory / "zookeeper.log"
 
     def start(self) -> None:
@@ -152,7 +151,7 @@ class EmbeddedZooKeeper:
         return text
 
     def ready(self) -> bool:
-        """Whether it serves now. Raises `ZooKeeperFailed` if the process has ended."""
+        """Whether the server serves now. Raises `ZooKeeperFailed` if the process has ended."""
         if self.process is not None and self.process.poll() is not None:
             raise ZooKeeperFailed(
                 f"ZooKeeper on {self.address} ended with status {self.process.returncode}; "
@@ -161,7 +160,7 @@ class EmbeddedZooKeeper:
         return serving(self.port, self.host)
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Block until it serves. Raises `ZooKeeperFailed` if it ends, or is not up in time."""
+        """Block until it serves. Raises `ZooKeeperFailed` if it ends, or after `timeout_s`."""
         until = time.monotonic() + timeout_s
         while not self.ready():
             if time.monotonic() > until:
@@ -183,7 +182,7 @@ class EmbeddedZooKeeper:
 
 
 def _in_java(text: str) -> str:
-    """As a file of properties has it, which is in Latin-1."""
+    """Return text escaped for a Java properties file, which is in Latin-1."""
     units = ((char, char.encode("utf-16-be").hex()) for char in text.replace("\\", "\\\\"))
     return "".join(
         char
@@ -194,7 +193,7 @@ def _in_java(text: str) -> str:
 
 
 def find_jars() -> list[Path]:
-    """ZooKeeper's jars in the `pyspark` wheel. Raises `ZooKeeperFailed` saying what to install."""
+    """Return ZooKeeper's jars in the `pyspark` wheel, or raise `ZooKeeperFailed`."""
     spec = find_spec("pyspark")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         found = [sorted((Path(folder) / "jars").glob(pattern)) for pattern in _JARS]
@@ -207,7 +206,7 @@ def find_jars() -> list[Path]:
 
 
 def serving(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a ZooKeeper on this port (of the loopback address) answers and has a mode."""
+    """Whether a ZooKeeper on this port answers and has a mode."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")
@@ -220,6 +219,6 @@ def serving(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def _last_lines(path: Path, count: int = 5) -> str:
-    """The end of a log, without the frames of Java's stack traces."""
+    """Return the end of a log, without the frames of Java's stack traces."""
     lines = path.read_text(errors="replace").splitlines()
     return "\n".join([line for line in lines if not line.startswith("\t")][-count:])

@@ -1,4 +1,4 @@
-"""ZooKeeper addresses: whether one is well-formed, and which of its names do not resolve."""
+"""ZooKeeper addresses: check that they are well-formed, and find names that do not resolve."""
 
 import asyncio
 import ipaddress
@@ -12,7 +12,7 @@ _LOOK_S: Final = 5.0
 
 
 def check_address(address: str) -> str:
-    """`host[:port][,host[:port]...][/root]`, as given. Raises `InvalidArgument`."""
+    """Return `host[:port][,host[:port]...][/root]` as given. Raises `InvalidArgument`."""
     hosts, _, root = address.partition("/")
     if any(part in ("", ".", "..") for part in root.rstrip("/").split("/")) and root.rstrip("/"):
         raise InvalidArgument(
@@ -31,9 +31,9 @@ def check_address(address: str) -> str:
 
 
 async def unresolved(address: str) -> dict[str, str]:
-    """The names in `host:port,host:port/root` that do not resolve here, each with the reason.
+    """Return the names in `host:port,host:port/root` that do not resolve here, with the reason.
 
-    One that the name service is still thinking about after some seconds is not among them.
+    A name is left out if the name service does not answer within `_LOOK_S` seconds.
     """
     loop = asyncio.get_running_loop()
     found: dict[str, str] = {}
@@ -52,7 +52,7 @@ async def unresolved(address: str) -> dict[str, str]:
 
 
 async def nobody_answers(address: str, timeout_s: float) -> str:
-    """What to say then."""
+    """Return the error message for an address at which no server answers."""
     said = f"no ZooKeeper answers at {address} within {timeout_s:g} s; "
     if names := await unresolved(address):
         why = "; ".join(
@@ -70,7 +70,7 @@ def _is_host(text: str) -> bool:
 
 
 def _is_v6(text: str) -> bool:
-    """In brackets nothing else may be: the client would break on it, and not say where."""
+    """Whether brackets hold an IPv6 address: on anything else the client fails without a reason."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:

@@ -1,9 +1,9 @@
 """Adapter of the coordination port: ZooKeeper through kazoo. The one door to kazoo.
 
-kazoo lives in threads of its own (one for the connection, two that deliver); everything crosses to
-the event loop by `call_soon_threadsafe`, and what is known of the session is touched on the loop
-alone, in `steady.py`. The address may end in a root, `host:port,host:port/root`: all paths are
-below it, and it is made at the start.
+kazoo runs in its own threads (one for the connection, two that deliver). Everything crosses to the
+event loop by `call_soon_threadsafe`, and what is known of the session is touched on the loop alone,
+in `session_core.py`. The address may end in a root, `host:port,host:port/root`: all paths are below
+it, and it is created at the start.
 """
 
 import asyncio
@@ -72,9 +72,9 @@ _STATES: Final = {
 
 
 class ZooKeeperSession(SteadySession):
-    """The real `Coordination`. `timeout_ms` asks for the session's; below 1000 it is not reliable.
+    """The real `Coordination`. `timeout_ms` is the requested one; below 1000 it is unreliable.
 
-    `auth` = `user:password` (digest): nodes made here are then for this user alone.
+    `auth` = `user:password` (digest): nodes created here are then for this user alone.
     """
 
     def __init__(
@@ -94,16 +94,16 @@ class ZooKeeperSession(SteadySession):
             raise
 
     async def expire(self) -> None:
-        """For tests: make the server end this session now, as when it runs out."""
+        """End this session on the server now, as when it expires. For tests."""
         await asyncio.to_thread(self._kazoo.steal)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection thread, which here never gives up and tells the negotiated timeout.
+    """kazoo's connection thread, made to never give up and to keep the negotiated timeout.
 
-    While the event loop is wedged it neither pings nor dials: a ping, or a connection made anew,
-    would keep the session. (A loop that is wedged with the interpreter's lock in its hand holds
-    this thread up, too.)
+    While the event loop is wedged it neither pings nor dials: a ping, or a new connection, would
+    keep the session. (A loop that is wedged while it holds the interpreter's lock stops this thread
+    too.)
     """
 
     negotiated_ms = 0
@@ -125,7 +125,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             super()._send_ping(connect_timeout)
 
     def _connect_loop(self, retry: KazooRetry) -> Any:
-        """What kazoo does not foresee ends its thread, and the session for ever: dial again."""
+        """Dial again after an error that kazoo does not handle: it would end thread and session."""
         try:
             return super()._connect_loop(retry)
         except (KazooException, ForceRetryError):
@@ -151,7 +151,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class _Fired:
-    """What kazoo calls, on its thread, when a watch fires. kazoo keeps equal ones once."""
+    """Called by kazoo, on its thread, when a watch fires. kazoo keeps equal ones once."""
 
     link: "_KazooLink"
     watch: Watch
@@ -162,13 +162,13 @@ class _Fired:
 
 
 def _pause(seconds: float) -> None:
-    """Between two tries. A system that refuses to sleep (EINVAL) only makes the next one early."""
+    """Sleep between two tries. If the system refuses (EINVAL), the next try is only early."""
     with contextlib.suppress(OSError):
         time.sleep(seconds)
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads; those that wait for sockets do it for less."""
+    """kazoo's threads, with a cheaper wait for sockets."""
 
     select = staticmethod(ready)
     sleep_func = staticmethod(_pause)
@@ -228,7 +228,7 @@ class _KazooLink:
         return done
 
     def _stop_kazoo(self, loop: asyncio.AbstractEventLoop, done: "asyncio.Future[None]") -> None:
-        """On a thread of its own: kazoo's stop waits for its threads."""
+        """Stop kazoo on a separate thread: its stop waits for its threads."""
         with contextlib.suppress(Exception):
             self._client.stop()
             self._client.close()
@@ -262,7 +262,7 @@ class _KazooLink:
                 return client.delete_async(path, version=request.version)
 
     def steal(self) -> None:
-        """On any thread: another connection takes the session over and closes it."""
+        """Let another connection take the session over and close it. Callable on any thread."""
         thief = KazooClient(
             hosts=",".join(f"{host}:{port}" for host, port in self._client.hosts),
             client_id=self._client.client_id,
@@ -275,7 +275,7 @@ class _KazooLink:
 
     # ---- on kazoo's threads
     def cross(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Do it on the loop, unless the session was closed."""
+        """Call it on the loop, unless the session was closed."""
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -324,7 +324,7 @@ class _KazooLink:
 
 
 def _value(verb: Verb, value: Any) -> Any:
-    """kazoo's answer as the port's."""
+    """Convert kazoo's answer to the port's."""
     match verb:
         case Verb.READ:
             data, stat = value

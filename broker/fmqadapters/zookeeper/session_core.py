@@ -1,11 +1,11 @@
-"""One session for ever: the part of the coordination port that every adapter shares.
+"""A session that never ends: the part of the coordination port that every adapter shares.
 
-All on the event loop: what is known of the session, calls that wait for their answers, watches that
-are kept alive. A write is sent once and never repeated: what got no answer is `ConnectionLost`.
+It runs on the event loop: the known state of the session, calls that wait for answers, watches that
+are kept alive. A write is sent once and never repeated: without an answer it is `ConnectionLost`.
 While there is no connection, every call fails at once instead of waiting in a queue.
 
-What carries it is a `Link`: kazoo and its threads (`session.py`), or a simulated server. All paths
-are below a root, which is made at the start. Leaves nothing behind.
+It runs over a `Link`: kazoo and its threads (`session.py`), or a simulated server. All paths are
+below a root, which is created at the start. Leaves nothing behind.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _FIRST_MS: Final = 200  # the timeout is not known yet
 
 
 class Verb(Enum):
-    """What can be asked; the answer's type behind it."""
+    """The kinds of requests; comments name the type of the answer."""
 
     READ = "read"  # Node
     LIST = "list"  # list[str]
@@ -68,47 +68,47 @@ Answer = Callable[[Any, Exception | None], None]
 
 
 class Link(Protocol):
-    """A client library's session: it connects again by itself and pings on its own.
+    """A client library's session: it reconnects and pings on its own.
 
-    It does neither while nobody has said `turns` for a session's timeout: the loop is wedged, and
-    the server must get to know it.
+    It does neither once `turns` was not called for a session's timeout: the loop is wedged, and the
+    server must learn that.
     """
 
     @property
     def session_id(self) -> int:
-        """Of the session that it is in, or was in last."""
+        """Id of the present session, or of the last one."""
         ...
 
     @property
     def timeout_ms(self) -> int:
-        """As negotiated."""
+        """The negotiated session timeout in milliseconds."""
         ...
 
     def open(self, told: Callable[[SessionState], None]) -> None:
-        """Connect, for ever; `told` hears every change of state, on the loop and in order."""
+        """Connect, for ever; `told` gets every change of state, on the loop and in order."""
         ...
 
     def turns(self) -> None:
-        """The event loop turns."""
+        """Note that the event loop turns."""
         ...
 
     def send(self, request: Request, answer: Answer) -> None:
-        """Send it once; `answer` is called on the loop, or never if the connection goes.
+        """Send once; `answer` is called on the loop, or never if the connection is lost.
 
-        Errors are those of the port, told by type and text.
+        Errors are those of the port, with type and text.
         """
         ...
 
     def close(self) -> "asyncio.Future[None]":
-        """Begin to end the session; from now on nothing more is told. Done when it has ended."""
+        """Start to end the session, and report nothing more; the future ends with the session."""
         ...
 
 
 class SteadySession:
     """A `Coordination` over a link. `server` and `root` as in `server/root`, for messages.
 
-    `make_root=False`: who only looks must not make a root that was mistyped; what it creates with
-    `make_parents` makes it.
+    `make_root=False`: a caller that only reads must not create a mistyped root; its calls of
+    `create` with `make_parents` do create it.
     """
 
     def __init__(self, link: Link, server: str, root: str = "", *, make_root: bool = True) -> None:
@@ -125,7 +125,7 @@ class SteadySession:
         self._state = SessionState.LOST
         self._session_id = 0
 
-    # ---- what we know
+    # ---- what is known
     @property
     def state(self) -> SessionState:
         """See `Coordination`."""
@@ -177,7 +177,7 @@ class SteadySession:
             raise
 
     async def close(self) -> None:
-        """See `Coordination`. Takes 5 s at most, also when nobody answers."""
+        """See `Coordination`. Takes 5 s at most, also if no server answers."""
         if not self._open:
             return
         self._open = False
@@ -195,7 +195,7 @@ class SteadySession:
 
     # ---- operations
     async def get(self, path: str, *, synced: bool = False) -> Node | None:
-        """See `Coordination`. Both go out at once: a session's requests are done in their order."""
+        """See `Coordination`. Sends both requests at once: a session's are done in order."""
         full = self._root + path
         before = (Request(Verb.SYNC, full),) if synced else ()
         try:
@@ -238,7 +238,7 @@ class SteadySession:
             await self._ask(Request(Verb.DELETE, self._root + path, version=version))
 
     def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """See `Coordination`. `changed` is called once soon after this, too."""
+        """See `Coordination`. `changed` is also called once soon after this."""
         return self._watches.add(self._root + path, changed)
 
     # ---- within
@@ -253,7 +253,7 @@ class SteadySession:
     async def _make_own_root(self) -> None:
         """Create the root, however often the connection breaks meanwhile.
 
-        Creating it again is harmless: a node that exists is left as it is.
+        Creating it again is harmless: an existing node is left as it is.
         """
         while True:
             try:
@@ -262,9 +262,10 @@ class SteadySession:
                 await self._connected.wait()
 
     async def _make_path(self, full: str) -> None:
-        """Make each missing node down to `full` (a path with its root).
+        """Create each missing node down to `full` (a path with its root).
 
-        Who may not make a node is told that first, though it is there: then `full` itself tells.
+        A user who may not create a node gets that error even if the node exists: then `full` is
+        read.
         """
         names = full.strip("/").split("/")
         refused: Unavailable | None = None
@@ -334,7 +335,7 @@ class SteadySession:
             callback(state)
 
     async def _arm(self, watch: Watch) -> bool:
-        """Set both kinds of watch, for data and existence and for children."""
+        """Set both kinds of watch: for data and existence, and for children."""
         try:
             if await self._ask(Request(Verb.WATCH, watch.path, watch=watch)):
                 await self._ask(Request(Verb.WATCH_CHILDREN, watch.path, watch=watch))
@@ -351,7 +352,7 @@ class SteadySession:
 def _settle(
     future: "asyncio.Future[Any]", last: bool, value: Any, error: BaseException | None
 ) -> None:
-    """The last answer settles it, or the first error."""
+    """Settle the future with the last answer or the first error."""
     if future.done():
         return
     if error is not None:

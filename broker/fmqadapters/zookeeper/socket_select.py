@@ -1,7 +1,7 @@
-"""`select` for kazoo's connection thread: which sockets are ready, without a descriptor of its own.
+"""`select` for kazoo's connection thread, without a separate file descriptor.
 
-kazoo's makes and closes an epoll for each wait, four system calls in the place of one; a broker at
-rest waits there twenty times a second. Like kazoo's it knows no limit of 1,024 descriptors.
+kazoo's own version creates and closes an epoll for each wait: four system calls instead of one, and
+an idle broker waits twenty times a second. Like kazoo's it has no limit of 1,024 descriptors.
 """
 
 import select
@@ -15,9 +15,9 @@ def ready(
     _others: Sequence[socket] = (),
     timeout_s: float | None = None,
 ) -> tuple[list[socket], list[socket], list[socket]]:
-    """As `select.select`. One that has hung up or failed is ready: to use it tells why.
+    """As `select.select`. A socket that hung up or failed is ready: its use raises the reason.
 
-    Raises `ValueError` for a socket that is closed.
+    Raises `ValueError` for a closed socket.
     """
     wanted: dict[int, int] = {}
     for sockets, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):

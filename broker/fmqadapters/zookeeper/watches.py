@@ -1,7 +1,8 @@
-"""Keeps watches alive: ZooKeeper's fire once, ours tell for as long as they are wanted.
+"""Keep watches alive: ZooKeeper's fire once, these report for as long as they are wanted.
 
-A watch is armed first and tells after that: what changes later fires again, so nothing is missed
-and a reader called by it sees the newest. Many events in between make one call. Knows no kazoo.
+A watch is armed first and reports after that: a later change fires again, so none is missed, and a
+reader called by the watch sees the newest state. Many events in between make one call. Independent
+of kazoo.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Watch:
-    """One path that somebody wants to hear about; `fire` may be called again and again."""
+    """One watched path. `fire` may be called again and again."""
 
     __slots__ = ("_owner", "changed", "dirty", "path")
 
@@ -20,7 +21,7 @@ class Watch:
         self.dirty = True
 
     def fire(self) -> None:
-        """Something may have changed: arm again, then tell."""
+        """Arm again, then report, because something may have changed."""
         self._owner.fired(self)
 
 
@@ -32,7 +33,7 @@ class Watches:
         self._wake = asyncio.Event()
 
     def add(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Start watching; `changed` is called once soon, too. Returns the way to stop."""
+        """Start watching; `changed` is called once soon, too. Return a function that stops it."""
         watch = Watch(self, path, changed)
         self._watches[watch] = None
         self._wake.set()
@@ -43,25 +44,25 @@ class Watches:
         return stop
 
     def fired(self, watch: Watch) -> None:
-        """This one is to be armed again."""
+        """Note that the watch is to be armed again."""
         if watch in self._watches:
             watch.dirty = True
             self._wake.set()
 
     def all_fired(self) -> None:
-        """The server has forgotten them all: a new connection."""
+        """Arm all watches again: on a new connection the server has forgotten them."""
         for watch in self._watches:
             watch.dirty = True
         self._wake.set()
 
     def clear(self) -> None:
-        """Nobody wants any of them any more."""
+        """Stop all watches."""
         self._watches.clear()
 
     async def run(self, arm: Callable[[Watch], Awaitable[bool]]) -> None:
-        """Arm what is new or has fired, then tell, until cancelled.
+        """Arm new and fired watches, then report, until cancelled.
 
-        `arm` returns whether it is armed; if not, there will be an `all_fired` later.
+        `arm` returns whether the watch is armed; if not, an `all_fired` follows later.
         """
         while True:
             await self._wake.wait()

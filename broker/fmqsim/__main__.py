@@ -1,8 +1,8 @@
-"""`python -m fmqsim`: many seeds, or one.
+"""`python -m fmqsim`: run many seeds, or one.
 
-Says while it runs how far it is and how fast (a bar on a terminal, plain lines elsewhere), tells
-the story of each seed that failed, and ends with `N seeds, N failed`. Exit status: 0 nothing
-failed, 1 something did, 2 too many seeds showed nothing (over `UNKNOWN_SHARE` of them).
+While it runs, it reports progress and speed (a bar on a terminal, plain lines elsewhere) and prints
+the story of each failed seed. It ends with `N seeds, N failed`. Exit status: 0 no seed failed, 1 a
+seed failed, 2 too many seeds were inconclusive (more than `UNKNOWN_SHARE`).
 """
 
 import argparse
@@ -21,13 +21,13 @@ from fmqsim.scenario.fresh_seeds import fresh_seed
 from fmqsim.scenario.scene import Focus
 
 UNKNOWN_SHARE: Final = 0.1
-"""A run of seeds of which more than this share showed nothing is not green."""
+"""A campaign is not green above this share of inconclusive seeds."""
 _EVERY_S: Final = 10.0
 _STORIES: Final = 20  # are told whole
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested seed or seeds and return the exit status."""
     logging.getLogger("fmqclient").setLevel(logging.ERROR)  # it warns of what is done on purpose
     asked = _arguments()
     if asked.seed is not None:
@@ -60,7 +60,10 @@ def _arguments() -> argparse.Namespace:
 
 
 def first_seed(text: str) -> int:
-    """A seed as people type it. Raises ValueError when it is none."""
+    """Parse a seed as people type it: a number, or `fresh`.
+
+    Raises ValueError for any other text.
+    """
     if text == "fresh":
         return fresh_seed()
     if not text.isdecimal():
@@ -103,7 +106,7 @@ def _one(seed: int, trace: str | None, focus: Focus) -> int:
 
 
 class Campaign:
-    """Many seeds, and what they showed."""
+    """Runs many seeds and collects their results."""
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class Campaign:
         self._started = self._told = time.monotonic()
 
     def run(self) -> int:
-        """All of them; the exit status."""
+        """Run all seeds and return the exit status."""
         results = forked(self._schedule(), self._jobs, self._play)
         for result in results:
             self._take(result)

@@ -1,4 +1,4 @@
-"""Adapter of the clock port: a node's drifting clocks, and chance by seed."""
+"""Simulator adapter of the clock port: a node's drifting clocks, and seeded randomness."""
 
 import asyncio
 

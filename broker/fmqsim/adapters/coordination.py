@@ -1,11 +1,10 @@
-"""Adapter of the coordination port in the simulator: a client like kazoo, on simulated servers.
+"""Simulator adapter of the coordination port: a client like kazoo, on simulated servers.
 
 `SimCoordination` is `fmqadapters.zookeeper.session_core.SteadySession` itself; below it is a `Link`
 that does what kazoo's connection thread does: it dials the servers in random order with a growing
-back-off, pings when it has been quiet for long enough, drops a connection that leaves a ping
-unanswered, and asks for a new session when it is told that the old one has expired. A process that
-is paused does none of this; one whose event loop is wedged goes on for a session's timeout, and
-neither pings nor dials any more after that.
+back-off, pings after a quiet time, drops a connection that leaves a ping unanswered, and asks for a
+new session when the old one has expired. A paused process does none of this; one with a wedged
+event loop goes on for a session's timeout, and neither pings nor dials after that.
 """
 
 import asyncio
@@ -101,33 +100,33 @@ class SimLink:
 
     # ---- what the servers say
     def connected(self, attempt: int, connection: Connection) -> None:
-        """The server has taken us in."""
+        """Handle a server's acceptance of the connection."""
         self._arrive(self._connected, attempt, connection)
 
     def refused(self, attempt: int) -> None:
-        """Nobody there, or not for us."""
+        """Handle a refusal: no server there, or it does not take this client."""
         self._arrive(self._failed, attempt)
 
     def expired(self, attempt: int) -> None:
-        """The session is over."""
+        """Handle the end of the session."""
         self._arrive(self._expired, attempt)
 
     def dropped(self, connection: Connection) -> None:
-        """The connection broke."""
+        """Handle a broken connection."""
         self._arrive(self._drop, connection)
 
     def ponged(self, connection: Connection) -> None:
-        """A ping was answered."""
+        """Handle the answer to a ping."""
         self._arrive(self._ponged, connection)
 
     def answered(
         self, connection: Connection, number: int, value: object, error: Exception | None, zxid: int
     ) -> None:
-        """A request was answered."""
+        """Handle the answer to a request."""
         self._arrive(self._answered, connection, number, value, error, zxid)
 
     def fired(self, connection: Connection, watch: Watch) -> None:
-        """A watch fired."""
+        """Handle a fired watch."""
         self._arrive(self._fired, connection, watch)
 
     # ---- kazoo's thread
@@ -147,7 +146,7 @@ class SimLink:
         self._thread(known_ms / 1000 / len(self._ensemble.servers), self._failed, self._attempt)
 
     def _failed(self, attempt: int) -> None:
-        """No connection this time: the next server, after a pause when all were tried."""
+        """Dial the next server, after a pause when all were tried."""
         if attempt != self._attempt or self._connection is not None:
             return
         self._attempt += 1  # what comes late for it is refused
@@ -193,7 +192,7 @@ class SimLink:
         self._thread(self._pause_s * self._random.uniform(*_SPREAD), self._dial)
 
     def _select(self) -> None:
-        """One turn of kazoo's loop: until when it waits for something to read or send."""
+        """Set until when one turn of kazoo's loop waits for something to read or send."""
         jitter_s = self._random.randint(1, 40) / 100
         now = self._clock()
         self._deadline = self._sent_at + self.timeout_ms / 3000 - jitter_s
@@ -244,7 +243,7 @@ class SimLink:
 
     def _fired(self, connection: Connection, watch: Watch) -> None:
         if self._heard(connection):
-            # Another thread of kazoo's delivers them: later than the answers behind them, perhaps.
+            # Another kazoo thread delivers watches: perhaps later than the answers behind them.
             late = self._random.uniform(*self._ensemble.late_watch_s)
             self._thread(late, self._tell_watch, watch)
 
@@ -266,14 +265,14 @@ class SimLink:
             self._loop.on_node(self._process, self._told, state)
 
     def _finish(self) -> None:
-        """The session has ended, or nobody will ever know."""
+        """Settle `close`: the session has ended, or its end will never be known."""
         self._stopped = True
         done = self._closing
         if done is not None and not done.done():
             self._loop.on_node(self._process, _settle, done)
 
     def _thread(self, delay_s: float, callback: Callable[..., None], *args: Any) -> None:
-        """On kazoo's thread after so much of this machine's time."""
+        """Run a callback on kazoo's thread after `delay_s` of this machine's time."""
         delay_s /= self._process.node.drift
         self._loop.at_world(delay_s, self._arrive, callback, *args)
 
@@ -292,7 +291,7 @@ class SimLink:
                 self._arrive(callback, *args)
 
     def _die(self) -> None:
-        """The kernel closes the socket."""
+        """Close the socket, as the kernel does for a dead process."""
         self._stopped = True
         self._frozen.clear()
         self._process.node.on_stand.remove(self._thaw)

@@ -1,12 +1,12 @@
-"""Adapter of the disk port in the simulator: the real adapter on a simulated kernel.
+"""Simulator adapter of the disk port: the real adapter on a simulated kernel.
 
 `SimDisk` is `fmqadapters.disk.files.FileDisk` itself; below it are the system calls of a
 `FileSystem` and workers that take virtual time. So the order of steps (write, sync, rename, sync
 the directory) is the real one, and a step that is missing there shows when the power is cut.
 
-A machine's disk is a `Storage`: it outlives the processes. When its process dies, a call under way
-is done in part: some of its system calls, the last write perhaps by half. What was only
-submitted is not done. Then, if the power went too, the world calls `Storage.cut_power`.
+A machine's disk is a `Storage`: it outlives the processes. When its process dies, a running call is
+done in part: some system calls, and perhaps half of the last write. Calls that were only submitted
+are not done. Then, if the power went too, the world calls `Storage.cut_power`.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from fmqsim.engine.node import Crashed, Process
 
 T = TypeVar("T")
 _FUSE: Final = 9
-"""A call under way when its process dies gets at most so many system calls further."""
+"""System calls that a running call still makes, at most, when its process dies."""
 _HICCUP: Final = 0.01
-"""So often a call takes twenty times as long."""
+"""Share of calls that take twenty times as long."""
 
 
 class PowerOff(Crashed):
@@ -38,7 +38,7 @@ class PowerOff(Crashed):
 
 @dataclass
 class Speed:
-    """How long calls take, in milliseconds; the world changes it to make a disk slow."""
+    """Duration of calls in milliseconds; the world changes it to make a disk slow."""
 
     write_ms: float = 0.3
     directory_ms: float = 0.8
@@ -46,13 +46,13 @@ class Speed:
     stalled_until_s: float = 0.0  # the world's time: writes wait until then
 
     def of(self, worker: str) -> float:
-        """What a call of this worker takes on average."""
+        """Return the average milliseconds of a call on this worker."""
         times = {"fmq-write": self.write_ms, "fmq-read": self.read_ms}
         return times.get(worker, self.directory_ms)
 
 
 class Storage:
-    """The disk of one machine, and the faults that may befall it."""
+    """The disk of one machine, and its faults."""
 
     def __init__(self, loop: SimLoop, path: str, *, capacity: int = 1 << 30) -> None:
         self.loop = loop
@@ -62,15 +62,18 @@ class Storage:
         self.random = Random(loop.random.getrandbits(64))
 
     def disk(self, process: Process | None = None) -> "SimDisk":
-        """The port, for one process (None: for nobody that can die)."""
+        """Return the port for one process (None: for a user that cannot die)."""
         return SimDisk(self, process)
 
     def cut_power(self) -> None:
-        """After the process died: the page cache is gone too."""
+        """Lose the page cache too, after the process died."""
         self.files.cut_power(self.random)
 
     def flip_some_bit(self, suffix: str, *, below: float = 1.0) -> str:
-        """Damage a file of ours where it is not zeros; says where ("": nowhere)."""
+        """Flip a bit in a file with that suffix, where the file is not zeros.
+
+        Returns where ("": nowhere).
+        """
         names = [name for name in sorted(self.files.names) if name.endswith(suffix)]
         self.random.shuffle(names)
         for name in names:
@@ -280,9 +283,10 @@ _Job = tuple["asyncio.Future[Any]", Callable[[], Any], Callable[[Any], None]]
 
 
 class SimWorker:
-    """The simulated `Worker`: a call takes virtual time and has its effect at the end of it.
+    """The simulated `Worker`: a call takes virtual time and has its effect at the end.
 
-    A thread: it goes on while its process's event loop is wedged, and not while it is paused.
+    It acts as a thread: it goes on while its process's event loop is wedged, not while it is
+    paused.
     """
 
     def __init__(
@@ -320,7 +324,7 @@ class SimWorker:
                 await asyncio.wait(waiting)
 
     def die(self) -> None:
-        """Its process is dead: what is under way is done in part, what waits is not."""
+        """Handle the process's death: running calls are done in part, waiting calls not at all."""
         self._jobs.clear()
         jobs, self._under_way = self._under_way, []
         if self._calls.trapped or self._name == "fmq-read":

@@ -1,4 +1,4 @@
-"""Adapter of the lifecycle port: the life of a simulated process."""
+"""Simulator adapter of the lifecycle port: start to end of a simulated process."""
 
 import asyncio
 from typing import NoReturn
@@ -16,11 +16,11 @@ class SimLifecycle:
         self._process = process
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, from outside the process."""
+        """Ask the process to stop, as SIGTERM from outside does."""
         self._loop.on_node(self._process, self.stopping.set)
 
     def fatal(self, reason: str) -> NoReturn:
-        """See `Lifecycle`: dead from this line on; what catches the exception has no effect."""
+        """See `Lifecycle`: dead from this line on; code that catches the error has no effect."""
         if self._process.alive:
             self._process.node.crash(f"fatal: {reason}")
         raise Crashed(reason)

@@ -1,8 +1,8 @@
-"""Adapter of the transport port: connections and servers of a simulated process.
+"""Simulator adapter of the transport port: connections and servers of a process.
 
-What gRPC's adapter promises is kept: a connection dials at its first use and again after a loss, an
-attempt is given up after a second, a call's handler runs to its end though its caller is gone, a
-closing server lets what runs end within its grace. Leaves nothing behind.
+It keeps the promises of gRPC's adapter: a connection dials at its first use and again after a loss,
+an attempt is given up after a second, a call's handler runs to its end even if its caller is gone,
+and a closing server lets running handlers end within its grace. Leaves nothing behind.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fmqsim.engine.network import Network
 
 CONNECT_S: Final = 1.0
-"""Of one attempt, as `fmqadapters.grpc.options` has it."""
+"""Timeout of one attempt, as in `fmqadapters.grpc.options`."""
 _LAST_WORDS_S: Final = 0.3
 
 
@@ -135,7 +135,7 @@ class SimConnection:
 
 
 class CallEnd:
-    """A client's call under way."""
+    """A client's running call."""
 
     def __init__(self, wire: Wire, method: Method, raw: bytes) -> None:
         self._wire = wire
@@ -159,7 +159,7 @@ class CallEnd:
             self.answer.set_exception(TransportError(why))
 
     def forget(self) -> None:
-        """Nobody waits any more; the handler runs on."""
+        """Drop the call: its caller no longer waits, the handler runs on."""
         self._wire.ends[CLIENT].pop(self._number, None)
         self.answer.cancel()
 
@@ -206,7 +206,7 @@ class SimServer:
             await asyncio.wait(self._running)
 
     def begin(self, wire: Wire, frame: Frame) -> None:
-        """A stream or a call has come in."""
+        """Handle an incoming stream or call."""
         kind, number, body = frame
         if wire.draining:
             wire.push(SERVER, (_REFUSAL[kind], number, "the server is closing"))

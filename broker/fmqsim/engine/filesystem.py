@@ -1,16 +1,16 @@
-"""A simulated file system of one directory: what the kernel shows, and what a power cut leaves.
+"""Simulated file system of one directory: page cache, disk, and what a power cut leaves.
 
-Each file has two images: what the page cache holds, which every process sees, and what the disk
-holds. Written bytes reach the disk with fsync or fdatasync of the file; names (made, renamed,
-taken away) with fsync of the directory. When the power goes, of what was not synced each sector
-survives or not, by chance, and of the names a prefix of what was done; all else is gone. When only
-a process dies, the page cache stays.
+Each file has two images: the page cache, which every process sees, and the disk. Written bytes
+reach the disk with fsync or fdatasync of the file; names (created, renamed, removed) with fsync of
+the directory. When the power goes, each sector that was not synced survives or not, by chance, and
+a prefix of the changes to names survives; everything else is lost. When only a process dies, the
+page cache stays.
 
-An fsync that fails leaves its pages clean and not written, as Linux does: the next one says yes and
+A failed fsync leaves its pages clean and unwritten, as Linux does: the next fsync succeeds and
 changes nothing; readers see the new bytes until the pages are dropped (`evict`).
 
 Stricter than ext4 on one point: syncing a new file does not make its name durable.
-Pure: chance comes in as a `Random`. The system calls themselves are in `adapters/disk.py`.
+Pure: randomness comes in as a `Random`. The system calls themselves are in `adapters/disk.py`.
 """
 
 import errno
@@ -29,7 +29,7 @@ _LARGEST: Final = 1 << 40
 
 @dataclass
 class Trap:
-    """The power goes at a certain system call: before the `after`-th of that kind, or behind it."""
+    """A power cut at a system call: before the `after`-th call of that kind, or behind it."""
 
     kind: str  # pwritev, fsync, fsync directory, rename, unlink, open, truncate, allocate
     after: int
@@ -68,11 +68,11 @@ class Inode:
 
     @property
     def blocks(self) -> int:
-        """Bytes that it takes from the file system."""
+        """Bytes that the file takes from the file system."""
         return max(self.allocated, -(-len(self.data) // PAGE) * PAGE)
 
     def write(self, piece: Chunk, at: int) -> None:
-        """To the page cache."""
+        """Write to the page cache."""
         end = at + len(piece)
         if end > len(self.data):
             self.data.extend(bytes(end - len(self.data)))
@@ -84,7 +84,7 @@ class Inode:
             self.written.add(page)
 
     def truncate(self, size: int) -> None:
-        """Cut or lengthen, in the page cache."""
+        """Shorten or lengthen the file in the page cache."""
         if size < len(self.data):
             del self.data[size:]
             self.cut_to = min(size, self.cut_to) if self.whole else size
@@ -96,7 +96,7 @@ class Inode:
             self.data.extend(bytes(size - len(self.data)))
 
     def sync(self) -> None:
-        """All of it reaches the disk, but for what an earlier failure has left clean."""
+        """Write the dirty pages to disk, except pages that an earlier failed sync left clean."""
         if self.whole:
             del self.disk[len(self.data) :]
             self.whole = False
@@ -108,12 +108,12 @@ class Inode:
         self.dirty.clear()
 
     def fail_sync(self) -> None:
-        """fsync said EIO: the pages count as clean, the disk does not have them."""
+        """Fail an fsync with EIO: the pages count as clean, but the disk does not have them."""
         self.lost.update(self.dirty)
         self.dirty.clear()
 
     def evict(self, random: Random) -> None:
-        """Drop clean pages from the cache: what was lost shows what the disk holds."""
+        """Drop clean pages from the cache: lost pages then show what the disk holds."""
         for page in list(self.lost):
             if random.random() < 0.5:
                 del self.lost[page]
@@ -121,7 +121,7 @@ class Inode:
                 self.data[at : at + PAGE] = self._on_disk(at, min(at + PAGE, len(self.data)))
 
     def cut_power(self, random: Random) -> None:
-        """Only the disk is left, with some of what was on its way."""
+        """Reduce the file to what is on the disk, with some of the unsynced sectors."""
         if self.dirty or self.whole or len(self.disk) != len(self.data):
             self._let_some_through(random)
         self.data[:] = self.disk
@@ -170,14 +170,14 @@ class FileSystem:
 
     # ---- faults
     def lose_process(self, random: Random) -> None:
-        """A process died: the cache stays, though clean pages may be dropped from it."""
+        """Handle the death of a process: the cache stays, but clean pages may be dropped."""
         self._orphans.clear()
         for inode in self.names.values():
             inode.opens = 0
             inode.evict(random)
 
     def cut_power(self, random: Random) -> None:
-        """The machine lost its power: what was not synced survives only by chance."""
+        """Cut the machine's power: unsynced data survives only by chance."""
         for change in self._pending[: random.randint(0, len(self._pending))]:
             _apply(self._on_disk, change)
         self._pending.clear()
@@ -189,7 +189,7 @@ class FileSystem:
         self.locks.clear()
 
     def springs(self, kind: str, name: str, *, behind: bool) -> bool:
-        """Whether the power goes here."""
+        """Spring the trap if this call is the one it waits for, and return whether it did."""
         trap = self.trap
         if trap is None or (trap.kind, trap.behind) != (kind, behind):
             return False
@@ -203,61 +203,61 @@ class FileSystem:
         return True
 
     def wipe(self) -> None:
-        """Another, empty disk in its place."""
+        """Replace the disk with an empty one."""
         self.names, self._on_disk = {}, {}
         self._pending.clear()
         self._orphans.clear()
         self.locks.clear()
 
     def flip_bit(self, name: str, at: int, bit: int = 0) -> None:
-        """One bit on the disk is another, and nobody has it in the cache."""
+        """Flip one bit on the disk and in the page cache."""
         inode = self.names[name]
         for image in (inode.data, inode.disk):
             if at < len(image):
                 image[at] ^= 1 << bit
 
     def cut_file(self, name: str, size: int) -> None:
-        """Somebody shortened a file, durably."""
+        """Shorten a file durably, from outside."""
         inode = self.names[name]
         inode.truncate(size)
         inode.sync()
 
     # ---- names
     def find(self, name: str) -> Inode:
-        """The file of that name. Raises `FileNotFoundError`."""
+        """Return the file of that name. Raises `FileNotFoundError`."""
         inode = self.names.get(name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", f"{self.path}/{name}")
         return inode
 
     def create(self, name: str) -> Inode:
-        """An empty file of a new name."""
+        """Create an empty file under a new name."""
         self._made += 1
         inode = Inode(self._made)
         self._change((name, inode))
         return inode
 
     def rename(self, name: str, to: str) -> None:
-        """In one step, in the place of whatever had the name."""
+        """Rename in one step, replacing the file that had the name."""
         inode, replaced = self.find(name), self.names.get(to)
         self._change((name, None), (to, inode))
         if replaced is not None:
             self._keep_if_open(replaced)
 
     def unlink(self, name: str) -> None:
-        """Take the name away."""
+        """Remove the name."""
         inode = self.find(name)
         self._change((name, None))
         self._keep_if_open(inode)
 
     def sync_names(self) -> None:
-        """fsync of the directory."""
+        """Sync the directory."""
         self.check_sync()
         self._pending.clear()
         self._on_disk = dict(self.names)
 
     def closed(self, inode: Inode) -> None:
-        """One descriptor less."""
+        """Count one open descriptor less."""
         inode.opens -= 1
         if inode.opens <= 0:
             self._orphans.pop(inode.number, None)
@@ -265,12 +265,12 @@ class FileSystem:
     # ---- room
     @property
     def free(self) -> int:
-        """Bytes left."""
+        """Free bytes."""
         held = [*self.names.values(), *self._orphans.values()]
         return max(0, self.capacity - self.taken - sum(inode.blocks for inode in held))
 
     def allocate(self, inode: Inode, size: int) -> None:
-        """Find room; it reads as zeros."""
+        """Reserve blocks up to `size`, read as zeros. Raises `OSError` if there is no space."""
         if size > _LARGEST or size - inode.blocks > self.free:
             raise OSError(errno.ENOSPC, "no space left on device")
         inode.allocated = max(inode.allocated, size)
@@ -278,7 +278,7 @@ class FileSystem:
             inode.truncate(size)
 
     def write(self, inode: Inode, pieces: Sequence[Chunk], at: int) -> int:
-        """As much as there is room for. Raises `OSError`."""
+        """Write as many bytes as there is space for and return their number. Raises `OSError`."""
         if self.failing_writes:
             self.failing_writes -= 1
             self.on_failure()
@@ -295,7 +295,7 @@ class FileSystem:
         return done
 
     def check_sync(self) -> None:
-        """Raise what the disk says to a sync now."""
+        """Raise `OSError` if the disk fails a sync now."""
         if self.failing_syncs:
             self.failing_syncs -= 1
             self.on_failure()

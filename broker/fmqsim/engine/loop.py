@@ -1,14 +1,14 @@
-"""The event loop of a simulation: virtual time, one seed, many machines.
+"""Event loop of a simulation: virtual time, one seed, many machines.
 
-Everything asyncio offers to the shell works on it (tasks, groups, timeouts, events, queues); what
-it does not have is threads, sockets, signals. Time moves only when nothing is left to do at the
+Every part of asyncio that the shells use works on it (tasks, groups, timeouts, events, queues);
+there are no threads, sockets or signals. Time advances only when nothing is left to do at the
 present moment, and then to the next timer. A callback belongs to the process in whose context it
-was made: it is dropped if that process is dead, held back while its machine stands still, and sees
-that machine's clock as `time()`.
+was created: it is dropped if that process is dead, held back while its machine is frozen, and
+`time()` shows it that machine's clock.
 
-Deterministic: tasks and futures hash by a running number (a `set` of them is walked in the same
-order every time), the garbage collector is off while it runs, and all that happens by chance comes
-from `random`. `note` feeds the trace; equal seeds give equal `trace_hash()`.
+The loop is deterministic: tasks and futures hash by a running number (a `set` of them is iterated
+in the same order every time), the garbage collector is off while the loop runs, and all randomness
+comes from `random`. `note` feeds the trace; equal seeds give equal `trace_hash()`.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from fmqsim.engine.tasks import Handle, SimFuture, SimTask
 
 T = TypeVar("T")
 _TURN_S: Final = 2e-6
-"""A turn of the loop takes so long, so that who waits in a circle sees time pass."""
+"""Seconds that one turn of the loop takes, so that a busy loop sees time pass."""
 _LIVELOCK: Final = 200_000
-"""So many callbacks and no timer came due: something turns in a circle for ever."""
+"""Callbacks without a timer coming due after which the loop reports a livelock."""
 
 
 class Stuck(Exception):
-    """Nothing is scheduled, or time stands still, and the main coroutine is not done."""
+    """The main coroutine cannot finish: nothing is scheduled, or time does not advance."""
 
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ else:
 
 
 class SimLoop(_Base):
-    """Virtual time. `now` is the world's, in seconds since the simulation began."""
+    """An event loop in virtual time. `now` is world time in seconds since the start."""
 
     def __init__(self, seed: int = 0, *, shuffle: bool = False) -> None:
         self.random = Random(seed)
@@ -70,26 +70,26 @@ class SimLoop(_Base):
     # ---- time
 
     def time(self) -> float:
-        """The clock of the machine whose code asks; of the world outside any."""
+        """Return the clock of the calling code's machine, or world time outside any machine."""
         process = self._process
         return self.now if process is None else process.node.monotonic()
 
     @property
     def now_ms(self) -> float:
-        """The world's time in milliseconds."""
+        """World time in milliseconds."""
         return self.now * 1000
 
     # ---- the trace
 
     def note(self, text: str) -> None:
-        """Something happened: part of the trace that two runs of one seed must share."""
+        """Add a line to the trace, which two runs of one seed must share."""
         line = f"{self.now:.6f} {text}\n"
         self._hash.update(line.encode())
         if self.on_note is not None:
             self.on_note(line)
 
     def trace_hash(self) -> str:
-        """Of all notes so far, and of how much was run."""
+        """Return a hash of all notes so far, of the number of callbacks run and of the time."""
         final = self._hash.copy()
         final.update(f"{self.turns} {self.now!r}".encode())
         return final.hexdigest()
@@ -97,27 +97,30 @@ class SimLoop(_Base):
     # ---- what adapters use
 
     def at_world(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Handle:
-        """Run outside any node after so much of the world's time, whoever asks."""
+        """Run a callback outside any node after `delay_s` of world time, for any caller."""
         return self.at_time(self.now + delay_s, callback, *args)
 
     def at_time(self, when: float, callback: Callable[..., object], *args: Any) -> Handle:
-        """Run outside any node at this moment of the world's time; equal moments in order."""
+        """Run a callback outside any node at world time `when`; equal times run in order."""
         handle = Handle(None, callback, args, self._world, when)
         heapq.heappush(self._timers, (when, next(self._sequence), handle))
         return handle
 
     def on_node(self, process: Process, callback: Callable[..., object], *args: Any) -> Handle:
-        """Run soon as that process; never if it is dead by then, later if it stands still."""
+        """Run a callback soon as `process`.
+
+        It never runs if the process is dead by then, and runs later if the process is frozen.
+        """
         handle = Handle(process, callback, args, process.context.copy(), self.now)
         self._ready.append(handle)
         return handle
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """A new task of that process."""
+        """Create a task that belongs to `process`."""
         return self.create_task(work, context=process.context.copy())
 
     def release(self, held: list[Handle]) -> None:
-        """A machine goes on: what was held back runs now, in order."""
+        """Run the callbacks held back on a machine that resumes, in order."""
         self._ready.extend(held)
 
     # ---- what asyncio uses
@@ -143,7 +146,7 @@ class SimLoop(_Base):
         *args: Any,
         context: Context | None = None,
     ) -> Handle:
-        """See `asyncio.AbstractEventLoop`; by the clock of who asks."""
+        """See `asyncio.AbstractEventLoop`; `delay` is by the caller's clock."""
         process = self._process
         if process is None:
             at = when = self.now + delay
@@ -162,7 +165,7 @@ class SimLoop(_Base):
         *args: Any,
         context: Context | None = None,
     ) -> Handle:
-        """See `asyncio.AbstractEventLoop`; by the clock of who asks."""
+        """See `asyncio.AbstractEventLoop`; `when` is by the caller's clock."""
         process = self._process
         handle = Handle(process, callback, args, context or copy_context(), when)
         at = when if process is None else process.node.in_world(when)
@@ -197,7 +200,7 @@ class SimLoop(_Base):
         """See `asyncio.AbstractEventLoop`."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An error that nobody took: kept in `problems`, unless its process is dead."""
+        """Keep an unhandled error in `problems`, unless its process is dead."""
         error = context.get("exception")
         if isinstance(error, Crashed) or self._closed:
             return
@@ -211,10 +214,10 @@ class SimLoop(_Base):
         self.call_exception_handler(context)
 
     def set_exception_handler(self, handler: Any) -> None:
-        """See `asyncio.AbstractEventLoop`: there is one only."""
+        """See `asyncio.AbstractEventLoop`: there is only one."""
 
     def set_task_factory(self, factory: Any) -> None:
-        """See `asyncio.AbstractEventLoop`: there is one only."""
+        """See `asyncio.AbstractEventLoop`: there is only one."""
 
     def is_running(self) -> bool:
         """See `asyncio.AbstractEventLoop`."""
@@ -229,13 +232,13 @@ class SimLoop(_Base):
         self._stop = True
 
     def close(self) -> None:
-        """See `asyncio.AbstractEventLoop`; what is in the graveyard falls silent first."""
+        """See `asyncio.AbstractEventLoop`; processes in the graveyard fall silent first."""
         self._closed = True
         self._ready.clear()
         self._timers.clear()
 
     async def shutdown_asyncgens(self) -> None:
-        """See `asyncio.AbstractEventLoop`: they end with what held them."""
+        """See `asyncio.AbstractEventLoop`: generators end with the task that held them."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """See `asyncio.AbstractEventLoop`: there are no threads."""
@@ -243,7 +246,7 @@ class SimLoop(_Base):
     # ---- running
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until this is done. Raises `Stuck` if it never can be."""
+        """Run until `future` is done and return its result. Raises `Stuck` if it never can be."""
         assert not self._running
         main = asyncio.ensure_future(future, loop=self)
         main.add_done_callback(lambda _: self.stop())
@@ -253,7 +256,7 @@ class SimLoop(_Base):
         return main.result()
 
     def run_forever(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         self._running, self._stop = True, False
         collects, hooks = gc.isenabled(), sys.get_asyncgen_hooks()
         gc.disable()
@@ -274,7 +277,7 @@ class SimLoop(_Base):
             self.create_task(generator.aclose())
 
     def _run(self) -> None:
-        """Turn by turn. Half of a simulation's time is spent in and just below this loop."""
+        """Run turn by turn. Half of a simulation's time is spent in and just below this loop."""
         ready, timers, pop = self._ready, self._timers, heapq.heappop
         while not self._stop:
             if not ready:
@@ -315,7 +318,7 @@ class SimLoop(_Base):
             self._process = None
 
     def _advance(self) -> None:
-        """Nothing is left to do now: on to the next timer."""
+        """Advance to the next timer: nothing is left to do at the present moment."""
         timers = self._timers
         while timers and timers[0][2].gone:
             heapq.heappop(timers)
@@ -325,7 +328,7 @@ class SimLoop(_Base):
             self.now = timers[0][0]
 
     def _mix(self) -> None:
-        """Processes in another order; the callbacks of each in their own."""
+        """Shuffle the order of the processes; callbacks of one process stay in order."""
         assert self._shuffle is not None
         by_process: dict[Process | None, list[Handle]] = {}
         for handle in self._ready:

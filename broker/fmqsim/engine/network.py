@@ -1,8 +1,8 @@
-"""The simulated network: hosts, links, who listens where; and everything that can go wrong on it.
+"""Simulated network: hosts, links, listening servers and every fault of a network.
 
-A host is a node, by its name. Faults are set on directed links and stay until they are lifted.
-A silent peer (cut off, stopped, its power gone) is noticed after two to four seconds, at each end
-by itself: gRPC's keepalive, as `fmqadapters.grpc.options` sets it.
+A host is a node, known by its name. Faults are set on directed links and stay until they are
+lifted. Each end notices a silent peer (cut off, stopped, without power) by itself after two to four
+seconds: gRPC's keepalive, as `fmqadapters.grpc.options` sets it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Network:
         self._watched: set[str] = set()
 
     def transport(self, process: Process) -> SimTransport:
-        """A transport for one process."""
+        """Return a transport for one process."""
         node = process.node
         if node.name not in self._watched:
             self._watched.add(node.name)
@@ -44,7 +44,7 @@ class Network:
         return SimTransport(self, process)
 
     def link(self, source: str, target: str) -> Link:
-        """The directed link between two hosts."""
+        """Return the directed link between two hosts."""
         link = self._links.get((source, target))
         if link is None:
             link = self._links[source, target] = Link(source, target)
@@ -54,18 +54,18 @@ class Network:
     # ---- faults
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing from `source` reaches `target`, and nobody is told."""
+        """Cut a link: nothing from `source` reaches `target`, and neither end is notified."""
         self.loop.note(f"cut {source}->{target}")
         self.link(source, target).cut = True
         self._look_at_all()
 
     def stall(self, source: str, target: str) -> None:
-        """What `source` sends is not taken in at `target`, though the connection lives."""
+        """Stall a link: `target` takes in no data from `source`, though the connection lives."""
         self.loop.note(f"stall {source}->{target}")
         self.link(source, target).stalled = True
 
     def heal(self, source: str, target: str) -> None:
-        """The link works again."""
+        """Restore a link."""
         link = self.link(source, target)
         if link.cut or link.stalled:
             self.loop.note(f"heal {source}->{target}")
@@ -76,7 +76,7 @@ class Network:
         self._look_at_all()
 
     def reset(self, one: str, other: str) -> int:
-        """All connections between two hosts are reset; tell how many."""
+        """Reset all connections between two hosts and return their number."""
         self.loop.note(f"reset {one}-{other}")
         wires = [w for w in self._wires if {p.node.name for p in w.processes} == {one, other}]
         for wire in wires:
@@ -85,11 +85,11 @@ class Network:
         return len(wires)
 
     def broke(self) -> None:
-        """Connections have just been broken: what their ends make of it comes in a moment."""
+        """Record that connections have just been broken; their ends react a moment later."""
         self.told_s = self.loop.now + _TOLD_S
 
     def heal_all(self) -> None:
-        """Every link is whole again."""
+        """Restore every link."""
         for source, target in list(self._links):
             link = self._links[source, target]
             link.lose_next_reply = 0
@@ -97,24 +97,24 @@ class Network:
             self.heal(source, target)
 
     def calm(self, link: Link) -> None:
-        """It is as quick and sound as any."""
+        """Give a link the default delay, jitter and loss."""
         link.delay_s, link.jitter_s, link.loss = self.delay_s, self.jitter_s, self.loss
 
     # ---- silence
 
     @property
     def silent(self) -> bool:
-        """An end of a connection waits for a peer that it cannot hear, and has not given up yet."""
+        """Whether an end still waits for a peer that it cannot hear."""
         return any(wire.blocked_at is not None for wire in self._wires)
 
     @property
     def late(self) -> bool:
-        """What was sent over a link while it was slow, or lost there, is under way still."""
+        """Whether frames sent over a slow or lossy link have yet to arrive."""
         soon = self.loop.now + _SOON_S
         return any(pipe.last_s > soon for link in self._links.values() for pipe in link.pipes)
 
     def _look(self, node: Node) -> None:
-        """Its processes stopped or went on: connections to it may be silent."""
+        """Recheck a node's connections for silence after its processes stopped or went on."""
         for wire in list(self._wires):
             if any(process.node is node for process in wire.processes):
                 self._watch(wire)
@@ -148,7 +148,7 @@ class Network:
         )
 
     def process_died(self, process: Process) -> None:
-        """Its sockets are closed by its kernel; all at once and silently if the power is gone."""
+        """Close a dead process's sockets as its kernel does; silently if the power is gone."""
         for server in [s for s in self._servers.values() if s.process is process]:
             self.unlisten(server)
         silent = process.node.name in self.dark
@@ -161,7 +161,10 @@ class Network:
     # ---- connecting
 
     def listen(self, address: str, server: SimServer) -> str:
-        """Bind; raise `TransportError` naming the address if it cannot be had."""
+        """Bind an address and return it; port 0 picks a free port.
+
+        Raises `TransportError` naming the address if it is taken.
+        """
         host, _, port = address.rpartition(":")
         if port == "0":
             self._port += 1
@@ -172,12 +175,12 @@ class Network:
         return address
 
     def unlisten(self, server: SimServer) -> None:
-        """The address is free again."""
+        """Free the server's address."""
         if self._servers.get(server.address) is server:
             del self._servers[server.address]
 
     def dial(self, process: Process, address: str) -> "asyncio.Future[Wire]":
-        """A connection, a refusal, or nothing ever."""
+        """Connect: the future gets a connection, a refusal, or nothing ever."""
         done: asyncio.Future[Wire] = self.loop.create_future()
         host = address.rpartition(":")[0]
         way = self.link(process.node.name, host)

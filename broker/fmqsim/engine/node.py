@@ -1,13 +1,14 @@
-"""Machines and the processes that run on them.
+"""Simulated machines and the processes that run on them.
 
-A `Node` is a machine: it has a name, clocks that drift and jump, and it survives the crash of
-what runs on it. A `Process` is one life of the program on it. When a process dies, nothing of it
-ever runs again: its callbacks are dropped, its tasks are kept (so that no `finally`, no `__aexit__`
-runs) until the simulation is over. What it still calls in the same breath (an `except` on the
-way out of `Lifecycle.fatal`) must have no effect: every adapter begins with `Process.check`.
+A `Node` is a machine: it has a name and clocks that drift and jump, and it survives a crash of the
+program. A `Process` is one incarnation of the program on a node. After a process dies, its code
+never runs again: its callbacks are dropped, and its tasks are kept until the simulation is over, so
+that no `finally` and no `__aexit__` runs. Code that still runs in the same call stack (an `except`
+on the way out of `Lifecycle.fatal`) must have no effect: every adapter starts with `Process.check`.
 
-Three ways to stand still: `pause` (SIGSTOP: all threads, nothing of the process answers), `wedge`
-(only the event loop: threads of libraries go on, ZooKeeper's session lives), and neither.
+A process is frozen in two ways: `pause` (SIGSTOP: no thread runs, nothing in the process answers)
+and `wedge` (only the event loop stands still: threads of libraries go on, ZooKeeper's session
+lives).
 """
 
 import asyncio
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from fmqsim.engine.tasks import Handle
 
 WALL_START_MS: Final = 1_790_000_000_000
-"""The wall clock when a simulation begins: some day in 2026."""
+"""The wall clock at the start of a simulation: some day in 2026."""
 
 
 class Crashed(BaseException):
-    """This process is dead: nothing of it goes on."""
+    """Raised in a dead process, so that its code does not go on."""
 
 
 class Process:
-    """One life of the program on a node."""
+    """One incarnation of the program on a node."""
 
     def __init__(self, node: "Node", incarnation: int) -> None:
         self.node = node
@@ -46,16 +47,16 @@ class Process:
         return f"{self.node.name}#{self.incarnation}"
 
     def check(self) -> None:
-        """The first thing in every adapter: a dead process does nothing."""
+        """Raise `Crashed` if the process is dead; every adapter calls this first."""
         if not self.alive:
             raise Crashed(f"{self} is dead")
 
     def on_death(self, callback: Callable[[], None]) -> None:
-        """Call back, outside any node, when this process ends, whichever way."""
+        """Call back, outside any node, when this process ends in any way."""
         self._on_death.append(callback)
 
     def owns(self, task: "asyncio.Task[Any]") -> None:
-        """Keep a task, so that it is never torn down by being forgotten."""
+        """Keep a reference to a task, so that the garbage collector never tears it down."""
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._purge_at:
@@ -63,7 +64,7 @@ class Process:
             self._purge_at = 2 * len(tasks) + 256
 
     def die(self, why: str) -> None:
-        """It ends now; use `Node.crash` or `Node.exit`."""
+        """End the process now; use `Node.crash` or `Node.exit`."""
         self.alive, self.ended = False, why
         for task in self._tasks:
             asyncio.tasks._unregister_task(task)  # nobody shall wait for it, or cancel it
@@ -77,7 +78,7 @@ current: ContextVar[Process | None] = ContextVar("current", default=None)
 
 
 class Node:
-    """A machine: what runs on it dies and starts again, its clocks and its name stay."""
+    """A machine: its processes die and start again, its clocks and its name stay."""
 
     def __init__(self, loop: "SimLoop", name: str, *, drift: float = 1.0) -> None:
         self.name = name
@@ -98,32 +99,35 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """A process runs on it."""
+        """Whether a process runs on the machine."""
         return self.process is not None
 
     @property
     def frozen(self) -> bool:
-        """Its event loop does not turn."""
+        """Whether the machine's event loop stands still."""
         return self.paused or self.wedged
 
     # ---- clocks
 
     def monotonic(self) -> float:
-        """Seconds of its monotonic clock: drifts, does not jump; goes on while it stands still."""
+        """Seconds of the machine's monotonic clock.
+
+        It drifts, does not jump, and goes on while the machine is frozen.
+        """
         world, ours = self._since
         return ours + (self._loop.now - world) * self.drift
 
     def in_world(self, ours: float) -> float:
-        """When its monotonic clock will show that, in the world's time."""
+        """Return the world time at which the machine's monotonic clock will show `ours`."""
         world, since = self._since
         return world + (ours - since) / self.drift
 
     def wall_ms(self) -> float:
-        """Milliseconds since 1970 on its wall clock: drifts and jumps."""
+        """Milliseconds since 1970 on the machine's wall clock, which drifts and jumps."""
         return self._wall_ms + self._loop.now * self.drift * 1000
 
     def jump_wall(self, ms: float) -> None:
-        """Somebody set the clock."""
+        """Move the wall clock by `ms`, as if a person had set it."""
         self._wall_ms += int(ms)
 
     # ---- lives
@@ -148,7 +152,7 @@ class Node:
         self._end("done" if error is None else f"{type(error).__name__}: {error}")
 
     def crash(self, why: str) -> None:
-        """The process is dead from now on: kill -9, power cut, `Lifecycle.fatal`."""
+        """Kill the process: kill -9, power cut, `Lifecycle.fatal`."""
         if self.process is not None:
             self._end(why)
 
@@ -163,22 +167,22 @@ class Node:
         process.die(why)
 
     def on_crash(self, callback: Callable[[], None]) -> None:
-        """Call back, outside any node, when the running process ends; forgotten after."""
+        """Call back once, outside any node, when the running process ends."""
         assert self.process is not None, f"nothing runs on {self.name}"
         self.process.on_death(callback)
 
     # ---- standing still
 
     def pause(self) -> None:
-        """SIGSTOP: no thread of it runs."""
+        """Stop all threads of the process, as SIGSTOP does."""
         self._stand(paused=True, wedged=self.wedged)
 
     def wedge(self) -> None:
-        """Its event loop is stuck in something; its libraries' threads are not."""
+        """Block the process's event loop; its libraries' threads go on."""
         self._stand(paused=self.paused, wedged=True)
 
     def resume(self) -> None:
-        """It goes on; what came meanwhile comes now, in order."""
+        """Let the process go on; callbacks that were held back run now, in order."""
         self._stand(paused=False, wedged=False)
 
     def _stand(self, *, paused: bool, wedged: bool) -> None:

@@ -1,7 +1,7 @@
-"""The ends of a simulated stream; see `fmqport.transport.Stream` for what they promise.
+"""The two ends of a simulated stream; `fmqport.transport.Stream` states their contract.
 
-A window bounds what one end has sent and the other has not taken: a `send` over it waits, as
-HTTP/2 makes it wait. Messages cross as bytes: nothing is shared between processes.
+A window bounds the bytes that one end has sent and the other has not taken: a `send` above it
+waits, as in HTTP/2. Messages cross as bytes: nothing is shared between processes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 
 def serialize(message: Message, peer: str) -> bytes:
-    """Encode a message; refuse one that is too large, as the real adapter does."""
+    """Encode a message. Raises `TransportError` if it is too large, as the real adapter does."""
     raw = message.SerializeToString()
     if len(raw) > MAX_MESSAGE_BYTES:
         name = message.DESCRIPTOR.name
@@ -27,7 +27,7 @@ def serialize(message: Message, peer: str) -> bytes:
 
 
 def parse(kind: type[Message], raw: bytes, peer: str) -> Any:
-    """Decode a message."""
+    """Decode a message. Raises `TransportError` if the bytes are no such message."""
     try:
         return kind.FromString(raw)
     except DecodeError as error:
@@ -35,7 +35,7 @@ def parse(kind: type[Message], raw: bytes, peer: str) -> Any:
 
 
 class StreamEnd:
-    """What both ends of a stream share."""
+    """The part that both ends of a stream share."""
 
     side: int
 
@@ -134,7 +134,7 @@ class StreamEnd:
             self._inbox.clear()  # what had come in is lost with it, or not
 
     def fail(self, why: str) -> None:
-        """Every call fails from now on, once what came before is read."""
+        """Fail every call from now on, once the messages that arrived before are read."""
         if not self._error:
             self._error = why
             self._wire.ends[self.side].pop(self._number, None)
@@ -153,7 +153,7 @@ class StreamEnd:
             raise TransportError(f"{self._peer}: {self._error or self._closed}")
 
     def _taken(self, size: int) -> None:
-        """The program took a message: the peer may send as much again, a moment later."""
+        """Let the peer send as many bytes again, a moment after the program took a message."""
         peer = self._wire.ends[1 - self.side].get(self._number)
         if isinstance(peer, StreamEnd):
             peer._unread -= size
@@ -166,7 +166,7 @@ class StreamEnd:
 
 
 class ClientStream(StreamEnd):
-    """The end of the one who opened it."""
+    """The end of the client, which opened the stream."""
 
     side = CLIENT
 
@@ -197,7 +197,7 @@ class ClientStream(StreamEnd):
 
 
 class ServerStream(StreamEnd):
-    """The end of the one who serves it."""
+    """The end of the server."""
 
     side = SERVER
 
@@ -216,13 +216,13 @@ class ServerStream(StreamEnd):
             self.lost(body)
 
     def fail(self, why: str) -> None:
-        """Also: a handler that neither sends nor receives is cancelled."""
+        """See `StreamEnd`; also cancels a handler that neither sends nor receives."""
         if not self._error and self._process.alive:
             self._wire.loop.on_node(self._process, self._cancel_idle)
         super().fail(why)
 
     def over(self, error: str) -> None:
-        """The handler has ended: tell the client, unless it knows; stray calls fail."""
+        """Notify the client that the handler has ended, unless it knows; stray calls fail."""
         if not self._error:
             self._push(Kind.END, error)
             self.task = None

@@ -1,4 +1,4 @@
-"""What the simulated event loop hands out: handles, and tasks and futures with a fixed hash."""
+"""Handles of the simulated event loop, and tasks and futures with a fixed hash."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class Handle:
-    """A callback to be run; see `asyncio.Handle` and `asyncio.TimerHandle`."""
+    """A scheduled callback; see `asyncio.Handle` and `asyncio.TimerHandle`."""
 
     __slots__ = ("args", "callback", "context", "gone", "process", "when_s")
 

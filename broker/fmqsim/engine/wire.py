@@ -1,8 +1,8 @@
-"""A simulated connection between two processes: two pipes, and the streams and calls on them.
+"""A simulated connection between two processes: two pipes, with streams and calls.
 
-The model is TCP below HTTP/2: what is sent arrives whole and in order, later or not at all. A cut
-link swallows (and delivers later, if it heals before somebody gives up); a stalled one holds back
-data while pings pass; either end may close, and the other learns it when word comes through.
+The model is TCP below HTTP/2: frames arrive whole and in order, later or not at all. A cut link
+swallows them (and delivers them later if it heals before an end gives up); a stalled link holds
+back data while pings pass. Either end may close, and the other learns this from a frame.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ _RETRANSMIT_S: Final = (0.0, 0.3)
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     OPEN = 1  # a stream begins: its method's path
     CALL = 2  # (path, request)
@@ -51,7 +51,7 @@ class Link:
         self.pipes: dict[Pipe, None] = {}
 
     def draw(self, random: Random) -> float:
-        """How long the next frame takes."""
+        """Return how many seconds the next frame takes."""
         took = self.delay_s + random.random() * self.jitter_s
         if self.loss and random.random() < self.loss:
             took += 0.2 * 2 ** random.randrange(2)
@@ -59,7 +59,7 @@ class Link:
 
 
 class Pipe:
-    """One direction of a wire: in order, none twice."""
+    """One direction of a wire: frames arrive in order, none twice."""
 
     __slots__ = ("_arrived", "_held", "_loop", "dead", "last_s", "link")
 
@@ -74,11 +74,11 @@ class Pipe:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of messages that were sent and cannot arrive now."""
+        """Bytes of messages that were sent and are held back."""
         return sum(len(body) for kind, _, body in self._held if kind is Kind.DATA)
 
     def push(self, frame: Frame) -> None:
-        """Send it."""
+        """Send a frame."""
         loop = self._loop
         at = loop.now + self.link.draw(loop.random)
         if at < self.last_s:
@@ -96,7 +96,7 @@ class Pipe:
             self._arrived(frame)
 
     def flush(self) -> None:
-        """The link is whole again: what was held is sent once more, in order."""
+        """Send the held frames once more, in order: the link works again."""
         if self._held and not self.dead:
             loop = self._loop
             after = loop.now + loop.random.uniform(*_RETRANSMIT_S)
@@ -109,7 +109,7 @@ class Pipe:
             self._arrived(held.popleft())
 
     def drop(self) -> None:
-        """Nothing that is under way arrives."""
+        """Drop all frames in flight."""
         self.dead = True
         self.link.pipes.pop(self, None)
 
@@ -118,11 +118,11 @@ class End(Protocol):
     """One end of a stream or call on a wire."""
 
     def arrived(self, kind: Kind, body: Any) -> None:
-        """A frame for it."""
+        """Handle a frame for this end."""
         ...
 
     def lost(self, why: str) -> None:
-        """The wire is gone."""
+        """Handle the loss of the wire."""
         ...
 
 
@@ -154,17 +154,17 @@ class Wire:
         )
 
     def number(self) -> int:
-        """For a new stream or call."""
+        """Return the number for a new stream or call."""
         self._number += 1
         return self._number
 
     def push(self, side: int, frame: Frame) -> None:
-        """That side sends a frame."""
+        """Send a frame from that side."""
         if self.up[side]:
             self._pipes[side].push(frame)
 
     def delay(self, side: int) -> float:
-        """How long something small from that side takes now."""
+        """Return how many seconds a small frame from that side takes now."""
         return self._pipes[side].link.draw(self.loop.random)
 
     def _arrived(self, side: int, frame: Frame) -> None:
@@ -187,7 +187,10 @@ class Wire:
             self._begin(self, frame)
 
     def close(self, side: int, why: str, *, tell: bool = True) -> None:
-        """That side's socket is closed; what is on it fails there; the other side is told."""
+        """Close that side's socket.
+
+        Its streams and calls fail on that side; `tell` decides whether the other side is notified.
+        """
         if not self.up[side]:
             return
         if tell:
@@ -200,7 +203,10 @@ class Wire:
         self._forget()
 
     def died(self, side: int, *, silent: bool) -> None:
-        """That side's process is dead: its kernel closes the socket, unless the power is off."""
+        """Handle the death of that side's process.
+
+        Its kernel closes the socket, unless the power is off.
+        """
         if not self.up[side]:
             return
         self.ends[side].clear()
@@ -214,13 +220,13 @@ class Wire:
         self._forget()
 
     def _refused(self, side: int) -> None:
-        """A dead process's kernel answers with a reset, if it gets through."""
+        """Reset the connection as a dead process's kernel does, if the link is not cut."""
         link = self._pipes[1 - side].link
         if not link.cut:
             self.close(side, "connection reset by peer", tell=False)
 
     def reset(self, why: str) -> None:
-        """Both sockets are closed at once; nothing under way arrives."""
+        """Close both sockets at once; no frame in flight arrives."""
         for pipe in self._pipes:
             pipe.drop()
         for side in (CLIENT, SERVER):

@@ -1,4 +1,4 @@
-"""The simulated ZooKeeper as the world uses it: an ensemble, sessions, faults on the way to it.
+"""The simulated ZooKeeper: an ensemble, sessions, and faults on the way to them.
 
 Layers: `zookeeper_tree.py` (the tree, pure), `zookeeper_servers.py` (history, sessions, servers
 that lag or die), `zookeeper_wire.py` (connections and routes), `adapters/coordination.py` (a client
@@ -15,24 +15,24 @@ __all__ = ["Break", "Ensemble", "Route"]
 
 
 class Ensemble(Servers):
-    """All servers and the ways to them."""
+    """All servers and the routes to them."""
 
     def __init__(self, loop: SimLoop, *, servers: int = 3) -> None:
         super().__init__(loop, servers=servers)
         self._routes: dict[str, Route] = {}
 
     def session(self, process: Process, timeout_ms: int) -> SimCoordination:
-        """The coordination port of one process; to be started by it."""
+        """Return the coordination port of one process, which has to start it."""
         return SimCoordination(self, self.route(process.node.name), process, timeout_ms=timeout_ms)
 
     def route(self, node: str) -> Route:
-        """The network between that machine and all servers: cut, hold, heal, break_next."""
+        """Return the network between a machine and all servers: cut, hold, heal, break_next."""
         if node not in self._routes:
             self._routes[node] = Route(self, node)
         return self._routes[node]
 
     def heal_all(self) -> None:
-        """Every route is whole, every server up and in touch with its leader."""
+        """Restore every route, start every server and reconnect it to the leader."""
         for node in sorted(self._routes):
             self._routes[node].heal()
         for server in self.servers:
@@ -41,13 +41,13 @@ class Ensemble(Servers):
         self.late_watch_s = (0.0, 0.002)
 
     def lose_quorum(self, seconds: float) -> None:
-        """Most servers die; they are back after so long."""
+        """Stop a majority of the servers, and start them again after `seconds`."""
         most = self.random.sample(range(len(self.servers)), len(self.servers) // 2 + 1)
         for number in most:
             self.stop_server(number)
             self.loop.at_world(seconds, self.start_server, number)
 
     def peek(self, path: str) -> bytes | None:
-        """What the node holds, as the leader knows it."""
+        """Return a node's data as the leader knows it, or None if there is no such node."""
         node = self.truth.nodes.get(path)
         return None if node is None else node.data

@@ -1,14 +1,14 @@
-"""A simulated ZooKeeper ensemble: servers that lag, sessions that expire on their clock, faults.
+"""A simulated ZooKeeper ensemble: servers that lag, expiring sessions, faults.
 
-One history, in the order in which the leader took the writes; each server applies it a little
-later, and answers reads from what it has applied: they may be stale, unless synced. A session lives
-as long as the leader hears of it; a follower tells it of its clients up to half a tick later,
-and not at all while it is cut off. Without a quorum nobody serves and no session ends; a new leader
-gives every session its whole time again. Watches live on one server and one connection and fire
-once.
+There is one history, in the order in which the leader took the writes. Each server applies it a
+little later and answers reads from what it has applied: reads may be stale, unless synced. A
+session lives as long as the leader hears from its client. A follower reports its clients to the
+leader up to half a tick later, and not at all while it is cut off. Without a quorum no server
+serves and no session ends; a new leader gives every session its whole timeout again. Watches live
+on one server and one connection and fire once.
 
-What a client does (dial, ping, notice silence) is in `adapters/coordination.py`. All of this runs
-in the world, outside any node.
+The client's side (dial, ping, notice silence) is in `adapters/coordination.py`. All of this runs in
+the world, outside any node.
 """
 
 import math
@@ -30,7 +30,7 @@ _ELECTION_S: Final = (0.2, 1.0)
 
 
 class Session:
-    """What the leader knows of one."""
+    """The leader's record of one session."""
 
     def __init__(self, number: int, timeout_ms: int, who: str) -> None:
         self.number = number
@@ -41,7 +41,7 @@ class Session:
 
 
 class Server:
-    """One member: what it has applied, and who is connected to it."""
+    """One member: what it has applied, and its connections."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -54,7 +54,7 @@ class Server:
 
 
 class Servers:
-    """All servers, and what befalls them. `truth` is what the leader has committed."""
+    """All servers and their faults. `truth` is what the leader has committed."""
 
     def __init__(self, loop: SimLoop, *, servers: int = 3) -> None:
         self.loop = loop
@@ -69,7 +69,7 @@ class Servers:
 
     # ---- what the world does and sees
     def put(self, path: str, data: bytes) -> None:
-        """A node, with all above it, as if some client had made or written it just now."""
+        """Create or write a node with all its parents, as if a client had done it just now."""
         names = path.strip("/").split("/")
         for depth in range(1, len(names)):
             above = "/" + "/".join(names[:depth])
@@ -78,17 +78,17 @@ class Servers:
         self.commit(Verb.WRITE if path in self.truth.nodes else Verb.CREATE, (path,), data)
 
     def expire(self, number: int) -> None:
-        """The session's time is over now."""
+        """Expire a session now."""
         session = self.sessions.get(number)
         if session is not None:
             self._end(session)
 
     def session_of(self, who: str) -> int:
-        """The newest live session of a client; 0 if it has none."""
+        """Return the newest live session of a client; 0 if it has none."""
         return max((s.number for s in self.sessions.values() if s.who == who), default=0)
 
     def cut_off(self, number: int, seconds: float) -> None:
-        """A server hears nothing of its leader for a while: its reads are stale."""
+        """Cut a follower off from the leader for a while: its reads are stale."""
         server = self.servers[number]
         if server is not self.leader:
             self.loop.note(f"zookeeper {number} cut off for {seconds:.2f} s")
@@ -96,7 +96,7 @@ class Servers:
             server.applies_at = max(server.applies_at, server.cut_off_until)
 
     def stop_server(self, number: int) -> None:
-        """It dies; its clients' connections break."""
+        """Stop a server; its clients' connections break."""
         server = self.servers[number]
         if not server.up:
             return
@@ -108,7 +108,7 @@ class Servers:
             self._depose()
 
     def start_server(self, number: int) -> None:
-        """It is back, with all that the others have."""
+        """Start a server with everything that was committed."""
         server = self.servers[number]
         if server.up:
             return
@@ -120,12 +120,12 @@ class Servers:
             self._elect_soon()
 
     def serving(self, server: Server) -> bool:
-        """Whether clients are answered there."""
+        """Whether the server answers clients."""
         return server.up and self.leader is not None
 
     # ---- sessions
     def new_session(self, timeout_ms: int, who: str) -> Session:
-        """A client without one asks for one."""
+        """Create a session for a client that has none."""
         self._made += 1
         negotiated = max(int(2 * TICK_S * 1000), min(timeout_ms, _LONGEST_MS))
         session = self.sessions[self._made] = Session(self._made, negotiated, who)
@@ -135,12 +135,12 @@ class Servers:
         return session
 
     def touch(self, session: Session) -> None:
-        """The leader hears of it."""
+        """Extend a session: the leader hears from its client."""
         until = self.loop.now + session.timeout_ms / 1000
         session.expires_at = max(session.expires_at, math.ceil(until / TICK_S) * TICK_S)
 
     def hear(self, server: Server, session: Session) -> None:
-        """A server hears of it: the leader at once, a follower tells it with the next half tick."""
+        """Hear from a client: at once on the leader, on a follower with the next half tick."""
         if server is self.leader:
             self.touch(session)
         elif session not in server.heard:
@@ -151,7 +151,7 @@ class Servers:
             server.heard[session] = None
 
     def close(self, session: Session) -> Txn | None:
-        """It ends in order."""
+        """End a session in order; return None if it is over already."""
         return None if session.over else self._end(session)
 
     # ---- writing
@@ -159,7 +159,7 @@ class Servers:
         self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
         ended: int = 0,
     ) -> Txn:  # fmt: skip
-        """The leader has it; every server will."""
+        """Commit a change on the leader; every running server applies it later."""
         txn = Txn(self.truth.zxid + 1, verb, paths, data, owner, ended)
         self.truth.apply(txn)
         agreed = self.loop.now + self.random.uniform(*_COMMIT_S)
@@ -171,7 +171,10 @@ class Servers:
         return txn
 
     def write(self, session: Session, request: Request) -> tuple[object, Exception | None]:
-        """What the leader says to a write; if it is done, `truth.zxid` is its number."""
+        """Return the leader's answer to a write: (version, error).
+
+        If the write is done, `truth.zxid` is its number.
+        """
         error = self.truth.refuse(request)
         if error is not None:
             return None, error
@@ -221,7 +224,7 @@ class Servers:
         return 2 * sum(server.up for server in self.servers) > len(self.servers)
 
     def _depose(self) -> None:
-        """No leader: nobody serves until there is another."""
+        """Remove the leader: no server serves until there is another."""
         self.leader = None
         for server in self.servers:
             self._drop_all(server)

@@ -1,7 +1,7 @@
-"""ZooKeeper's tree, pure: nodes with versions and owners, transactions, and whom a change concerns.
+"""ZooKeeper's tree, pure: versioned nodes, transactions, and the watches that they fire.
 
-Rules and the order of checks are those of ZooKeeper's request processor. Knows no session but by
-number, no time, no network.
+Rules and the order of checks are those of ZooKeeper's request processor. It knows sessions by
+number only, no time and no network.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Znode:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """One committed change; the same on every server. A session's end takes its nodes along."""
+    """One committed change, equal on every server. The end of a session deletes its nodes."""
 
     zxid: int
     verb: Verb | None  # CREATE, WRITE, DELETE; None: a session begins or ends
@@ -34,7 +34,7 @@ class Txn:
 
 
 def parent_of(path: str) -> str:
-    """The path above."""
+    """Return the path of the parent."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -46,7 +46,7 @@ class Tree:
         self.nodes: dict[str, Znode] = {"/": Znode(b"")}
 
     def copy(self) -> "Tree":
-        """An independent one: a snapshot."""
+        """Return an independent copy: a snapshot."""
         made = Tree()
         made.zxid = self.zxid
         made.nodes = {
@@ -56,16 +56,16 @@ class Tree:
         return made
 
     def get(self, path: str) -> Node | None:
-        """As a client reads it."""
+        """Return a node as a client reads it, or None."""
         node = self.nodes.get(path)
         return None if node is None else Node(node.data, node.version, node.owner)
 
     def owned_by(self, session: int) -> tuple[str, ...]:
-        """Its ephemerals."""
+        """Return the paths of the session's ephemeral nodes."""
         return tuple(path for path, node in self.nodes.items() if node.owner == session)
 
     def refuse(self, request: Request) -> Exception | None:
-        """Why this write cannot be done; None if it can."""
+        """Return why this write cannot be done; None if it can."""
         path, node = request.path, self.nodes.get(request.path)
         if request.verb is Verb.CREATE:
             above = self.nodes.get(parent_of(path))
@@ -85,7 +85,7 @@ class Tree:
         return None
 
     def read(self, request: Request) -> object:
-        """What a read is answered. Raises `NoNode`."""
+        """Return the answer to a read. Raises `NoNode`."""
         path, node = request.path, self.nodes.get(request.path)
         if request.verb is Verb.WATCH:
             return node is not None
@@ -96,7 +96,7 @@ class Tree:
         return sorted(node.children)
 
     def apply(self, txn: Txn) -> list[tuple[str, bool]]:
-        """Do it; say whom it concerns: (path, is it about the path's children)."""
+        """Apply a change; return the watched paths: (path, whether it is about the children)."""
         self.zxid = txn.zxid
         concerned: list[tuple[str, bool]] = []
         for path in txn.paths:

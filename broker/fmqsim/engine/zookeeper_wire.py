@@ -1,9 +1,9 @@
-"""The server's end of a simulated ZooKeeper connection, and the network under it.
+"""Server end of a simulated ZooKeeper connection, and the network under it.
 
 Requests of one connection are answered in their order: a read waits for the write before it. Both
-directions keep order. A `Route` is what lies between one client machine and the ensemble: each
-direction may be held (nothing is reset, nothing gets through, what was sent waits), or all is cut
-(reset, and refused).
+directions keep order. A `Route` lies between one client machine and the ensemble: each direction
+may be held (nothing is reset, nothing gets through, messages wait), or everything is cut (reset,
+and refused).
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class Break(Enum):
 
 
 class Route:
-    """Between one client machine and the ensemble."""
+    """The network between one client machine and the ensemble."""
 
     def __init__(self, ensemble: Servers, who: str) -> None:
         self.who = who
@@ -47,22 +47,22 @@ class Route:
 
     @property
     def held(self) -> tuple[bool, bool]:
-        """(to the servers, from the servers): nothing gets through."""
+        """(to the servers, from the servers): whether nothing gets through."""
         return self._held[0], self._held[1]
 
     def cut(self) -> None:
-        """Everything is reset and refused."""
+        """Reset all connections and refuse new ones."""
         self._note("cut")
         self.refused = True
         self.reset()
 
     def hold(self, *, to: bool = True, back: bool = True) -> None:
-        """A black hole, in one direction or both."""
+        """Make a black hole, in one direction or both."""
         self._note(f"held to={to} back={back}")
         self._held = [to, back]
 
     def heal(self) -> None:
-        """All gets through again, what was held first."""
+        """Let everything through again, held messages first."""
         if self.refused or any(self._held):
             self._note("heals")
         self.refused, self._held, self.break_next = False, [False, False], None
@@ -70,14 +70,14 @@ class Route:
             connection.release()
 
     def reset(self) -> None:
-        """What is connected breaks."""
+        """Break all connections."""
         for connection in list(self.connections):
             connection.hang_up()
 
     def dial(
         self, client: "SimLink", attempt: int, server: Server, session: int, zxid: int
     ) -> None:
-        """The client wants a connection to that server, for this session (0: a new one)."""
+        """Connect the client to a server for this session (0: a new one)."""
         if session and session == self.ended_early:
             self._later(client.expired, attempt)
         elif not self._held[0]:
@@ -153,19 +153,19 @@ class Connection:
         self._send(0, self._asked_for, number, request)
 
     def ping(self) -> None:
-        """`client.ponged` follows."""
+        """Send a ping; `client.ponged` follows."""
         self._send(0, self._pinged)
 
     def end_session(self) -> None:
-        """The session ends in order; `client.dropped` follows."""
+        """End the session in order; `client.dropped` follows."""
         self._send(0, self._end)
 
     def leave(self) -> None:
-        """The client's end is closed: its process died, or it gave up."""
+        """Close the client's end: its process died, or it gave up."""
         self._send(0, self._gone)
 
     def release(self) -> None:
-        """The route is whole again: what was held is on its way."""
+        """Send the held messages: the route works again."""
         for direction in (0, 1):
             held = list(self._held[direction])
             self._held[direction].clear()
@@ -175,13 +175,13 @@ class Connection:
 
     # ---- the server's
     def hang_up(self) -> None:
-        """The server's end is closed."""
+        """Close the server's end."""
         if self._open:
             self._gone()
             self._send(1, self._client.dropped, self)
 
     def fire(self, path: str, of_children: bool) -> None:
-        """Tell those who watch, once."""
+        """Notify the watchers of a path, once."""
         for watch in self._watches.pop((path, of_children), ()):
             self._send(1, self._client.fired, self, watch)
 
@@ -258,7 +258,7 @@ class Connection:
         self._reply(number, value, error)
 
     def _lead(self, number: int, request: Request) -> None:
-        """At the leader; its word comes back in the order of the history."""
+        """Handle a write or sync at the leader; the answer comes back in the history's order."""
         ensemble, now = self._ensemble, self._loop.now
         if not self._open or ensemble.leader is None:
             return

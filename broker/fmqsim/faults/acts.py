@@ -1,6 +1,7 @@
-"""The faults themselves, one coroutine each; `table.py` says how often each comes.
+"""The faults of a simulation, one coroutine each; `table.py` has their weights.
 
-A coroutine does it, says that it has fired, lets it last, undoes it, says that it is healed.
+A coroutine does it, reports that it has fired, lets it last, undoes it, and reports that it is
+healed.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from fmqsim.scenario.operator_stand_in import NAME as OPERATOR
 
 
 async def kill(act: Act) -> None:
-    """SIGKILL; it is down for a while."""
+    """Kill a broker with SIGKILL; it is down for a while."""
     host = act.target
     host.hold()
     host.kill()
@@ -27,7 +28,7 @@ async def kill(act: Act) -> None:
 
 
 async def stop(act: Act) -> None:
-    """SIGTERM, as an upgrade does."""
+    """Stop a broker with SIGTERM, as an upgrade does."""
     host = act.target
     host.hold()
     host.stop()
@@ -39,7 +40,7 @@ async def stop(act: Act) -> None:
 
 
 async def pause(act: Act) -> None:
-    """SIGSTOP, perhaps past its session, and on."""
+    """Stop a broker with SIGSTOP, perhaps past its session, and let it go on."""
     node = act.target.node
     await _heard(act)
     node.pause()
@@ -50,7 +51,7 @@ async def pause(act: Act) -> None:
 
 
 async def wedge(act: Act) -> None:
-    """Its event loop hangs; ZooKeeper's client does not."""
+    """Block a broker's event loop; ZooKeeper's client goes on."""
     node = act.target.node
     await _heard(act)
     node.wedge()
@@ -61,13 +62,13 @@ async def wedge(act: Act) -> None:
 
 
 async def _heard(act: Act) -> None:
-    """What was ended sooner than a server would end it is known to it first: see `expire`."""
+    """Wait until the target knows of a session that was ended early: see `expire`."""
     route = act.world.ensemble.route(act.on)
     await act.world.until(lambda: route.ended_early in (0, route.heard_of), 3)
 
 
 async def kill_client(act: Act) -> None:
-    """A producer or consumer dies."""
+    """Kill a producer or consumer."""
     clients = [c for c in act.world.clients.values() if c.node.alive and c.name != OPERATOR]
     if not clients:
         return
@@ -81,7 +82,7 @@ async def kill_client(act: Act) -> None:
 
 
 async def pause_client(act: Act) -> None:
-    """A producer or consumer stands still."""
+    """Pause a producer or consumer."""
     clients = [c for c in act.world.clients.values() if c.node.alive and c.name != OPERATOR]
     if not clients:
         return
@@ -97,7 +98,7 @@ async def pause_client(act: Act) -> None:
 
 
 async def cut_from_zookeeper(act: Act) -> None:
-    """Reset, or a black hole in one direction or both."""
+    """Cut a broker off from ZooKeeper: reset, or a black hole in one direction or both."""
     route = act.world.ensemble.route(act.on)
     how = act.dice.choice(("reset", "both", "to", "back"))
     if how == "reset":
@@ -111,7 +112,7 @@ async def cut_from_zookeeper(act: Act) -> None:
 
 
 async def isolate(act: Act) -> None:
-    """From ZooKeeper and from its group; clients still reach it."""
+    """Cut a broker off from ZooKeeper and its group; clients still reach it."""
     route = act.world.ensemble.route(act.on)
     route.hold()
     links = _between(act, act.peers(), both=True)
@@ -123,10 +124,10 @@ async def isolate(act: Act) -> None:
 
 
 async def expire(act: Act) -> None:
-    """Its session ends on the server, though it lives.
+    """End a broker's session on the server, though the broker lives.
 
-    Sooner than any server would end it: leases rest on that (DESIGN §6). So it must hear of it,
-    and does, whatever is cut in the next moment.
+    This is sooner than any server would end it: leases rest on that (DESIGN §6). So the broker must
+    learn about the end, and does, whatever is cut in the next moment.
     """
     ensemble, route = act.world.ensemble, act.world.ensemble.route(act.on)
 
@@ -144,7 +145,7 @@ async def expire(act: Act) -> None:
 
 
 async def lose_answer(act: Act) -> None:
-    """Its next write to ZooKeeper is done, or not, and it does not learn which."""
+    """Do a broker's next write to ZooKeeper, or not, and lose the answer."""
     route = act.world.ensemble.route(act.on)
     before = route.broken
     route.break_next = act.dice.choice((Break.BEFORE, Break.AFTER, Break.AFTER))
@@ -159,7 +160,7 @@ async def lose_answer(act: Act) -> None:
 
 
 async def stop_zookeeper(act: Act) -> None:
-    """One server, or so many that there is no quorum."""
+    """Stop one ZooKeeper server, or enough to lose the quorum."""
     ensemble, dice = act.world.ensemble, act.dice
     count = dice.choice((1, 1, 2))
     numbers = dice.sample(range(len(ensemble.servers)), count)
@@ -173,7 +174,7 @@ async def stop_zookeeper(act: Act) -> None:
 
 
 async def late_zookeeper(act: Act) -> None:
-    """A follower lags, and watches come late."""
+    """Let followers lag, and watches come late."""
     ensemble, dice = act.world.ensemble, act.dice
     before = ensemble.late_watch_s
     ensemble.late_watch_s = (0.0, dice.choice((0.1, 1.0)))
@@ -190,7 +191,7 @@ async def late_zookeeper(act: Act) -> None:
 
 
 def _between(act: Act, others: Iterable[str], *, both: bool) -> list[tuple[str, str]]:
-    """Cut the links between the target and others: (from, to) of what was cut."""
+    """Cut the links between the target and others; return the cut links as (from, to)."""
     way = "both" if both else act.dice.choice(("both", "to", "from"))
     links = []
     for other in others:
@@ -209,7 +210,7 @@ def _heal(act: Act, links: Iterable[tuple[str, str]]) -> None:
 
 
 async def cut_from_group(act: Act) -> None:
-    """Master and slave do not hear each other, or one does not hear the other."""
+    """Cut a broker off from members of the group, in both directions or one."""
     peers = act.peers()
     if not peers:
         return
@@ -222,7 +223,7 @@ async def cut_from_group(act: Act) -> None:
 
 
 async def cut_from_clients(act: Act) -> None:
-    """Some clients do not reach a broker, or are not reached."""
+    """Cut a broker off from some clients, in both directions or one."""
     clients = list(act.world.clients)
     chosen = act.dice.sample(clients, act.dice.randint(1, len(clients)))
     links = _between(act, chosen, both=False)
@@ -233,7 +234,7 @@ async def cut_from_clients(act: Act) -> None:
 
 
 async def reset(act: Act) -> None:
-    """Its connections break, with all or with some."""
+    """Reset a broker's connections, all or some."""
     world = act.world
     others = [*act.peers(), *world.clients]
     chosen = act.dice.sample(others, act.dice.randint(1, len(others)))
@@ -243,7 +244,7 @@ async def reset(act: Act) -> None:
 
 
 async def lose_reply(act: Act) -> None:
-    """What it answers next is lost with the connection, after it has had its effect."""
+    """Lose a broker's next reply with the connection, after the call has had its effect."""
     network = act.world.network
     others = [*act.peers(), *act.world.clients]
     chosen = act.dice.sample(others, act.dice.randint(1, min(4, len(others))))
@@ -264,7 +265,7 @@ async def lose_reply(act: Act) -> None:
 
 
 async def stall(act: Act) -> None:
-    """What it sends to some is not taken in, though the connections live."""
+    """Stall messages between a broker and others, though the connections live."""
     world = act.world
     others = [*act.peers(), *world.clients]
     chosen = act.dice.sample(others, act.dice.randint(1, min(3, len(others))))
@@ -278,7 +279,7 @@ async def stall(act: Act) -> None:
 
 
 async def slow_network(act: Act) -> None:
-    """Its links are slow and lose packets."""
+    """Make a broker's links slow and lossy."""
     network = act.world.network
     others = [*act.peers(), *act.world.clients]
     links = [network.link(*pair) for o in others for pair in ((act.on, o), (o, act.on))]
@@ -296,12 +297,12 @@ async def slow_network(act: Act) -> None:
 
 
 async def failing_sync(act: Act) -> None:
-    """EIO on its next fsync: the kernel may have dropped the pages."""
+    """Fail a broker's next fsync with EIO: the kernel may have dropped the pages."""
     await _fails(act, "failing_syncs")
 
 
 async def failing_write(act: Act) -> None:
-    """EIO on its next write."""
+    """Fail a broker's next write with EIO."""
     await _fails(act, "failing_writes")
 
 
@@ -323,7 +324,7 @@ def _nothing() -> None:
 
 
 async def full_disk(act: Act) -> None:
-    """No room; later there is again."""
+    """Fill a broker's disk; later there is space again."""
     files = act.target.storage.files
     files.taken = max(0, files.free + files.taken - act.dice.choice((0, 1 << 20, 3 << 19)))
     act.fired(f"{files.free} bytes left")
@@ -334,7 +335,7 @@ async def full_disk(act: Act) -> None:
 
 
 async def slow_disk(act: Act) -> None:
-    """Each write and fsync takes long, or none ends for a while."""
+    """Make each write and fsync slow, or let none end for a while."""
     world, speed = act.world, act.target.storage.speed
     if act.dice.random() < 0.5:
         speed.write_ms = act.dice.choice((20.0, 100.0))
@@ -351,7 +352,7 @@ async def slow_disk(act: Act) -> None:
 
 
 async def set_clock(act: Act) -> None:
-    """Somebody sets the wall clock, by seconds or days."""
+    """Set the wall clock, by seconds or days."""
     ms = act.dice.choice((-1, 1)) * act.dice.choice((1500, 60_000, 86_400_000))
     act.target.node.jump_wall(ms)
     act.fired(f"{ms} ms")
@@ -362,7 +363,7 @@ async def set_clock(act: Act) -> None:
 
 
 async def permit(act: Act) -> None:
-    """A broker may serve less for a while."""
+    """Limit what a broker may serve, for a while."""
     world, group = act.world, act.target.group
     less = act.dice.choice((Permission.READ, Permission.WRITE, Permission.NONE))
     world.operator.permit(group, act.on, less)
@@ -374,7 +375,7 @@ async def permit(act: Act) -> None:
 
 
 async def remove_member(act: Act) -> None:
-    """A slave is taken out of its group and stopped; later it is a member again."""
+    """Remove a slave from its group and stop it; later make it a member again."""
     world, name = act.world, act.target.group
     config = world.configs[name]
     master = world.state(name).master

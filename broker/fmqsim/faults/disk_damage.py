@@ -1,4 +1,4 @@
-"""The faults of `table.py` that damage what lies on a disk; then a person has to help.
+"""Faults of `table.py` that damage the data on a disk; afterwards a person has to help.
 
 Done only to a group whose other members are all there and in sync: two damaged disks at once are
 more than a group promises to survive.
@@ -12,14 +12,14 @@ from fmqsim.faults.schedule import Act
 from fmqsim.scenario.hosts import BrokerHost
 
 REFUSES_S = 3.0
-"""A broker that does not come up with a damaged disk within so long gets an empty one."""
+"""Seconds after which a broker that does not come up with a damaged disk gets an empty one."""
 POLL_S = 0.05
 PATIENCE_S = 60.0
-"""But not for want of the others: so long they are waited for."""
+"""Seconds to wait for the others: their absence is no reason to empty the disk."""
 
 
 def spare(act: Act) -> bool:
-    """The group can do without this broker's disk."""
+    """Whether the group can do without this broker's disk."""
     world, group = act.world, act.target.group
     config, state = world.configs[group], world.state(group)
     members = {m.id for m in config.members}
@@ -28,7 +28,10 @@ def spare(act: Act) -> bool:
 
 
 async def flip_a_bit(act: Act) -> None:
-    """It is down, one bit of a file of its changes, it starts; a person empties what is refused."""
+    """Flip a bit in a file of a broker that is down.
+
+    The broker starts again; if it refuses, a person empties its disk.
+    """
     if not await act.world.until(lambda: spare(act), 10):
         return
     host = act.target
@@ -50,7 +53,7 @@ async def flip_a_bit(act: Act) -> None:
 
 
 async def empty_the_disk(act: Act) -> None:
-    """It is down, its disk is replaced by an empty one, it starts under its old name."""
+    """Replace the disk of a broker that is down by an empty one; it keeps its name."""
     if not await act.world.until(lambda: spare(act), 10):
         return
     host = act.target
@@ -65,7 +68,7 @@ async def empty_the_disk(act: Act) -> None:
 
 
 async def _stuck(act: Act, host: BrokerHost) -> bool:
-    """It does not come up, though all the others have been there all the while."""
+    """Whether the broker does not come up, though all the others have been there all the while."""
     loop, others = act.world.loop, [act.world.brokers[name] for name in act.peers()]
     began_s = since_s = loop.now
     while not _serves(act, host) and loop.now - began_s < PATIENCE_S:
@@ -78,13 +81,13 @@ async def _stuck(act: Act, host: BrokerHost) -> bool:
 
 
 def _serves(act: Act, host: BrokerHost) -> bool:
-    """It is a part of its group again."""
+    """Whether the broker takes part in its group again."""
     state = act.world.state(host.group)
     return BrokerId(host.name) in state.isr | {state.master} and _has_a_copy(act, host)
 
 
 def _has_a_copy(act: Act, host: BrokerHost) -> bool:
-    """It is alive, and what its disk holds is more than that of one that was just replaced.
+    """Whether the broker is alive and holds more than a disk that was just replaced.
 
     The state goes on naming an emptied broker, a master above all.
     """

@@ -1,7 +1,7 @@
-"""Somebody wants another master (ADR 0022): a switchover, or a promotion, at any time.
+"""A person wants another master (ADR 0022): a switchover or a promotion, at any time.
 
-Its faults come only if the scene asks for moves: with them in the table of `table.py` each seed
-would be another run. The wish stays: a group is whole again once who is wanted is master.
+These faults come only if the scene asks for moves: in the table of `table.py` they would make each
+seed another run. The wish stays: a group is whole again once the wanted master is master.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ _GONE_S: Final = 10.0
 
 
 async def wish(act: Act) -> None:
-    """Any member shall be master, whatever is so at the moment."""
+    """Want any member as master, whatever the state is."""
     _want(act, act.dice.choice([act.on, *act.peers()]))
     act.healed()
 
 
 async def wish_and_kill(act: Act) -> None:
-    """As above; a moment later one of the group is killed, at any step of the move."""
+    """Want another master, and kill a broker of the group at any step of the switchover."""
     world, dice = act.world, act.dice
     wanted = act.dice.choice(act.peers() or [act.on])
     before = str(world.state(act.target.group).master)
@@ -38,12 +38,12 @@ async def wish_and_kill(act: Act) -> None:
 
 
 async def promote(act: Act) -> None:
-    """The master is killed; whoever serves reads then shall be master."""
+    """Kill the master and promote the broker that then serves reads."""
     await _promote(act, wipe=False)
 
 
 async def promote_for_good(act: Act) -> None:
-    """And the master's disk is gone."""
+    """Promote as in `promote`, and wipe the old master's disk."""
     if await act.world.until(lambda: damage.spare(act), 10):
         await _promote(act, wipe=True)
 

@@ -1,4 +1,4 @@
-"""The faults of `table.py` by which machines lose their power; the others are in `acts.py`."""
+"""The faults of `table.py` that cut the power of machines; the others are in `acts.py`."""
 
 from collections.abc import Iterable
 
@@ -7,17 +7,17 @@ from fmqsim.faults.schedule import Act
 
 
 async def cut_power(act: Act) -> None:
-    """The machine goes dark."""
+    """Cut the power of one machine."""
     await _dark(act, [act.on])
 
 
 async def cut_power_of_group(act: Act) -> None:
-    """All machines of a group at once."""
+    """Cut the power of all machines of a group at once."""
     await _dark(act, [act.on, *act.peers()])
 
 
 async def cut_power_of_all(act: Act) -> None:
-    """The whole house."""
+    """Cut the power of all brokers at once."""
     await _dark(act, list(act.world.brokers))
 
 
@@ -35,7 +35,7 @@ async def _dark(act: Act, names: Iterable[str]) -> None:
 
 
 async def cut_power_at_step(act: Act) -> None:
-    """The machine goes dark in the middle of what it does with its files."""
+    """Cut the power of a machine in the middle of a file operation."""
     host, dice = act.target, act.dice
     kinds = ("pwritev", "fsync", "fsync directory", "rename", "rename", "unlink", "allocate")
     trap = Trap(

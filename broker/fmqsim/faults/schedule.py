@@ -1,11 +1,12 @@
-"""What goes wrong in a simulation, and when: by seed, following roles.
+"""Schedule the faults of a simulation: drawn by seed, aimed at roles.
 
-A run has periods. A quarter of them is calm: all is healed, the cluster is whole, and nothing may
-happen then. In the others one to three faults come, each at its moment and for its time, at
-whoever has the role by then: the reader, the master, a slave in sync. At the end all is healed.
+A run has periods. A quarter of them is calm: all faults are healed, the cluster is whole, and
+nothing may happen. In each of the others one to three faults come, each at its moment and for its
+time, on a broker that has the role then: the reader, the master, a slave in sync. At the end all is
+healed.
 
-Each fault is a coroutine of `acts.py`; `table.py` says how often it comes, and at whom. A fault is
-written down three times: scheduled, fired (when it is certain that it did something), healed.
+Each fault is a coroutine of `acts.py`; `table.py` has its weight and its roles. A fault is written
+down three times: scheduled, fired (when it certainly had an effect), healed.
 """
 
 import asyncio
@@ -28,16 +29,16 @@ PERIODS: Final = (3, 5)
 ENOUGH_BATCHES: Final = 320
 WHOLE_S: Final = 30.0
 LONG_SHARE: Final = 0.6
-"""Of the periods of trouble, so many begin with what makes another broker the reader."""
+"""Share of the periods of trouble that start with a fault that changes the reader."""
 TAKEOVER_S: Final = (2.3, 4.0)
 SLOWNESS: Final = 3.0
-"""So much longer producers rest once there is enough."""
+"""Factor by which producers rest longer once enough is acknowledged."""
 MORE: Final = 12
-"""So many periods may follow until enough has happened to show something."""
+"""Maximum number of extra periods until enough has happened for a verdict."""
 
 
 class Act:
-    """One fault, from its schedule to its healing; what its coroutine works with."""
+    """One fault, from its schedule to its healing: the interface for its coroutine."""
 
     def __init__(self, trouble: "Trouble", number: int, kind: FaultKind, name: str) -> None:
         self.world = trouble.world
@@ -52,34 +53,37 @@ class Act:
 
     @property
     def target(self) -> BrokerHost:
-        """The broker that it is done to."""
+        """The broker that the fault is done to."""
         return self.world.brokers[self.on]
 
     def fired(self, detail: str = "", on: str = "") -> None:
-        """It has had its effect."""
+        """Report that the fault has had its effect."""
         self._fired = True
         self.on = on or self.on
         self._say(Step.FIRED, detail)
 
     def also(self, kind: FaultKind, detail: str) -> None:
-        """It has had another effect now."""
+        """Report another effect of the fault."""
         world, step = self.world, Step.FIRED
         world.history.add(Fault(world.loop.now_ms, self._number, kind, self.on, step, detail))
         world.loop.note(f"fault {self._number} {step.value}: {detail} on {self.on}")
 
     def healed(self, detail: str = "") -> None:
-        """It is over."""
+        """Report that the fault is over, if it has fired."""
         if self._fired:
             self._say(Step.HEALED, detail)
 
     async def last(self, low_s: float, high_s: float) -> None:
-        """Let it last so long."""
+        """Let the fault last for a random time between the two.
+
+        If it is `long`, it lasts long enough for a takeover.
+        """
         if self.long:
             low_s, high_s = max(low_s, TAKEOVER_S[0]), max(high_s, TAKEOVER_S[1])
         await asyncio.sleep(self.dice.uniform(low_s, high_s))
 
     def peers(self) -> list[str]:
-        """The other brokers of its group."""
+        """Return the other brokers of the target's group."""
         group = self.target.group
         return [
             b.name for b in self.world.brokers.values() if b.group == group and b.name != self.on
@@ -97,7 +101,7 @@ Doing = Callable[[Act], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A fault of the table. `roles`: at whom, by preference; "" = at nobody in particular."""
+    """A fault of the table. `roles`: its targets, by preference; empty = no target."""
 
     name: str
     kind: FaultKind
@@ -125,7 +129,7 @@ class Trouble:
         self._number = 0
 
     async def run(self) -> None:
-        """All periods; afterwards nothing is wrong any more."""
+        """Run all periods; afterwards all is healed."""
         dice, world = self.dice, self.world
         periods = dice.randint(*PERIODS)
         await self._calm()
@@ -146,7 +150,10 @@ class Trouble:
         self.heal()
 
     def _take_it_easy(self) -> None:
-        """Enough is acknowledged: what is still to go wrong needs some traffic, not all of it."""
+        """Slow the producers once enough is acknowledged.
+
+        The remaining faults need some traffic, not all.
+        """
         if self.world.traffic.batches >= ENOUGH_BATCHES:
             self.world.traffic.slowness = SLOWNESS
 
@@ -191,7 +198,7 @@ class Trouble:
         await entry.do(act)
 
     def _target(self, role: str) -> str:
-        """A broker that has the role now, or the next best."""
+        """Return a broker that has the role now, or any member of the group."""
         world, dice = self.world, self.dice
         groups = [c for c in world.configs.values() if len(c.members) > 1]
         group = dice.choice(groups or list(world.configs.values()))
@@ -211,7 +218,7 @@ class Trouble:
         return dice.choice(found or members)
 
     def heal(self) -> None:
-        """Nothing is wrong any more, from outside."""
+        """Heal every fault from outside."""
         world = self.world
         world.network.heal_all()
         world.ensemble.heal_all()

@@ -1,4 +1,4 @@
-"""How often each fault comes, and at whom: the table behind `faults/schedule.py`."""
+"""The weight and the targets of each fault: the table behind `faults/schedule.py`."""
 
 from typing import Final
 
@@ -44,4 +44,4 @@ TABLE: Final = (
     Entry("remove member", FaultKind.OPERATOR, 0.8, ("slave",), acts.remove_member),
 )
 TAKEOVERS: Final = frozenset({"kill", "stop", "cut the power", "pause", "wedge", "isolate"})
-"""Those that make another broker the reader, if they last."""
+"""Faults that make another broker the reader, if they last."""

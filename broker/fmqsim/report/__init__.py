@@ -1,1 +1,1 @@
-"""From a seed to a result: simulate, judge by the checks of `e2e.checks`, tell the story."""
+"""From a seed to a result: simulate, judge by the checks of `e2e.checks`, write the story."""

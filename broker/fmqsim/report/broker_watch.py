@@ -1,7 +1,7 @@
-"""The simulator's eye on the brokers: what they serve, exactly; where their journals end.
+"""Observe the simulated brokers: what they serve, and where their journals end.
 
-Inside `watching`, the classes that a broker makes its gate, its journal and its commit frontier of
-are replaced by ones that also report. They decide nothing, and cost nothing outside.
+Inside `watching`, a broker's classes for its gate, its journal and its commit frontier are replaced
+by subclasses that also report. They decide nothing, and cost nothing outside.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from fmqsim.engine.node import Process, current
 _A_BIT_S: Final = 1e-6
 _EVERY_BYTES: Final = 16 << 10
 _SHRINKS_S: Final = 0.05
-"""Grants may end earlier than they were to, when a slave comes in sync: look again so soon."""
+"""Seconds until the next look: grants may end earlier when a slave comes in sync."""
 Told = Callable[[Process, Permission, int], None]
 Opened = Callable[[Process, Journal], None]
 
 
 class Insight:
-    """What is known of one broker's process."""
+    """What is known about one broker's process."""
 
     def __init__(self) -> None:
         self.gate: Gate | None = None
@@ -39,7 +39,7 @@ class Insight:
         self.commit: CommitFrontier | None = None
 
     def ends(self) -> tuple[int, int, int, int] | None:
-        """Its journal's start, end and durable end, and the commit end; None while it starts."""
+        """Return the journal's start, end, durable end and commit end; None while it starts."""
         journal, commit = self.journal, self.commit
         if journal is None or commit is None:
             return None
@@ -48,7 +48,7 @@ class Insight:
 
 
 class Watcher:
-    """All brokers of one simulation."""
+    """Observes all brokers of one simulation."""
 
     def __init__(self, loop: SimLoop, serves: Told, opened: Opened) -> None:
         self.loop = loop
@@ -57,7 +57,7 @@ class Watcher:
         self._insights: dict[Process, Insight] = {}
 
     def of(self, process: Process) -> Insight:
-        """One process's."""
+        """Return the insight into one process."""
         insight = self._insights.get(process)
         if insight is None:
             insight = self._insights[process] = Insight()
@@ -74,7 +74,10 @@ def _here() -> tuple[Watcher, Process] | None:
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Brokers made inside report to this one; their resume files are as frequent as all else."""
+    """Let brokers created inside report to `watcher`.
+
+    Their resume files are written as often as everything else.
+    """
     names = {"Gate": _Gate, "Journal": _Journal, "CommitFrontier": _Frontier}
     before = {name: getattr(broker_module, name) for name in names}
     for name, kind in names.items():
@@ -113,7 +116,7 @@ class _Frontier(CommitFrontier):
 
 
 class _Gate(Gate):
-    """Reports every change of what it lets through, also the end of a lease, when it happens."""
+    """Reports every change of the permission when it happens, also the end of a lease."""
 
     def __init__(self, clock: Clock) -> None:
         self._here = _here()

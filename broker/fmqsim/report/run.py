@@ -1,7 +1,7 @@
-"""One seed → one result: simulate, judge, tell.
+"""Turn one seed into one result: simulate, judge, describe.
 
-`simulate` runs in this process. `forked` runs many, each in a process of its own, forked off here:
-so no seed sees what another left, and what is dead in a simulation is never torn down.
+`simulate` runs in this process. `forked` runs many seeds, each in its own process, forked off here:
+no seed sees what another left, and dead parts of a simulation are never torn down.
 """
 
 import gc
@@ -24,14 +24,14 @@ from fmqsim.scenario.scene import Focus, draw
 from fmqsim.scenario.world import World
 
 _mortal: list[object] = []
-"""Not empty: this process ends with its simulation; what is in here is never torn down."""
+"""Not empty: this process ends with its simulation; objects in here are never torn down."""
 TOO_LONG_S: Final = 120
-"""Of the processor's time: a simulation that needs longer turns in a circle, and is ended."""
+"""Seconds of CPU time after which a simulation counts as a livelock and is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one seed showed."""
+    """The result of one seed."""
 
     seed: int
     outcome: Outcome
@@ -48,7 +48,7 @@ class Result:
 def simulate(
     seed: int, *, trace: Callable[[str], object] | None = None, focus: Focus | None = None
 ) -> Result:
-    """Run one seed here, and judge it. `trace` gets every line of what happens."""
+    """Run one seed in this process and judge it. `trace` gets every line of the trace."""
     before = time.process_time()
     scene = draw(seed, focus)
     loop = SimLoop(seed, shuffle=scene.shuffle)
@@ -91,7 +91,7 @@ def _judged(world: World, seed: int) -> dict[str, Any]:
 
 
 def bury(loop: SimLoop) -> None:
-    """Let go of the dead, in silence: what they do on their way out has no effect any more."""
+    """Release the dead processes silently: their cleanup has no effect any more."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         loop.close()
@@ -113,9 +113,9 @@ class _Child:
 def forked(
     seeds: Iterable[int], jobs: int, run: Callable[[int], Any] = simulate
 ) -> Generator[Any, None, None]:
-    """`run(seed)` for each, in a process each, `jobs` at a time; results as they come.
+    """Yield `run(seed)` for each seed, in a process each, `jobs` at a time, as they finish.
 
-    A process that says nothing is a failed seed, too.
+    A process that returns nothing is a failed seed, too.
     """
     waiting, children = iter(seeds), dict[int, _Child]()
     gc.collect()
@@ -149,7 +149,7 @@ def _fork(seed: int, run: Callable[[int], Any]) -> tuple[int, _Child]:
 
 
 def _in_child(seed: int, run: Callable[[int], Any], write: int) -> None:
-    """Never returns, and never cleans up."""
+    """Run the seed and send its result. Never returns, and never cleans up."""
     gc.disable()  # what one seed leaves behind goes with its process
     _mortal.append("a process of a seed")
     resource.setrlimit(resource.RLIMIT_CPU, (TOO_LONG_S, TOO_LONG_S))

@@ -1,7 +1,7 @@
-"""The shortest story of a run that failed: who did what when, which invariant broke.
+"""The shortest story of a failed run: which events led to the broken invariant.
 
-Of the history only what the first finding is about: the groups and brokers it names, the life of
-its record, and what we did to them; the rest is left out.
+It shows only the part of the history that the first finding is about: the groups and brokers it
+names, its record's life, and the faults done to them.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _LINES: Final = 60
 
 
 def tell(world: "World", verdict: Verdict, bugs: list[str]) -> str:
-    """The story of the first finding, and how to see it again."""
+    """Return the story of the first finding, and the command to see it again."""
     seed = world.scene.seed
     lines = [f"seed {seed}:"]
     lines += [f"  {finding.at_ms:9.1f} ms  {finding}" for finding in verdict.findings[:5]]

@@ -1,8 +1,8 @@
-"""Which seeds nobody has played: a number drawn from the sources themselves.
+"""Draw seeds that have not been run yet: a number drawn from the sources themselves.
 
-Another code plays other seeds, the same code the same ones: so each change meets runs that no
-change before it met, and whoever repeats a failed run sees the failure again. Not dice: nothing
-here depends on the time or the machine.
+Other code gets other seeds, the same code the same ones: so each change meets runs that no change
+before it met, and a repeated failed run shows the failure again. Nothing here depends on the time
+or the machine.
 """
 
 import hashlib
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 FROM: Final = 1_000_000_000
-"""Seeds that people type are smaller."""
+"""Drawn seeds start here; seeds that people type are smaller."""
 BLOCK: Final = 10_000
-"""Two numbers that are drawn are equal or so far apart: such runs of seeds never overlap."""
+"""Drawn numbers are multiples of this, so that different runs of seeds never overlap."""
 _BLOCKS: Final = 1_000_000
 _ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCES: Final = (
@@ -22,11 +22,11 @@ SOURCES: Final = (
     "e2e/*.py",
     "e2e/checks/**/*.py",
 )
-"""What a simulated run is made of."""
+"""The sources that determine a simulated run."""
 
 
 def fresh_seed(root: Path = _ROOT, sources: Iterable[str] = SOURCES) -> int:
-    """The first seed for the sources below `root`: their names and contents, tests left out.
+    """Return the first seed for the sources below `root`: names and contents, without tests.
 
     Raises FileNotFoundError when a pattern of `sources` names no file.
     """

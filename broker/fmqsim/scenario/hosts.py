@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from fmqsim.scenario.world import World
 
 _NOTICED_S: Final = 0.3
-"""A master notices after `dead_after_ms` that a slave's power has gone, and a moment later it is
-out of the in-sync set: if it is back by then, it is out of sync for a moment."""
+"""Seconds after `dead_after_ms` until a slave without power is out of the in-sync set.
+
+A slave that is back by then is out of sync for a moment.
+"""
 _RESTART_S: Final = (0.2, 1.0)
 Work = Callable[[Door], Awaitable[None]]
 
@@ -42,22 +44,22 @@ class Host:
 
     @property
     def wanted(self) -> bool:
-        """It should run."""
+        """Whether the program should run."""
         return self.held == 0
 
     def start(self) -> None:
-        """Start it, unless it runs or is held."""
+        """Start the program, unless it runs or is held."""
         if not self.node.alive and self.wanted:
             self.lives += 1
             process = self.node.start(self.main)
             process.on_death(lambda: self._died(process))
 
     def hold(self) -> None:
-        """Somebody wants it down from now on."""
+        """Keep the program down from now on."""
         self.held += 1
 
     def let_go(self) -> None:
-        """And not any more."""
+        """Undo one `hold`."""
         self.held -= 1
         self.world.loop.at_world(self.world.loop.random.uniform(*_RESTART_S), self.start)
 
@@ -67,11 +69,11 @@ class Host:
             self.world.loop.at_world(self.world.loop.random.uniform(*_RESTART_S), self.start)
 
     def main(self, process: Process) -> Coroutine[Any, Any, None]:
-        """What runs."""
+        """Run the program."""
         raise NotImplementedError
 
     def ended(self, process: Process) -> None:
-        """It has."""
+        """Handle the end of the program."""
         raise NotImplementedError
 
 
@@ -89,7 +91,7 @@ class BrokerHost(Host):
         self._how: Ending | None = None
 
     async def main(self, process: Process) -> None:
-        """A broker on simulated ports."""
+        """Run a broker on simulated ports."""
         world, loop = self.world, self.world.loop
         if BrokerId(self.name) in world.state(self.group).isr:
             self.doubt()
@@ -106,7 +108,7 @@ class BrokerHost(Host):
         await disk.close()
 
     def _set_up(self) -> BrokerSettings:
-        """The settings of this life: somebody may have changed what need not be as it was."""
+        """Return the settings of this incarnation; those that may change are drawn again."""
         grant_ms = self.settings.grant_ms
         dice = Random(f"{self.world.scene.seed}/{self.name}/{self.lives}")
         shorter = max(grant_ms // 4, 3 * self.settings.heartbeat_ms)
@@ -114,22 +116,22 @@ class BrokerHost(Host):
         return self.settings.model_copy(update={"grant_ms": changed})
 
     def doubt(self, longer_s: float = 0.0) -> None:
-        """It may be in the in-sync set only because nobody has noticed yet that it is behind."""
+        """Note that the broker may be in the in-sync set although it is behind, for a while."""
         noticed_s = self.settings.dead_after_ms / 1000 + _NOTICED_S
         until_s = self.world.loop.now + longer_s + noticed_s
         self.doubted_until_s = max(self.doubted_until_s, until_s)
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Stop the broker with SIGTERM."""
         if self.node.alive and self.lifecycle is not None:
             self.lifecycle.ask_to_stop()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the broker with SIGKILL."""
         self._end(Ending.KILLED)
 
     def cut_power(self) -> None:
-        """The machine goes dark; `power_on` before it starts again."""
+        """Cut the machine's power; call `power_on` before it starts again."""
         self.world.network.dark.add(self.name)
         if not self.node.alive:  # its page cache goes all the same: checks must know
             now_ms = self.world.loop.now_ms
@@ -139,7 +141,7 @@ class BrokerHost(Host):
         self.storage.cut_power()
 
     def power_on(self) -> None:
-        """It may start again."""
+        """Allow the machine to start again."""
         self.world.network.dark.discard(self.name)
 
     def _end(self, how: Ending) -> None:
@@ -148,11 +150,11 @@ class BrokerHost(Host):
         self._how = None
 
     def ended(self, process: Process) -> None:
-        """Write down how."""
+        """Write down how the broker ended."""
         world, why = self.world, process.ended
         how = self._how or _ending(why)
         journal = world.watcher.of(process).journal
-        # While it is being cut, its disk may be further than it is: then nothing is known.
+        # While the journal is truncated, its disk may be ahead: then its durable end is unknown.
         known = journal if journal is not None and not journal.being_cut else None
         durable_end = int(known.durable_end) if known is not None else -1
         world.look_at_ends(self, process)
@@ -177,27 +179,27 @@ class ClientHost(Host):
 
     @property
     def wanted(self) -> bool:
-        """Until its work is over."""
+        """Whether the work should run: until it is over."""
         return self.held == 0 and not self.done
 
     async def main(self, process: Process) -> None:
-        """The work."""
+        """Do the work."""
         await self._work(self.door(process))
 
     def door(self, process: Process) -> Door:
-        """What a client on this machine is made with."""
+        """Return the ports for a client on this machine."""
         world = self.world
         transport = world.network.transport(process)
         return Door(world.url, transport, SimClock(world.loop, process))
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the client with SIGKILL."""
         if self.node.alive:
             self.node.crash("killed")
             self.world.traffic.died(self.name)
 
     def ended(self, process: Process) -> None:
-        """Only one that ended by itself is done."""
+        """Mark the work as done if it ended by itself."""
         if process.ended == "done":
             self.done = True
         elif process.error is not None:

@@ -1,4 +1,4 @@
-"""A stand-in for the operator: it writes the groups' configuration, now and then another one."""
+"""A stand-in for the operator: writes the groups' configuration, and sometimes changes it."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -16,18 +16,18 @@ NAME: Final = "operator"
 
 
 class Operator:
-    """Its writes to ZooKeeper always succeed; how brokers take them is the matter here."""
+    """Writes to ZooKeeper without failing; how brokers take the writes is tested here."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
 
     def prepare(self) -> None:
-        """Groups are there before brokers start."""
+        """Write the groups before brokers start."""
         for config in list(self._world.configs.values()):
             self.put(config)
 
     async def make_topics(self, door: Door) -> None:
-        """Topics are there before clients come. Run it as a client."""
+        """Create the topics before clients come. Run it as a client."""
         async with door.client(NAME) as client:
             for topic in self._world.scene.topics:
                 await client.admin().create_topic(topic.name, queues=topic.queues)
@@ -41,7 +41,7 @@ class Operator:
         world.told_setup()
 
     def permit(self, group: str, broker: str, permission: Permission) -> None:
-        """What a broker may serve at most."""
+        """Limit what a broker may serve."""
         config = self._world.configs[group]
         members = tuple(
             replace(m, permission=permission) if m.id == broker else m for m in config.members
@@ -49,20 +49,23 @@ class Operator:
         self.put(replace(config, members=members))
 
     def want(self, group: str, broker: str, lost: str = "") -> None:
-        """That broker shall be master; `lost`: that one is given up."""
+        """Make a broker the wanted master; `lost` declares another broker lost."""
         config = self._world.configs[group]
         if lost:
             self._world.person.gives_up(lost)
         self.put(replace(config, master=BrokerId(broker), lost=BrokerId(lost)))
 
     def remove(self, group: str, broker: str) -> None:
-        """A slave is no member any more."""
+        """Remove a slave from the members."""
         config = self._world.configs[group]
         members = tuple(m for m in config.members if m.id != broker)
         self.put(replace(config, members=members))
 
     def take_back(self, group: str, broker: str, before: GroupConfig) -> None:
-        """A member again, as it was, beside those that are there now: others come and go, too."""
+        """Make a broker a member again, as it was.
+
+        The other members stay as they are now: others come and go, too.
+        """
         config = self._world.configs[group]
         back = tuple(m for m in before.members if m.id == broker)
         others = tuple(m for m in config.members if m.id != broker)

@@ -1,7 +1,7 @@
-"""A person whom an alarm calls: empties the disk of a slave that may not follow.
+"""A person called by an alarm, who empties the disk of a slave that may not follow.
 
-Only where what that slave has can be more than its master has without a defect: else the refusal
-must stay, and the group is never whole again (I11), which is how a defect is seen.
+Only where that slave can have more than its master without a defect. Else the refusal must stay,
+and the group is never whole again (I11), which shows the defect.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -17,25 +17,28 @@ _COMES_S: Final = 1.0
 
 
 class Person:
-    """Reads the brokers' logs, and knows who was declared lost."""
+    """Reads the brokers' logs, and knows which brokers were declared lost."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._given_up: set[str] = set()
 
     def gives_up(self, broker: str) -> None:
-        """It is declared lost (ADR 0022)."""
+        """Note that a broker is declared lost (ADR 0022)."""
         self._given_up.add(broker)
 
     def refused(self, slave: str, why: str) -> None:
-        """A master has told in its log that it takes no such slave."""
+        """Handle a master's log event that it refuses a slave."""
         host = self._world.brokers[slave]
         if "would lose committed bytes" in why and self._may_have_more(host):
             self._world.loop.at_world(_COMES_S, self._empty, host)
 
     def _may_have_more(self, host: "BrokerHost") -> bool:
-        """Reads were taken back (ADR 0025), or the policy asks no slave to have anything: NONE, and
-        SENT of a master that was declared lost."""
+        """Whether the slave may have more than its master without a defect.
+
+        Reads were taken back (ADR 0025), or the policy requires no slave to have anything: NONE,
+        and SENT of a master that was declared lost.
+        """
         world, policy = self._world, self._world.configs[host.group].policy
         taken_back = any(
             isinstance(e, State) and e.group == host.group and e.degraded and e.served_end

@@ -1,6 +1,6 @@
-"""What one seed means: the cluster's shape and settings, its weather, its traffic. Pure but dice.
+"""The scene of a seed: the cluster's shape, settings, weather and traffic. Pure but dice.
 
-What goes wrong when is in `faults/schedule.py`, drawn from the same seed.
+The faults and their times are in `faults/schedule.py`, drawn from the same seed.
 """
 
 import random
@@ -42,16 +42,16 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 
 _BURSTS_A_SECOND: Final = 28
-"""Of all producers: so many that a short run has its batches, and each costs its time."""
+"""Bursts per second of all producers: enough batches for a short run at a bearable cost."""
 
 
 _SLOWLY_S: Final = (0.01, 0.06)
-"""Who takes so long over what it was given gets more at a time, and acks more at a time."""
+"""Handling times of a slow consumer, which gets more at a time and acks more at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic and how many queues each group holds of it."""
+    """A topic and how many queues each group holds for it."""
 
     name: str
     queues: int
@@ -59,7 +59,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What the network and disks are like when nothing is wrong."""
+    """The network and disks without faults."""
 
     delay_ms: float
     jitter_ms: float
@@ -71,7 +71,7 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that a seed decides before the first event."""
+    """Everything that a seed decides before the first event."""
 
     seed: int
     groups: tuple[GroupConfig, ...]
@@ -87,7 +87,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """Narrows what a seed may draw, to meet one kind of mistake in few seeds."""
+    """Narrows what a seed may draw, to find one kind of mistake in few seeds."""
 
     slaves: int = 0  # one group, with so many; 0: as drawn
     policy: AckPolicy | None = None
@@ -98,7 +98,7 @@ class Focus:
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:
-    """The scene of a seed."""
+    """Return the scene of a seed."""
     dice = random.Random(f"{seed}/scene")
     focus = focus or Focus()
     groups = (_group(dice, "g1", focus.slaves),) if focus.slaves else _groups(dice)
@@ -129,7 +129,7 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
 
 
 def setup_at(at_ms: float, configs: Iterable[GroupConfig], settings: Mapping[str, Any]) -> Setup:
-    """The cluster as configured, as a history has it."""
+    """Return the configured cluster as an event of a history."""
     return Setup(
         at_ms,
         tuple(map(_setup_of, configs)),

@@ -1,15 +1,15 @@
-"""A topic of one name that is made, used, changed, deleted and made anew, while all else goes on.
+"""A topic that is created, used, changed, deleted and recreated under one name.
 
-Played if it is asked for (`--topics`): in every scene each seed would be another run. The topics of
-the traffic change meanwhile, too (`TOPICS`), judged by the checks as ever. This one is held to its
-own rules, here, as one name stands for many topics (a rule broken is a client's bug):
+Runs on request (`--topics`): in every scene it would make each seed another run. The topics of the
+traffic change meanwhile, too (`TOPICS`), judged by the checks as ever. This topic has its own
+rules, checked here, as one name stands for many topics (a broken rule is a client's bug):
 
-- its consumer gets what was sent in this life of the topic, nothing of another one;
-- what was acknowledged comes, if nothing was done that may take it away;
-- what was refused does not come, and what has one key comes in its order;
-- every send has an outcome, and a consumer that finds a healthy cluster is not refused for long.
+- its consumer gets records that were sent in this life of the topic, and no others;
+- acknowledged records arrive, if nothing was done that may take them away;
+- refused records do not arrive, and records of one key arrive in order;
+- every send has an outcome, and a consumer on a healthy cluster is not refused for long.
 
-To the checks its records are `one_way`: nobody's invention, and nothing is promised of them.
+To the checks its records are `one_way`: known as sent, with nothing promised.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NAME: Final = "side"
 _MOST_QUEUES: Final = 5
 _PATIENCE_S: Final = 15.0
-"""So long a healthy cluster has for what must come."""
+"""Seconds that a healthy cluster has to deliver what must arrive."""
 _DELIVERY_S: Final = 8.0
 _POLL_S: Final = 0.05
 _NOWHERE: Final = Place(NAME, "", 0)
@@ -46,7 +46,7 @@ _HURTS: Final = frozenset({FaultKind.DISK_EMPTY, FaultKind.DISK_DAMAGE})
 
 
 class Side:
-    """Who makes, uses and deletes it: a client on a machine of its own."""
+    """Creates, uses and deletes the topic: a client on its own machine."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -56,7 +56,7 @@ class Side:
         self._left: list[_Life] = []  # whose sends may have no outcome yet
 
     async def run(self, door: Door) -> None:
-        """Until the traffic is stopped."""
+        """Run until the traffic is stopped."""
         who = self._traffic.born(NAME)
         dice = self._traffic.dice(who)
         while self._traffic.sending:
@@ -72,7 +72,7 @@ class Side:
                 await asyncio.sleep(_POLL_S)
 
     async def _begin(self, client: Client, dice: random.Random) -> None:
-        """A topic of that name that nobody has used."""
+        """Create an unused topic of that name."""
         self._life += 1
         admin = client.admin()
         with suppress(NotFound):
@@ -110,11 +110,11 @@ class Side:
         self._left.clear()
 
     def sent(self, record: int, life: int) -> None:
-        """It is of that life."""
+        """Note the life in which a record was sent."""
         self._of[record] = life
 
     def life_of(self, record: int) -> int:
-        """In which it was sent; 0: never."""
+        """Return the life in which a record was sent; 0: never."""
         return self._of.get(record, 0)
 
 
@@ -125,7 +125,7 @@ def _producer(client: Client) -> Producer:
 
 
 class _Life:
-    """From the first message to the last."""
+    """One life of the topic, from the first message to the last."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Life:
         self._refused = ""  # what the consumer was told last, in vain
 
     async def send(self, producer: Producer) -> None:
-        """Some bursts."""
+        """Send some bursts."""
         dice = self._dice
         for _ in range(dice.randint(1, 8)):
             for _ in range(dice.randint(1, 6)):
@@ -180,7 +180,7 @@ class _Life:
             future.add_done_callback(answered)
 
     def settle(self, record: int, error: BaseException | None) -> None:
-        """Its send has this outcome."""
+        """Handle the outcome of a send."""
         self.open.discard(record)
         match error:
             case None:
@@ -196,12 +196,12 @@ class _Life:
         self._traffic.settled(told, self._who, record)
 
     def must_be_answered(self) -> None:
-        """Its producer says that all is."""
+        """Check that every send has an outcome, after the producer was flushed."""
         if self.open:
             self._bug(f"{len(self.open)} sends have no outcome, and all were flushed")
 
     async def read(self, client: Client) -> None:
-        """All that comes."""
+        """Consume all messages."""
         while True:
             try:
                 async with client.consumer(NAME, group=NAME, close_timeout_s=2) as consumer:
@@ -215,7 +215,7 @@ class _Life:
                 await asyncio.sleep(_POLL_S)
 
     def take(self, message: Message) -> None:
-        """It came."""
+        """Check a message that arrived."""
         record, lane = record_of(message.value), (message.group, message.queue, message.key)
         if record not in self._got and record < self._newest.get(lane, 0):
             self._bug(f"record {record} came after {self._newest[lane]} of its key")
@@ -227,7 +227,7 @@ class _Life:
         self._must_not_come(record)
 
     async def drain(self) -> bool:
-        """Wait until all that was acknowledged has come; False: nobody need know why not."""
+        """Wait until all acknowledged records have arrived; False: the wait ended without that."""
         quiet_since_s: float | None = None
         while self._traffic.sending:
             if self._acked <= self._got and not self._refused:
@@ -246,7 +246,7 @@ class _Life:
         return False
 
     def _may_lose(self) -> bool:
-        """Something was done, or is not asked for, that excuses a loss. Generously."""
+        """Whether a fault or the settings excuse a loss. Generously."""
         if self._world.scene.settings["retention_bytes"]:
             return True
         for config in self._world.configs.values():
@@ -270,7 +270,7 @@ class _Life:
 
 # ---- changes of topics
 def change(world: "World", name: str, dice: random.Random) -> str:
-    """An operator gives it another queue, or takes a group out of its writes; what was done."""
+    """Add a queue, or change a group's weight, as an operator does; return what was done."""
     node = paths.topic_node(CLUSTER, name)
     raw = world.ensemble.peek(node)
     if not raw:
@@ -291,7 +291,7 @@ def change(world: "World", name: str, dice: random.Random) -> str:
 
 
 async def change_topic(act: Act) -> None:
-    """A topic of the traffic becomes another."""
+    """Change a topic of the traffic."""
     topic = act.dice.choice(act.world.scene.topics)
     if told := change(act.world, topic.name, act.dice):
         act.fired(told)

@@ -1,7 +1,7 @@
-"""One simulated cluster: machines, network, ZooKeeper, clients, and the history of its run.
+"""One simulated cluster: machines, network, ZooKeeper, clients, and its run's history.
 
-`World(scene).run()` is a whole run in virtual time: begin → trouble (`faults/schedule.py`) → heal →
-all is whole again → all sends are answered → all is drained → the end. Nothing here judges.
+`World(scene).run()` is a whole run in virtual time: start → trouble (`faults/schedule.py`) → heal →
+the cluster is whole again → all sends are answered → all is drained → the end. Nothing here judges.
 """
 
 import asyncio
@@ -92,19 +92,19 @@ class World:
         self.reader_changes = 0
 
     def add_broker(self, name: str, group: str) -> BrokerHost:
-        """A machine for a broker; its disk is empty."""
+        """Add a machine for a broker, with an empty disk."""
         host = self.brokers[name] = BrokerHost(self, name, group)
         self._of_group[group].append(host)
         host.storage.speed.write_ms = self.scene.weather.write_ms
         return host
 
     def session(self, process: Process, timeout_ms: int) -> Coordination:
-        """A ZooKeeper session of a process."""
+        """Return a ZooKeeper session of a process."""
         return self.ensemble.session(process, timeout_ms)
 
     # ---- the run
     async def run(self) -> None:
-        """All of it."""
+        """Run from start to end."""
         with watching(self.watcher), _Logging(self):
             looking = asyncio.create_task(self._look())
             try:
@@ -115,16 +115,16 @@ class World:
                 looking.cancel()
 
     async def trouble(self) -> None:
-        """What goes wrong, while the traffic runs: drawn from the seed."""
+        """Inject the faults drawn from the seed while the traffic runs."""
         await Trouble(self).run()
 
     def phase(self, name: PhaseName) -> None:
-        """A part of the run begins."""
+        """Start a phase of the run."""
         self.history.add(Phase(self.loop.now_ms, name))
         self.loop.note(f"phase {name.value}")
 
     def told_setup(self) -> None:
-        """The cluster is configured as `configs` say from now on."""
+        """Record that the cluster is configured as `configs` from now on."""
         configs, settings = self.configs.values(), self.scene.settings
         self.history.add(setup_at(self.loop.now_ms, configs, settings))
 
@@ -184,7 +184,7 @@ class World:
             self.loop.problems.append(f"asked to stop, {', '.join(alive)} did not in {STOP_S} s")
 
     def journals(self) -> list[StoredJournal]:
-        """What lies on the disks."""
+        """Return the journals on the disks."""
         found = []
         for host in self.brokers.values():
             files = sorted(host.storage.files.names.items())
@@ -193,7 +193,7 @@ class World:
 
     # ---- looking
     async def until(self, true: Callable[[], object], within_s: float) -> bool:
-        """Wait for it; tell whether it came."""
+        """Wait until `true()` holds, for `within_s` at most; return whether it did."""
         until = self.loop.now + within_s
         while not true():
             if self.loop.now >= until:
@@ -202,12 +202,12 @@ class World:
         return True
 
     def state(self, group: str) -> GroupState:
-        """As ZooKeeper's leader has it."""
+        """Return a group's state as ZooKeeper's leader has it."""
         raw = self.ensemble.peek(paths.state_node(CLUSTER, GroupName(group)))
         return state_from_json(raw) if raw else GroupState()
 
     def quiet(self) -> bool:
-        """Whole, and every machine works: a time to be calm."""
+        """Whether the cluster is whole and every machine works: a time to be calm."""
         hosts = [*self.brokers.values(), *self.clients.values()]
         doubted_s = max(self.network.told_s, *(b.doubted_until_s for b in self.brokers.values()))
         up = all(h.node.alive or not h.wanted for h in hosts)
@@ -216,11 +216,11 @@ class World:
         return up and told and self.whole()
 
     def whole(self) -> bool:
-        """Every group is as configured, all in sync, all up."""
+        """Whether every group is as configured, in sync and up."""
         return not self.why_not_whole()
 
     def why_not_whole(self) -> str:
-        """What is not as it should be; "" = nothing."""
+        """Return why the cluster is not whole; "" if it is."""
         for name, config in self.configs.items():
             state = self.state(name)
             if state.mode is not Mode.MASTER or state.master != config.master:
@@ -234,20 +234,20 @@ class World:
         return ""
 
     def permission(self, broker: str) -> Permission:
-        """What a broker serves now."""
+        """Return what a broker serves now."""
         process = self.brokers[broker].node.process
         gate = None if process is None else self.watcher.of(process).gate
         return Permission.NONE if gate is None else gate.permission()
 
     async def _look(self) -> None:
-        """Write down how far journals go, also while no client is told anything."""
+        """Record how far journals go, also while no client gets an answer."""
         while True:
             await asyncio.sleep(_POLL_S)
             for host in self.brokers.values():
                 self._look_at_ends(host)
 
     def _wrote(self, path: str, data: bytes) -> None:
-        """Something was written in ZooKeeper."""
+        """Record a group state written in ZooKeeper."""
         if not path.endswith("/state") or not data:
             return
         group, s = path.split("/")[-2], state_from_json(data)
@@ -264,13 +264,13 @@ class World:
             self.history.add(event)
 
     def _ends_of(self, group: str) -> tuple[int, int]:
-        """(journal's end, commit end) of a group's master."""
+        """Return (journal end, commit end) of a group's master."""
         process = self.brokers[str(self.configs[group].master)].node.process
         ends = None if process is None else self.watcher.of(process).ends()
         return (0, 0) if ends is None else (ends[1], ends[3])
 
     def _told(self, event: Event) -> None:
-        """A client was told something: what is there at this moment?"""
+        """Record how far journals go at the moment a client gets an answer."""
         if not isinstance(event, Stored | Delivered | Committed | Sought):
             return
         now = self.loop.now_ms
@@ -285,7 +285,7 @@ class World:
             self.look_at_ends(host, host.node.process)
 
     def look_at_ends(self, host: BrokerHost, process: Process) -> None:
-        """Write down how far its journal goes now."""
+        """Record how far the host's journal goes now."""
         ends = self.watcher.of(process).ends()
         if ends is not None and ends != self._ends.get(host.name):
             self._ends[host.name] = ends
@@ -305,7 +305,7 @@ class World:
 
 
 class _Ensemble(Ensemble):
-    """Tells of every write."""
+    """Reports every write."""
 
     told: Callable[[str, bytes], None]
 
@@ -331,11 +331,11 @@ _DAMAGE: Final = frozenset(
         "name_taken",
     }
 )
-"""What no broker may have to say, unless somebody has damaged its disk."""
+"""Log events that no broker may emit, unless its disk was damaged."""
 
 
 class _Logging:
-    """What brokers log goes into the trace; to complain of damage that nobody did is wrong."""
+    """Adds broker logs to the trace; a complaint about damage that was not done is a problem."""
 
     def __init__(self, world: World) -> None:
         self._world = world

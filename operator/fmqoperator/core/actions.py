@@ -1,8 +1,8 @@
-"""What a plan may ask the shell to do: typed, and each safe to do twice. Pure.
+"""Actions that a plan may ask the shell to take: typed, each safe to take twice. Pure.
 
-The shell does them in the order of the plan and stops at the first that fails; the next round
-observes anew. Order within a plan: configuration in ZooKeeper before pods (a broker without it ends
-at once), children before anything that stops a broker, `Tell` before what it tells of.
+The shell takes them in the order of the plan and stops at the first that fails; the next round
+observes again. Order within a plan: configuration in ZooKeeper before pods (a broker without it
+exits at once), children before anything that stops a broker, `Tell` before what it reports.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fmqoperator.api.base import Json
 
 @dataclass(frozen=True, slots=True)
 class ApplyChild:
-    """Server-side apply (force) of this object; it has owner reference and hash already."""
+    """Server-side apply (force) of this object, which already has owner reference and hash."""
 
     manifest: Json
     why: str
@@ -22,7 +22,7 @@ class ApplyChild:
 
 @dataclass(frozen=True, slots=True)
 class DeleteChild:
-    """Delete a child that is not wanted any more; one that is not there is no error."""
+    """Delete a child that is no longer wanted; a child that does not exist is no error."""
 
     api_version: str
     kind: str
@@ -33,7 +33,7 @@ class DeleteChild:
 
 @dataclass(frozen=True, slots=True)
 class GrowClaim:
-    """Patch `spec.resources.requests.storage` of a claim; only ever to more."""
+    """Patch `spec.resources.requests.storage` of a claim, only ever to more."""
 
     claim: str
     size: str
@@ -44,7 +44,8 @@ class GrowClaim:
 class OwnClaim:
     """Change with whom a claim goes: with the group (`goes`), no more with those in `drops`.
 
-    Only if the group, as it is then, is to stay and wants that; a claim that is kept may be so now.
+    It goes with the group only if the group, as it is then, is to stay and wants that; owners in
+    `drops` are removed without that check.
     """
 
     claim: str
@@ -56,8 +57,10 @@ class OwnClaim:
 
 @dataclass(frozen=True, slots=True)
 class KeepVolumes:
-    """From now on nobody whom this StatefulSet stops takes its volume along: that alone is changed,
-    also of a group of which nothing else may be."""
+    """Make this StatefulSet keep the volume of every broker that it stops from now on.
+
+    Nothing else is changed, so it is allowed for a group that must not be changed otherwise.
+    """
 
     name: str
     uid: str  # precondition: that very object
@@ -68,8 +71,8 @@ class KeepVolumes:
 class PutGroupConfig:
     """Compare-and-set the group's `config` node: `version` as read, -1 = create it.
 
-    The one thing that the operator writes to ZooKeeper about a group. `config.master` is the
-    *wanted* master: brokers move the mastership by the failover machine; the state is theirs.
+    The operator writes nothing else to ZooKeeper about a group. `config.master` is the *wanted*
+    master: brokers move the mastership by the failover machine; the state is theirs.
     """
 
     config: GroupConfig
@@ -79,7 +82,7 @@ class PutGroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class RestartPod:
-    """Delete a pod (with its grace period); the StatefulSet makes it anew."""
+    """Delete a pod (with its grace period); the StatefulSet recreates it."""
 
     pod: str
     uid: str  # precondition: that very pod
@@ -88,7 +91,7 @@ class RestartPod:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAnnotation:
-    """Take an annotation of the BrokerGroup away: what it asked for was done, or cannot be."""
+    """Remove an annotation of the BrokerGroup: its request is done, or cannot be done."""
 
     why: ClassVar[str] = "what it asked for is done, or cannot be"
     name: str
@@ -97,7 +100,7 @@ class RemoveAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAnnotation:
-    """Give an annotation of the BrokerGroup another value: what was chosen outlives us."""
+    """Change an annotation of the BrokerGroup, so that a choice outlives this operator."""
 
     name: str
     value: str  # only if it still has this value
@@ -107,7 +110,7 @@ class ChangeAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """An Event on the BrokerGroup. The shell sends one that was just sent no second time."""
+    """An Event on the BrokerGroup. The shell does not send one again that was just sent."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -116,7 +119,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Observe again after so long, if nothing wakes the operator before."""
+    """Observe again after this time, if nothing wakes the operator before."""
 
     after_ms: int
 

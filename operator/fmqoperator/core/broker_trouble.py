@@ -1,4 +1,4 @@
-"""What keeps a broker from its work, in words a person can act on; when that is told. Pure."""
+"""Describe what keeps a broker from its work so that a person can act on it. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ EXITS: Final = {
     "time, or its node ran out of memory: kubectl describe pod says which",
     255: "its node, or the node's container runtime, ended with it",
 }
-"""What a broker's exit status means (`fmqbroker/app/main.py`)."""
+"""Meaning of a broker's exit status (`fmqbroker/app/main.py`)."""
 _ENDS: Final = {
     "OOMKilled": "Kubernetes reports OOMKilled: it needs more memory than its container may use: "
     "raise spec.resources.limits.memory",
     "ContainerStatusUnknown": "its node did not see how: it was restarted, or ended with it",
 }
-"""What Kubernetes' own reason for a container's end means. It knows more than the status."""
+"""Meaning of Kubernetes' own reason for a container's end; it is more exact than the status."""
 
 _NO_IMAGE: Final = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
 _NO_CONTAINER: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
@@ -34,7 +34,7 @@ _NOT_MADE: Final = (*_NO_IMAGE, *_NO_CONTAINER)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Of one broker: a word and a sentence; `known_by`: how `of_pods` begins to speak of it."""
+    """One broker's trouble: a word and a sentence; `known_by`: starts of the `of_pods` sentence."""
 
     reason: str
     message: str
@@ -42,7 +42,7 @@ class Trouble:
 
 
 def of_pods(seen: Observation) -> list[str]:
-    """What keeps brokers from being ready, one sentence each."""
+    """Return what keeps brokers from being ready, one sentence each."""
     if seen.pods is None:
         return ["the group's pods cannot be listed"]
     if seen.group.spec.hibernated:
@@ -58,7 +58,7 @@ def of_pods(seen: Observation) -> list[str]:
 
 
 def without_pod(seen: Observation, broker: str) -> str:
-    """That it has no pod; and why, if the StatefulSet's controller says so."""
+    """Return that the broker has no pod, and why if the StatefulSet's controller reports it."""
     why = seen.not_made.get(broker)
     return f"{broker} has no pod" + (f": {why}" if why else "")
 
@@ -68,13 +68,15 @@ def _no_image(pod: Pod) -> str:
 
 
 def end_of(pod: Pod) -> str:
-    """What its container's last end means, in words."""
+    """Return what the last end of the pod's container means, in words."""
     return _ENDS.get(pod.end_reason) or EXITS.get(pod.exit_code or 0, "its log says why")
 
 
 def of_pod(pod: Pod, node: Node | None) -> str:
-    """Why it is not ready; "" = it is. (Of a node that is down nobody tells anything else any more,
-    and what was told last is not why.)"""
+    """Return why the pod is not ready; "" = it is.
+
+    No component reports on a node that is down any more, and the last report is not the reason.
+    """
     if node is not None and node.ready is False and not pod.ready:
         return f"its node {node.name} is not ready (kubectl describe node {node.name})"
     if pod.deleting:
@@ -96,7 +98,7 @@ def of_pod(pod: Pod, node: Node | None) -> str:
 
 
 def refuses(seen: Observation, broker: str) -> str:
-    """That it takes no messages though it might; "" = not so. Without figures: they change."""
+    """Return that the broker refuses messages; "" = it does not. Without figures: they change."""
     answer = facts.answer_of(seen, broker)
     if answer is None or not answer.refuses:
         return ""
@@ -105,7 +107,7 @@ def refuses(seen: Observation, broker: str) -> str:
 
 
 def refusal(seen: Observation, broker: str) -> tuple[str, str] | None:
-    """Why a master that serves writes acknowledges no send: reason and message. None: it does."""
+    """Return reason and message why a master that serves writes acknowledges no send, or None."""
     if why := refuses(seen, broker):
         return "DiskFull", why
     why = _unacknowledged(seen)
@@ -113,18 +115,18 @@ def refusal(seen: Observation, broker: str) -> tuple[str, str] | None:
 
 
 def _unacknowledged(seen: Observation) -> str:
-    """What the server reports itself; "" = it acknowledges, or is an older version."""
+    """Return the server's own report; "" = it acknowledges, or is an older version."""
     periods = facts.periods_of(seen, facts.server_of(facts.state_of(seen)))
     return periods.unanswered if periods is not None and periods.writes_since_ms is None else ""
 
 
 def of_disks(seen: Observation) -> list[str]:
-    """What is wrong with journals of brokers that answer, one sentence each."""
+    """Return what is wrong with journals of brokers that answer, one sentence each."""
     return [sentence for _, sentence in _on_disks(seen)]
 
 
 def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
-    """The word of its Event, and the sentence."""
+    """Yield the reason for the Event, and the sentence."""
     for broker in seen.group.brokers:
         if why := refuses(seen, broker):
             yield "DiskFull", why
@@ -135,7 +137,7 @@ def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
 
 
 def told(seen: Observation) -> Iterator[Tell]:
-    """What the status does not say yet."""
+    """Yield Events for troubles that the status does not report yet."""
     known = [c.message for c in seen.group.status.conditions]
     for found in () if seen.group.spec.hibernated else _in_pods(seen):
         if not any(mark in message for mark in found.known_by for message in known):
@@ -146,7 +148,10 @@ def told(seen: Observation) -> Iterator[Tell]:
 
 
 def _in_pods(seen: Observation) -> Iterator[Trouble]:
-    """What does not pass by itself. (What the cluster says alternates; these words do not.)"""
+    """Yield troubles that do not pass by themselves.
+
+    Kubernetes' words alternate; these do not.
+    """
     for broker in seen.group.brokers:
         pod = facts.pod_of(seen, broker)
         if pod is None and (why := seen.not_made.get(broker)):

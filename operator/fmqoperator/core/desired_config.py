@@ -1,8 +1,8 @@
-"""The configuration that a group should have in ZooKeeper, and whether it may be written. Pure.
+"""The configuration that a group should have in ZooKeeper, and whether to write it. Pure.
 
-Members are the wanted brokers, and those on their way out for as long as they hold something: one
-in the in-sync set or alive is still counted by the master. `master` stays who it is; who it should
-become is decided elsewhere (`steps.py`).
+Members are the wanted brokers, and leaving ones for as long as they hold something: the master
+still counts a broker that is in the in-sync set or alive. `master` stays the same; `steps.py`
+decides which broker should become master.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class Problem:
 
 
 def leaving(seen: Observation) -> tuple[str, ...]:
-    """Members that are not wanted any more, the highest number first."""
+    """Return members that are no longer wanted, the highest number first."""
     config = facts.config_of(seen)
     members = () if config is None else tuple(str(m.id) for m in config.members)
     out = [m for m in members if m not in seen.group.brokers]
@@ -34,7 +34,7 @@ def leaving(seen: Observation) -> tuple[str, ...]:
 
 
 def has_left(seen: Observation, broker: str) -> bool:
-    """It holds nothing any more: no pod, no live node, not in sync, not master nor reader."""
+    """Whether it holds nothing: no pod, no live node, not in sync, not master nor reader."""
     state = facts.state_of(seen)
     return (
         seen.zookeeper is not None
@@ -47,7 +47,7 @@ def has_left(seen: Observation, broker: str) -> bool:
 
 
 def conflict(seen: Observation) -> Problem | None:
-    """What ZooKeeper has under our name is not ours."""
+    """Return the problem if ZooKeeper holds another group under this group's name."""
     config, state, group = facts.config_of(seen), facts.state_of(seen), seen.group
     where = f"group {group.name} of cluster {group.cluster} in {group.spec.zookeeper.connect}"
     if config is not None:
@@ -70,7 +70,7 @@ def conflict(seen: Observation) -> Problem | None:
 
 
 def own(seen: Observation) -> Observation:
-    """Without what ZooKeeper has under our name, if that is not ours: it is not our story."""
+    """Return the observation without what ZooKeeper holds of another group under this name."""
     if seen.zookeeper is None or conflict(seen) is None:
         return seen
     bare = replace(seen.zookeeper, config=None, state=GroupState(), live={})
@@ -78,14 +78,14 @@ def own(seen: Observation) -> Observation:
 
 
 def _same_place(there: str, ours: str) -> bool:
-    """The same host, whether or not the cluster's domain is part of the name."""
+    """Whether both are the same host, with or without the cluster's domain in the name."""
     host, _, _ = there.rpartition(":")
     mine, _, _ = ours.rpartition(":")
     return host.split(".svc")[0] == mine.split(".svc")[0]
 
 
 def config(seen: Observation, move: Move | None = None) -> GroupConfig:
-    """The configuration to be written. `move`: who is wanted, if not who is configured."""
+    """Return the configuration to write. `move` names the wanted master, if it changes."""
     group, now, state = seen.group, facts.config_of(seen), facts.state_of(seen)
     wanted = (move and move.to) or (now.master if now is not None else state.master) or _first(seen)
     stay = [b for b in leaving(seen) if not has_left(seen, b) or b == wanted]
@@ -113,14 +113,14 @@ def config(seen: Observation, move: Move | None = None) -> GroupConfig:
 
 
 def _lost(now: GroupConfig | None, move: Move | None) -> BrokerId:
-    """Who is lost for good: as a move says, else as it is, for a person may have said it."""
+    """Return the master that is lost for good: from a move, else as a person may have set it."""
     if move is not None:
         return move.lost
     return BrokerId("") if now is None else now.lost
 
 
 def _first(seen: Observation) -> str:
-    """Who opens a group that never was; or whose ZooKeeper lost everything: who was master."""
+    """Return the broker that opens a new group; if ZooKeeper lost all, the last known master."""
     asked, known = seen.group.spec.switchover, seen.group.status
     if known.master in seen.group.brokers:
         return known.master
@@ -128,7 +128,7 @@ def _first(seen: Observation) -> str:
 
 
 def _zone(seen: Observation, broker: str) -> str:
-    """Of the node that it is on; while that is not known, as it was."""
+    """Return the zone of the broker's node; while that is not known, the configured zone."""
     pod, node = facts.pod_of(seen, broker), facts.node_of(seen, broker)
     found = (node.zone if node is not None else "") or (pod.zone if pod is not None else "")
     now = facts.config_of(seen)

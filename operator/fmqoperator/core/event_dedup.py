@@ -1,9 +1,9 @@
-"""Which Events are news, and what of a round's failures is to be told. Pure: the time is given.
+"""Which Events are news, and which failures of a round to report. Pure: the time is given.
 
-What goes on being so is told once in `AGAIN_S`. What was over meanwhile (a whole round of its
-resource, in which nothing failed, did not tell it) is news when it is so again; but no Event is
-told more than `MOST` times in `AGAIN_S`, whatever goes up and down. Nothing of this outlives the
-operator: plans tell by what the status says already, this only keeps quick rounds from repeating.
+What persists is reported once in `AGAIN_S`. What was over meanwhile (a whole round of the resource,
+in which nothing failed, did not report it) is news when it recurs; but no Event is reported more
+than `MOST` times in `AGAIN_S`, however often its cause comes and goes. None of this outlives the
+operator: plans compare with the status, this only keeps quick rounds from repeating.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ OLD_DEFINITION: Final = "OldDefinition"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One Event: when it was told in the last `AGAIN_S`, and in which round it was so last."""
+    """One Event: when it was reported in the last `AGAIN_S`, and the last round that had it."""
 
     at_s: tuple[float, ...]
     round: int
@@ -36,14 +36,14 @@ Key = tuple[str, str, str]
 
 
 class Told:
-    """What was told of all resources. Times are of one monotonic clock."""
+    """The Events reported on all resources. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
         self._said: dict[Key, Said] = {}
         self._rounds: dict[str, int] = {}  # by uid: whole rounds since something was told of it
 
     def is_news(self, key: Key, now_s: float) -> bool:
-        """Whether to tell it now; from then on it counts as told."""
+        """Whether to report the Event now; if so, it counts as reported from then on."""
         this_round = self._rounds.setdefault(key[0], 0)
         before = self._said.get(key, Said((), this_round))
         recent = tuple(at for at in before.at_s if now_s - at < AGAIN_S)
@@ -55,11 +55,11 @@ class Told:
         return news
 
     def not_told(self, key: Key) -> None:
-        """It could not be told after all: it still is news."""
+        """Note that the Event could not be sent after all: it is still news."""
         self._said.pop(key, None)
 
     def round_ended(self, uid: str) -> None:
-        """A whole round of that resource: what it did not tell is over."""
+        """End a whole round of that resource: what it did not report is over."""
         if uid in self._rounds:
             self._rounds[uid] += 1
 
@@ -72,13 +72,15 @@ class Told:
 
 
 def has_waited(since: str, now_ms: int) -> bool:
-    """Whether to tell of what waits, and may be about to come by itself: once it has waited a
-    while, and not again by an operator that begins long after. `since`: as in `times`."""
+    """Whether to report a wait that may soon end by itself: once, after it has lasted a while.
+
+    An operator that starts long after does not report it again. `since`: as in `times`.
+    """
     return is_moment(since) and _WAITED_MS[0] <= now_ms - of_text(since) < _WAITED_MS[1]
 
 
 def counted(before: Iterable[Failure], now: Iterable[Failure]) -> tuple[Failure, ...]:
-    """The failures of a round, each with how many rounds in a row it has been so."""
+    """Return the failures of a round, each with its number of consecutive rounds."""
     rounds = {(f.what, f.reason): f.rounds for f in before}
     return tuple(
         Failure(f.what, f.reason, f.message, rounds.get((f.what, f.reason), 0) + 1) for f in now
@@ -86,9 +88,9 @@ def counted(before: Iterable[Failure], now: Iterable[Failure]) -> tuple[Failure,
 
 
 def old_definition(kind: str, sent: Json, there: Json) -> tuple[Failure, ...]:
-    """The API server kept less of a status than this merge patch says: it knows an older schema.
+    """Return a failure if the API server kept less of a status than this merge patch contains.
 
-    (What was not sent may well be another than we believed.)
+    It then knows an older schema. (What was not sent may differ from what the operator believed.)
     """
     dropped = ", ".join(key for key in sorted(sent) if not _kept(sent[key], there.get(key)))
     if not dropped:
@@ -107,7 +109,7 @@ def _kept(sent: Any, there: Any) -> bool:
 
 
 def lasting(failures: Iterable[Failure]) -> Iterator[Tell]:
-    """Of those that were not over at the next try, which is what a hiccup is."""
+    """Yield Events for failures that were not over at the next try, as a hiccup is."""
     for failure in failures:
         if failure.rounds >= _LASTING_ROUNDS:
             yield Tell("Warning", failure.reason, f"{failure.what}: {failure.message}")

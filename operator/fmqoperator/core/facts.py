@@ -31,32 +31,38 @@ IDLE: Final = frozenset(
 """Waiting reasons of a container that runs nothing now."""
 
 STUCK_MS: Final = 60_000
-"""A broker that has not been heard of for so long may be restarted with a newer template; one that
-recovers for longer than that begins anew, once for each change."""
+"""A broker not heard of for this long may be restarted with a newer template.
+
+One that recovers for longer than that starts again, once for each change.
+"""
 
 REPLICATION: Final = "ReplicationHealthy"
 """The condition that all slaves are in sync."""
 
 BEHIND_MS: Final = 600_000
-"""A slave that is ready and has not been in sync for so long is not about to be: its disk is full,
-say, or it is what it runs. And a broker whose node started anew is back sooner."""
+"""A ready slave that has been out of sync for this long is not about to come in sync.
+
+Its disk is full, say, or what it runs is at fault. A broker whose node restarted is back sooner.
+"""
 
 
 def config_of(seen: Observation) -> GroupConfig | None:
-    """As ZooKeeper has it; None: there is none, or it is not known."""
+    """Return the configuration in ZooKeeper; None: there is none, or it is not known."""
     if seen.zookeeper is None or seen.zookeeper.config is None:
         return None
     return seen.zookeeper.config.value
 
 
 def state_of(seen: Observation) -> GroupState:
-    """As ZooKeeper has it; mode NEW if it is not known: ask `seen.zookeeper` first."""
+    """Return the state in ZooKeeper; mode NEW if not known: check `seen.zookeeper` first."""
     return GroupState() if seen.zookeeper is None else seen.zookeeper.state
 
 
 def why(state: GroupState) -> str:
-    """The last change of who serves. (By our look its words may be of a later one: of who is in
-    sync. Then it is said at least who is master.)"""
+    """Return the reason of the last change of who serves.
+
+    The state's reason may be of a later change of the in-sync set. Then name at least the master.
+    """
     of_master = state.why.removeprefix("master ").startswith(f"{state.master} ")
     if state.mode is not Mode.MASTER or of_master or not state.master:
         return state.why
@@ -64,44 +70,45 @@ def why(state: GroupState) -> str:
 
 
 def is_live(seen: Observation, broker: str) -> bool:
-    """Its node in ZooKeeper stands."""
+    """Whether the broker's node in ZooKeeper exists."""
     return seen.zookeeper is not None and BrokerId(broker) in seen.zookeeper.live
 
 
 def unmoving(seen: Observation) -> tuple[str, ...]:
-    """Live brokers that do not say that they act on a wished master."""
+    """Return live brokers that do not report that they act on a wanted master."""
     live = {} if seen.zookeeper is None else seen.zookeeper.live
     return tuple(sorted(b for b, node in live.items() if not node.moves))
 
 
 def moves(seen: Observation) -> bool:
-    """A master may be wished for: every broker that lives acts on it, and it is not switched off.
+    """Whether a master may be wanted: moves are on, and every live broker acts on them.
 
-    Who is away takes no part in a move; when it is back it finds the move done, or says what it is.
+    A broker that is away takes no part in a move; when it is back it finds the move done, or
+    reports what it is.
     """
     some = seen.zookeeper is not None and bool(seen.zookeeper.live)
     return seen.defaults.planned_moves and some and not unmoving(seen)
 
 
 def pod_of(seen: Observation, broker: str) -> Pod | None:
-    """Its pod; None: there is none, or it is not known."""
+    """Return the broker's pod; None: there is none, or it is not known."""
     return None if seen.pods is None else seen.pods.get(broker)
 
 
 def is_ready(seen: Observation, broker: str) -> bool:
-    """Its pod is ready and is to stay."""
+    """Whether the broker's pod is ready and is to stay."""
     pod = pod_of(seen, broker)
     return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
 
 
 def is_at_work(seen: Observation, broker: str) -> bool:
-    """Its pod is called ready, and it was heard of: of a lost node the cluster learns late."""
+    """Whether its pod is called ready and it was heard of: Kubernetes learns of lost nodes late."""
     heard = seen.zookeeper is None or is_live(seen, broker) or answer_of(seen, broker) is not None
     return is_ready(seen, broker) and heard
 
 
 def runs_nothing(seen: Observation, pod: Pod) -> bool:
-    """No broker is at work in it, nor begins to be: to stop it takes nothing away."""
+    """Whether no broker works or starts in the pod: stopping it takes nothing away."""
     return _is_unheard(seen, pod) and (
         pod.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED)
         or (pod.phase is PodPhase.PENDING and bool(pod.waiting))
@@ -110,46 +117,48 @@ def runs_nothing(seen: Observation, pod: Pod) -> bool:
 
 
 def is_started_again(pod: Pod) -> bool:
-    """Its container ended, and kubelet starts it again after a pause: it may have served a second
-    ago, and be back as it was in the next."""
+    """Whether the container ended and kubelet starts it again after a pause.
+
+    It may have served a second ago, and be back as it was in the next.
+    """
     return pod.phase is PodPhase.RUNNING and pod.waiting == CRASHED
 
 
 def node_of(seen: Observation, broker: str) -> Node | None:
-    """The node that its pod is on; None: it is on none, or not known."""
+    """Return the node of the broker's pod; None: it is on none, or not known."""
     pod = pod_of(seen, broker)
     return None if pod is None or not pod.node else seen.nodes.get(pod.node)
 
 
 def is_leaving_node(seen: Observation, broker: str) -> bool:
-    """Its node takes no pods: somebody drains it, or is about to."""
+    """Whether the broker's node takes no pods: it is being drained, or about to be."""
     node = node_of(seen, broker)
     return node is not None and not node.schedulable
 
 
 def may_stay(seen: Observation, broker: str) -> bool:
-    """Its node takes pods, as far as that is known."""
+    """Whether the broker's node takes pods, as far as that is known."""
     return not is_leaving_node(seen, broker)
 
 
 def answer_of(seen: Observation, broker: str) -> Answer | None:
-    """What it said of itself."""
+    """Return the broker's report of itself; None: it did not answer."""
     return seen.answers.get(BrokerId(broker))
 
 
 def periods_of(seen: Observation, broker: str) -> Periods | None:
-    """When a broker served clients; None: it does not answer, or is of an older version."""
+    """Return when a broker served clients; None: no answer, or an older version."""
     answer = answer_of(seen, broker)
     return None if answer is None else answer.periods
 
 
 def reaching(seen: Observation) -> list[str]:
-    """Brokers that say that they are connected to ZooKeeper."""
+    """Return brokers that report a connection to ZooKeeper."""
     return sorted(b for b, answer in seen.answers.items() if answer.zookeeper_connected)
 
 
 def master_serves(seen: Observation) -> bool:
-    """The group is in mode MASTER, and its master says so itself, in that very epoch."""
+    """Whether the group is in mode MASTER, and its master reports so in that very epoch."""
     state = state_of(seen)
     if state.mode is not Mode.MASTER or state.base or not is_live(seen, state.master):
         return False
@@ -162,7 +171,7 @@ def master_serves(seen: Observation) -> bool:
 
 
 def is_in_sync(seen: Observation, broker: str) -> bool:
-    """A slave in the in-sync set, live, ready, and linked as the master says."""
+    """Whether it is a slave in the in-sync set, live, ready, and linked as the master reports."""
     state = state_of(seen)
     if BrokerId(broker) not in state.isr or not is_live(seen, broker):
         return False
@@ -174,8 +183,10 @@ def is_in_sync(seen: Observation, broker: str) -> bool:
 
 
 def alone_behind_since_ms(seen: Observation, broker: str) -> int | None:
-    """Since when it has not been in sync, as the status says; None: it is, or others are not,
-    either: of several nobody remembers since when each."""
+    """Return since when this slave alone is not in sync, by the status; else None.
+
+    None: it is in sync, or others are not either: there is no record of each one's time.
+    """
     config, state = config_of(seen), state_of(seen)
     members = () if config is None else config.members
     behind = [m.id for m in members if m.id != state.master and m.id not in state.isr]
@@ -183,14 +194,14 @@ def alone_behind_since_ms(seen: Observation, broker: str) -> int | None:
 
 
 def behind_since_ms(seen: Observation) -> int | None:
-    """Since when some slave has not been in sync, as the status says; None: all are."""
+    """Return since when some slave has not been in sync, by the status; None: all are."""
     known = (c for c in seen.group.status.conditions if c.type == REPLICATION)
     since = next((c.last_transition_time for c in known if c.status == "False"), "")
     return of_text(since) if since else None
 
 
 def has_as_much(seen: Observation, broker: str, other: str) -> bool:
-    """Its journal ends where the other's does, or beyond it, as they say themselves."""
+    """Whether its journal ends where the other's does, or beyond it, as both report."""
     live = {} if seen.zookeeper is None else seen.zookeeper.live
     one, two = live.get(BrokerId(broker)), live.get(BrokerId(other))
     said, told = answer_of(seen, broker), answer_of(seen, other)
@@ -200,7 +211,7 @@ def has_as_much(seen: Observation, broker: str, other: str) -> bool:
 
 
 def nobody_is_leaving(seen: Observation) -> bool:
-    """No pod of the group is being stopped, and there are as many as the StatefulSet wants."""
+    """Whether no pod is being stopped, and there are as many as the StatefulSet wants."""
     if seen.pods is None or any(p.deleting for p in seen.pods.values()):
         return False
     wanted = running_replicas(seen)
@@ -208,13 +219,13 @@ def nobody_is_leaving(seen: Observation) -> bool:
 
 
 def who_is_leaving(seen: Observation) -> str:
-    """Whom all else waits for while `nobody_is_leaving` is not so, in words."""
+    """Return in words which pods block everything else while not `nobody_is_leaving`."""
     going = sorted(p.name for p in (seen.pods or {}).values() if p.deleting)
     return ", ".join(f"{broker}{on_a_node_that_is_down(seen, broker)}" for broker in going)
 
 
 def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
-    """A note that its pod may be there for ever, as nobody ends it; "" = it is not so."""
+    """Return a note if the broker's node is down, so that nothing may ever end its pod; else ""."""
     node = node_of(seen, broker)
     if node is None or node.ready is not False:
         return ""
@@ -223,55 +234,57 @@ def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
 
 
 def server_of(state: GroupState) -> BrokerId:
-    """Who serves, if anybody does: the master; without one, who serves the reads."""
+    """Return the broker that serves, if any: the master, or the reader without a master."""
     return state.master if state.mode is Mode.MASTER else state.reader
 
 
 def serve_elsewhere(seen: Observation) -> tuple[str, ...]:
-    """Who serves though this ensemble knows of no term of the group, which had some: another one
-    was named since, or its state was deleted. (Of a new group the term is on its way.)"""
+    """Return brokers that serve though this ensemble has no term of a group that had some.
+
+    Another ensemble was named since, or the state was deleted. (A new group's term is on its way.)
+    """
     if state_of(seen).mode is not Mode.NEW or not seen.group.status.epoch:
         return ()
     return tuple(sorted(str(b) for b, a in seen.answers.items() if a.permission))
 
 
 def stateful_set(seen: Observation) -> Json | None:
-    """The StatefulSet that is there; None: there is none, or it is not known."""
+    """Return the existing StatefulSet; None: there is none, or it is not known."""
     return None if seen.children is None else seen.children.get(("StatefulSet", seen.group.name))
 
 
 def template(seen: Observation) -> Json:
-    """Of the pods that the StatefulSet would make now; {}: there is none, or it is not known."""
+    """Return the pod template of the existing StatefulSet; {}: there is none, or not known."""
     found: Json = (stateful_set(seen) or {}).get("spec", {}).get("template", {})
     return found
 
 
 def template_note(seen: Observation, name: str) -> str:
-    """An annotation of that template; "" = it has none of that name."""
+    """Return an annotation of that template; "" = it has none of that name."""
     notes = template(seen).get("metadata", {}).get("annotations") or {}
     return str(notes.get(name, ""))
 
 
 def running_replicas(seen: Observation) -> int | None:
-    """How many pods the StatefulSet that is there wants."""
+    """Return how many pods the existing StatefulSet wants."""
     there = stateful_set(seen)
     return None if there is None else int(there.get("spec", {}).get("replicas", 1))
 
 
 def claim_size(seen: Observation) -> str | None:
-    """The size of the claims in the StatefulSet that is there."""
+    """Return the size of the claims in the existing StatefulSet."""
     claims = (stateful_set(seen) or {}).get("spec", {}).get("volumeClaimTemplates") or [{}]
     size = claims[0].get("spec", {}).get("resources", {}).get("requests", {}).get("storage")
     return None if size is None else str(size)
 
 
 def volumes_go(seen: Observation) -> bool:
-    """The volumes of brokers that the StatefulSet that is there stops for good go with them."""
+    """Whether a broker that the existing StatefulSet stops for good takes its volume along."""
     return _reclaims(seen).get("whenScaled") == "Delete"
 
 
 def may_still_stop(seen: Observation) -> bool:
-    """Pods beyond those that are to run are there still, or that is not known."""
+    """Whether pods beyond those that are to run still exist, or that is not known."""
     running = running_replicas(seen)
     if running is None or seen.pods is None:
         return True
@@ -279,7 +292,7 @@ def may_still_stop(seen: Observation) -> bool:
 
 
 def volumes_go_with_set(seen: Observation) -> bool:
-    """All go with the StatefulSet that is there: an older operator made it."""
+    """Whether all volumes go with the existing StatefulSet: an older operator made it."""
     return _reclaims(seen).get("whenDeleted") == "Delete"
 
 
@@ -290,7 +303,7 @@ def _reclaims(seen: Observation) -> Json:
 
 
 def wanted_revision(seen: Observation) -> str | None:
-    """The revision of the pods that the StatefulSet would make now; None: not known yet."""
+    """Return the revision of pods that the StatefulSet would make now; None: not known yet."""
     there = stateful_set(seen) or {}
     status = there.get("status", {})
     if status.get("observedGeneration", -1) != there.get("metadata", {}).get("generation"):
@@ -299,7 +312,7 @@ def wanted_revision(seen: Observation) -> str | None:
 
 
 def outdated(seen: Observation) -> tuple[Pod, ...]:
-    """Pods made from an older template, lowest number first; none if that is not known."""
+    """Return pods made from an older template, lowest number first; none if that is not known."""
     revision = wanted_revision(seen)
     if revision is None:
         return ()
@@ -308,14 +321,16 @@ def outdated(seen: Observation) -> tuple[Pod, ...]:
 
 
 def fenced(seen: Observation) -> frozenset[str]:
-    """Brokers that somebody asked to serve nothing."""
+    """Return the brokers that the annotation asks to serve nothing."""
     asked, there = _to_fence(seen), _brokers_there(seen)
     return there if "all" in asked else asked & there
 
 
 def closed(seen: Observation) -> frozenset[str]:
-    """Brokers that are not permitted to serve, and say nothing else of themselves. Without
-    ZooKeeper, those that say that they serve nothing."""
+    """Return brokers that are not permitted to serve, and do not report otherwise.
+
+    Without ZooKeeper, those that report that they serve nothing.
+    """
     config = config_of(seen)
     members = () if config is None else config.members
     shut = {str(m.id) for m in members if not m.permission}
@@ -326,7 +341,7 @@ def closed(seen: Observation) -> frozenset[str]:
 
 
 def fenced_in_vain(seen: Observation) -> str:
-    """What the annotation names beside brokers, in a sentence; "" = nothing."""
+    """Return a sentence on names in the annotation that are no brokers; "" = there are none."""
     names_none = sorted(_to_fence(seen) - _brokers_there(seen) - {"all"})
     if not names_none:
         return ""
@@ -335,7 +350,7 @@ def fenced_in_vain(seen: Observation) -> str:
 
 
 def all_up_to_date(seen: Observation) -> bool:
-    """Every pod that there is, and that there shall be, is made from the newest template."""
+    """Whether every existing and every wanted pod is made from the newest template."""
     revision, running = wanted_revision(seen), running_replicas(seen)
     if revision is None or seen.pods is None or len(seen.pods) != running:
         return False
@@ -343,7 +358,10 @@ def all_up_to_date(seen: Observation) -> bool:
 
 
 def is_stuck(seen: Observation, pod: Pod, after_ms: int = STUCK_MS) -> bool:
-    """It runs and does not come up: nobody hears of it. Where nobody ever served, at once."""
+    """Whether the pod runs, and its broker has not been heard of for `after_ms`.
+
+    In a group that was never open it is stuck at once.
+    """
     if pod.phase is not PodPhase.RUNNING or pod.deleting or not _is_unheard(seen, pod):
         return False
     since_ms = pod.unready_since_ms
@@ -352,7 +370,7 @@ def is_stuck(seen: Observation, pod: Pod, after_ms: int = STUCK_MS) -> bool:
 
 
 def _is_unheard(seen: Observation, pod: Pod) -> bool:
-    """No broker of its name is known to anybody, nor its pod ready."""
+    """Whether no broker of the pod's name is known, and the pod is not ready."""
     known = seen.zookeeper is None or is_live(seen, pod.name)
     return not (known or pod.ready or BrokerId(pod.name) in seen.answers)
 
@@ -363,14 +381,14 @@ def _to_fence(seen: Observation) -> frozenset[str]:
 
 
 def _brokers_there(seen: Observation) -> frozenset[str]:
-    """Those that are declared, and members on their way out."""
+    """Return the declared brokers, and members on their way out."""
     config = config_of(seen)
     there = () if config is None else (str(m.id) for m in config.members)
     return frozenset({*seen.group.brokers, *there})
 
 
 def permissions(seen: Observation, *serving: str) -> Mapping[str, Permission]:
-    """The most that each broker may serve; `serving` are masters, acting or wanted."""
+    """Return the most that each broker may serve; `serving` are masters, acting or wanted."""
     spec, closed = seen.group.spec, fenced(seen)
     given = {p.broker: Permission[p.permission] for p in spec.permissions}
     config = config_of(seen)

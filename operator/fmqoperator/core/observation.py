@@ -1,7 +1,7 @@
-"""What the operator sees of one group before it plans: plain values. Pure.
+"""What the operator observes of one group before it plans: plain values. Pure.
 
-`None` always means *not known* (not asked, no answer, could not be read), never "not there": what
-is not there is an empty mapping or an absent key. Whoever plans or judges must treat the two apart.
+`None` always means *not known* (not asked, no answer, not readable), never "not there": what does
+not exist is an empty mapping or an absent key. Plans and judgements must treat the two apart.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from fmqoperator.api.group import BrokerGroup
 from fmqoperator.api.job import Verdict
 
 HASH = "fmq.io/spec-hash"
-"""Annotation of every child: of what it was made from. It differs: apply again."""
+"""Annotation of every child: a hash of what it was made from. If it differs, apply again."""
 
 
 class PodPhase(Enum):
-    """A pod's `status.phase`; whatever else the cluster says is UNKNOWN."""
+    """A pod's `status.phase`; any other value is UNKNOWN."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -33,7 +33,7 @@ class PodPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A broker's pod. Its name is the broker's."""
+    """A broker's pod, which has the broker's name."""
 
     name: str
     uid: str
@@ -82,7 +82,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class InZooKeeper:
-    """The group in ZooKeeper, by one look: configuration, then state, then live nodes.
+    """The group in ZooKeeper, from one look: configuration, then state, then live nodes.
 
     `config` None: there is none (the look itself succeeded). `state` of an absent node is
     `GroupState()` (mode NEW).
@@ -95,7 +95,7 @@ class InZooKeeper:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a master says of one slave."""
+    """What a master reports of one slave."""
 
     broker: BrokerId
     connected: bool = False
@@ -105,7 +105,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """When a broker served clients, as it reports itself. Unix time by the operator's clock."""
+    """When a broker served clients, by its own report. Unix time by the operator's clock."""
 
     reads_since_ms: int | None = None  # reads are served since then; None: they are not
     writes_since_ms: int | None = None  # a send is acknowledged since then; None: none is
@@ -118,7 +118,7 @@ class Periods:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A broker's answer to `Admin.Status`. One that did not answer is absent."""
+    """A broker's answer to `Admin.Status`. A broker that did not answer is absent."""
 
     broker: BrokerId
     permission: Permission = Permission.NONE
@@ -137,7 +137,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the last BrokerJob of type check that ended found in the group's data."""
+    """What the last ended BrokerJob of type check found in the group's data."""
 
     job: str
     level: str
@@ -158,7 +158,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the operator was started with."""
+    """The options that the operator was started with."""
 
     broker_image: str
     operator_namespace: str = "fmq-system"
@@ -166,20 +166,22 @@ class Defaults:
     spark_image: str = ""  # for SparkApplications; "" = none, BrokerJobs are plain Jobs
     spark_account: str = "fmq-spark"  # the ServiceAccount of their drivers
     planned_moves: bool = True
-    """The operator may want another master (`GroupConfig.master` other than the acting one). It
-    does so only while every broker that lives says that it acts on that (`LiveBroker.moves`)."""
+    """The operator may want another master (`GroupConfig.master` other than the acting one).
+
+    It does so only while every live broker reports that it acts on that (`LiveBroker.moves`).
+    """
     updates_at_once: int = 1
-    """Groups that are given a new `broker_image` at a time (`core/restart_turns.py`); 0 = all."""
+    """Groups that get a new `broker_image` at a time (`core/restart_turns.py`); 0 = all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that `plan` and `status` look at.
+    """All input of `plan` and `status`.
 
     `children`: by (kind, name), as the API server has them; None = could not be listed.
-    `pods`, `claims`: of this group, by name; None = could not be listed. `nodes`: those of its
-    pods, by name; one that could not be read is absent.
-    `zookeeper` None: it could not be asked, or read; `zookeeper_why` then says why.
+    `pods`, `claims`: of this group, by name; None = could not be listed. `nodes`: those of the
+    pods, by name; a node that could not be read is absent.
+    `zookeeper` None: it could not be asked, or read; `zookeeper_why` holds the reason.
     `now_ms`: unix time.
     """
 

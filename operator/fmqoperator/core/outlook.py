@@ -1,6 +1,6 @@
-"""All that follows from one observation: what should be there, and the step to take. Pure.
+"""What follows from one observation: what should exist, and the step to take. Pure.
 
-`plan` turns it into actions, `status` into words; both see the same.
+`plan` turns it into actions, `status` into words; both use the same outlook.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ NOTHING = Outcome(None, ())
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What follows."""
+    """What follows from one observation."""
 
     problem: Problem | None  # nothing may be written to ZooKeeper, nothing be started
     config: GroupConfig | None  # as it should be in ZooKeeper; None: it is not known
@@ -39,7 +39,7 @@ class Outlook:
 
 
 def outlook(seen: Observation) -> Outlook:
-    """Of a group that is neither paused nor being deleted."""
+    """Return what follows for a group that is neither paused nor being deleted."""
     problem, seen = wanted.conflict(seen) if seen.zookeeper is not None else None, wanted.own(seen)
     outcome = NOTHING if problem is not None else steps.next_step(seen)
     config, differs = _config(seen, problem, outcome.step)
@@ -96,7 +96,7 @@ def _children(
     out = []
     for child in found:
         kind, name = child["kind"], child["metadata"]["name"]
-        # A broker that finds no configuration ends at once: that comes first.
+        # A broker that finds no configuration exits at once: the configuration comes first.
         unknown = problem is not None or seen.zookeeper is None
         if kind == "StatefulSet" and running is None and unknown:
             continue
@@ -106,7 +106,7 @@ def _children(
 
 
 def _leaves(seen: Observation, step: Step | None) -> bool:
-    """Who is stopped now is stopped for good, or who was is stopping still."""
+    """Whether a broker is stopped for good now, or one that was is still stopping."""
     if isinstance(step, Leave) or not facts.volumes_go(seen):
         return isinstance(step, Leave)
     if seen.zookeeper is None or seen.pods is None:
@@ -116,7 +116,7 @@ def _leaves(seen: Observation, step: Step | None) -> bool:
 
 
 def _restarted(seen: Observation) -> BrokerGroup:
-    """The group as it was restarted last: to take the annotation away is no wish for another."""
+    """Return the group as restarted last: removing the annotation asks for no other restart."""
     group, done = seen.group, facts.template_note(seen, RESTART)
     if RESTART in group.metadata.annotations or not done:
         return group
@@ -126,10 +126,10 @@ def _restarted(seen: Observation) -> BrokerGroup:
 
 
 def serving(seen: Observation) -> tuple[str, str]:
-    """Who the -rw and -ro Services select: as the state says; while it is not known, as before.
+    """Return whom the -rw and -ro Services select: by the state; if not known, as before.
 
-    ZooKeeper may have forgotten a group, or be another one than its brokers still look to: who
-    served last then serves on, or is the first to do so again.
+    ZooKeeper may have forgotten a group, or be another ensemble than its brokers still use: the
+    broker that served last then serves on, or is the first to do so again.
     """
     last = seen.group.status.memory.served.partition(" ")[0]
     if seen.zookeeper is None:
@@ -139,8 +139,11 @@ def serving(seen: Observation) -> tuple[str, str]:
 
 
 def replicas(seen: Observation, step: Step | None) -> int:
-    """How many pods to run. Fewer than now only by a step, or where some are no brokers of ours:
-    somebody scaled the StatefulSet by hand."""
+    """Return how many pods to run.
+
+    Fewer than now only by a step, or if the StatefulSet was scaled by hand and some pods are no
+    brokers of this group.
+    """
     running, asked = facts.running_replicas(seen), seen.group.spec.replicas
     match step:
         case Leave(broker=broker):
@@ -164,9 +167,11 @@ def replicas(seen: Observation, step: Step | None) -> int:
 
 
 def _must_return(seen: Observation, broker: str) -> bool:
-    """It was stopped on its way out and cannot leave so: it is master still, as nobody but a person
-    stops one; or nobody serves who could count it out, and whoever opens the next term must hear
-    it, as it may hold what the others lack."""
+    """Whether a broker that was stopped on its way out must return, as it cannot leave so.
+
+    It is still master, as only a person stops a master; or no serving broker can count it out, and
+    the broker that opens the next term must hear it, as it may hold what the others lack.
+    """
     state, running = facts.state_of(seen), facts.running_replicas(seen) or 0
     if seen.pods is None or broker in seen.pods or running > names.ordinal(broker):
         return False
@@ -177,6 +182,6 @@ def _must_return(seen: Observation, broker: str) -> bool:
 
 
 def child_of(seen: Observation, kind: str, name: str) -> Json | None:
-    """A child that is there; None: it is not, or that is not known."""
+    """Return an existing child; None: there is none, or that is not known."""
     there: Mapping[tuple[str, str], Json] = seen.children or {}
     return there.get((kind, name))

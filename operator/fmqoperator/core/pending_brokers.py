@@ -1,9 +1,8 @@
 """Brokers that the operator itself started or restarted, until they come in sync. Pure.
 
-That a copy is missing for so long is part of what was asked for: PHASE says what goes on, not
-`Degraded`, as long as nothing is wrong with them. They are in the group's status
-(`memory.joining`, `memory.returning`): nothing else tells a broker that begins from one that fell
-behind.
+A copy that is missing for that time is part of what was asked for: PHASE reports it, not
+`Degraded`, as long as nothing is wrong with them. They are in the group's status (`memory.joining`,
+`memory.returning`): nothing else distinguishes a broker that starts from one that fell behind.
 """
 
 from typing import Final
@@ -20,13 +19,13 @@ _STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 
 
 def begins(seen: Observation) -> bool:
-    """The group is new, or sleeps no more, and was not whole since."""
+    """Whether the group is new, or no longer asleep, and was not whole since."""
     status = seen.group.status
     return not status.epoch or status.phase in (*_ASLEEP, Phase.CREATING)
 
 
 def joining(seen: Observation) -> tuple[str, ...]:
-    """Those that were never in sync: of a group that was not open yet all, later those added."""
+    """Return brokers that were never in sync: all of a group not open yet, else those added."""
     status = seen.group.status
     if seen.zookeeper is None:
         return status.memory.joining
@@ -36,7 +35,7 @@ def joining(seen: Observation) -> tuple[str, ...]:
 
 
 def returning(seen: Observation, step: Step | None) -> tuple[str, ...]:
-    """Those that were restarted, or woken, and were in sync before."""
+    """Return brokers that were restarted, or woken, and were in sync before."""
     status = seen.group.status
     if seen.zookeeper is None or seen.group.spec.hibernated:
         return status.memory.returning
@@ -49,12 +48,12 @@ def returning(seen: Observation, step: Step | None) -> tuple[str, ...]:
 
 
 def noted(seen: Observation, step: Step | None) -> Json:
-    """What the status remembers of it."""
+    """Return what the status remembers of these brokers."""
     return {"joining": joining(seen), "returning": returning(seen, step)}
 
 
 def goes_well(seen: Observation, broker: str) -> bool:
-    """Nothing is wrong with it yet: what lasts, or is in trouble, is."""
+    """Whether nothing is wrong with the broker yet: neither trouble nor a long wait."""
     pod, node = facts.pod_of(seen, broker), facts.node_of(seen, broker)
     if node is not None and node.ready is False:
         return False
@@ -69,8 +68,10 @@ def goes_well(seen: Observation, broker: str) -> bool:
 
 
 def all_missing(seen: Observation, step: Step | None) -> tuple[str, ...]:
-    """All that count not, or whose pods are not ready, if they are awaited and it goes well with
-    each; () = somebody else is missing, too, or nobody. Who was in sync has its time for it."""
+    """Return the brokers that do not count or are not ready, if all are awaited and go well.
+
+    () = another is missing, too, or none is. One that was in sync has a limited time to return.
+    """
     config, state = facts.config_of(seen), facts.state_of(seen)
     if seen.zookeeper is None or config is None or seen.pods is None:
         return ()
@@ -95,6 +96,6 @@ def _is_back(seen: Observation, broker: str) -> bool:
 
 
 def _lasts(seen: Observation) -> bool:
-    """Somebody has not been in sync for longer than a broker takes that merely starts."""
+    """Whether a slave has been out of sync for longer than a mere start takes."""
     since_ms = facts.behind_since_ms(seen)
     return since_ms is not None and seen.now_ms - since_ms >= facts.BEHIND_MS

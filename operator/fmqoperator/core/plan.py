@@ -1,8 +1,8 @@
 """Observe → plan: what to do now for one group, level-triggered. Pure.
 
-A plan brings everything nearer to what is declared that can be brought at once; of what stops or
-moves a broker there is at most one step in it (`steps.py`). Done twice, it does no harm; done by
-half, the next observation shows what is left.
+A plan brings everything nearer to the declaration that can be brought at once; it has at most one
+step that stops or moves a broker (`steps.py`). Done twice, it does no harm; done by half, the next
+observation shows what is left.
 """
 
 from collections.abc import Iterator
@@ -42,11 +42,11 @@ from fmqoperator.core.status import conditions as judge
 CALM_MS: Final = 30_000
 BUSY_MS: Final = 2_000
 _AT_FIRST_MS: Final = 30_000
-"""A group and its ZooKeeper may be made together: so long nobody is told that it is away."""
+"""A group and its ZooKeeper may be made together: its absence is not reported before this."""
 
 
 def plan(seen: Observation) -> list[Action]:
-    """Everything that can be done at once, in order; only `Requeue`: all is as declared.
+    """Return all that can be done at once, in order; only `Requeue`: all is as declared.
 
     Equal input, equal plan. What is not known leads to no destructive action.
     """
@@ -71,7 +71,7 @@ def plan(seen: Observation) -> list[Action]:
 
 
 def _annotation(seen: Observation) -> Iterator[Action]:
-    """A switchover that was asked for once: done, or never to be done. A fence."""
+    """Act on the annotations: a fence, and a one-time switchover that ended or needs a choice."""
     yield from _fence(seen)
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None:
@@ -155,7 +155,7 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 
 def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:
-    """What a group may do without: settings that no pod has, and a policy."""
+    """Delete what a group may do without: settings that no pod has, and a policy."""
     yield from _old_settings(seen, what)
     if seen.group.spec.network_policy.enabled:
         return
@@ -171,7 +171,7 @@ def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 
 def _old_settings(seen: Observation, what: Outlook) -> Iterator[Action]:
-    """ConfigMaps of before, once every pod is made from the template that is there."""
+    """Delete old ConfigMaps, once every pod is made from the existing template."""
     made = (child["kind"] for child, _ in what.children)
     if "StatefulSet" in made or not facts.all_up_to_date(seen):
         return
@@ -183,13 +183,13 @@ def _old_settings(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 
 def _is_owned(seen: Observation, there: Json) -> bool:
-    """What only has our label is somebody else's."""
+    """Whether the group owns the object. One with only the label has another owner."""
     owners = there["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == seen.group.metadata.uid for owner in owners)
 
 
 def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
-    """With whom volumes go: that of who is stopped for good now, or all others."""
+    """Change the owners of volumes: that of the broker stopped for good now, or all others."""
     leaves = names.claim(what.step.broker) if isinstance(what.step, Leave) else ""
     for change in what.owners:
         claim = change.claim
@@ -198,8 +198,10 @@ def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
 
 
 def _kept(seen: Observation) -> Iterator[Action]:
-    """Of a group that was paused while a broker left: once that is gone, who is stopped by hand
-    takes no volume along. It is the one thing that is not left as it is."""
+    """Keep volumes in a group that was paused while a broker left, once that one is gone.
+
+    A broker that is then stopped by hand takes no volume along. Nothing else is changed.
+    """
     there = facts.stateful_set(seen)
     if there is not None and facts.volumes_go(seen) and not facts.may_still_stop(seen):
         why = "who was taken out is gone, and spec.paused is set"
@@ -207,7 +209,7 @@ def _kept(seen: Observation) -> Iterator[Action]:
 
 
 def _claims(seen: Observation) -> Iterator[Action]:
-    """Volumes grow."""
+    """Grow volumes."""
     size = seen.group.spec.storage.size
     for broker, claim in volumes.to_grow(seen):
         why = f"volume of {broker}: {claim.requested} -> {size}"
@@ -216,14 +218,14 @@ def _claims(seen: Observation) -> Iterator[Action]:
 
 
 def _step(what: Outlook) -> Iterator[Action]:
-    """The pod to restart. (A move is in the configuration, a stop in the StatefulSet.)"""
+    """Restart the pod. (A move is in the configuration, a stop in the StatefulSet.)"""
     if isinstance(what.step, Restart):
         yield Tell("Normal", "Restarting", f"{what.step.pod}: {what.step.why}")
         yield RestartPod(what.step.pod, what.step.uid, what.step.why)
 
 
 def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
-    """What waits or cannot be, once: as long as the status says it already, nobody is told."""
+    """Report what waits or cannot be, unless the status already reports it."""
     known = {c.message for c in seen.group.status.conditions}
     if what.problem is not None and what.problem.message not in known:
         yield Tell("Warning", what.problem.reason, what.problem.message)
@@ -234,7 +236,7 @@ def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 
 def _happened(seen: Observation) -> Iterator[Action]:
-    """What is so by itself, whatever the operator may do about it."""
+    """Report what happens by itself, whatever the operator may do about it."""
     yield from trouble.told(seen)
     yield from _zookeeper(seen)
     yield from _storage(seen)
@@ -244,33 +246,33 @@ def _happened(seen: Observation) -> Iterator[Action]:
 _TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"})
 
 _PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused", "UpdateQueued"})
-"""What waits for a person, or for something of which a watch tells."""
+"""Holds that wait for a person, or for something that a watch reports."""
 
 
 def _was_told_away(seen: Observation) -> bool:
-    """Of a new group that is told after a while only, and often it is there by then."""
+    """Whether the absence was reported: for a new group only after a while, if still so."""
     at_first = not seen.group.status.epoch
     return not at_first or _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS
 
 
 _MISLEADS: Final = {judge.UNREADABLE: "ZooKeeperUnreadable", judge.OTHER: "OtherEnsemble"}
-"""The Event of an ensemble that answers, and is not to be believed."""
+"""The Event for an ensemble that answers, and is not to be believed."""
 
 
 def _condition(seen: Observation, kind: str) -> str:
-    """As the status says it: True, False, Unknown; "" = not yet."""
+    """Return the condition's status: True, False, Unknown; "" = not yet."""
     return next((c.status for c in seen.group.status.conditions if c.type == kind), "")
 
 
 def _has_been_ms(seen: Observation, kind: str) -> int:
-    """So long a condition has said what it says."""
+    """Return for how long a condition has had its status."""
     known = (c for c in seen.group.status.conditions if c.type == kind)
     since = next((c.last_transition_time for c in known), "")
     return seen.now_ms - of_text(since) if since else 0
 
 
 def _zookeeper(seen: Observation) -> Iterator[Action]:
-    """It went away, or is back, since the status was written."""
+    """Report that ZooKeeper went away, or is back, since the status was written."""
     before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
     if now.reason in _MISLEADS:
         if now.message not in {c.message for c in seen.group.status.conditions}:
@@ -286,7 +288,7 @@ def _zookeeper(seen: Observation) -> Iterator[Action]:
 
 
 def _what_follows(seen: Observation) -> str:
-    """What it means for the group that its ZooKeeper is away, as far as brokers say."""
+    """Return what ZooKeeper's absence means for the group, as far as brokers report."""
     if facts.reaching(seen):
         return ""  # the message says it
     if not seen.answers:
@@ -295,8 +297,10 @@ def _what_follows(seen: Observation) -> str:
 
 
 def _storage(seen: Observation) -> Iterator[Action]:
-    """A volume is in trouble; or a broker had its volume, has none now, and nobody has declared
-    anything else. (Of one that grows is told when it is asked to.)"""
+    """Report a volume in trouble, or one that a broker lost without a change of the declaration.
+
+    (A volume that grows is reported when its growth is requested.)
+    """
     now, known = volumes.verdict(seen), {c.message for c in seen.group.status.conditions}
     if now.status != "False" or now.reason == "Growing" or now.message in known:
         return
@@ -307,11 +311,11 @@ def _storage(seen: Observation) -> Iterator[Action]:
 
 
 def _transition(seen: Observation) -> Iterator[Action]:
-    """Who serves is another one than the status says: somebody has decided, and said why."""
+    """Report, with the reason, that another broker serves than the status says."""
     if seen.zookeeper is None:
         return
     before, state = seen.group.status, facts.state_of(seen)
-    # Of a status that is new, or that nobody could read, old news are none.
+    # With a status that is new, or was unreadable, an old change is no news.
     if state.epoch > before.epoch and (before.epoch or before.mode != "UNKNOWN"):
         better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.heir)
         calm = better and not state.degraded
@@ -320,7 +324,7 @@ def _transition(seen: Observation) -> Iterator[Action]:
 
 
 def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:
-    """When to look again if nothing wakes the operator."""
+    """Return when to look again if nothing wakes the operator."""
     waits = any(hold.reason not in _PATIENT for hold in what.holds)
     busy = what.step is not None or waits or bool(actions)
     due_ms = BUSY_MS if busy else CALM_MS

@@ -1,4 +1,4 @@
-"""The values between `steps`, `plan` and `status`: a step, what must wait, what is so. Pure."""
+"""Values between `steps`, `plan` and `status`: a step, a hold, a verdict. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fmqcore.ids import BrokerId
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Something is wanted and must wait, or cannot be: one word, and a sentence with the reason."""
+    """Something wanted that must wait, or cannot be: one word, and a sentence with the reason."""
 
     reason: str
     message: str
@@ -18,8 +18,8 @@ class Hold:
 class Move:
     """This broker is wanted as master: written into the configuration, done by the brokers.
 
-    `lost`: the master is lost for good, which makes it a promotion. To the acting master: another's
-    wish is withdrawn.
+    `lost`: the master is lost for good, which makes it a promotion. A move to the acting master
+    withdraws another wanted master.
     """
 
     to: BrokerId
@@ -30,7 +30,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """This broker, of the highest number, is stopped for good."""
+    """Stop this broker, of the highest number, for good."""
 
     broker: BrokerId
     why: str
@@ -38,7 +38,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """So many brokers run, fewer than now."""
+    """Run this many brokers, fewer than now."""
 
     replicas: int
     why: str
@@ -46,7 +46,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """This pod is stopped; it comes back."""
+    """Stop this pod; it comes back."""
 
     pod: str
     uid: str

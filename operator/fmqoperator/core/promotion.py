@@ -1,14 +1,15 @@
 """Whether a slave is to become master because the master is lost for good. Pure.
 
-Lost: its node in ZooKeeper is gone for `afterSeconds`, it answers nobody, and its pod is not there,
-or runs nothing, or is on a node that is down or silent. A pod that runs on a node that is well may
-be reading its journal: it is waited for. Who serves reads already holds a later
-epoch, so the old master, wherever it may be, serves nothing.
+Lost: its node in ZooKeeper is gone for `afterSeconds`, it answers no request, and its pod does not
+exist, or runs nothing, or is on a node that is down or silent. A pod that runs on a healthy node
+may be reading its journal: the operator waits for it. The broker that serves reads already holds a
+later epoch, so the old master, wherever it may be, serves nothing.
 
 Only the reader can be promoted (ADR 0022). It claimed as the most advanced slave in sync, and it
 opens no term before it has heard every other member and has what they have more: so all of them
-must be there, and all that was acknowledged is among them. Nobody is named before that can be.
-Where the policy asks no slave to have anything (none, or sent) only a person can give it up.
+must be there, and all that was acknowledged is among them. No broker is named before that can be.
+Where the policy asks no slave to have anything (none, or sent) only a person can give the master
+up.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from fmqoperator.core.observation import Observation, PodPhase
 from fmqoperator.core.plan_types import Move
 
 AWAY: Final = "MasterAway"
-"""It may be restarted, or deleted in good order: nothing says yet that it does not come back."""
+"""The master may be restarting, or deleted in good order: it may still come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Wait:
 
 
 def is_lost(seen: Observation) -> bool:
-    """Nothing of the master is left that could come back by itself soon."""
+    """Whether nothing of the master is left that could come back by itself soon."""
     master = facts.state_of(seen).master
     if seen.zookeeper is None or seen.pods is None or not master:
         return False
@@ -52,15 +53,18 @@ def is_lost(seen: Observation) -> bool:
 
 
 def gone_since_ms(seen: Observation) -> int | None:
-    """Since when the acting master is gone; what is remembered of another one does not count, nor
-    of the time before a term that was opened since, while no operator looked."""
+    """Return since when the acting master is gone.
+
+    The record of another master does not count, nor that of a time before a term that was opened
+    since, while no operator looked.
+    """
     status, state = seen.group.status, facts.state_of(seen)
     still = status.master == state.master and state.opened <= status.epoch
     return status.memory.master_gone_since_ms if still else None
 
 
 def promotion(seen: Observation) -> Move | Wait | None:
-    """Who becomes master, what that waits for, or nothing to do."""
+    """Return who becomes master, what that waits for, or None: nothing to do."""
     state, policy = facts.state_of(seen), seen.group.spec.promotion
     if policy.policy is not PromotionPolicy.AFTER or state.mode is Mode.NEW:
         return None
@@ -91,7 +95,7 @@ def _reader(seen: Observation, why: str) -> Move | Wait:
 
 
 def _why_not(seen: Observation) -> str:
-    """What keeps the reader from becoming master; "" = nothing that is known here."""
+    """Return what keeps the reader from becoming master; "" = nothing that is known here."""
     assert seen.zookeeper is not None
     config, state, live = facts.config_of(seen), facts.state_of(seen), seen.zookeeper.live
     if config is None:

@@ -2,16 +2,16 @@
 
 Groups of one cluster share topics: their brokers are restarted group by group, whatever the reason.
 A change that came to two groups at once would stop a slave of each, and a topic over both takes no
-message meanwhile. Paused groups hold nobody up; nor does a group wait with a broker that runs
-nothing, or is not in sync: its restart takes nothing away.
+message meanwhile. Paused groups block no other group; nor does a group wait to restart a broker
+that runs nothing, or is not in sync: that takes nothing away.
 
-A new default image (`Defaults.broker_image`, of an upgrade of the operator) makes the pods of every
-group outdated that names no image of its own, and a new template of an operator those of all. They
-are updated group by group: one that has begun holds its turn until all its brokers run what is new
-and are in sync, so that what does not work stops at the first group. What a group's own resource
-asks for does not wait for groups of other clusters, nor do they wait for it.
+A new default image (`Defaults.broker_image`, of an upgrade of the operator) makes the pods outdated
+of every group that names no image, and a new template of an operator those of all groups. They are
+updated group by group: a group that has started holds its turn until all its brokers run the new
+version and are in sync, so that a version that does not work stops at the first group. What a
+group's own resource asks for does not wait for groups of other clusters, nor do they wait for it.
 
-The turn is in the group's status (`memory.updating`), so that the next operator knows of it. Two
+The turn is in the group's status (`memory.updating`), so that the next operator knows it. Two
 rounds of one operator never take the same turn (`shell/groups.py`).
 """
 
@@ -30,13 +30,15 @@ from fmqoperator.core.plan_types import Move, Restart, Step
 
 TEMPLATE: Final = "template"
 OWN: Final = "own"
-"""What a group's turn is about that its own resource asks for: image, settings, a restart."""
+"""A turn for what the group's own resource asks for: image, settings, a restart."""
 _NAMED: Final = 3
 
 
 def brought(seen: Observation) -> str:
-    """What makes pods of this group outdated, if the operator brought it: its default image, or
-    `TEMPLATE`; else ""."""
+    """Return what the operator changed if that outdates pods of this group, else "".
+
+    It is the operator's default image, or `TEMPLATE`.
+    """
     image, stale = seen.defaults.broker_image, facts.outdated(seen)
     asked = facts.template_note(seen, RESTART)
     if not stale or any(p.restart != asked for p in stale):
@@ -47,15 +49,18 @@ def brought(seen: Observation) -> str:
 
 
 def template_of(seen: Observation) -> str:
-    """What tells the pods that would be made now from others. Not a restart that was asked for,
-    nor the default image: pods say that themselves, and whoever names it has asked for it."""
+    """Return a digest that distinguishes pods made now from others.
+
+    It ignores a restart that was asked for and the default image: pods show these themselves, and a
+    group that names an image asked for it.
+    """
     made = template(seen.group, replace(seen.defaults, broker_image=""))
     made["metadata"]["annotations"].pop(RESTART, None)
     return names.digest(made)
 
 
 def is_brought(seen: Observation) -> bool:
-    """That template is another one by the operator's doing: the resource has not changed since."""
+    """Whether the operator changed that template: the resource has not changed since."""
     known = seen.group.status
     if template_of(seen) == known.memory.template:
         return known.memory.brought
@@ -63,7 +68,7 @@ def is_brought(seen: Observation) -> bool:
 
 
 def noted(seen: Observation, due: Iterable[tuple[Json, str]], *, known: bool) -> Json:
-    """What the status remembers of it: whose doing it is, as long as not all pods are made of it.
+    """Return what the status remembers: whose change it is, until all pods are made from it.
 
     `due`: objects that are not as wanted, if that is `known`.
     """
@@ -73,7 +78,7 @@ def noted(seen: Observation, due: Iterable[tuple[Json, str]], *, known: bool) ->
 
 
 def waits_for(seen: Observation) -> str:
-    """Why it is not this group's turn; "" = it is, or it has it already."""
+    """Return why it is not this group's turn; "" = it is, or the group already has it."""
     if seen.group.status.memory.updating:
         return ""
     if seen.rolling:
@@ -94,20 +99,20 @@ def _some(groups: tuple[str, ...]) -> str:
 
 
 def place_of(body: Json) -> tuple[str, frozenset[str], str]:
-    """Where a BrokerGroup's cluster is: its name, the servers of its ZooKeeper, the path there."""
+    """Return where a BrokerGroup's cluster is: its name, its ZooKeeper's servers, the path."""
     spec, namespace = body.get("spec") or {}, body["metadata"].get("namespace", "")
     hosts, _, path = str((spec.get("zookeeper") or {}).get("connect", "")).partition("/")
     return spec.get("cluster") or namespace, frozenset(hosts.split(",")), path.strip("/")
 
 
 def is_same_cluster(one: Json, other: Json) -> bool:
-    """Two BrokerGroups share topics. (One may name fewer servers of the ensemble.)"""
+    """Whether two BrokerGroups share topics. (One may name fewer servers of the ensemble.)"""
     first, second = place_of(one), place_of(other)
     return (first[0], first[2]) == (second[0], second[2]) and bool(first[1] & second[1])
 
 
 def holding(seen: Observation, held: str) -> Observation:
-    """As if the status said so: it was true, and could not be written."""
+    """Return the observation as if the status had this turn, which could not be written."""
     status = seen.group.status
     memory = status.memory.model_copy(update={"updating": held})
     status = status.model_copy(update={"memory": memory})
@@ -115,7 +120,7 @@ def holding(seen: Observation, held: str) -> Observation:
 
 
 def updating(seen: Observation, step: Step | None) -> str:
-    """What this group's turn is about, as `brought`; "" = it has none."""
+    """Return what this group's turn is about, as in `brought`; "" = it has none."""
     if isinstance(step, Move | Restart) and step.spreads:
         return brought(seen) or OWN
     spec, held = seen.group.spec, seen.group.status.memory.updating
@@ -125,7 +130,7 @@ def updating(seen: Observation, step: Step | None) -> str:
 
 
 def _is_whole(seen: Observation) -> bool:
-    """Every broker runs what is new, and counts."""
+    """Whether every broker runs the new version, and all slaves are in sync."""
     if not facts.all_up_to_date(seen) or moves.unsettled(seen):
         return False
     config = facts.config_of(seen)

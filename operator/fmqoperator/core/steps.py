@@ -1,4 +1,4 @@
-"""The one step to take now that stops or moves a broker, if any; and what must wait, and why. Pure.
+"""The one step, if any, that stops or moves a broker now; what must wait, and why. Pure.
 
 Every step here takes something away for a moment, so there is at most one at a time, the next only
 after all is settled again, and none on what is not known for certain. Asked in this order:
@@ -8,20 +8,19 @@ after all is settled again, and none on what is not known for certain. Asked in 
 | a master lost for good | move to the reader           | `promotion.after`; all others there     |
 | pods that run nothing, | restart it                   | its template is outdated                |
 | or do not come up      |                              |                                         |
-| a wish on its way      | wait; or withdraw it         | who was wanted cannot become master     |
+| a move on its way      | wait; or withdraw it         | the wanted one cannot become master     |
 | annotation switchover  | move                         | target in sync, its node stays          |
 | a drained node         | move                         | a slave elsewhere in sync               |
 | fewer replicas         | stop the highest number;     | the others in sync, the policy holds    |
 |                        | move first, if it is master  |                                         |
 | an outdated template   | restart slaves; then move,   | all others in sync and ready, or this   |
-|                        | and restart who was master   | one is a slave that is not; it is this  |
+|                        | and restart the old master   | one is a slave that is not; it is this  |
 |                        |                              | group's turn in its cluster             |
 | spec.switchover        | move                         | target in sync and up to date           |
 | spec.hibernated        | stop slaves, then the master | the group is settled, or serves nothing |
 
-Moves and what keeps them from being made are in `core/switchovers.py`, a lost master in
-`promotion.py`. Of brokers that do not know moves a master is restarted, or evicted, in good order
-instead.
+Moves and what prevents them are in `core/switchovers.py`, a lost master in `promotion.py`. The
+master of brokers that do not know moves is restarted, or evicted, in good order instead.
 """
 
 from collections.abc import Callable
@@ -42,7 +41,7 @@ from fmqoperator.core.promotion import Wait, promotion
 
 
 def next_step(seen: Observation) -> Outcome:
-    """At most one step, and all that waits."""
+    """Return at most one step, and all that waits."""
     if seen.zookeeper is None or seen.pods is None or seen.children is None:
         return Outcome(None, ())
     if seen.zookeeper.config is None:
@@ -70,7 +69,7 @@ def _promotion(seen: Observation) -> Step | Hold | None:
 
 
 def _hibernate(seen: Observation) -> Step | Hold | None:
-    """Slaves first, so that nobody takes reads over only to be stopped; then the master."""
+    """Stop slaves first, so that none takes reads over only to be stopped; then the master."""
     running = facts.running_replicas(seen) or 0
     if running == 0:
         return None
@@ -86,15 +85,18 @@ def _hibernate(seen: Observation) -> Step | Hold | None:
 
 
 def _are_stopping(seen: Observation, running: int) -> bool:
-    """Brokers beyond those that are to run are there still. One whose node is down may be for
-    ever, and one that never was made (a quota) keeps nobody waiting."""
+    """Whether brokers beyond those that are to run still exist.
+
+    A broker whose node is down may exist for ever, and one that was never made (a quota) does not
+    exist: neither is waited for.
+    """
     out = [b for b in seen.pods or {} if names.ordinal(b) >= running]
     nodes = [facts.node_of(seen, broker) for broker in out]
     return any(node is None or node.ready for node in nodes)
 
 
 def _idle(seen: Observation) -> Step | Hold | None:
-    """A pod of an outdated template that runs nothing, or a broker that does not come up."""
+    """Restart a pod of an outdated template that runs nothing, or whose broker does not come up."""
     if any(p.deleting for p in (seen.pods or {}).values()):
         return None
     for pod in facts.outdated(seen):
@@ -112,7 +114,7 @@ def _idle(seen: Observation) -> Step | Hold | None:
 
 
 def _leave(seen: Observation) -> Step | Hold | None:
-    """The broker of the highest number, if it is not wanted any more."""
+    """Stop the broker of the highest number, if it is no longer wanted."""
     out = [b for b in wanted.leaving(seen) if not wanted.has_left(seen, b)]
     if not out:
         return None
@@ -135,7 +137,7 @@ def _leave(seen: Observation) -> Step | Hold | None:
 
 
 def _still(seen: Observation, broker: str) -> str:
-    """Why it has not left yet."""
+    """Return why the broker has not left yet."""
     if facts.pod_of(seen, broker) is not None:
         return f"its pod is there still{facts.on_a_node_that_is_down(seen, broker)}"
     if facts.is_live(seen, broker):
@@ -144,14 +146,14 @@ def _still(seen: Observation, broker: str) -> str:
 
 
 def _lost_without(seen: Observation, broker: str) -> str:
-    """What the group would lack without it; "" = nothing that it has now."""
+    """Return what the group would lack without the broker; "" = nothing that it has now."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     assert config is not None
     rest = {m.id: m.zone for m in config.members if m.id not in (broker, state.master)}
     stay = {b: z for b, z in rest.items() if b in seen.group.brokers}
     behind = [b for b in sorted(stay) if not facts.is_in_sync(seen, b)]
     if broker not in state.isr:
-        # It may be out of sync for a moment alone, and have what they have not.
+        # It may be out of sync for a moment only, and have what the others lack.
         held = not stay or len(behind) < len(stay)  # one that is in sync has all that counts
         known = held or any(facts.has_as_much(seen, b, broker) for b in behind)
         return "" if known else f"{', '.join(behind)} is not in sync either and may hold less"
@@ -163,7 +165,7 @@ def _lost_without(seen: Observation, broker: str) -> str:
 
 
 def _roll(seen: Observation) -> Step | Hold | None:
-    """Outdated pods: slaves first, those that are not in sync before all, the master last."""
+    """Restart outdated pods: slaves first, those not in sync before all, the master last."""
     stale = facts.outdated(seen)
     if not stale:
         return None
@@ -184,7 +186,7 @@ def _roll(seen: Observation) -> Step | Hold | None:
     config = facts.config_of(seen)
     assert config is not None
     others = [str(m.id) for m in config.members if m.id not in (pod.name, master)]
-    # Who is not whole takes no turn: it might hold it for ever.
+    # A group that is not whole takes no turn: it might hold it for ever.
     has_turn = bool(seen.group.status.memory.updating)
     begins = spreads and (bounded or not brought) and not has_turn and pod.name != master
     counted = [*others, pod.name] if begins else others
@@ -213,18 +215,24 @@ def _declared(seen: Observation) -> Step | Hold | None:
 
 
 def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
-    """A slave that is not in sync: nobody counts on it, and it may be what is old in it that keeps
-    it so. (On a node that is not well its restart would not end, and hold all else up.)"""
+    """Whether the pod is a slave that is not in sync, on a healthy node.
+
+    No other broker counts on it, and its old version may be what keeps it so. On an unhealthy node
+    its restart would not end, and would block everything else.
+    """
     node = facts.node_of(seen, pod.name)
     here = node is not None and node.ready is True
     return here and BrokerId(pod.name) not in facts.state_of(seen).isr
 
 
 def _is_off(seen: Observation, pod: Pod) -> bool:
-    """It has not been ready, or in sync, for long. Of what the operator brings to all groups, one
-    whose stream broke a second ago is not given before its group has its turn: it would not come
-    back from what does not work, and so group after group would lose a slave. But one that never
-    comes in sync as it is would be kept from what mends it."""
+    """Whether the slave has not been ready, or in sync, for long.
+
+    A slave whose stream broke a second ago does not get what the operator brings to all groups
+    before its group's turn: it would not come back from a version that does not work, and group
+    after group would lose a slave. But a slave that never comes in sync as it is would be kept from
+    what mends it.
+    """
     if pod.ready:
         since_ms = facts.alone_behind_since_ms(seen, pod.name)
         return since_ms is not None and seen.now_ms - since_ms >= facts.BEHIND_MS
@@ -233,16 +241,18 @@ def _is_off(seen: Observation, pod: Pod) -> bool:
 
 
 def _patience_ms(seen: Observation) -> int:
-    """So long a broker that is not well is left what it has. Behind an image that does not work
-    whoever came back with the old one in a moment would not come back with it, and where a node
-    starts anew those are brokers of many groups, masters too."""
+    """Return for how long an unwell broker keeps the version that it has.
+
+    A broker that soon returns with the old image would not return with one that does not work, and
+    when a node restarts those are brokers of many groups, masters too.
+    """
     queues = bool(turns.brought(seen)) and seen.defaults.updates_at_once > 0
     has_turn = bool(seen.group.status.memory.updating)
     return facts.BEHIND_MS if queues and not has_turn else facts.STUCK_MS
 
 
 def reason_of(seen: Observation, pod: Pod) -> str:
-    """Why a pod is outdated: one of a short list."""
+    """Return why a pod is outdated: one of a short list."""
     containers = facts.template(seen).get("spec", {}).get("containers", ())
     image = next((c.get("image") for c in containers), "")
     if image and pod.image != image:

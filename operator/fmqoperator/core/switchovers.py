@@ -1,9 +1,9 @@
-"""Who could be master, and every reason to give the mastership to another broker. Pure.
+"""Who could be master, and every reason to move the mastership to another broker. Pure.
 
-A move is a wish in the group's configuration (`GroupConfig.master`), and brokers fulfil it by the
-failover machine (ADR 0022). Nothing is remembered of it but that wish: an operator that starts
-anew goes on from the wish and from who is master. Brokers that do not know such wishes are never
-given one (`facts.moves`); a master of theirs is restarted in good order instead.
+A move is a wanted master in the group's configuration (`GroupConfig.master`), fulfilled by brokers
+through the failover machine (ADR 0022). Nothing else is remembered of a move: an operator that
+starts again goes on from the wanted and the acting master. Brokers that do not know moves are never
+asked for one (`facts.moves`); their master is restarted in good order instead.
 """
 
 from collections.abc import Iterable
@@ -23,14 +23,14 @@ OFF: Final = (
     "and returns by itself after a restart"
 )
 ANYBODY: Final = ("", "any")
-"""Values of the annotation: whoever is best."""
+"""Values of the annotation that leave the choice to the operator."""
 
 
 # ---- who could be master
 
 
 def why_not(seen: Observation, broker: str) -> str:
-    """ "" if it can become master now, else the reason in a sentence."""
+    """Return the reason why it cannot become master now, in a sentence; "" = it can."""
     if reason := barred(seen, broker):
         return reason
     if broker not in facts.state_of(seen).isr:
@@ -44,7 +44,7 @@ def why_not(seen: Observation, broker: str) -> str:
 
 
 def why_nobody(seen: Observation, among: Iterable[str] | None = None) -> str:
-    """Why no slave can become master now: the reason of each of them."""
+    """Return why no slave can become master now: the reason of each of them."""
     config, master = facts.config_of(seen), facts.state_of(seen).master
     slaves = [str(m.id) for m in ([] if config is None else config.members) if m.id != master]
     able = [b for b in slaves if among is None or b in among]
@@ -53,7 +53,7 @@ def why_nobody(seen: Observation, among: Iterable[str] | None = None) -> str:
 
 
 def barred(seen: Observation, broker: str) -> str:
-    """Why it may not become master, whatever it holds."""
+    """Return why it may not become master, whatever it holds; "" = it may."""
     config = facts.config_of(seen)
     if config is None or config.member(BrokerId(broker)) is None:
         return f"{broker} is no broker of this group"
@@ -63,14 +63,14 @@ def barred(seen: Observation, broker: str) -> str:
 
 
 def could_ever(seen: Observation) -> bool:
-    """Some slave may be master as far as people decided, whether or not it can be now."""
+    """Whether people permit some slave to be master, whether or not it can be now."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     members = () if config is None else config.members
     return any(m.id != state.master and not barred(seen, m.id) for m in members)
 
 
 def successors(seen: Observation) -> tuple[str, ...]:
-    """Slaves that could become master now, the best first."""
+    """Return slaves that could become master now, the best first."""
     master = facts.answer_of(seen, facts.state_of(seen).master)
     lag = {} if master is None else {r.broker: r.lag_bytes for r in master.replicas}
     unheard = {b for b, behind in lag.items() if behind is None}
@@ -89,8 +89,10 @@ def successors(seen: Observation) -> tuple[str, ...]:
 
 
 def _would_lack(seen: Observation, broker: str) -> str:
-    """What the policy would lack with that master; "" = nothing. (Of zones: one that is alone in
-    its own has nobody there to hold what it takes.)"""
+    """Return what the policy would lack with that master; "" = nothing.
+
+    (A master alone in its zone has no slave there to hold what it takes.)
+    """
     config, state = facts.config_of(seen), facts.state_of(seen)
     member = None if config is None else config.member(BrokerId(broker))
     if config is None or member is None:
@@ -100,7 +102,7 @@ def _would_lack(seen: Observation, broker: str) -> str:
 
 
 def unable(seen: Observation) -> str:
-    """Why nobody may be wished for as master; "" = it may be done, or that is not known."""
+    """Return why no other master may be wanted; "" = one may, or that is not known."""
     if not seen.defaults.planned_moves:
         return OFF
     if old := facts.unmoving(seen):
@@ -109,7 +111,7 @@ def unable(seen: Observation) -> str:
 
 
 def unsettled(seen: Observation) -> str:
-    """Why nothing that is at work may be stopped now; "" = the master serves, nobody is leaving."""
+    """Return why no working broker may be stopped now; "" = the master serves, none is leaving."""
     if not facts.nobody_is_leaving(seen):
         who = facts.who_is_leaving(seen)
         return "a broker is being stopped or started" + (f": {who}" if who else "")
@@ -121,7 +123,7 @@ def unsettled(seen: Observation) -> str:
 
 
 def move(seen: Observation, to: str, why: str) -> Move | Hold:
-    """To that one, if it can be done now."""
+    """Move to that broker, if it can be done now; otherwise hold with the reason."""
     if reason := unable(seen):
         return Hold("MoveUnsupported", f"{why}: {reason}")
     if reason := unsettled(seen):
@@ -135,11 +137,11 @@ def move(seen: Observation, to: str, why: str) -> Move | Hold:
 
 
 def wish(seen: Observation) -> Move | Hold | None:
-    """A move that is on its way, whoever wants it. One that cannot come to an end is withdrawn.
+    """Wait for a move that is on its way, whoever wants it; withdraw one that cannot end.
 
-    Only while the master serves, that is: who acts is one broker for as long as the mode is MASTER,
-    and a configuration that wants that one changes nothing. A slave that is merely out of sync may
-    come in again; it is waited for, but keeps nobody from wanting another.
+    It is withdrawn only while the master serves: in mode MASTER the acting master stays the same,
+    and a configuration that wants that broker changes nothing. A slave that is merely out of sync
+    may come in again; it is waited for, but does not block a wish for another.
     """
     config, state = facts.config_of(seen), facts.state_of(seen)
     if config is None or state.mode is Mode.NEW:
@@ -166,13 +168,13 @@ def wish(seen: Observation) -> Move | Hold | None:
 
 
 def goes_on(seen: Observation) -> bool:
-    """A move that needs nobody who is away: the next look may find it done."""
+    """Whether the move needs no broker that is away: the next look may find it done."""
     state = facts.state_of(seen)
     return bool(state.heir) or facts.is_live(seen, state.master)
 
 
 def _when_it_gives_way(seen: Observation) -> str:
-    """What a wish waits for while the master is gone, for people."""
+    """Return what a wanted move waits for while the master is gone, for people."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     if config is None or goes_on(seen):
         return ""
@@ -182,18 +184,18 @@ def _when_it_gives_way(seen: Observation) -> str:
 
 
 def _as_it_says(seen: Observation, broker: str) -> str:
-    """A broker's own reason, to follow a sentence; "" if it gives none."""
+    """Return a broker's own reason, to follow a sentence; "" if it gives none."""
     answer = facts.answer_of(seen, broker)
     return f": {answer.why}" if answer is not None and answer.why else ""
 
 
 def wish_of_a_serving_master(seen: Observation) -> Move | Hold | None:
-    """As `wish`; a group without a serving master is not kept waiting by it."""
+    """As `wish`; a group without a serving master does not wait for the move."""
     return wish(seen) if facts.state_of(seen).mode is Mode.MASTER else None
 
 
 def refused(seen: Observation) -> str:
-    """Why the annotation can never be obeyed; "" = it can, or there is none."""
+    """Return why the annotation can never be obeyed; "" = it can, or there is none."""
     asked, declared = seen.group.metadata.annotations.get(SWITCHOVER), seen.group.spec.switchover
     if asked is None:
         return ""
@@ -209,7 +211,7 @@ def refused(seen: Observation) -> str:
 
 
 def chosen(seen: Observation) -> str:
-    """Who it is, if the annotation leaves that to us and it can be told; else "".
+    """Return the best successor if the annotation leaves the choice to the operator, else "".
 
     It is written into the annotation before anything is done, or an operator that is killed after
     the move would make another one.
@@ -221,8 +223,10 @@ def chosen(seen: Observation) -> str:
 
 
 def _taken_back(seen: Observation) -> Move | None:
-    """Another's wish waits, or comes to no end, and somebody asks for the acting master: whoever
-    asks now knows better."""
+    """Withdraw a wanted master that waits if the annotation now asks for the acting master.
+
+    The latest request counts, also against a move that comes to no end.
+    """
     asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
     config = facts.config_of(seen)
     if asked != state.master or refused(seen) or config is None:
@@ -232,7 +236,7 @@ def _taken_back(seen: Observation) -> Move | None:
 
 
 def asked_for(seen: Observation) -> Move | Hold | None:
-    """The annotation."""
+    """Do what the annotation asks for."""
     asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
     if asked is None or refused(seen):
         return None
@@ -249,7 +253,7 @@ def asked_for(seen: Observation) -> Move | Hold | None:
 
 
 def asked_for_asleep(seen: Observation) -> Hold | None:
-    """The annotation, of a group of which no broker runs."""
+    """Hold the annotation's switchover in a group of which no broker runs."""
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None or refused(seen) or asked == facts.state_of(seen).master:
         return None
@@ -258,7 +262,7 @@ def asked_for_asleep(seen: Observation) -> Hold | None:
 
 
 def drain(seen: Observation) -> Move | Hold | None:
-    """The master's node is being drained. (One that is already being stopped gives way itself.)"""
+    """Move off a node that is being drained. (A master being stopped gives way itself.)"""
     state, config = facts.state_of(seen), facts.config_of(seen)
     master, pod = state.master, facts.pod_of(seen, state.master)
     if state.mode is not Mode.MASTER or not facts.is_leaving_node(seen, master):
@@ -280,7 +284,7 @@ def drain(seen: Observation) -> Move | Hold | None:
 
 
 def may_be_evicted(seen: Observation) -> bool:
-    """A drain may take the master's pod though it is master: a slave takes the reads at once."""
+    """Whether a drain may take the master's pod: a slave takes the reads at once."""
     master = facts.state_of(seen).master
     return (
         bool(master)
@@ -292,7 +296,7 @@ def may_be_evicted(seen: Observation) -> bool:
 
 
 def declared(seen: Observation, *, updates_wait: bool = False) -> Move | Hold | None:
-    """spec.switchover, once nothing else is to be done; or it may take long until it is."""
+    """Move as spec.switchover asks, once nothing else is to be done, or if that may take long."""
     asked, state = seen.group.spec.switchover, facts.state_of(seen)
     if asked is None or state.mode is not Mode.MASTER or asked.to == state.master:
         return None

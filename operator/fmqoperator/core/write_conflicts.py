@@ -1,8 +1,9 @@
-"""Whether somebody else makes an object another one again and again. Pure: the time is given.
+"""Whether another writer changes an object again and again. Pure: the time is given.
 
-Another operator that watches the same namespaces, a webhook, an autoscaler of the StatefulSet: who
-makes it as it was each time fights for ever, and restarts pods with each turn. So what was changed
-`MOST` times in `AGAIN_S` is left as it is, told, and tried once in `AGAIN_S` from then on.
+The writer may be another operator on the same namespaces, a webhook, an autoscaler of the
+StatefulSet: changing the object back each time is a fight for ever, and restarts pods with each
+turn. So an object that was changed `MOST` times in `AGAIN_S` is left as it is, reported, and tried
+once in `AGAIN_S` from then on.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What it was made of, since when, and when it had to be made so again."""
+    """What the object was made from, since when, and when it had to be made so again."""
 
     mark: str
     at_s: float
@@ -30,20 +31,20 @@ class Made:
 
 
 class Contests:
-    """Of all objects of all resources. Times are of one monotonic clock."""
+    """Contests over all objects of all resources. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
         self._made: dict[Key, Made] = {}
 
     def is_lost(self, key: Key, manifest: Json, now_s: float) -> bool:
-        """Whether to leave it as it is, though it is not as wanted."""
+        """Whether to leave the object as it is, though it is not as wanted."""
         before = self._made.get(key)
         if before is None or before.mark != mark_of(manifest):
             return False
         return len(before.again_s) >= MOST and now_s - before.at_s < AGAIN_S
 
     def made(self, key: Key, manifest: Json, now_s: float) -> None:
-        """It was made as wanted."""
+        """Note that the object was made as wanted."""
         mark, before = mark_of(manifest), self._made.get(key)
         times: tuple[float, ...] = ()
         if before is not None and before.mark == mark:
@@ -59,12 +60,12 @@ class Contests:
 
 
 def mark_of(made: Json) -> str:
-    """Of what it was made, as the operator that made it wrote down; "" = none did."""
+    """Return what it was made from, as recorded by the operator that made it; "" = none did."""
     return str((made["metadata"].get("annotations") or {}).get(HASH, ""))
 
 
 def words(manifest: Json, there: Json) -> str:
-    """What to say of it."""
+    """Return the sentence that reports the conflict."""
     of = f"{manifest['kind']} {manifest['metadata']['name']}"
     said = f"{of} is made another one again and again, and left as it is for now"
     if mark_of(there) not in ("", mark_of(manifest)):

@@ -1,7 +1,7 @@
-"""Apply: the actions of a plan, each by one call. Every one of them may be done twice.
+"""Apply the actions of a plan, each by one call and each safe to take twice.
 
-Order: as the plan says; the first that fails ends the round (`Failed` says which and why), and the
-next round looks anew.
+Order: as in the plan; the first that fails ends the round (`Failed` has which and why), and the
+next round observes again.
 """
 
 import time
@@ -48,7 +48,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """What it takes to do them."""
+    """Takes the actions of a plan."""
 
     kube: Kube
     ensembles: Ensembles
@@ -56,7 +56,7 @@ class Applier:
     contests: Contests = field(default_factory=Contests)
 
     async def do(self, group: BrokerGroup, body: Json, action: Action) -> None:
-        """One action. Raises `Failed`."""
+        """Take one action. Raises `Failed`."""
         try:
             if isinstance(action, ApplyChild) and not await self._is_due(group, body, action):
                 return
@@ -70,7 +70,7 @@ class Applier:
             raise Failed(Failure(_what(action), type(error).__name__, str(error))) from error
 
     async def _do(self, group: BrokerGroup, body: Json, action: Action) -> bool:
-        """Whether there was something to do after all."""
+        """Take the action; return whether there was something to do after all."""
         kube, namespace = self.kube, group.metadata.namespace
         match action:
             case ApplyChild():
@@ -108,10 +108,11 @@ class Applier:
         return True
 
     async def _own(self, group: BrokerGroup, action: OwnClaim) -> bool:
-        """As it is now: the look may be older than the wish to keep the volumes.
+        """Change a claim's owners as of now: the look may be older than the wish to keep volumes.
 
-        The claim is read before the group. Whoever deletes a group and orphans what it owns has
-        marked it before its claims lose their owner: who sees that loss sees the mark.
+        The claim is read before the group. A client that deletes a group and orphans what it owns
+        has marked the group before its claims lose their owner: a reader that sees the loss also
+        sees the mark.
         """
         ref = Ref("PersistentVolumeClaim", group.metadata.namespace, action.claim)
         there = await self.kube.get(ref)
@@ -130,7 +131,7 @@ class Applier:
         return bool(owners)
 
     async def _takes_volumes(self, group: BrokerGroup) -> bool:
-        """It is that very group, stays, and is declared so."""
+        """Whether that very group exists, stays, and is declared to take its volumes along."""
         there = await self.kube.get(Ref("BrokerGroup", group.metadata.namespace, group.name))
         meta = {} if there is None else there["metadata"]
         if there is None or meta["uid"] != group.metadata.uid or "deletionTimestamp" in meta:
@@ -139,7 +140,7 @@ class Applier:
         return bool(storage.get("onDelete") == Reclaim.DELETE.value)
 
     async def _is_due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> bool:
-        """It is not as wanted, also as of now, and nobody else insists upon that."""
+        """Whether it is not as wanted, also as of now, and no other writer insists on that."""
         manifest = action.manifest
         there = await self.kube.get(_ref(group, manifest))
         if there is None:
@@ -152,13 +153,13 @@ class Applier:
         return False
 
     def _note(self, group: BrokerGroup, action: Action) -> None:
-        """What was done. (What could not be done the worker complains of, once.)"""
+        """Log what was done. (The worker logs what could not be done, once.)"""
         if not isinstance(action, Tell | Requeue):
             of = f"{group.metadata.namespace}/{group.metadata.name}"
             _log.info("did", of=of, what=_what(action), why=action.why)
 
     async def _annotate(self, group: BrokerGroup, name: str, value: str, change: Json) -> None:
-        """If it still has that value."""
+        """Change the annotation if it still has that value."""
         path = "/metadata/annotations/" + name.replace("~", "~0").replace("/", "~1")
         steps: list[Json] = [{"op": "test", "path": path, "value": value}, {**change, "path": path}]
         ref = Ref("BrokerGroup", group.metadata.namespace, group.metadata.name)
@@ -178,7 +179,7 @@ def _key(group: BrokerGroup, manifest: Json) -> Key:
 
 
 def _what(action: Action) -> str:
-    """For people, and for `Failure.what`."""
+    """Return the action in words for people, and for `Failure.what`."""
     match action:
         case ApplyChild():
             return f"{action.manifest['kind']} {action.manifest['metadata']['name']}"

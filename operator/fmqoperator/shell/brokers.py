@@ -1,4 +1,4 @@
-"""What the brokers of a group say of themselves, asked all at once and not for long."""
+"""Ask the brokers of a group for their status, all at once and not for long."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,26 +15,26 @@ _TIMEOUT_S: Final = 2.0
 
 
 class Brokers:
-    """Connections to brokers, by address; one that nobody asked for is closed by `forget`."""
+    """Connections to brokers, by address; `forget` closes those no longer asked for."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._open: dict[str, Connection] = {}
 
     async def ask(self, addresses: Mapping[BrokerId, str]) -> dict[BrokerId, Answer]:
-        """Who answered, and what."""
+        """Return the answers of the brokers that answered."""
         brokers = sorted(addresses)
         found = await asyncio.gather(*(self._ask(b, addresses[b]) for b in brokers))
         return {answer.broker: answer for answer in found if answer is not None}
 
     async def forget(self, addresses: Mapping[BrokerId, str]) -> None:
-        """A group is gone."""
+        """Close the connections of a group that is gone."""
         for address in addresses.values():
             if connection := self._open.pop(address, None):
                 await connection.close()
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         open_now, self._open = self._open, {}
         await asyncio.gather(*(connection.close() for connection in open_now.values()))
 
@@ -49,7 +49,7 @@ class Brokers:
 
 
 def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
-    """A broker's reply, which came at `now_ms`, as the planner knows it."""
+    """Return a broker's reply, which came at `now_ms`, as the planner knows it."""
     return Answer(
         broker=BrokerId(reply.broker),
         permission=Permission(reply.permission & Permission.FULL),
@@ -76,7 +76,7 @@ def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
 
 
 def _periods_of(found: admin_pb2.ServedPeriods, now_ms: int) -> Periods:
-    """Ages become times of our own clock; those of brokers may differ."""
+    """Turn ages into times of the operator's own clock; those of brokers may differ."""
 
     def at_ms(kind: str) -> int | None:
         return now_ms - int(getattr(found, kind)) if found.HasField(kind) else None

@@ -1,7 +1,7 @@
 """What kopf's watches know of the cluster, by group: live views, read and never written.
 
-kopf fills its indices before it calls any handler, so what is not in a view once there are views is
-not in the cluster either, as of the newest event. Until then nothing is known.
+kopf fills its indices before it calls any handler, so an object that is in no view, once there are
+views, is not in the cluster either, as of the newest event. Until then nothing is known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,17 +25,17 @@ CHILDREN: Final = (
     ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
     ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
 )
-"""API group, version, plural and kind of what a group consists of."""
+"""API group, version, plural and kind of a group's objects."""
 
 
 class Cache:
-    """See the module. `views`: kopf's indices by name, once there are some."""
+    """Views of the cluster. `views`: kopf's indices by name, once there are some."""
 
     def __init__(self) -> None:
         self.views: Mapping[str, Any] = {}
 
     def children(self, key: Key) -> Mapping[tuple[str, str], Json] | None:
-        """A group's objects by kind and name."""
+        """Return a group's objects by kind and name; None: not known."""
         if not self.views:
             return None
         return {
@@ -45,11 +45,11 @@ class Cache:
         }
 
     def stateful_set(self, key: Key) -> Json | None:
-        """A group's StatefulSet; None: there is none, or it is not known."""
+        """Return a group's StatefulSet; None: there is none, or it is not known."""
         return (self.children(key) or {}).get(("StatefulSet", key[1]))
 
     def pods(self, key: Key) -> Mapping[str, Pod] | None:
-        """A group's pods by name. A pod that only has the label is no broker's."""
+        """Return a group's pods by name. A pod that only has the label is no broker's."""
         if not self.views:
             return None
         found = {}
@@ -62,51 +62,51 @@ class Cache:
         return found
 
     def claims(self, key: Key) -> Mapping[str, Claim] | None:
-        """A group's claims by name."""
+        """Return a group's claims by name; None: not known."""
         if not self.views:
             return None
         found = [claim_of(b, self._expandable(class_of(b))) for b in self._of("claims", key)]
         return {claim.name: claim for claim in found}
 
     def nodes(self, names: Iterable[str]) -> Mapping[str, Node]:
-        """Those nodes, as far as they are known."""
+        """Return those nodes, as far as they are known."""
         found = {name: self._node(name) for name in sorted(set(names))}
         return {name: node for name, node in found.items() if node is not None}
 
     def group(self, key: Key) -> Json | None:
-        """A BrokerGroup by itself."""
+        """Return a BrokerGroup; None: it is not there, or not known."""
         found = self._of("groups", key)
         return found[0] if found else None
 
     def updating(self) -> Iterator[tuple[Key, str]]:
-        """Every BrokerGroup, and what its status says that it is being given."""
+        """Yield every BrokerGroup, and the update that its status reports."""
         for key in self.views.get("groups") or ():
             body = self.group(key) or {}
             yield key, ((body.get("status") or {}).get("memory") or {}).get("updating") or ""
 
     def topics(self, cluster: str, name: str) -> list[Json]:
-        """The Topics that declare a topic of that name in that cluster."""
+        """Return the Topics that declare a topic of that name in that cluster."""
         return self._of("topics", (cluster, name))
 
     def jobs_of(self, key: Key) -> list[Json]:
-        """The BrokerJobs that name that group."""
+        """Return the BrokerJobs that name that group."""
         return self._of("jobs_of_groups", key)
 
     def job_pods(self, key: Key) -> list[Json] | None:
-        """The pods of a BrokerJob."""
+        """Return the pods of a BrokerJob; None: not known."""
         return self._of("job_pods", key) if self.views else None
 
     def jobs(self, key: Key) -> list[Json] | None:
-        """The Jobs of a BrokerJob."""
+        """Return the Jobs of a BrokerJob; None: not known."""
         return self._of("jobs", key) if self.views else None
 
     @property
     def knows_spark(self) -> bool:
-        """Does the cluster know SparkApplications?"""
+        """Whether the cluster knows SparkApplications."""
         return bool((self.views.get("definitions") or {}).get(SPARK, ()))
 
     def groups_on(self, node: str) -> list[Key]:
-        """The groups that have a pod on that node."""
+        """Return the groups that have a pod on that node."""
         pods = self.views.get("pods") or {}
         return [
             key for key in pods if any(_node_name(body) == node for body in self._of("pods", key))

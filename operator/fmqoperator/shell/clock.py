@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 
 def utc_text() -> str:
-    """Now, with microseconds."""
+    """Return the present time, with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970 UTC."""
+    """Return milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000

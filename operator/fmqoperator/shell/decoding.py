@@ -15,7 +15,7 @@ Body = Mapping[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
 _BROKER = "broker"
-"""Its container. There may be others in its pod: a mesh puts its proxies in, before or after it."""
+"""Name of the broker's container. A mesh may put its proxies before or after it in the pod."""
 _PHASES = {phase.value: phase for phase in PodPhase}
 _JOB_LABELS = ("batch.kubernetes.io/job-name", "sparkoperator.k8s.io/app-name")
 _LEVELS = ("quick", "standard", "deep")
@@ -23,7 +23,7 @@ _RESIZING = ("ControllerResizeError", "NodeResizeError")
 
 
 def pod_of(body: Body, zone: str = "") -> Pod:
-    """A broker's pod."""
+    """Return a broker's pod."""
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     waiting, message = _waiting(status)
@@ -50,14 +50,17 @@ def pod_of(body: Body, zone: str = "") -> Pod:
 
 
 def _since_ms(ready: Body) -> int | None:
-    """Since when a condition is False."""
+    """Return since when a condition is False; None: it is not, or that is not known."""
     at = ready.get("lastTransitionTime")
     return of_text(at) if at and ready.get("status") == "False" else None
 
 
 def node_of(body: Body) -> Node:
-    """A node. One that is lost never says `False`: its kubelet is silent, and `Unknown` is what the
-    node controller writes after a grace of its own (40 s and more)."""
+    """Return a node. `Unknown` counts as not ready.
+
+    A lost node never reports `False`: its kubelet is silent, and the node controller writes
+    `Unknown` after its own grace (40 s and more).
+    """
     meta, status = body["metadata"], body.get("status") or {}
     ready = _condition(status, "Ready").get("status")
     return Node(
@@ -69,10 +72,11 @@ def node_of(body: Body) -> Node:
 
 
 def last_check(jobs: Iterable[Body], brokers: Iterable[str]) -> Check | None:
-    """Of a group's BrokerJobs, the check that ended last; but damage is told of until a check that
-    looks at those brokers at least as closely finds none: one that could not see it says nothing.
+    """Return the check that ended last, or an earlier one whose damage still counts.
 
-    `brokers`: all of the group. A check that did not run tells nothing, but what it found.
+    Damage is reported until a check that looks at those brokers at least as closely finds none: a
+    check that could not see it proves nothing. `brokers`: all of the group. A check that did not
+    run counts only for what it found.
     """
     everyone = frozenset(brokers)
     found = sorted(
@@ -87,14 +91,14 @@ def last_check(jobs: Iterable[Body], brokers: Iterable[str]) -> Check | None:
 
 
 class _Looked(NamedTuple):
-    """What a check says, and at which brokers of today's group it looked."""
+    """A check, and at which brokers of today's group it looked."""
 
     check: Check
     brokers: frozenset[str]
 
 
 def _takes_back(later: _Looked, damage: _Looked) -> bool:
-    """It would have found that damage, and found none."""
+    """Whether the later check would have found that damage, and found none."""
     deep = [_LEVELS.index(one.check.level) for one in (later, damage)]
     well = later.check.verdict in (Verdict.CLEAN, Verdict.WARNINGS)
     return well and deep[0] >= deep[1] and later.brokers >= damage.brokers
@@ -107,7 +111,7 @@ def _check_of(body: Body, everyone: frozenset[str]) -> _Looked | None:
         return None
     spec, status = job.spec, job.status
     ran = status.phase is JobPhase.SUCCEEDED
-    # Of several nodes' Jobs one may have failed: what another one found is found.
+    # Of several nodes' Jobs one may have failed: what another one found stays valid.
     found = status.phase is JobPhase.FAILED and status.verdict is Verdict.INCONSISTENT
     if spec.type is not JobType.CHECK or not (ran or found):
         return None
@@ -117,7 +121,7 @@ def _check_of(body: Body, everyone: frozenset[str]) -> _Looked | None:
 
 
 def claim_of(body: Body, expandable: bool | None = None) -> Claim:
-    """A broker's claim of storage."""
+    """Return a broker's claim of storage."""
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     wanted = (spec.get("resources") or {}).get("requests") or {}
     trouble = (_condition(status, kind) for kind in _RESIZING)
@@ -137,7 +141,7 @@ def claim_of(body: Body, expandable: bool | None = None) -> Claim:
 
 
 def job_pod_of(body: Body) -> JobPod:
-    """A pod that does a BrokerJob's work, or drives Spark for it, or one of Spark's executors."""
+    """Return a pod that does a BrokerJob's work, or drives Spark for it, or is an executor."""
     meta, status = body["metadata"], body.get("status") or {}
     labels = meta.get("labels") or {}
     ends = labels.get("spark-role") != "executor"
@@ -161,7 +165,7 @@ def job_pod_of(body: Body) -> JobPod:
 
 
 def why_not_made(pod: str, events: Iterable[Body]) -> str:
-    """Why the StatefulSet's controller cannot make that pod, by its Events; "" = it could, last."""
+    """Return why the controller cannot make that pod, by its Events; "" = it could, last."""
     about = [e for e in events if re.search(rf"\b{re.escape(pod)}\b", e.get("message") or "")]
     newest = max(about, key=_told_at, default=None)
     if newest is None or newest.get("reason") != "FailedCreate":
@@ -170,14 +174,14 @@ def why_not_made(pod: str, events: Iterable[Body]) -> str:
 
 
 def _told_at(event: Body) -> str:
-    """RFC 3339, in UTC; one with a part of a second sorts behind the bare one of that second."""
+    """RFC 3339, in UTC; a time with a part of a second sorts behind the bare second."""
     series = event.get("series") or {}
     at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
     return str(at or "").rstrip("Z")
 
 
 def class_of(body: Body) -> str:
-    """The StorageClass that a claim is of; "" = none is named."""
+    """Return the StorageClass of a claim; "" = none is named."""
     return (body.get("spec") or {}).get("storageClassName") or ""
 
 
@@ -189,7 +193,7 @@ def _condition(status: Body, kind: str) -> Mapping[str, Any]:
 
 
 def _waiting(status: Body) -> tuple[str, str]:
-    """Why it does not run: of a container, of the kubelet that evicted it, of the scheduler."""
+    """Return why it does not run: by a container, the kubelet that evicted it, the scheduler."""
     if status.get("phase") == "Failed" and status.get("reason"):
         return status["reason"], status.get("message", "")
     at_work = any(
@@ -208,7 +212,7 @@ def _waiting(status: Body) -> tuple[str, str]:
 
 
 def _well_since(status: Body) -> bool:
-    """It runs, and was ready since it began: if it is not now, its last end is not why."""
+    """Whether it runs, and was ready since it started, so that its last end explains nothing."""
     began = [
         (c.get("state") or {}).get("running", {}).get("startedAt") or "~"
         for c in _brokers(status.get("containerStatuses"))
@@ -218,7 +222,7 @@ def _well_since(status: Body) -> bool:
 
 
 def _ended(status: Body) -> Mapping[str, Any]:
-    """How and when its container ended last; {} = it never did."""
+    """Return how and when its container ended last; {} = it never did."""
     for container in _brokers(status.get("containerStatuses")):
         for state in (container.get("state") or {}, container.get("lastState") or {}):
             if "terminated" in state:
@@ -228,5 +232,5 @@ def _ended(status: Body) -> Mapping[str, Any]:
 
 
 def _brokers(containers: list[Body] | None) -> list[Body]:
-    """The broker's alone, or all if none is called so."""
+    """Return the broker's container alone, or all if none has its name."""
     return [c for c in containers or () if c.get("name") == _BROKER] or list(containers or ())

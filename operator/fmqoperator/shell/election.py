@@ -1,8 +1,9 @@
-"""Who of several replicas works: what to do with the Lease that was read. Pure.
+"""Which of several replicas works: what to do with the Lease that was read. Pure.
 
-The holder writes it anew every `RENEW_S`. Whoever sees it unchanged for `DURATION_S`, by its own
-monotonic clock, takes it. The holder counts from before its last successful write and stops working
-after `GIVE_UP_S`, which is sooner: never do two work. Clocks of machines are not compared.
+The holder writes it again every `RENEW_S`. A replica that sees it unchanged for `DURATION_S`, by
+its own monotonic clock, takes it. The holder counts from before its last successful write and stops
+working after `GIVE_UP_S`, which is sooner: two never work at once. Clocks of machines are not
+compared.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The Lease as it was first seen: by whom held, in which version, since when."""
+    """The Lease as it was first seen: its holder, its version, since when."""
 
     holder: str
     version: str
@@ -27,7 +28,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do: write this (`create` it if it is not there), or look again later."""
+    """What to do: write this (`create` it if it does not exist), or look again later."""
 
     sight: Sight | None
     write: Json | None = None
@@ -35,7 +36,7 @@ class Step:
 
 
 def next_step(found: Json | None, me: str, seen: Sight | None, now_s: float, now_text: str) -> Step:
-    """For who wants the Lease, or holds it. `found` None: there is none."""
+    """Return the step of a replica that wants the Lease, or holds it. `found` None: no Lease."""
     if found is None:
         return Step(None, {"spec": _spec({}, me, now_text, taken=True)}, create=True)
     spec = found.get("spec") or {}
@@ -50,23 +51,23 @@ def next_step(found: Json | None, me: str, seen: Sight | None, now_s: float, now
 
 
 def released(found: Json) -> Json:
-    """What its holder leaves behind at an orderly stop: nobody has to wait."""
+    """Return what the holder leaves behind at an orderly stop: no replica has to wait."""
     return {**found, "spec": {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
 
 
 def still_mine(renewed_s: float, now_s: float) -> bool:
-    """May the holder work on? `renewed_s`: before its last successful write was sent."""
+    """Whether the holder may work on. `renewed_s`: before its last successful write was sent."""
     return now_s - renewed_s < GIVE_UP_S
 
 
 def pause_s(renewed_s: float, now_s: float) -> float:
-    """Until the next try to renew it; the less is left, the sooner."""
+    """Return the seconds until the next try to renew; the less is left, the sooner."""
     left_s = _left_s(renewed_s, now_s)
     return min(RENEW_S, left_s, max(left_s / 2, _SHORTEST_S))
 
 
 def patience_s(renewed_s: float, now_s: float) -> float:
-    """How long that try may take: an API server that hangs makes nobody work for too long."""
+    """Return the limit of that try: an API server that hangs lets no replica work too long."""
     return min(RENEW_S, _left_s(renewed_s, now_s))
 
 

@@ -1,6 +1,6 @@
-"""Events on the custom resources: what the operator decided, once and not again and again.
+"""Events on the custom resources: what the operator decided, reported once.
 
-What is news, `core/event_dedup.py` says. Nothing waits for an Event for long: the API server may
+`core/event_dedup.py` decides what is news. Nothing waits for an Event for long: the API server may
 keep them in a store of their own, which is away or slow while all else works. Leaves Events in the
 cluster, which forgets them by itself.
 """
@@ -25,7 +25,7 @@ Kind = Literal["Normal", "Warning"]
 
 
 class Events:
-    """Writes them."""
+    """Writes Events."""
 
     def __init__(self, kube: Kube, me: str) -> None:
         self._kube = kube
@@ -34,7 +34,7 @@ class Events:
         self._silent_until_s = float("-inf")  # monotonic
 
     async def tell(self, about: Json, kind: Kind, reason: str, message: str) -> None:
-        """On the object `about`. What cannot be written is logged, and no reason to stop."""
+        """Write one on the object `about`. A failure to write is logged, and no reason to stop."""
         meta = about["metadata"]
         key = (meta.get("uid", ""), reason, message)
         if not self._told.is_news(key, time.monotonic()):
@@ -59,7 +59,7 @@ class Events:
                 self._told.not_told(key)
 
     def round_ended(self, about: Json) -> None:
-        """A round of it has told all that there is to tell."""
+        """Note that a round of the object has reported all that there is to report."""
         self._told.round_ended(about["metadata"].get("uid", ""))
 
     def _event(self, about: Json, reason: str, message: str, kind: Kind) -> Json:

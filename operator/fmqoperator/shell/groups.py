@@ -69,9 +69,10 @@ class Groups:
         return Outcome(status(replace(seen, failures=said)), pause_s, failed)
 
     async def gone(self, key: Key, body: Json) -> None:
-        """Its objects go by themselves; without its volumes, its state in ZooKeeper means nothing.
+        """See `Rounds`: delete the group's state in ZooKeeper if its volumes go with it.
 
-        Not done if the operator was away: a group made again under the name then opens a new term.
+        Its objects go by themselves, and without its volumes the state means nothing. Not done if
+        the operator was away: a group recreated under the name then opens a new term.
         """
         self._unwatch(key)
         self._turns.pop(key, None)
@@ -87,8 +88,10 @@ class Groups:
             await self._forget(key, group)
 
     async def _forget(self, key: Key, group: BrokerGroup) -> None:
-        """Once its volumes are gone, which may not be so (its objects may have been kept, or the
-        wish come too late), and unless there is a group of its name again."""
+        """Delete the state once the volumes are gone, unless a group of that name exists again.
+
+        They may never go: the objects may have been kept, or the wish come too late.
+        """
         why = ""
         for _ in range(_LEAVE_TRIES + int(group.spec.termination_grace_seconds / _LEAVE_S)):
             if key in self._watched:
@@ -111,7 +114,7 @@ class Groups:
         _log.warning("state_is_kept", of=str(key), why=why)
 
     async def _another(self, ensemble: Ensemble, group: BrokerGroup) -> str:
-        """Whose what lies there is, if not this group's: a name may be taken; "" = it is ours."""
+        """Return why the state is another group's (a name may be taken); "" = it is not."""
         there = await ensemble.look(group.cluster, group.name)
         seen = Observation(group, wall_ms(), self._observer.defaults, zookeeper=there)
         taken = conflict(seen)
@@ -120,7 +123,10 @@ class Groups:
     async def _look(
         self, key: Key, group: BrokerGroup, failures: tuple[Failure, ...]
     ) -> Observation:
-        """Knowing whether it was seen before: else what ended meanwhile ended nobody knows when."""
+        """Observe the group, and note whether the look before had its state too.
+
+        If not, it is not known when something ended meanwhile.
+        """
         seen = await self._observer.look(group, failures)
         watched = key in self._seen
         self._seen.discard(key)
@@ -133,7 +139,7 @@ class Groups:
         return there is not None and is_same_cluster(body, there)
 
     def _with_turn(self, key: Key, body: Json, seen: Observation) -> Observation:
-        """Knowing who else is being updated; its turn is taken at once, before anything waits."""
+        """Add which other groups are being updated; take a turn at once, before any wait."""
         held = self._turns.get(key) or seen.group.status.memory.updating
         self._turns[key] = held
         if not held and not outdated(seen):
@@ -170,7 +176,7 @@ class Groups:
             known[1]()
 
     def _watch(self, key: Key, group: BrokerGroup, wake: Callable[[], None]) -> None:
-        """Hear of changes in ZooKeeper."""
+        """Wake the group's worker on changes in ZooKeeper."""
         try:
             wanted = (self._observer.ensembles.of(group.spec.zookeeper.connect), group.cluster)
         except InvalidArgument:  # no address at all: the look says so

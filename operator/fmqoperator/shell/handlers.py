@@ -1,7 +1,7 @@
-"""kopf's part: lists and watches, and wakes whoever a change concerns. It writes nothing.
+"""kopf's part: list, watch, and wake the worker that a change concerns. It writes nothing.
 
-Only `index` and `event` handlers: no annotation, no finalizer, no progress kept anywhere. What is
-to be done is found out by looking (`keeper.py`), never out of an event.
+Only `index` and `event` handlers: no annotation, no finalizer, no progress kept anywhere. What to
+do is found out by looking (`keeper.py`), never from an event.
 """
 
 import itertools
@@ -31,7 +31,7 @@ _VIEWS = (
 
 
 def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
-    """All handlers."""
+    """Return the registry of all handlers."""
     registry = kopf.OperatorRegistry()
     _index(registry)
 
@@ -133,24 +133,25 @@ def _index(registry: kopf.OperatorRegistry) -> None:
 
 
 def _group_of(job: Any) -> str:
-    """The group that a BrokerJob names; "" if it is none that can be read."""
+    """Return the group that a BrokerJob names; "" if it is none that can be read."""
     return str((job.get("spec") or {}).get("group") or "")
 
 
 def _plain(body: Any) -> dict[str, Any]:
-    """An object without what nobody reads and what makes up half of its size."""
+    """Return an object without the part that is never read and makes up half the size."""
     found = dict(body)
     found["metadata"] = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
     return found
 
 
 class Patience:
-    """How long kopf waits between two tries of a request: for ever anew. (Its own patience ends
-    after a minute, and with it that watch: a permission that was missing for so long, and is there
-    now, would be of no use to an operator that sees nothing any more.)
+    """How long kopf waits between two tries of a request, without an end.
+
+    kopf's own patience ends after a minute, and with it that watch: a permission that was missing
+    for so long, and is there now, would be of no use to an operator that sees nothing any more.
 
     kopf takes one iterator for each request, a pause from it before each try, and drops it with the
-    request: so what is tried in vain now is known here, and since when.
+    request: so it is known here which requests fail now, and since when.
     """
 
     def __init__(self) -> None:
@@ -166,13 +167,13 @@ class Patience:
             self._in_vain.pop(request, None)
 
     def blind_s(self) -> float:
-        """How long the oldest request that has only failed has been tried; 0: there is none."""
+        """Return for how many seconds the oldest failing request has failed; 0: there is none."""
         now_s = time.monotonic()
         return now_s - min(self._in_vain.values(), default=now_s)
 
 
 def kopf_settings(patience: Patience) -> kopf.OperatorSettings:
-    """Quiet, and with watches that can neither hang nor end for ever."""
+    """Return settings that are quiet, with watches that can neither hang nor end for ever."""
     settings = kopf.OperatorSettings()
     settings.networking.error_backoffs = patience
     settings.posting.enabled = False
@@ -186,8 +187,11 @@ def kopf_settings(patience: Patience) -> kopf.OperatorSettings:
 
 
 def _ask_only_for_ours(settings: kopf.OperatorSettings) -> None:
-    """Handlers' labels choose here what is already here: without these, all of the cluster's pods,
-    ConfigMaps, Services come and are remembered. (An older kopf knows no such choice.)"""
+    """Watch only objects with the operator's labels.
+
+    Handlers' labels only choose from what has arrived: without these, all of the cluster's pods,
+    ConfigMaps, Services come and are remembered. (An older kopf knows no such choice.)
+    """
     selectors = getattr(settings.watching, "label_selectors", None)
     if selectors is None:
         return
@@ -200,8 +204,11 @@ def _ask_only_for_ours(settings: kopf.OperatorSettings) -> None:
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """kopf warns of every kind that the cluster does not know. Spark's operator need not be there;
-    that one of our own definitions is missing, somebody must know."""
+    """Whether a log record of kopf's is more than the notice that Spark's kind is unknown.
+
+    kopf warns of every kind that the cluster does not know. Spark's operator need not be there;
+    that one of FMQ's own definitions is missing must be reported.
+    """
     said = record.getMessage()
     lacking = said.count("Selector(")
     return not (said.startswith("Unresolved resources") and 0 < lacking == said.count(_SPARK))

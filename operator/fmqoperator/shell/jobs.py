@@ -1,4 +1,4 @@
-"""Rounds of BrokerJobs: Jobs or SparkApplications are made once, and their end is told."""
+"""Rounds of BrokerJobs: make Jobs or SparkApplications once, and report their end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,7 +38,7 @@ class Jobs:
     async def round(
         self, key: Key, body: Json, failures: tuple[Failure, ...], _wake: Callable[[], None]
     ) -> Outcome:
-        """See `Rounds`. Changes of what it made wake it through kopf."""
+        """See `Rounds`. Changes of the objects that it made wake it through kopf."""
         try:
             job = BrokerJob.model_validate(body)
         except ValidationError as error:
@@ -60,11 +60,14 @@ class Jobs:
         return Outcome(job_status(after), pause_s, after.failures)
 
     async def gone(self, _key: Key, _body: Json) -> None:
-        """See `Rounds`: what it made goes by its owner reference."""
+        """See `Rounds`: the objects that it made go by their owner reference."""
 
     async def _children(self, key: Key) -> Children | None:
-        """By kind and name. SparkApplications are asked for: kopf may have looked too early for a
-        kind that came after it, and then it watches none of them for good."""
+        """Return the job's objects by kind and name; None: not known.
+
+        SparkApplications are asked for: kopf may have looked too early for a kind that came after
+        it, and then it never watches them.
+        """
         found = self._cache.jobs((key.namespace, key.name))
         if found is None:
             return None
@@ -128,5 +131,5 @@ class Jobs:
 
 
 def _is_of(pod: Json, jobs: set[str]) -> bool:
-    """Not the pod of a Job that was there before, under the same name."""
+    """Whether the pod is not that of an earlier Job of the same name."""
     return (pod["metadata"].get("labels") or {}).get(_OF_JOB) in (None, *jobs)

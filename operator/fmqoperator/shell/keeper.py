@@ -1,8 +1,8 @@
-"""The reconcile workers, one for each custom resource: look, act, tell, again.
+"""The reconcile workers, one for each custom resource: look, act, report, again.
 
-Level-triggered: whatever wakes a worker says nothing but "look". A round that fails is tried again
-later and later; it never stops another resource's. Rounds of many wait for one another only for a
-place among the few that run at once. What a round is, each kind says (`Rounds`).
+Level-triggered: a wake-up only means "look". A round that fails is tried again later and later; it
+never stops another resource's. Rounds of many wait for one another only for a place among the few
+that run at once. Each kind defines its rounds (`Rounds`).
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Of a round."""
+    """The outcome of a round."""
 
     status: Json
     pause_s: float = RESYNC_S
@@ -49,22 +49,22 @@ class Outcome(NamedTuple):
 
 
 class Rounds(Protocol):
-    """How resources of one kind are looked after."""
+    """How resources of one kind are reconciled."""
 
     async def round(
         self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None], /
     ) -> Outcome:
-        """Observe, plan, act. `failures`: of the round before; `wake`: whom to call on changes."""
+        """Observe, plan, act. `failures`: of the round before; `wake`: to be called on changes."""
         ...
 
     async def gone(self, key: Key, body: Json, /) -> None:
-        """It was deleted, and this was it: what is left to do, as far as that can be done."""
+        """Do what is left to do for a resource that was deleted, as far as possible."""
         ...
 
 
 @dataclass(slots=True)
 class Counts:
-    """For Prometheus."""
+    """Figures for Prometheus."""
 
     rounds: int = 0
     failed: int = 0
@@ -73,7 +73,7 @@ class Counts:
 
 
 class Keeper:
-    """All workers. `kinds`: how each kind is looked after."""
+    """All workers. `kinds`: the `Rounds` of each kind."""
 
     def __init__(self, kube: Kube, kinds: Mapping[str, Rounds]) -> None:
         self.kube = kube
@@ -84,16 +84,16 @@ class Keeper:
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Give the workers a home until cancelled."""
+        """Run the workers until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await asyncio.Event().wait()
 
     def know(self, key: Key, body: Json | None, uid: str = "") -> None:
-        """A resource is there, or has changed; None: that `uid` is gone ("" = whoever it was).
+        """Learn of a resource or its change; None: that `uid` is gone ("" = whichever it was).
 
-        Of one that was deleted and of one that was made again under its name, kopf tells by ways
-        of their own, in any order: neither is taken for the other.
+        kopf reports a deleted resource and one recreated under its name separately, in any order:
+        neither is taken for the other.
         """
         worker = self._workers.get(key)
         known = "" if worker is None else _uid(worker.body)
@@ -117,26 +117,26 @@ class Keeper:
         self._tasks.create_task(self._say_farewell(key, last), name=f"farewell {key}")
 
     def wake(self, key: Key) -> None:
-        """Something of this resource may look different."""
+        """Wake the worker of a resource: something may look different."""
         if worker := self._workers.get(key):
             worker.wake()
 
     def count(self, kind: str) -> int:
-        """How many of a kind there are."""
+        """Return how many resources of a kind there are."""
         return sum(key.kind == kind for key in self._workers)
 
     def bodies(self, kind: str) -> list[Json]:
-        """All resources of a kind, with the status that was written last."""
+        """Return all resources of a kind, with the status that was written last."""
         return [worker.body for key, worker in self._workers.items() if key.kind == kind]
 
     def neglected(self, kind: str) -> list[tuple[Json, float]]:
-        """All of a kind, each with the seconds since its last round in which nothing failed."""
+        """Return all of a kind, each with the seconds since its last round without failure."""
         now_s = time.monotonic()
         workers = [worker for key, worker in self._workers.items() if key.kind == kind]
         return [(worker.body, now_s - worker.whole_since) for worker in workers]
 
     def stalled_s(self) -> float:
-        """How long whoever waits longest has been waiting for the end of a round."""
+        """Return the seconds of the longest wait, among resources, for the end of a round."""
         now_s = time.monotonic()
         due = [w.due_since for w in self._workers.values() if w.due_since is not None]
         return max((now_s - since for since in due), default=0.0)
@@ -151,7 +151,7 @@ class Keeper:
 
 
 class Worker:
-    """Of one resource."""
+    """The worker of one resource."""
 
     def __init__(self, keeper: Keeper, key: Key) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -170,12 +170,12 @@ class Worker:
         self._written: tuple[Json, Json] = ({}, {})  # the last status, and what became of it
         self._old: tuple[Failure, ...] = ()  # what says that our definition there is an older one
 
-    # ---- what others say
+    # ---- input
     def learn(self, body: Json) -> None:
-        """The resource as it is now. Its own status alone wakes nobody.
+        """Take the resource as it is now. A change in only the status wakes no worker.
 
-        A watch may bring what is older than the answer to our last write: with that, the next round
-        would believe that the status says something else, and leave it as it is.
+        A watch may bring a version older than the answer to the last write: with that, the next
+        round would believe that the status holds something else, and leave it as it is.
         """
         old = self._body
         if _is_older(body, old):
@@ -190,7 +190,7 @@ class Worker:
         return self._body
 
     def wake(self) -> None:
-        """Look again."""
+        """Have the worker look again."""
         if not self._wake.is_set():
             self._woken_s = time.monotonic()
         self._wake.set()
@@ -198,14 +198,14 @@ class Worker:
             self.due_since = self._woken_s
 
     def end(self) -> Json:
-        """The resource is gone: no further round; as it was last."""
+        """End the worker of a resource that is gone; return the resource as it was last."""
         if self.task is not None:
             self.task.cancel()
         return self._body
 
-    # ---- life
+    # ---- rounds
     async def run(self) -> None:
-        """Rounds, until cancelled."""
+        """Run rounds, until cancelled."""
         pause_s = 0.0
         while True:
             try:
@@ -217,11 +217,15 @@ class Worker:
             self._wake.clear()
             async with self._keeper.places:
                 pause_s = await self._safely()
-            # Woken in its round, it waits from then on: one that is woken in each does not stall.
+            # Woken during its round, it waits from then on: one that is woken in each does not
+            # stall.
             self.due_since = self._woken_s if self._wake.is_set() else None
 
     async def _safely(self) -> float:
-        """One round; how long to wait for the next. A bug is one resource's, and is told."""
+        """Run one round; return how many seconds to wait for the next.
+
+        A bug concerns one resource, and is reported.
+        """
         if self._ends:
             return RESYNC_S
         begun, counts = time.monotonic(), self._keeper.counts
@@ -262,7 +266,7 @@ class Worker:
         return done.pause_s, done.failures
 
     async def _write(self, new: Json) -> None:
-        """The status, if it says anything new."""
+        """Write the status, if it reports anything new."""
         old, now_ms = self._body.get("status") or {}, wall_ms()
         same = (undated(new), old) == self._written and bool(self._old)
         tried = same and now_ms - self._status_ms < _ANEW_MS
@@ -288,11 +292,11 @@ class Worker:
 
 
 _STATE: Final = ("phase", "access", "master", "reader", "verdict")
-"""What of a status is a state that people ask about afterwards: its changes are in the log."""
+"""Fields of a status that people ask about afterwards: their changes are in the log."""
 
 
 def _state_changes(old: Json, new: Json) -> dict[str, str]:
-    """The changed ones of these: what they were and are."""
+    """Return the changed ones of these, with what they were and are."""
     pairs = {name: (old.get(name) or "", new.get(name) or "") for name in _STATE}
     return {name: f"{was or 'none'}->{now or 'none'}" for name, (was, now) in pairs.items()
             if was != now}  # fmt: skip
@@ -303,7 +307,7 @@ def _uid(body: Json) -> str:
 
 
 def _is_older(body: Json, than: Json) -> bool:
-    """An earlier version of what has that name, as far as versions can be compared."""
+    """Whether it is an earlier version under that name, as far as versions can be compared."""
     one, other = body["metadata"], than.get("metadata") or {}
     versions = [str(meta.get("resourceVersion", "")) for meta in (one, other)]
     if not all(v.isdecimal() for v in versions):

@@ -1,6 +1,6 @@
-"""The one door to Kubernetes' API: a handful of calls on JSON objects (kopf watches by itself).
+"""The only access to Kubernetes' API: a few calls on JSON objects (kopf watches by itself).
 
-Server-side apply is how everything is written that the operator owns; whatever else there is has a
+Everything that the operator owns is written by server-side apply; every other write has a
 precondition. Errors carry the API server's own words. Leaves nothing behind.
 """
 
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 FIELD_MANAGER: Final = "fmq-operator"
 NAMESPACE_ENDS: Final = "NamespaceTerminating"
-"""Reason of a refusal: nothing can be made any more where everything is being deleted."""
+"""Reason of a refusal: nothing can be created in a namespace that is being deleted."""
 NOT_OURS: Final = "NotOurs"
 _MARKS: Final = ("app.kubernetes.io/managed-by", names.GROUP_LABEL, names.JOB_LABEL)
 _TIMEOUT_S: Final = 20.0
@@ -46,7 +46,7 @@ PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Topic": ("fmq.io/v1alpha1", "topics"),
 }
-"""What the operator looks at or touches: kind → API version and the name in paths."""
+"""The kinds that the operator reads or writes: kind → API version and the name in paths."""
 
 
 class KubeError(Unavailable):
@@ -60,7 +60,7 @@ class KubeError(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """One object."""
+    """The reference of one object."""
 
     kind: str
     namespace: str
@@ -71,19 +71,19 @@ class Ref:
 
     @property
     def path(self) -> str:
-        """In the API."""
+        """The object's path in the API."""
         return f"{collection(self.kind, self.namespace)}/{self.name}"
 
 
 def collection(kind: str, namespace: str = "") -> str:
-    """The path of all objects of a kind in a namespace; "" = in all, or of none."""
+    """Return the path of a kind's objects in a namespace; "" = in all, or of none."""
     version, plural = PLURALS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 class Kube:
-    """A client. Make it inside the running loop; `close` it."""
+    """A client. Create it inside the running loop; `close` it."""
 
     def __init__(self, credentials: kopf.ConnectionInfo) -> None:
         self.writes = 0  # so many requests that may change something
@@ -95,7 +95,7 @@ class Kube:
 
     @classmethod
     def connect(cls) -> "Kube":
-        """With this pod's service account, else a KUBECONFIG. Raises `KubeError`."""
+        """Connect with this pod's service account, else a KUBECONFIG. Raises `KubeError`."""
         found = credentials()
         if found is None:
             raise KubeError(
@@ -104,11 +104,11 @@ class Kube:
         return cls(found)
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the client's connections."""
         await self._session.close()
 
     async def get(self, ref: Ref) -> Json | None:
-        """The object, or None."""
+        """Return the object; None: there is none."""
         try:
             return await self.ask("GET", ref.path)
         except KubeError as error:
@@ -117,31 +117,31 @@ class Kube:
             raise
 
     async def labelled(self, kind: str, namespace: str, label: str, value: str) -> list[Json]:
-        """All of a kind with that label."""
+        """Return all objects of a kind with that label."""
         query = {"labelSelector": f"{label}={value}"}
         found = await self.ask("GET", collection(kind, namespace), query=query)
         items: list[Json] = found["items"]
         return items
 
     async def said_of(self, namespace: str, uid: str) -> list[Json]:
-        """The Events about an object of that namespace."""
+        """Return the Events about an object of that namespace."""
         query = {"fieldSelector": f"involvedObject.uid={uid}"}
         found = await self.ask("GET", collection("Event", namespace), query=query)
         items: list[Json] = found["items"]
         return items
 
     async def create(self, kind: str, namespace: str, body: Json) -> Json:
-        """A new object; `KubeError` 409 if it is there."""
+        """Create an object; `KubeError` 409 if it exists."""
         return await self.ask("POST", collection(kind, namespace), body)
 
     async def replace(self, ref: Ref, body: Json) -> Json:
-        """As `body` says, if its `resourceVersion` is still the newest (else 409)."""
+        """Replace the object if `body` has its newest `resourceVersion` (else 409)."""
         return await self.ask("PUT", ref.path, body)
 
     async def apply(self, ref: Ref, body: Json) -> Json:
-        """Server-side apply: our fields are as in `body`, others' stay.
+        """Server-side apply: the operator's fields are as in `body`, others' stay.
 
-        Raises `KubeError` if there is an object of that name that is not of whom `body` is of: it
+        Raises `KubeError` if an object of that name does not belong to the owner of `body`: it
         would be changed by force, and go with an owner that it never had.
         """
         there = await self.get(ref)
@@ -159,8 +159,10 @@ class Kube:
         return await self.ask("PATCH", path, body, "application/merge-patch+json", query)
 
     async def mend(self, ref: Ref, body: Json) -> Json:
-        """Strategic merge patch: of a list whose items have a key (owner references: their uid) the
-        items in `body` alone. Not for custom resources."""
+        """Strategic merge patch: in lists whose items have a key it changes only those in `body`.
+
+        (Owner references: the key is their uid.) Not for custom resources.
+        """
         kind = "application/strategic-merge-patch+json"
         return await self.ask("PATCH", ref.path, body, kind, {"fieldManager": FIELD_MANAGER})
 
@@ -169,7 +171,7 @@ class Kube:
         return await self.ask("PATCH", ref.path, steps, "application/json-patch+json")
 
     async def delete(self, ref: Ref, uid: str = "") -> None:
-        """Delete it (that very object, with `uid`); one that is gone is no error."""
+        """Delete the object (that very one, with `uid`); one that is gone is no error."""
         body: Json = {"propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -187,7 +189,7 @@ class Kube:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Json:
-        """One request. Raises `KubeError`."""
+        """Send one request. Raises `KubeError`."""
         self.writes += verb != "GET"
         headers = {**self._headers(), "Content-Type": content_type, "Accept": "application/json"}
         data = None if body is None else json.dumps(body)
@@ -213,7 +215,7 @@ class Kube:
 
 
 def is_ours(there: Json, wanted: Json) -> bool:
-    """Of the same owner; or of one of its name from before, by the labels that we gave it."""
+    """Whether it has the same owner, or by the operator's labels an earlier one of that name."""
     meta, asked = there["metadata"], wanted["metadata"]
     owners = {owner["uid"] for owner in asked["ownerReferences"]}
     if any(owner.get("uid") in owners for owner in meta.get("ownerReferences") or ()):
@@ -223,7 +225,7 @@ def is_ours(there: Json, wanted: Json) -> bool:
 
 
 def credentials() -> kopf.ConnectionInfo | None:
-    """This pod's service account, else the current context of a KUBECONFIG."""
+    """Return this pod's service account, else the current context of a KUBECONFIG."""
     settings = kopf.OperatorSettings()
     return kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(
         settings=settings

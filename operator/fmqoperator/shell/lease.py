@@ -1,7 +1,7 @@
-"""The operator's Lease: wait for it, keep it, let it go at an orderly stop. See `election.py`.
+"""The operator's Lease: wait for it, keep it, release it at an orderly stop.
 
-A replica that loses it ends its process: nothing of a former holder goes on by mistake.
-Leaves in the cluster: the Lease, in the operator's own namespace.
+See `election.py`. A replica that loses it ends its process: nothing of a former holder goes on by
+mistake. Leaves in the cluster: the Lease, in the operator's own namespace.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class LeaseLost(Unavailable):
 
 
 class Lease:
-    """One replica's view of it. `holder` is whoever was seen holding it last."""
+    """One replica's view of the Lease. `holder` is the holder that was seen last."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, me: str) -> None:
         self.holder = ""
@@ -46,7 +46,7 @@ class Lease:
         self._complained = ""
 
     async def acquire(self) -> None:
-        """Wait until it is mine."""
+        """Wait until this replica holds the Lease."""
         told = ""
         while not await self._try():
             if self.holder != told:
@@ -56,7 +56,7 @@ class Lease:
         _log.info("lease_taken", lease=str(self._ref))
 
     async def keep(self) -> None:
-        """Renew it, for ever. Raises `LeaseLost`."""
+        """Renew the Lease, for ever. Raises `LeaseLost`."""
         while True:
             await asyncio.sleep(pause_s(self._renewed_s, time.monotonic()))
             kept = False
@@ -74,17 +74,18 @@ class Lease:
                 )
 
     async def release(self) -> None:
-        """Let it go, if it is still mine."""
+        """Release the Lease, if this replica still holds it."""
         if self._written:
             try:
                 await self._kube.replace(self._ref, released(self._written))
                 _log.info("lease_released")
             except KubeError as error:
-                # It ends by itself. Where all is uninstalled, our rights went before us.
+                # It ends by itself. In an uninstallation, the operator's rights went before its
+                # process.
                 _log.info("lease_not_released", why=str(error))
 
     async def _try(self) -> bool:
-        """One look, and a write if it may be mine; True if it now is."""
+        """Look once, and write if the replica may hold the Lease; return whether it now does."""
         now_s, now_text = time.monotonic(), utc_text()
         try:
             found = await self._kube.get(self._ref)
@@ -113,7 +114,7 @@ class Lease:
 
 @asynccontextmanager
 async def held(lease: Lease) -> AsyncIterator[None]:
-    """Work while the Lease is ours, and let it go afterwards. Raises `LeaseLost` into the work."""
+    """Work while holding the Lease, then release it. Raises `LeaseLost` into the work."""
     await lease.acquire()
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""What the operator logs, to standard error: its own events and its libraries' warnings alike."""
+"""What the operator logs to standard error: its own events and its libraries' warnings."""
 
 import logging
 import sys
@@ -9,11 +9,11 @@ from fmqadapters.process.logs import log_to_stderr
 
 _FORM: Final = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s said=%(message)r"
 _WARMING_UP: Final = ("will retry", "TooManyRequests")
-"""In kopf's error of a list that the API server has no room for yet (of definitions just made)."""
+"""In kopf's error when the API server has no room yet for a list (of new definitions)."""
 
 
 class _Form(logging.Formatter):
-    """As our own lines are: RFC 3339, in UTC, and levels in small letters."""
+    """The form of the operator's own lines: RFC 3339, in UTC, and levels in small letters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging`."""
@@ -31,13 +31,13 @@ def _level(record: logging.LogRecord) -> str:
 
 
 def matters(record: logging.LogRecord) -> bool:
-    """Not: what is tried again within seconds, and is no failure of anybody's."""
+    """Whether to log it: not if it is tried again within seconds and is no failure."""
     said = record.getMessage()
     return not all(words in said for words in _WARMING_UP)
 
 
 def log_everything() -> None:
-    """Begin."""
+    """Start logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Form(_FORM))
     handler.addFilter(matters)

@@ -1,8 +1,8 @@
-"""An operator that cannot see all that it must, from its start on: told where people look.
+"""Report an operator that, from its start, cannot see all that it must.
 
 kopf calls no handler before it has listed every kind once, so one missing right holds up all
-groups. Whoever works then asks by itself what it may not list, and says so in the status of every
-group and by an Event. Rounds take the condition back as soon as there are any.
+groups. The replica that works then asks by itself what it may not list, and reports it in the
+status of every group and by an Event. Rounds take the condition back as soon as there are any.
 
 Leaves conditions and Events in the cluster.
 """
@@ -49,7 +49,7 @@ class Blindness:
         self._blind_s = blind_s
 
     async def watch(self) -> None:
-        """Until something was seen, or cancelled."""
+        """Report until the cache has views, or cancelled."""
         while not self._cache.views:
             await asyncio.sleep(_LOOK_S)
             if not self._cache.views and self._blind_s() > TELL_S:
@@ -59,7 +59,7 @@ class Blindness:
                     _log.warning("blindness_not_told", why=str(error))
 
     async def _why(self) -> str:
-        """What it may not list, in the API server's words."""
+        """Return what the operator may not list, in the API server's words."""
         for path in (*map(collection, _EVERYWHERE), *self._paths(*_SEEN)):
             try:
                 await self._kube.ask("GET", path, query={"limit": "1"})

@@ -1,7 +1,7 @@
 """Observe one group: all that is known at one moment, as one `Observation`.
 
 The cluster comes from kopf's watches, the rest is asked now: ZooKeeper, then the brokers, each for
-a few seconds at most. What does not answer is not known, and said so.
+a few seconds at most. What does not answer is reported as not known.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _EVENTS_S: Final = 2.0  # they may lie in a store of their own, which is away wh
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Where there is something to see."""
+    """The sources of an observation."""
 
     defaults: Defaults
     kube: Kube
@@ -43,7 +43,7 @@ class Observer:
     brokers: Brokers
 
     async def look(self, group: BrokerGroup, failures: tuple[Failure, ...]) -> Observation:
-        """At one group. Never raises for what does not answer."""
+        """Observe one group. Never raises for what does not answer."""
         key = (group.metadata.namespace, group.metadata.name)
         zookeeper, why, bad = await self._zookeeper(group)
         pods = self.cache.pods(key)
@@ -67,7 +67,7 @@ class Observer:
     async def _not_made(
         self, group: BrokerGroup, pods: Mapping[str, Pod] | None
     ) -> Mapping[str, str]:
-        """Why brokers get no pod, in the words of who makes them; it tells it by Events alone."""
+        """Return why brokers get no pod, in the words of their controller, from its Events."""
         missing = [] if pods is None else [b for b in group.brokers if b not in pods]
         maker = self.cache.stateful_set((group.metadata.namespace, group.metadata.name))
         if not missing or maker is None or group.spec.hibernated:
@@ -81,7 +81,7 @@ class Observer:
         return {b: why for b in missing if (why := why_not_made(b, said))}
 
     async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str, bool]:
-        """What there is; else why it is not known, and whether that is what there is."""
+        """Return what there is; else why it is not known, and whether the content is at fault."""
         try:
             ensemble = self.ensembles.of(group.spec.zookeeper.connect)
             return await ensemble.look(group.cluster, group.metadata.name), "", False
@@ -94,8 +94,11 @@ class Observer:
     async def _answers(
         self, group: BrokerGroup, zookeeper: InZooKeeper | None, pods: Mapping[str, Pod] | None
     ) -> dict[BrokerId, Answer]:
-        """Of the members whose pod runs. Brokers know what they serve also without ZooKeeper, and
-        if somebody has taken their configuration out of it."""
+        """Ask the members whose pod runs.
+
+        Brokers know what they serve also without ZooKeeper, and if their configuration was removed
+        from it.
+        """
         running = [name for name, pod in (pods or {}).items() if pod.phase is PodPhase.RUNNING]
         if zookeeper is None or zookeeper.config is None:
             here = {BrokerId(b): names.address(group, b, self.defaults) for b in running}

@@ -1,9 +1,9 @@
 """Health and metrics of the operator, over HTTP.
 
-| page | says 200 when |
+| page | returns 200 when |
 |---|---|
 | `/healthz` | no group has waited for the end of a round for longer than `STALLED_S` |
-| `/readyz` | it works, or stands by for who works; it has not asked in vain for `BLIND_S` |
+| `/readyz` | it works, or stands by; it has not asked in vain for `BLIND_S` |
 | `/metrics` | always |
 """
 
@@ -25,7 +25,7 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Pages:
-    """Of one replica. `works`: it holds the Lease. `blind_s`: how long kopf has asked in vain."""
+    """Pages of one replica. `works`: it holds the Lease. `blind_s`: how long kopf asks in vain."""
 
     def __init__(self, keeper: Keeper, blind_s: Callable[[], float]) -> None:
         self.works = False
@@ -36,7 +36,7 @@ class Pages:
         ProcessCollector(registry=self._registry)
 
     def all(self) -> dict[str, MakePage]:
-        """Path → what makes it."""
+        """Return the maker of each path's page."""
         return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._metrics}
 
     async def _health(self) -> Page:

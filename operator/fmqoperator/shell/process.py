@@ -1,8 +1,8 @@
 """The operator as a process: options by environment, logs on standard error, an orderly end.
 
-Start: pages → the Lease is waited for → watches → everything is reconciled once. Stop (SIGTERM): no
-new round, the Lease is let go, so that the other replica works at once. A lost Lease ends the
-process with status 75; Kubernetes starts it again, to stand by.
+Start: pages → wait for the Lease → watches → reconcile everything once. Stop (SIGTERM): no new
+round; release the Lease, so that the other replica works at once. A lost Lease ends the process
+with status 75; Kubernetes starts it again, to stand by.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ UNAVAILABLE: Final = 69
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """From the environment; the chart sets them."""
+    """Options from the environment; the chart sets them."""
 
     defaults: Defaults
     me: str
@@ -59,7 +59,7 @@ class Options:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Options":
-        """`FMQ_...`, each with a default. Raises `InvalidArgument`."""
+        """Read `FMQ_...`, each with a default. Raises `InvalidArgument`."""
         listed = environment.get("FMQ_WATCH_NAMESPACES", "").split(",")
         return cls(
             defaults=Defaults(
@@ -79,7 +79,7 @@ class Options:
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:
-    """On unless it says no; what is neither is refused, or `off` would be taken for on."""
+    """Return True unless it is `false`; what is neither is refused, or `off` would count as on."""
     given = environment.get(name) or "true"
     if given not in ("true", "false"):
         raise InvalidArgument(f"{name} is {given!r}: it must be true or false")
@@ -162,7 +162,7 @@ async def _work(
 
 
 async def _watch(options: Options, cache: Cache, keeper: Keeper, patience: Patience) -> None:
-    """Raises `Unavailable` when kopf gives up a watch: a definition was deleted under it, say."""
+    """Run kopf. Raises `Unavailable` when it gives up a watch: a definition was deleted, say."""
     notice_who_is_missing()
     try:
         await kopf.operator(
@@ -180,7 +180,7 @@ async def _watch(options: Options, cache: Cache, keeper: Keeper, patience: Patie
 
 
 async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> None:
-    """Work until we are asked to stop; what the work raises is raised."""
+    """Work until asked to stop; raise what the work raises."""
     working = asyncio.create_task(work)
     asked = asyncio.create_task(stopping.wait())
     try:

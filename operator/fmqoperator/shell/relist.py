@@ -1,8 +1,9 @@
-"""What went while a watch was broken: kopf lists anew then, and does not notice who is missing.
+"""Report to kopf what was deleted while a watch was broken: it relists, and misses that.
 
 Its indices would keep a pod, a claim, a StatefulSet that is gone for as long as the process lives:
-a scale-down that never ends, a Service that is never made again. So whoever was in a stream and is
-in no new list of it is told to kopf as deleted, in the order of that very stream.
+a scale-down that never ends, a Service that is never recreated. So an object that was in a stream
+and is in no new list of that stream is reported to kopf as deleted, in the order of that very
+stream.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -16,18 +17,18 @@ _log = structlog.get_logger()
 Watch = Callable[..., AsyncIterator[Any]]
 Uid = str
 _META: Final = ("name", "namespace", "uid", "labels", "creationTimestamp")
-"""What kopf asks of one that is gone: who it was, and whether a handler is meant."""
+"""What kopf asks of a deleted object: its identity, and whether a handler is meant."""
 
 
 class Relisting:
-    """In place of kopf's `watch`, which lists once, then streams until its place is lost."""
+    """Replaces kopf's `watch`, which lists once, then streams until its place is lost."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self._known: dict[object, dict[Uid, dict[str, Any]]] = {}
 
     async def __call__(self, **given: Any) -> AsyncIterator[Any]:
-        """The same stream; after its list, the deletions that nobody told of."""
+        """Yield the same stream; after its list, the deletions that no event reported."""
         known = self._known.setdefault((given["resource"], given["namespace"]), {})
         listed: set[Uid] | None = set()
         async for event in self.watch(**given):
@@ -60,6 +61,6 @@ def _told(gone: dict[str, Any]) -> dict[str, Any]:
 
 
 def notice_who_is_missing() -> None:
-    """Do so in every watch of kopf's from now on."""
+    """Replace every watch of kopf's from now on."""
     if not isinstance(watching.continuous_watch, Relisting):
         watching.continuous_watch = Relisting(watching.continuous_watch)

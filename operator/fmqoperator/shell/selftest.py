@@ -43,7 +43,7 @@ async def _look(operator: str, namespace: str) -> None:
             while why := await _not_yet(kube, operator, namespace):
                 print(f"waiting: {why}")  # noqa: T201
                 await asyncio.sleep(_AGAIN_S)
-        # It may look where it works, which may not be where it lives.
+        # It may list where the operator works, which may not be the operator's own namespace.
         watched = Options.read(os.environ).namespaces or (namespace,)
         for kind, where in product(("BrokerGroup", "BrokerJob", "Topic"), watched):
             found = await kube.ask("GET", collection(kind, where))
@@ -69,7 +69,7 @@ async def _until_ready(kube: Kube, watched: tuple[str, ...]) -> None:
 
 
 def unready_reason(body: Json) -> str:
-    """Why a group does not serve as declared; "" if it does, or is not meant to serve now."""
+    """Return why a group does not serve as declared; "" if it does, or is not meant to now."""
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     if spec.get("paused") or spec.get("hibernated") or meta.get("deletionTimestamp"):
         return ""
@@ -84,7 +84,7 @@ def unready_reason(body: Json) -> str:
 
 
 async def _not_yet(kube: Kube, operator: str, namespace: str) -> str:
-    """Why it is not well; "" if it is."""
+    """Return why the operator is not well; "" if it is."""
     try:
         async with aiohttp.ClientSession() as http:
             for page in ("healthz", "readyz", "metrics"):

@@ -1,4 +1,4 @@
-"""Rounds of Topics: the declared groups and queues are brought into ZooKeeper."""
+"""Rounds of Topics: bring the declared groups and queues into ZooKeeper."""
 
 import asyncio
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class Topics:
         return Outcome(topic_status(after), pause_s, after.failures)
 
     async def gone(self, key: Key, body: Json) -> None:
-        """See `Rounds`: the topic goes too, if that was asked for, once ZooKeeper can be asked."""
+        """See `Rounds`: delete the topic, if that was asked for, once ZooKeeper can be asked."""
         try:
             topic = Topic.model_validate(body)
         except ValidationError:
@@ -95,7 +95,7 @@ class Topics:
             await ensemble.delete_topic(cluster_of(topic), last.name, last.id)
 
     def _others(self, topic: Topic) -> tuple[Topic, ...]:
-        """What else declares that topic, as far as it can be read."""
+        """Return the other resources that declare the topic, as far as they can be read."""
         found = []
         for body in self._cache.topics(cluster_of(topic), name_of(topic)):
             try:

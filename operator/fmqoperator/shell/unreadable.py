@@ -1,4 +1,4 @@
-"""A resource that cannot be read, as an older schema let it in: told, and otherwise let alone."""
+"""Report a resource that cannot be read, as an older schema let it in; leave it alone."""
 
 from pydantic import ValidationError
 
@@ -10,7 +10,7 @@ from fmqoperator.shell.kube import Json
 
 
 async def told_unreadable(events: Events, body: Json, error: ValidationError) -> Outcome:
-    """By a condition and an Event, in the same words."""
+    """Report it by a condition and an Event, in the same words."""
     status = unreadable(body, error, wall_ms())
     await events.tell(body, "Warning", "Invalid", status["message"])
     return Outcome(status)

@@ -1,7 +1,8 @@
-"""ZooKeeper as the operator sees it: a session for each ensemble, a look at a group, watches.
+"""ZooKeeper for the operator: a session for each ensemble, a look at a group, watches.
 
-The operator writes groups' `config` and topics; who serves (`state`) is read. A session is
-made when the first group asks for it, in the background: nobody waits for an ensemble that is away.
+The operator writes groups' `config` and topics, and only reads who serves (`state`). A session is
+made when the first group asks for it, in the background: no group waits for an ensemble that is
+away.
 """
 
 import asyncio
@@ -30,9 +31,12 @@ from fmqport.topic_ids import forget_topic_id, next_topic_id
 
 _log = structlog.get_logger()
 _SESSION_MS: Final = 5_000
-"""A server that is gone is noticed after two thirds of it; until then no failover is seen.
-The operator holds no ephemeral node: a session that ends early costs it nothing but a new one. Not
-shorter: a busy operator whose loop is late must not lose its sessions again and again."""
+"""Session timeout. A server that is gone is noticed after two thirds of this time.
+
+Until then no failover is seen. The operator holds no ephemeral node: a session that ends early
+costs it nothing but a new one. Not shorter: a busy operator whose loop is late must not lose its
+sessions again and again.
+"""
 _FOR_EVER_S: Final = 1e9
 _LOOK_S: Final = 5.0
 _WORDS_S: Final = 30.0  # why nobody answers is found out anew so often
@@ -54,7 +58,10 @@ class Ensemble:
         self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
 
     async def _start(self) -> None:
-        """Time does not end this: its root may not be made, or the connection broke just then."""
+        """Start the session, without a time limit.
+
+        Its root may not be made yet, or the connection broke just then.
+        """
         try:
             await self._session.start(_FOR_EVER_S)
         except FmqError as error:
@@ -69,7 +76,7 @@ class Ensemble:
         await self._session.close()
 
     def watch(self, cluster: str, group: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` whenever the group may look different; returns the way to stop."""
+        """Call `changed` whenever the group may look different; return a function to stop it."""
         name = GroupName(group)
         nodes = (paths.config_node, paths.state_node, paths.live_node)
         stops = [self._session.watch(node(cluster, name), changed) for node in nodes]
@@ -81,13 +88,13 @@ class Ensemble:
         return stop
 
     async def look(self, cluster: str, group: str) -> InZooKeeper:
-        """Configuration, then state, then live nodes. Raises `Unavailable`, `Malformed`."""
+        """Read configuration, then state, then live nodes. Raises `Unavailable`, `Malformed`."""
         await self._connected()
         async with asyncio.timeout(_LOOK_S):
             return await self._look(cluster, GroupName(group))
 
     async def put_config(self, cluster: str, config: GroupConfig, version: int) -> None:
-        """Compare-and-set (-1: create). Raises `Unavailable`, also when somebody was quicker."""
+        """Compare-and-set (-1: create). Raises `Unavailable`, also if another writer was first."""
         await self._connected()
         node, data = paths.config_node(cluster, config.group), config_to_json(config)
         try:
@@ -99,7 +106,7 @@ class Ensemble:
             raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
 
     async def forget(self, cluster: str, group: str) -> None:
-        """Take away what there is of a group whose volumes are deleted with it."""
+        """Delete the nodes of a group whose volumes are deleted with it."""
         await self._connected()
         name = GroupName(group)
         config = await self._session.get(paths.config_node(cluster, name), synced=True)
@@ -110,7 +117,7 @@ class Ensemble:
     async def look_at_topic(
         self, cluster: str, topic: str
     ) -> tuple[frozenset[str], Versioned[TopicConfig] | None]:
-        """The cluster's groups, and the topic if it is there. Raises as `look`."""
+        """Return the cluster's groups, and the topic if it exists. Raises as `look`."""
         await self._connected()
         async with asyncio.timeout(_LOOK_S):
             await self._session.sync(paths.cluster_root(cluster))
@@ -120,9 +127,9 @@ class Ensemble:
         return frozenset(groups), there
 
     async def create_topic(self, cluster: str, topic: TopicConfig) -> None:
-        """With its own number if ZooKeeper lost it, else the next one: none is given twice.
+        """Create it with its own number if ZooKeeper lost it, else the next: none is given twice.
 
-        `topic.id`: the number that it is known to have had. One that is there meanwhile stays.
+        `topic.id`: the number that it is known to have had. A topic that exists meanwhile stays.
         """
         await self._connected()
         topics = paths.topics_node(cluster)
@@ -133,12 +140,12 @@ class Ensemble:
             await self._session.create(node, topic_to_json(numbered))
 
     async def put_topic(self, cluster: str, topic: TopicConfig, version: int) -> None:
-        """Compare-and-set. Raises `Unavailable`, also when somebody was quicker."""
+        """Compare-and-set. Raises `Unavailable`, also if another writer was first."""
         await self._connected()
         node = paths.topic_node(cluster, topic.name)
         now = await self._session.get(node, synced=True)
         if now is None or topic_from_json(now.data).id != topic.id:
-            # Deleted, made anew: its versions count from 0 again.
+            # Deleted and recreated: its versions count from 0 again.
             raise Unavailable(f"{node} was changed by somebody else meanwhile")
         try:
             await self._session.set(node, topic_to_json(topic), version)
@@ -146,7 +153,7 @@ class Ensemble:
             raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
 
     async def delete_topic(self, cluster: str, topic: str, number: TopicId) -> None:
-        """If it is still that very one."""
+        """Delete the topic, if it is still that very one."""
         _, there = await self.look_at_topic(cluster, topic)
         if there is not None and there.value.id == number:
             await forget_topic_id(self._session, paths.topics_node(cluster), topic, number)
@@ -155,17 +162,20 @@ class Ensemble:
 
     # ---- within
     async def _connected(self) -> None:
-        """A session that was only just asked for is waited for a little."""
+        """Wait a little for a session that was only just asked for. Raises `Unavailable`."""
         left_s = self._begun + _LOOK_S - time.monotonic()
         if not self._starting.done() and left_s > 0:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
-            # Always the same words: they become a condition, and since when it is so stands there.
+            # Always the same words: they become a condition, which records since when it is so.
             raise Unavailable(await self._why())
 
     async def _why(self) -> str:
-        """Why nobody answers. To find that out takes seconds: all groups wait for it together,
-        once; what was found is said until it is found out anew."""
+        """Return why no server answers.
+
+        Finding that out takes seconds: all groups wait for it together, once; the reason is used
+        until it is found out again.
+        """
         old = time.monotonic() - self._words_s > _WORDS_S
         if self.refused_s is None and old and self._asking is None:
             self._asking = asyncio.create_task(self._ask_why(), name=f"why not {self._address}")
@@ -205,7 +215,7 @@ class Ensemble:
 
 @contextmanager
 def _remedy(text: str) -> Iterator[None]:
-    """What to do about a node that does not decode. (Brokers keep what they have read.)"""
+    """Add what to do about a node that does not decode. (Brokers keep what they have read.)"""
     try:
         yield
     except Malformed as error:
@@ -213,13 +223,13 @@ def _remedy(text: str) -> Iterator[None]:
 
 
 class Ensembles:
-    """All that groups name. `of` makes what is not there yet; keep none of them for long."""
+    """All ensembles that groups name. `of` creates a missing one; keep none of them for long."""
 
     def __init__(self) -> None:
         self._known: dict[str, Ensemble] = {}
 
     def of(self, address: str) -> Ensemble:
-        """The ensemble at `host:port[,host:port...][/root]`. Raises `InvalidArgument`."""
+        """Return the ensemble at `host:port[,host:port...][/root]`. Raises `InvalidArgument`."""
         known, now_s = self._known.get(address), time.monotonic()
         if known is None:
             known = self._known[address] = Ensemble(address)
@@ -232,13 +242,13 @@ class Ensembles:
         return known
 
     async def tidy(self) -> None:
-        """Leave those that nobody names any more, for ever: a wrong address is not dialed on."""
+        """Close unused ensembles now and then, for ever: a wrong address is not dialed on."""
         while True:
             await asyncio.sleep(_UNUSED_S / 5)
             await self.leave_unused()
 
     async def leave_unused(self) -> None:
-        """Now."""
+        """Close the ensembles that no group has asked for in `_UNUSED_S`."""
         now_s = time.monotonic()
         for address, ensemble in list(self._known.items()):
             if now_s - ensemble.asked_s > _UNUSED_S:

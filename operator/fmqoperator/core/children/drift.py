@@ -1,8 +1,8 @@
 """Whether an object is as it should be, without a write to find out. Pure.
 
-Two looks: the hash of what it was made from (something is not wanted any more, or is new), and
-every wanted field as the server has it (somebody changed it by hand). What the server added is not
-asked.
+Two comparisons: the hash of what it was made from (a part is no longer wanted, or is new), and
+every wanted field as the server has it (a field was changed by hand). What the server added is not
+compared.
 """
 
 import json
@@ -20,7 +20,7 @@ _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit"})
 
 
 def drifted(wanted: Json, there: Json | None) -> str:
-    """ "" if it is as wanted, else what differs, for people."""
+    """Return "" if the object is as wanted, else what differs, for people."""
     if there is None:
         return "it is not there"
     hashes = [o["metadata"].get("annotations", {}).get(HASH) for o in (wanted, there)]
@@ -34,7 +34,7 @@ def drifted(wanted: Json, there: Json | None) -> str:
 
 
 def _shown(value: Any, path: str) -> str:
-    """The value at that path of an object, short; a key may itself have dots in it."""
+    """Return the value at that path of an object, shortened; a key may itself contain dots."""
     while path:
         if found := _INDEX.match(path):
             at = int(found[1])
@@ -55,7 +55,7 @@ def _bare(wanted: Json) -> Json:
 
 
 def _differs(wanted: Any, there: Any, path: str) -> str:
-    """The first path at which `there` lacks something of `wanted`."""
+    """Return the first path at which `there` lacks something of `wanted`; "" = none."""
     if isinstance(wanted, dict):
         if not isinstance(there, dict):
             return path if wanted else ""

@@ -1,8 +1,8 @@
 """All children of one BrokerGroup. Pure, deterministic.
 
-Their order is that in which they are applied: a broker finds its settings, its account and its name
+They are listed in the order of application: a broker finds its settings, its account and its name
 there before it starts. The master's PodDisruptionBudget comes before the others': while the two
-change places, a pod that is under both could not be evicted at all.
+change places, a pod under both could not be evicted at all.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,11 +27,11 @@ def children(
     evictable: bool = False,
     leaves: bool = False,
 ) -> list[Json]:
-    """Every object that a group consists of, with owner reference, labels and hash.
+    """Return every object that a group consists of, with owner reference, labels and hash.
 
-    `master`, `reader`: who the state names ("" = nobody yet: the Services select nothing).
+    `master`, `reader`: by the state ("" = none yet: the Services select nothing).
     `replicas`: pods to run, if not what the spec says (hibernation, a scale-down that waits).
-    `claim_size`: the size in the StatefulSet that is there; it cannot be changed in place.
+    `claim_size`: the size in the existing StatefulSet; it cannot be changed in place.
     `evictable`: a drain may take the master's pod, as another broker can take over at once.
     `leaves`: a broker is being stopped for good.
     """
@@ -58,10 +58,10 @@ def children(
 def stateful_set(
     group: BrokerGroup, defaults: Defaults, replicas: int, claim_size: str, *, leaves: bool
 ) -> Json:
-    """The brokers' pods. The operator alone restarts one (OnDelete), all may start at once."""
+    """Return the StatefulSet. Only the operator restarts a pod (OnDelete); all start at once."""
     storage = group.spec.storage
-    # Nobody leaves who only sleeps, or is about to be woken: its volume would go with its pod. Nor
-    # whoever is stopped by hand, as somebody scales the StatefulSet: that may be all of them.
+    # No broker leaves that only sleeps, or is about to be woken: its volume would go with its pod.
+    # Nor does one that is stopped by hand through scaling the StatefulSet: that may be all of them.
     stays = not leaves or group.spec.hibernated or replicas < group.spec.replicas
     claim: Json = {
         "metadata": {"name": "data", "labels": names.selector(group.name)},
@@ -93,10 +93,10 @@ def _settings(group: BrokerGroup) -> Json:
 
 
 def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
-    """Names for the pods, for who takes writes, and for who serves reads.
+    """Return the Services: for the pods, for the broker that takes writes, and for the reader.
 
-    The last two select one pod by the label that its StatefulSet gave it: nobody labels pods, and
-    an endpoint goes with the pod's readiness also while the operator is down.
+    The last two select one pod by the label that its StatefulSet gave it: the operator labels no
+    pods, and an endpoint goes with the pod's readiness also while the operator is down.
     """
     ports = [
         {"name": "fmq", "port": names.CLIENT_PORT, "targetPort": "fmq", "protocol": "TCP"},
@@ -113,7 +113,7 @@ def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
     for name, broker in ((names.writes(group.name), master), (names.reads(group.name), reader)):
         spec = {
             "type": wanted.type,
-            # Nobody yet: a name that no pod has.
+            # No broker yet: a name that no pod has.
             "selector": {
                 **names.selector(group.name),
                 names.POD_NAME_LABEL: broker or f"{group.name}-none",
@@ -127,10 +127,11 @@ def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
 def _disruption(
     group: BrokerGroup, serving: Sequence[str], count: int, *, evictable: bool
 ) -> Iterable[Json]:
-    """Who serves is not evicted (the operator moves its role first), of the others one at a time.
+    """Keep serving brokers from eviction; allow eviction of the others one at a time.
 
-    A group of one broker has nobody to move to: a drain may stop it. Both say how many must stay,
-    not how many may go: that would be counted from all pods of the StatefulSet.
+    The operator moves a serving broker's role first. A group of one broker has none to move to: a
+    drain may stop it. Both say how many must stay, not how many may go: that would be counted from
+    all pods of the StatefulSet.
     """
     some = list(serving) or [f"{group.name}-none"]
     free = evictable or group.spec.replicas == 1
@@ -157,7 +158,7 @@ def _disruption(
 
 def _network_policy(group: BrokerGroup, defaults: Defaults) -> Json:
     brokers: Json = {"podSelector": {"matchLabels": names.selector(group.name)}}
-    # Its namespace may hold anything else: only the operator's own pods are let in.
+    # The namespace may hold anything else: only the operator's own pods are let in.
     operator: Json = {
         "namespaceSelector": {
             "matchLabels": {"kubernetes.io/metadata.name": defaults.operator_namespace}

@@ -1,9 +1,10 @@
-"""With whom the brokers' volumes go: their claims' owners, for the garbage collector. Pure.
+"""Owners of the brokers' claims, by which the garbage collector deletes volumes. Pure.
 
-It takes a claim once none of its owners is there any more. So with `storage.onDelete: Delete` the
-BrokerGroup is one: its volumes go with it, the operator there or gone, and with nothing else, for
-whoever deletes the StatefulSet only wants it made anew (ADR 0045). A broker that is stopped for
-good takes its volume along by the pod that its StatefulSet's controller names, if that alone does.
+It deletes a claim once none of the owners exists any more. So with `storage.onDelete: Delete` the
+BrokerGroup is an owner: its volumes go with it, with or without an operator, and with nothing else,
+as a person who deletes the StatefulSet only wants it recreated (ADR 0045). A broker that is stopped
+for good takes its volume along by the pod that its StatefulSet's controller names, if that is the
+only owner.
 """
 
 from collections.abc import Collection
@@ -21,7 +22,7 @@ _SET, _POD = "StatefulSet", "Pod"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Of a claim's owners."""
+    """A change of a claim's owners."""
 
     claim: Claim
     goes: bool  # from now on it goes with the group
@@ -30,10 +31,10 @@ class Change:
 
 
 def changes(seen: Observation, leaving: Collection[str], *, ours: bool) -> tuple[Change, ...]:
-    """Claims of the group that go with another one than they should.
+    """Return claims of the group that go with another owner than they should.
 
-    `leaving`: brokers that take their volume along. `ours`: the group works on its volumes. One
-    that was refused, say for its name, may have been given those of another that was to keep them.
+    `leaving`: brokers that take their volume along. `ours`: the group works on its volumes. A group
+    that was refused, say for its name, may have been given claims that another was to keep.
     """
     found = []
     for name, claim in sorted((seen.claims or {}).items()):
@@ -49,7 +50,7 @@ def _change(seen: Observation, broker: str, claim: Claim, leaves: bool, ours: bo
     keeps = seen.group.spec.storage.on_delete is Reclaim.RETAIN
     uid, kinds = seen.group.metadata.uid, {kind for kind, _ in claim.owners}
     has = (GROUP, uid) in claim.owners
-    # What was left behind is of the group no more, unless it was to go with it.
+    # A claim that was left behind no longer belongs to the group, unless it was to go with it.
     mine = broker in (*seen.group.brokers, *wanted.leaving(seen)) or _SET in kinds
     goes = not (keeps or has or leaves) and ours and mine and _POD not in kinds
     drops = [uid] if has and (keeps or leaves) else []
@@ -65,7 +66,9 @@ def _change(seen: Observation, broker: str, claim: Claim, leaves: bool, ours: bo
 
 
 def _is_past(seen: Observation, broker: str) -> bool:
-    """The StatefulSet takes no volumes along any more, and its controller, which would take its own
-    mark from the claim, looks at no claim without a pod."""
+    """Whether the claim may keep the mark of a StatefulSet that takes no volumes along any more.
+
+    The StatefulSet's controller, which would remove its mark, looks at no claim without a pod.
+    """
     no_pod = seen.pods is not None and broker not in seen.pods
     return no_pod and facts.stateful_set(seen) is not None and not facts.volumes_go_with_set(seen)

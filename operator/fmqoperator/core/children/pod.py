@@ -1,4 +1,4 @@
-"""The pod of one broker: restricted, probed, kept apart from its fellows. Pure."""
+"""The pod of one broker: restricted, probed, kept apart from its group's other pods. Pure."""
 
 import json
 from typing import Final
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def broker_settings(group: BrokerGroup) -> Json:
-    """What `fmq broker run --config` is given; the broker's own name comes from its pod."""
+    """Return the input of `fmq broker run --config`; the broker's own name comes from its pod."""
     given = {
         "cluster": group.cluster,
         "group": group.name,
@@ -39,22 +39,22 @@ def broker_settings(group: BrokerGroup) -> Json:
 
 
 def settings_hash(group: BrokerGroup) -> str:
-    """Of the settings as they are declared."""
+    """Return a hash of the settings as declared."""
     return names.digest(broker_settings(group))
 
 
 def config_map(group: BrokerGroup) -> str:
-    """The name of the ConfigMap that has them."""
+    """Return the name of the ConfigMap with these settings."""
     return names.config_map(group.name, settings_hash(group))
 
 
 def config_data(group: BrokerGroup) -> dict[str, str]:
-    """The ConfigMap's data."""
+    """Return the ConfigMap's data."""
     return {"broker.json": json.dumps(broker_settings(group), sort_keys=True, indent=2) + "\n"}
 
 
 def on_node(name: str) -> Json:
-    """Affinity to that node alone."""
+    """Return affinity to that node alone."""
     field = {"key": "metadata.name", "operator": "In", "values": [name]}
     terms = [{"matchFields": [field]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
@@ -62,7 +62,7 @@ def on_node(name: str) -> Json:
 
 
 def template(group: BrokerGroup, defaults: Defaults) -> Json:
-    """The StatefulSet's pod template. A change of it is a reason to restart."""
+    """Return the StatefulSet's pod template. A change to it is a reason to restart."""
     spec, pod = group.spec, group.spec.pod
     annotations = {
         **pod.annotations,
@@ -119,9 +119,9 @@ def _container(group: BrokerGroup, defaults: Defaults) -> Json:
             "privileged": False,
             "readOnlyRootFilesystem": True,
         },
-        # A start may read a long journal: the others begin to ask once it has answered.
+        # A start may read a long journal: the other probes start once this one has succeeded.
         "startupProbe": _probe("/startupz", _PROBE_S, -(-spec.startup_seconds // _PROBE_S)),
-        # A minute without a turn of the loop: nothing but a restart helps.
+        # A minute without a turn of the event loop: only a restart helps.
         "livenessProbe": _probe("/livez", 10, 6),
         "readinessProbe": _probe("/readyz?serves=reads", 2, 2),
         "volumeMounts": [

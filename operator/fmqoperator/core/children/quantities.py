@@ -14,9 +14,9 @@ _UNITS: Final = {
 
 
 def amount(text: str | int) -> Decimal | None:
-    """What it is in units; None if it is no quantity that we write.
+    """Return the amount in units; None if it is no quantity that the operator writes.
 
-    Rounded up to a thousandth, as the API server does it with what is asked of resources.
+    Rounded up to a thousandth, as the API server rounds requested resources.
     """
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
@@ -27,19 +27,19 @@ def amount(text: str | int) -> Decimal | None:
 
 
 def equal_quantities(one: str | int, other: str | int) -> bool:
-    """Equal amounts; what is no quantity is compared as text."""
+    """Whether the amounts are equal; a value that is no quantity is compared as text."""
     mine, theirs = amount(one), amount(other)
     return str(one) == str(other) if mine is None or theirs is None else mine == theirs
 
 
 def too_small(has: str, wanted: str) -> bool:
-    """Less than wanted, for certain."""
+    """Whether `has` is less than `wanted`, for certain."""
     mine, theirs = amount(has), amount(wanted)
     return mine is not None and theirs is not None and mine < theirs
 
 
 def bytes_of(count: int) -> str:
-    """An amount of bytes for people: 0 B, 1.5 MiB."""
+    """Return an amount of bytes for people: 0 B, 1.5 MiB."""
     value, unit = float(count), "B"
     for bigger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

@@ -1,7 +1,7 @@
-"""The brokers' volumes: whether each is there and as large as declared, and which to grow. Pure.
+"""The brokers' volumes: whether each exists as large as declared, and which to grow. Pure.
 
-Volumes that brokers left behind, which are of the group no more, are kept as they are: they are not
-told of, and not grown before their broker is wanted again. No volume is ever made smaller.
+Volumes that brokers left behind, which no longer belong to the group, are kept as they are: they
+are not reported, and not grown before their broker is wanted again. No volume is ever made smaller.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,11 +19,11 @@ _WORST_FIRST: Final = (
     *("VolumeLost", "VolumeGoes", "NoVolume", "NotBound", "ResizeFails", "CannotGrow", "Growing"),
 )
 TOLD: Final = frozenset({"VolumeLost", "VolumeGoes", "ResizeFails", "CannotGrow"})
-"""What a person must look after, whenever it begins to be so."""
+"""Reasons that a person must look after, reported whenever they start."""
 
 
 def of_brokers(seen: Observation) -> Mapping[str, Claim] | None:
-    """The claims of the group's brokers, by broker; None: not known."""
+    """Return the claims of the group's brokers, by broker; None: not known."""
     if seen.claims is None:
         return None
     found = {broker: seen.claims.get(names.claim(broker)) for broker in seen.group.brokers}
@@ -31,8 +31,10 @@ def of_brokers(seen: Observation) -> Mapping[str, Claim] | None:
 
 
 def to_grow(seen: Observation) -> list[tuple[str, Claim]]:
-    """Brokers and claims that are to grow now. (One without a volume, and so without a capacity,
-    cannot be changed: the API server refuses.)"""
+    """Return brokers and claims that are to grow now.
+
+    A claim without a volume, and so without a capacity, cannot be changed: the API server refuses.
+    """
     size, claims = seen.group.spec.storage.size, of_brokers(seen) or {}
     return [
         (broker, claim)
@@ -44,8 +46,10 @@ def to_grow(seen: Observation) -> list[tuple[str, Claim]]:
 
 
 def last_copy_goes(seen: Observation, stopped: Collection[str]) -> str:
-    """Why these may not be stopped: somebody deleted claims, and their volumes go with the pods,
-    with all that was acknowledged; "" = another one has it."""
+    """Return why these may not be stopped: the last copy would go; "" = another broker has it.
+
+    Their claims were deleted, and their volumes go with the pods, with all that was acknowledged.
+    """
     state = facts.state_of(seen)
     holders = {str(state.master), *map(str, state.isr)} - {""}
     claims = of_brokers(seen) or {}
@@ -61,7 +65,7 @@ def last_copy_goes(seen: Observation, stopped: Collection[str]) -> str:
 
 
 def largest(seen: Observation) -> str:
-    """The most that a broker's claim asks for: the API server lets nobody wish for less."""
+    """Return the most that a broker's claim asks for: the API server accepts no smaller request."""
     claims = of_brokers(seen)
     if claims is None:
         return seen.group.status.volume_size
@@ -70,7 +74,7 @@ def largest(seen: Observation) -> str:
 
 
 def verdict(seen: Observation) -> Verdict:
-    """Whether each broker has its volume, as large as declared; the worst that is not so."""
+    """Return whether each broker has its volume, as large as declared, or the worst lack."""
     claims = of_brokers(seen)
     if claims is None:
         return Verdict(KIND, "Unknown", "NotListed", "the group's volumes cannot be listed")
@@ -88,7 +92,7 @@ def verdict(seen: Observation) -> Verdict:
 
 
 def _lack(seen: Observation, broker: str, claim: Claim) -> tuple[str, str] | None:
-    """What one lacks: reason and sentence."""
+    """Return what one claim lacks: reason and sentence; None: nothing."""
     size, name = seen.group.spec.storage.size, claim.name
     if claim.lost:
         remedy = f"delete claim {name} and pod {broker}: it copies all from the others"

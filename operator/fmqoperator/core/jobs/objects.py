@@ -16,27 +16,30 @@ BROKERS: Final = "fmq.io/brokers"
 _VERDICT_CODES: Final = (1, 2, 3)
 _IN_VAIN: Final = (64, 69)
 _MOST_S: Final = 2**31 - 1
-"""Of an int32 of Kubernetes': it takes a larger one without its upper half, which may be nothing,
-and would delete a Job as soon as it ends."""
+"""Maximum of a Kubernetes int32.
+
+It takes a larger one without its upper half, which may leave nothing, and would delete a Job as
+soon as it ends.
+"""
 _DATA: Final = "/data"
 
 
 def brokers_of(job: Json) -> tuple[str, ...]:
-    """The brokers whose volumes a Job has."""
+    """Return the brokers whose volumes a Job has."""
     text = job.get("metadata", {}).get("annotations", {}).get(BROKERS, "")
     return tuple(b for b in text.split(",") if b)
 
 
 def is_of(child: Json, job: BrokerJob) -> bool:
-    """Whether a Job or SparkApplication was made for that very one, not for one of its name."""
+    """Whether a Job or SparkApplication was made for this BrokerJob, not for a namesake."""
     owners = child.get("metadata", {}).get("ownerReferences") or ()
     return any(owner.get("uid") == job.metadata.uid for owner in owners)
 
 
 def name_of(job: BrokerJob, first: str) -> str:
-    """Of the Job whose first broker is that; with a hash where it would be too long."""
+    """Return the name of the Job with that first broker, with a hash if it would be too long."""
     name = f"{job.metadata.name}-{first}"
-    # No label of a name may end with a dash before its dot, or begin with one behind it.
+    # No label of a name may end with a dash before its dot, or start with one behind it.
     short = name[:46].rstrip(".-")
     return name if len(name) <= 63 else f"{short}-{names.digest({'name': name})}"
 
@@ -44,7 +47,7 @@ def name_of(job: BrokerJob, first: str) -> str:
 def job_object(
     job: BrokerJob, group: BrokerGroup, defaults: Defaults, node: str, brokers: tuple[str, ...]
 ) -> Json:
-    """One Job; `node` "": the scheduler finds where the volume lies."""
+    """Return one Job; `node` "": the scheduler finds where the volume lies."""
     labels = {
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
@@ -71,10 +74,10 @@ def job_object(
     spec: Json = {
         "backoffLimit": job.spec.retries,
         "activeDeadlineSeconds": job.spec.timeout_seconds,
-        # One of several may end long before the last, and none may go before its end is told: the
-        # operator takes them away in time, and this is for when it is not there to do so.
+        # One of several may end long before the last, and none may go before its end is reported:
+        # the operator removes them in time, and this is for when it is not there to do so.
         "ttlSecondsAfterFinished": min(job.spec.timeout_seconds + job.spec.keep_seconds, _MOST_S),
-        # A verdict is no failure, and some failures are not mended by another try.
+        # A verdict is no failure, and another try does not mend some failures.
         "podFailurePolicy": {
             "rules": [
                 {
@@ -85,7 +88,7 @@ def job_object(
                         "values": sorted([*_VERDICT_CODES, *_IN_VAIN]),
                     },
                 },
-                # A pod that a drain took away says nothing about the job.
+                # A pod that a drain removed is no sign of how the job went.
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
             ]
         },
@@ -122,11 +125,11 @@ def _pod(
         "name": "job",
         "image": _image(job, group, defaults),
         "imagePullPolicy": group.spec.image_pull_policy,
-        # By name: the image with Spark, the one that archives here too, starts something else.
+        # By name: the image with Spark, which archives here too, starts something else.
         "command": ["fmq"],
         "args": arguments(job, brokers),
         "resources": job.spec.resources.as_json(),
-        # What the status tells: the job's last words, or the end of the log of one that died.
+        # For the status: the job's last words, or the end of the log of one that died.
         "env": [names.LAST_WORDS],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
@@ -161,13 +164,13 @@ def _pod(
 
 
 def _image(job: BrokerJob, group: BrokerGroup, defaults: Defaults) -> str:
-    """An archive needs what only the image with Spark has, if one is known."""
+    """Return the image. An archive needs what only the image with Spark has, if one is known."""
     with_arrow = defaults.spark_image if job.spec.type is JobType.ARCHIVE else ""
     return job.spec.image or with_arrow or group.spec.image or defaults.broker_image
 
 
 def arguments(job: BrokerJob, brokers: tuple[str, ...]) -> list[str]:
-    """Of the command `fmq`."""
+    """Return the arguments of the command `fmq`."""
     spec = job.spec
     directories = [f"{_DATA}/{broker}/journal" for broker in brokers]
     rate = ["--rate", str(spec.rate_bytes_per_s)] if spec.rate_bytes_per_s else []

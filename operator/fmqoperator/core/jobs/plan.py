@@ -1,12 +1,12 @@
-"""BrokerJobs: which objects do the work, and what came of it: plan and status. Pure.
+"""BrokerJobs: which objects do the work, and their result: plan and status. Pure.
 
 A journal lies on a volume that only its node can mount, so there is one Job for each node with
-volumes that are meant, or one SparkApplication if they lie on one; replicas are compared where they
-lie on one node. Which broker is in which is settled when it is made (annotation `fmq.io/brokers`),
-and each is made once; when it is gone after its time the status still says what came of it.
+chosen volumes, or one SparkApplication if they lie on one; replicas are compared where they lie on
+one node. Which broker is in which is settled when it is made (annotation `fmq.io/brokers`), and
+each is made once; when it is gone after its time the status still has its result.
 
 Exit codes 0 to 3 of `fmq job` are verdicts about the data, and the job ran; any other is a failure
-of the job, which is tried again unless it says that trying is in vain.
+of the job, which is tried again unless it reports that trying is in vain.
 """
 
 from collections.abc import Mapping
@@ -49,13 +49,13 @@ _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """All that there is to see of one BrokerJob. None: not known.
+    """Everything observed of one BrokerJob. None: not known.
 
     `children`: its Jobs and SparkApplications, by (kind, name). `others`: names of those with its
-    label `fmq.io/job: <name>` that are another's: of an earlier BrokerJob of its name, mostly.
+    label `fmq.io/job: <name>` and another owner: mostly an earlier BrokerJob of that name.
     `spark`: whether the cluster knows SparkApplications.
-    `group`: the BrokerGroup that it names; `group_known` tells whether it was looked for.
-    `brokers`, `claims`: that group's pods and volumes, as in `seen.Observation`.
+    `group`: the BrokerGroup that it names; `group_known`: whether it was looked for.
+    `brokers`, `claims`: that group's pods and volumes, as in `observation.Observation`.
     """
 
     job: BrokerJob
@@ -73,7 +73,7 @@ class JobSeen:
 
 
 def plan_job(seen: JobSeen) -> list[Action]:
-    """What is still to be made; only `Requeue`: there is nothing to do, or to wait."""
+    """Return what is still to be made; only `Requeue`: there is nothing to do, or to wait."""
     job = seen.job
     if job.metadata.deletion_timestamp is not None:
         return []
@@ -103,7 +103,7 @@ def plan_job(seen: JobSeen) -> list[Action]:
 
 
 def _outlived(seen: JobSeen) -> list[Action]:
-    """The ended Jobs, once they were kept as long as was asked. (Spark's go by themselves.)"""
+    """Delete ended Jobs that were kept as long as was asked. (Spark's go by themselves.)"""
     job, at = seen.job, seen.job.status.finished_at
     if not is_moment(at) or seen.now_ms < of_text(at) + job.spec.keep_seconds * 1000:
         return []
@@ -115,8 +115,11 @@ def _outlived(seen: JobSeen) -> list[Action]:
 
 
 def _let_go(seen: JobSeen) -> list[Action]:
-    """A pod holds the claim that it had mounted also when it has ended: a volume that is to be
-    replaced would wait for as long as the job's log is kept. What it found is in the status."""
+    """Delete ended objects whose pods hold a claim that is being deleted.
+
+    A pod holds its mounted claim even after it has ended: a volume that is to be replaced would
+    wait for as long as the job's log is kept. The job's findings are in the status.
+    """
     actions: list[Action] = []
     for (kind, name), child in sorted((seen.children or {}).items()):
         held = sorted(
@@ -146,7 +149,7 @@ def _made(seen: JobSeen, node: str, brokers: tuple[str, ...]) -> Json:
 
 
 def _by_spark(seen: JobSeen) -> bool:
-    """As a SparkApplication: asked for, or possible with `auto`."""
+    """Whether to run as a SparkApplication: asked for, or possible with `auto`."""
     if seen.job.spec.engine is not JobEngine.AUTO:
         return seen.job.spec.engine is JobEngine.SPARK
     begun = {kind for kind, _ in seen.children or {}}
@@ -154,7 +157,7 @@ def _by_spark(seen: JobSeen) -> bool:
 
 
 def _is_the_brokers(seen: JobSeen) -> bool:
-    """The image that is asked for is the broker's, of whatever version: it has no Spark."""
+    """Whether the requested image is the broker's, of whatever version: it has no Spark."""
     asked, group, known = seen.job.spec.image, seen.group, seen.defaults
     if not asked or asked == known.spark_image:
         return False
@@ -163,13 +166,13 @@ def _is_the_brokers(seen: JobSeen) -> bool:
 
 
 def _repository(image: str) -> str:
-    """An image without tag and digest."""
+    """Return an image without tag and digest."""
     host, slash, name = image.partition("@")[0].rpartition("/")
     return host + slash + name.partition(":")[0]
 
 
 def _no_spark(seen: JobSeen) -> str:
-    """Why it cannot be a SparkApplication; "" = it can."""
+    """Return why it cannot be a SparkApplication; "" = it can."""
     if not seen.spark:
         return "the cluster knows no SparkApplication: install Kubeflow's Spark operator"
     if not (seen.job.spec.image or seen.defaults.spark_image):
@@ -183,7 +186,7 @@ def _no_spark(seen: JobSeen) -> str:
 
 
 def _overdue(seen: JobSeen, child: Json) -> bool:
-    """A SparkApplication does not end by itself in time."""
+    """Whether a SparkApplication is past its time: it does not end by itself then."""
     return _is_late(seen) and end_of_application(child, ()) is None
 
 
@@ -193,7 +196,7 @@ def _is_late(seen: JobSeen) -> bool:
 
 
 def _waits(seen: JobSeen) -> tuple[str, str]:
-    """Why no Job can be made: one word and a sentence; "" = nothing."""
+    """Return why no Job can be made: one word and a sentence; "" = nothing."""
     spec, group = seen.job.spec, seen.group
     if seen.others:
         said = "of an earlier BrokerJob of this name, about to be deleted with it"
@@ -226,7 +229,7 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
 
 
 def _wanted(seen: JobSeen) -> tuple[str, ...]:
-    """The brokers that are meant, the master first."""
+    """Return the chosen brokers, the master first."""
     spec, group = seen.job.spec, seen.group
     assert group is not None
     master = group.status.master
@@ -240,7 +243,7 @@ def _wanted(seen: JobSeen) -> tuple[str, ...]:
 
 
 def _to_do(seen: JobSeen) -> list[tuple[str, tuple[str, ...]]]:
-    """Brokers by node ("" = on none) that are in no child yet."""
+    """Return brokers by node ("" = on none) that are in no child yet."""
     if seen.job.spec.type is JobType.ARCHIVE and seen.children:
         return []  # one is all, also if there is another master meanwhile
     if seen.job.spec.live:
@@ -251,16 +254,16 @@ def _to_do(seen: JobSeen) -> list[tuple[str, tuple[str, ...]]]:
         if broker not in done:
             pod = (seen.brokers or {}).get(broker)
             node = "" if pod is None else pod.node
-            # Where a volume lies that no pod mounts now, the scheduler knows: each for itself.
+            # Only the scheduler knows where a volume lies that no pod mounts now: one Job for each.
             by_node.setdefault((node, "" if node else broker), []).append(broker)
     return [(node, tuple(brokers)) for (node, _), brokers in by_node.items()]
 
 
-# ---- what came of it
+# ---- the result
 
 
 def job_status(seen: JobSeen) -> Json:
-    """The whole status, as JSON. What a job that ended came to is never changed again."""
+    """Return the whole status, as JSON. The result of an ended job is never changed again."""
     old = seen.job.status
     if old.phase in _ENDED:
         return old.as_json()
@@ -292,12 +295,12 @@ def job_status(seen: JobSeen) -> Json:
 
 
 def _gone(seen: JobSeen) -> list[str]:
-    """Children that there were, and are not any more."""
+    """Return children that existed, and do not any more."""
     return sorted(set(seen.job.status.children) - {name for _, name in seen.children or {}})
 
 
 def _not_submitted(seen: JobSeen, name: str) -> str:
-    """Why an application does not begin; "" = it is none, or it does."""
+    """Return why an application does not start; "" = it is none, or it does."""
     state, said = state_of((seen.children or {}).get(("SparkApplication", name), {}))
     return said if state == "SUBMISSION_FAILED" else ""
 
@@ -309,7 +312,7 @@ def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
     worst = max(codes, key=ranks.index, default=None)
     verdict = Verdict.UNKNOWN if worst is None else VERDICTS[worst]
     if failed:
-        # What was found is found; what the failed ones would have is not known.
+        # A finding stays valid; what the failed ones would have found is not known.
         verdict = verdict if verdict is Verdict.INCONSISTENT else Verdict.UNKNOWN
         said = "; ".join(f"{n}: {_why(e)}" for n, e in failed.items())
         code = next(iter(failed.values())).exit_code
@@ -342,8 +345,10 @@ def _told(
     exit_code: int | None = None,
     verdict: Verdict = Verdict.UNKNOWN,
 ) -> Json:
-    """With the conditions Consistent, which is about the data, and, once the job has ended,
-    Complete or Failed, as a Job of Kubernetes has them (for `kubectl wait`)."""
+    """Return the status with the condition Consistent, which is about the data.
+
+    Once the job has ended also Complete or Failed, as a Kubernetes Job has (for `kubectl wait`).
+    """
     job = seen.job
     states = {"Consistent": _CONSISTENT[verdict]}
     if phase in _ENDED:

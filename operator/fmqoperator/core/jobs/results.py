@@ -1,7 +1,7 @@
-"""How a Job or a SparkApplication of a BrokerJob ended, by what it and its pods say. Pure.
+"""How a Job or a SparkApplication of a BrokerJob ended, from its status and its pods. Pure.
 
-Each of the two comes by a way of its own, so either end may be seen first: the exit code and the
-last words are the pods' to tell, and are waited for as long as they may still come.
+The two arrive separately, so either end may be observed first: the exit code and the last words
+come from the pods, and are waited for as long as they may still come.
 """
 
 import re
@@ -20,14 +20,14 @@ VERDICTS: Final = {
 """By exit code, the best first."""
 
 _EXIT_CODE: Final = re.compile(r"\bExitCode: (\d+)")
-"""In what Spark's operator says of a driver that failed."""
+"""In the message of Spark's operator about a driver that failed."""
 _TOLD: Final = "verdict ("
-"""In the last words of a check, the only job that ends with 1 by itself."""
+"""In the last words of a check, the only job that exits with 1 by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPod:
-    """A pod of one of our Jobs, or of a SparkApplication."""
+    """A pod of one of the operator's Jobs, or of a SparkApplication."""
 
     name: str
     job: str  # whose end its end is: the Job's or application's name; "" of an executor
@@ -46,7 +46,7 @@ class End:
 
 
 def end_of_job(job: Json, pods: tuple[JobPod, ...]) -> End | None:
-    """None: it goes on, or what we have seen of its pods is older than its end."""
+    """Return the end of a Job; None: it goes on, or its pods were observed before its end."""
     found = {
         c["type"]: c
         for c in job.get("status", {}).get("conditions") or ()
@@ -56,7 +56,7 @@ def end_of_job(job: Json, pods: tuple[JobPod, ...]) -> End | None:
     if end is None:
         return None
     mine = [p for p in pods if p.job == job["metadata"]["name"]]
-    # One that is stopped as its time is over may never end, its node being away.
+    # One that is stopped as its time is over may never end, if its node is away.
     if end.get("reason") != "DeadlineExceeded" and not _all_over(mine):
         return None
     if "Complete" in found:
@@ -69,7 +69,10 @@ def _all_over(pods: list[JobPod]) -> bool:
 
 
 def end_of_application(application: Json, pods: tuple[JobPod, ...]) -> End | None:
-    """None: it goes on. A submission that failed is tried again, or becomes FAILED."""
+    """Return the end of an application; None: it goes on.
+
+    A submission that failed is tried again, or becomes FAILED.
+    """
     state, said = state_of(application)
     if state not in ("COMPLETED", "FAILED"):
         return None
@@ -83,13 +86,13 @@ def end_of_application(application: Json, pods: tuple[JobPod, ...]) -> End | Non
 
 
 def state_of(application: Json) -> tuple[str, str]:
-    """A SparkApplication's state, and what is said of its failure."""
+    """Return a SparkApplication's state, and why it failed."""
     found = application.get("status", {}).get("applicationState", {})
     return found.get("state", ""), found.get("errorMessage", "")
 
 
 def _by_pods(mine: list[JobPod], said: str) -> End:
-    """Of several tries the one that came to a verdict; else the last."""
+    """Return the end of the try that came to a verdict; else of the last try."""
     codes = [p for p in mine if p.exit_code is not None]
     best = next((p for p in codes if p.exit_code in VERDICTS), codes[-1] if codes else None)
     if best is None:
@@ -98,7 +101,10 @@ def _by_pods(mine: list[JobPod], said: str) -> End:
 
 
 def _with_verdict(end: End) -> End:
-    """Python that dies ends with 1, too, as Java does: then warnings are not what it found."""
+    """Refuse exit code 1 as a verdict unless a check reported it.
+
+    Python that dies exits with 1, too, as Java does: then warnings are not what it found.
+    """
     if end.exit_code == 1 and _TOLD not in end.message:
         return End(None, f"status 1 without a verdict: {end.message}")
     return end

@@ -1,10 +1,10 @@
 """A BrokerJob as a `sparkoperator.k8s.io/v1beta2` SparkApplication. Pure, deterministic.
 
-The driver runs `python -m fmqspark` with the job's options; brokers' claims are mounted where they
-are named as directories, and an archive of live brokers mounts none. A driver that ended has ended
-with a verdict (its exit code), so it is not run again; only a submission that failed is, and
-executors that were lost Spark replaces. What the kind does not have is the operator's to do: end
-the application after `timeout_seconds`.
+The driver runs `python -m fmqspark` with the job's options; brokers' claims are mounted at the
+directories named there, and an archive of live brokers mounts none. A driver that ended has ended
+with a verdict (its exit code), so it is not run again; only a submission that failed is, and Spark
+replaces lost executors. The operator does what the kind lacks: end the application after
+`timeout_seconds`.
 
 Driver and executors run on one node, that of the volumes: others may not be able to mount them.
 """
@@ -23,7 +23,7 @@ from fmqoperator.core.children.quantities import amount
 
 SPARK_API: Final = "sparkoperator.k8s.io/v1beta2"
 MAIN: Final = "local:///opt/fmq/job.py"
-"""What the image starts: `from fmqspark.__main__ import main; main()`."""
+"""The image's main program: `from fmqspark.__main__ import main; main()`."""
 SPARK_VERSION: Final = "4.3.0"
 
 _DATA: Final = "/var/lib/fmq"
@@ -38,10 +38,10 @@ _NO_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureSt
 
 
 def application_name(job: BrokerJob) -> str:
-    """The same for one BrokerJob, another for the next of its name.
+    """Return a name that is the same for one BrokerJob, and another for a later namesake.
 
-    Spark's operator makes a Service of it (`<name>-ui-svc`), whose name begins with a letter and
-    has no dots (RFC 1035); a BrokerJob's may.
+    Spark's operator makes a Service with it (`<name>-ui-svc`), whose name starts with a letter and
+    has no dots (RFC 1035); a BrokerJob's need not.
     """
     mark = hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:8]
     name = job.metadata.name.replace(".", "-")
@@ -50,8 +50,9 @@ def application_name(job: BrokerJob) -> str:
 
 
 def archive_options(job: BrokerJob) -> list[str]:
-    """What is archived and where to, of a plain Job, too: the next one of that claim goes on there,
-    whichever it is.
+    """Return the options for what is archived and where to, of a plain Job, too.
+
+    The next archive job of that claim goes on there, whichever kind it is.
     """
     spec = job.spec
     assert spec.archive is not None, "the schema asks for it"
@@ -61,7 +62,7 @@ def archive_options(job: BrokerJob) -> list[str]:
 
 
 def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
-    """The options of `python -m fmqspark`; of a plain Job, too, but for the engine."""
+    """Return the options of `python -m fmqspark`; of a plain Job, too, but for the engine."""
     spec = job.spec
     given = [spec.type.value]
     if spec.live:
@@ -89,7 +90,7 @@ def spark_application(
     image: str,
     service_account: str,
 ) -> Json:
-    """The object. `brokers`: whose data is meant, the master first; `node`: where, if known."""
+    """Return the object. `brokers`: whose data, the master first; `node`: where, if known."""
     spec, labels = job.spec, _labels(job)
     client = {names.CLIENT_LABEL: spec.group} if spec.live else {}
     pod = _pod(job, brokers) | _place(job, group, node) | {"labels": labels | client}
@@ -153,7 +154,7 @@ def _place(job: BrokerJob, group: BrokerGroup, node: str) -> Json:
 
 
 def _labels(job: BrokerJob) -> dict[str, str]:
-    """Not the group's: what has that one is a broker of the group."""
+    """Return labels without the group's: an object with that one is a broker of the group."""
     return {
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
@@ -163,7 +164,7 @@ def _labels(job: BrokerJob) -> dict[str, str]:
 
 
 def _pod(job: BrokerJob, brokers: Sequence[str]) -> Json:
-    """What driver and executors have in common."""
+    """Return what driver and executors have in common."""
     requests, limits = job.spec.resources.requests, job.spec.resources.limits
     memory = limits.get("memory") or requests.get("memory") or "1Gi"
     mib = int(amount(memory) or 0) // _MIB

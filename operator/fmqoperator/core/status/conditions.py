@@ -1,4 +1,4 @@
-"""What is so of a group, as the status and its conditions say it. Pure.
+"""Verdicts on a group, as the status and its conditions report them. Pure.
 
 Each verdict is a reason (one word) and a message (a sentence with the remedy); what is not known is
 `Unknown`, never `False`. Messages hold no number that changes with the traffic.
@@ -22,7 +22,7 @@ from fmqoperator.core.status import redundancy, root_causes
 
 
 def access(seen: Observation) -> Access:
-    """The permission of who serves, as it says itself; without ZooKeeper, as was known last."""
+    """Return the permission that the server reports; without ZooKeeper, as known last."""
     state = facts.state_of(seen)
     if seen.zookeeper is None:
         said = said_without_zookeeper(seen)
@@ -39,7 +39,7 @@ def access(seen: Observation) -> Access:
 
 
 def reader(seen: Observation) -> str:
-    """Which broker serves reads, as READER says: "" while it is known that none does."""
+    """Return the broker that serves reads, for READER: "" while it is known that none does."""
     state, now, last = facts.state_of(seen), access(seen), seen.group.status.reader
     if seen.zookeeper is None:
         said = said_without_zookeeper(seen)
@@ -54,7 +54,7 @@ def reader(seen: Observation) -> str:
 
 
 def served(seen: Observation, writes: Verdict) -> Access:
-    """What clients get, which is ACCESS: a master that can acknowledge no send serves reads alone.
+    """Return what clients get (ACCESS): a master that can acknowledge no send only serves reads.
 
     `writes` is the verdict WriteAvailable of the same look.
     """
@@ -65,11 +65,11 @@ def served(seen: Observation, writes: Verdict) -> Access:
 
 
 def said_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:
-    """What brokers say that they serve though ZooKeeper cannot be asked, and who; None: not known.
+    """Return what brokers report to serve while ZooKeeper is away, and who; None: not known.
 
-    A broker serves by a lease, which it has still or has not: so much it knows by itself. If who
-    served last says that it does no more, what was known last is not so: `UNKNOWN`, as long as
-    another one is silent.
+    A broker serves by a lease, and knows by itself whether it still has it. If the last known
+    server reports that it no longer serves, what was known last is not so: `UNKNOWN`, as long as
+    another broker is silent.
     """
     said = sorted((a.permission.value, b) for b, a in seen.answers.items())
     if said and said[-1][0]:
@@ -86,7 +86,7 @@ def _silent(seen: Observation) -> list[str]:
 
 
 def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
-    """All conditions but Ready."""
+    """Return all conditions but Ready."""
     return [
         _writes(seen),
         _reads(seen),
@@ -104,7 +104,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
     ]
 
 
-# ---- one function a condition
+# ---- one function per condition
 
 
 def _writes(seen: Observation) -> Verdict:
@@ -143,7 +143,7 @@ def _server(seen: Observation) -> str:
 
 
 def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
-    """As brokers say it themselves, or as it was known last."""
+    """Return the verdict from brokers' own reports, or as known last."""
     said = said_without_zookeeper(seen)
     if said is None:
         last = f"last known: {seen.group.status.access.value}"
@@ -166,7 +166,7 @@ def _unknown(seen: Observation) -> str:
 
 
 def _nobody(seen: Observation, bit: Permission) -> str:
-    """Why nobody serves that, in the words of whoever knows best."""
+    """Return why no broker serves that, in the words of the best source."""
     state = facts.state_of(seen)
     if state.mode is Mode.NEW:
         return "no master has opened the group yet"
@@ -187,7 +187,7 @@ def _nobody(seen: Observation, bit: Permission) -> str:
 
 
 def _kept_from(seen: Observation, server: str, bit: Permission) -> str:
-    """Who would serve that, and may not as people decided; "" = it is not so."""
+    """Return who would serve that, but may not by a person's decision; "" = it is not so."""
     config = facts.config_of(seen)
     member = None if config is None else config.member(BrokerId(server))
     if member is None or member.permission & bit or not facts.is_live(seen, server):
@@ -248,7 +248,7 @@ OTHER: Final = "OtherEnsemble"
 
 
 def _not_asked(seen: Observation) -> str:
-    """The whole sentence is said once, where one looks for it."""
+    """Return a short note: the whole sentence is reported once, where people look for it."""
     return _UNASKED if seen.zookeeper is None else ""
 
 
@@ -257,7 +257,7 @@ _AS_OF_LAST: Final = "master, epoch and inSync are as the operator read them las
 
 
 def zookeeper(seen: Observation) -> Verdict:
-    """Whether the operator and the brokers reach it."""
+    """Return whether the operator and the brokers reach ZooKeeper."""
     kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
     if seen.zookeeper is None:
         why = seen.zookeeper_why or f"{where} does not answer"
@@ -334,7 +334,7 @@ _INDEX: Final = {
 
 
 def _index(seen: Observation) -> list[Verdict]:
-    """As the last BrokerJob of type check found it; left out if there was none."""
+    """Return the finding of the last BrokerJob of type check; left out if there was none."""
     found = seen.check
     if found is None:
         return []
@@ -347,7 +347,7 @@ FENCE_WAITS: Final = "NotYet"
 
 
 def fenced(seen: Observation) -> Verdict:
-    """Whom the annotation keeps from serving; who serves on in spite of it is not called fenced."""
+    """Return whom the annotation keeps from serving; one that serves on is not called fenced."""
     asked, vain = facts.fenced(seen), facts.fenced_in_vain(seen)
     if not asked:
         return Verdict("Fenced", "False", "NoSuchBroker" if vain else "NotAsked", vain)
@@ -378,7 +378,7 @@ def _paused(seen: Observation) -> Verdict:
 
 
 def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
-    """What is missing although the group may serve."""
+    """Return what is missing although the group may serve."""
     bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
     out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
     out += [*trouble.of_disks(seen), *trouble.of_pods(seen)]
@@ -389,12 +389,12 @@ _OF_WHO_STARTS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume",
 
 
 def of_who_starts(seen: Observation, found: list[Verdict]) -> list[str]:
-    """What of that is so of every broker that starts."""
+    """Return which of these messages are true of every broker that starts."""
     return [*(v.message for v in found if v.reason in _OF_WHO_STARTS), *trouble.of_pods(seen)]
 
 
 def broker_permission(seen: Observation, broker: str) -> str:
-    """What it says that it serves; a broker without pod and live node serves nothing."""
+    """Return the permission it reports; a broker without pod and live node serves nothing."""
     answer = facts.answer_of(seen, BrokerId(broker))
     if answer is not None:
         return answer.permission.name or "NONE"

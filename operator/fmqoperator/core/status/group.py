@@ -1,4 +1,4 @@
-"""What a BrokerGroup's status says, from what was seen. Pure.
+"""The content of a BrokerGroup's status, from an observation. Pure.
 
 The shell writes `patch(old, new)` as a merge patch of the status subresource when `worth_writing`.
 """
@@ -33,18 +33,23 @@ from fmqoperator.core.status import conditions as judge
 from fmqoperator.core.status import outages, phases
 
 COALESCE_MS: Final = 10_000
-"""What changes with the traffic is written at most so often."""
+"""Least time between writes of what changes with the traffic."""
 
 SEEN_MS: Final = 60_000
-"""If nothing else changes, `seenAt` is written at most so often: 200 groups at rest cost the API
-server 3 writes per second."""
+"""Least time between writes of `seenAt` if nothing else changes.
+
+200 groups at rest cost the API server 3 writes per second.
+"""
 
 _NOBODY: Final = "nobody"
 _NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
 
 
 def status(seen: Observation) -> Json:
-    """The whole `status`, as JSON; what is not known or not so is left out. Equal in, equal out."""
+    """Return the whole `status`, as JSON, without what is not known or not so.
+
+    Equal input, equal output.
+    """
     group = seen.group
     idle = group.spec.paused or group.metadata.deletion_timestamp is not None
     what, seen = _NO_OUTLOOK if idle else outlook(seen), wanted.own(seen)
@@ -86,7 +91,7 @@ def status(seen: Observation) -> Json:
 
 
 def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """A merge patch that makes `new` of `old`; {} = they are equal."""
+    """Return a merge patch that turns `old` into `new`; {} = they are equal."""
     out: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
@@ -101,7 +106,7 @@ def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
 def worth_writing(
     old: Mapping[str, Any], new: Mapping[str, Any], last_write_ms: int, now_ms: int
 ) -> bool:
-    """Something is different; if only the traffic or the time, not too soon after the last."""
+    """Whether something differs; if only traffic or time, not too soon after the last write."""
     if not patch(old, new):
         return False
     if patch(_steady(old), _steady(new)):
@@ -111,12 +116,12 @@ def worth_writing(
 
 
 def undated(value: Mapping[str, Any]) -> Json:
-    """Without the time of the look, which is another each time."""
+    """Return the status without the time of the look, which differs each time."""
     return {k: v for k, v in value.items() if k != "seenAt"}
 
 
 def _steady(value: Mapping[str, Any]) -> Json:
-    """Without what changes with the traffic, or with time alone."""
+    """Return the status without what changes with the traffic, or with time alone."""
     out = {k: v for k, v in undated(value).items() if k != "lag"}
     out["brokers"] = [
         {k: v for k, v in b.items() if k not in ("journalEnd", "lagBytes")}
@@ -142,7 +147,7 @@ def _in_sync(seen: Observation) -> tuple[str, ...]:
 
 
 def _brokers(seen: Observation) -> tuple[BrokerStatus, ...]:
-    """All; of a StatefulSet that somebody scaled far beyond them, as many as the schema takes."""
+    """Return all brokers; of a StatefulSet scaled far beyond them, as many as the schema takes."""
     config, master, in_sync = facts.config_of(seen), _master(seen), frozenset(_in_sync(seen))
     members = () if config is None else tuple(str(m.id) for m in config.members)
     ours = {*seen.group.brokers, *members}
@@ -188,7 +193,7 @@ def _was_live(seen: Observation, broker: str) -> bool:
 
 
 def _serving(seen: Observation) -> str:
-    """Who serves what, e.g. `g1-0 FULL`; "" = nobody, or it is not known."""
+    """Return who serves what, e.g. `g1-0 FULL`; "" = no broker, or it is not known."""
     if seen.zookeeper is None or facts.serve_elsewhere(seen):
         return ""
     state, now = facts.state_of(seen), judge.access(seen)
@@ -201,12 +206,12 @@ def _serving(seen: Observation) -> str:
 
 
 def _since_text(since_ms: int | None) -> str | None:
-    """For people; None: it is not so, or the operator did not see it begin."""
+    """Return the time for people; None: no outage, or the operator did not see it start."""
     return as_text(since_ms) if since_ms else None
 
 
 def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
-    """What the next round, and the next operator, must know of this one.
+    """Return what the next round, and the next operator, must know of this one.
 
     `served`: what clients get. A master that can acknowledge nothing takes no writes.
     """
@@ -216,7 +221,7 @@ def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
     if seen.zookeeper is None:
         return old.model_copy(update=made)
     opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)
-    # Who was stopped as asked is not gone: it has its time to come back when the group is woken.
+    # A master stopped as asked is not gone: it has time to come back when the group is woken.
     gone = opened and not facts.is_live(seen, state.master) and not seen.group.spec.hibernated
     unheard = now is Access.UNKNOWN
 
@@ -240,7 +245,7 @@ def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
 
 
 def _move(seen: Observation, what: Outlook) -> str:
-    """Why the move was asked for that is on its way: it is told when it is done."""
+    """Return why the move on its way was asked for, to report it when it is done."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     if isinstance(what.step, Move):
         return what.step.why[:1024] if what.step.to != state.master else ""
@@ -251,7 +256,7 @@ def _move(seen: Observation, what: Outlook) -> str:
 
 
 def _transition(seen: Observation, served: Access) -> LastTransition | None:
-    """The last one, or a new one: another serves, or the same in another epoch."""
+    """Return the last transition, or a new one: another serves, or the same in another epoch."""
     old, memory = seen.group.status.last_transition, seen.group.status.memory
     serving, state = _serving(seen), facts.state_of(seen)
     if not serving:
@@ -281,8 +286,10 @@ def _transition(seen: Observation, served: Access) -> LastTransition | None:
 
 
 def _completed(seen: Observation, old: LastTransition, served: Access) -> LastTransition:
-    """With the length of an outage that outlasted the transition and is over now: a master that
-    was promoted acknowledges nothing before as many slaves are in sync as the policy asks for."""
+    """Return the transition with the length of a write outage that outlasted it and is over now.
+
+    A promoted master acknowledges nothing before as many slaves are in sync as the policy asks for.
+    """
     memory, ends_ms = seen.group.status.memory, of_text(old.at) + 999  # `at` is cut to the second
     since_ms, bits = memory.no_writes_since_ms, Permission[served.value]
     if old.write_outage_ms is not None or not since_ms or not bits & Permission.WRITE:
@@ -294,7 +301,7 @@ def _completed(seen: Observation, old: LastTransition, served: Access) -> LastTr
 
 
 def _cause(seen: Observation) -> str:
-    """In the words of who made it; of a move, also who gave way, and why it was asked for."""
+    """Return the cause in its author's words; of a move, also who gave way, and why."""
     config, state, memory = facts.config_of(seen), facts.state_of(seen), seen.group.status.memory
     if state.mode is not Mode.MASTER or config is None or config.master != state.master:
         return facts.why(state)
@@ -314,7 +321,7 @@ def _conditions(
     applied = by_type["ConfigApplied"]
     queued = any(h.reason == "UpdateQueued" for h in what.holds)
     queued = queued and bool(turns.brought(seen)) and turns.is_brought(seen)
-    # Who waits in the queue is as its own spec says, unless that has changed since.
+    # A group that waits in the queue is as its own spec says, unless that has changed since.
     as_asked = applied.status == "True" or (queued and applied.reason == "RestartsDue")
     match phase:
         case Phase.RUNNING if as_asked:
@@ -340,7 +347,7 @@ def _conditions(
 
 
 def timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int) -> Condition:
-    """With the time since when its status is what it is."""
+    """Return the verdict with the time since when its status is what it is."""
     before = next((c for c in old.get("conditions", ()) if c["type"] == verdict.type), None)
     same = before is not None and before.get("status") == verdict.status
     since = before.get("lastTransitionTime", "") if before is not None and same else ""

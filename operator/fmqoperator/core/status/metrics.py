@@ -1,8 +1,8 @@
-"""What Prometheus is told of each BrokerGroup, of topics and jobs, from their status. Pure.
+"""Prometheus metrics of each BrokerGroup, of topics and jobs, from their status. Pure.
 
-It says what `kubectl get bg` says: so there is an alert, too, for a group of which no broker is
-there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two. Of
-several resources of one name in a cluster, of which one counts, one sample is told: Prometheus
+They report what `kubectl get bg` shows: so there is an alert, too, for a group of which no broker
+is there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two. Of
+several resources of one name in a cluster, of which one counts, one sample is reported: Prometheus
 takes no two.
 """
 
@@ -22,11 +22,11 @@ _SERVES: Final = {
 _AS_ASKED: Final = frozenset(
     phase.value for phase in (Phase.PAUSED, Phase.HIBERNATING, Phase.HIBERNATED, Phase.DELETING)
 )
-"""Not ready, and nobody is to be woken for it."""
+"""Phases that are not ready, and for which no person is to be woken."""
 
 
 class Gauge(NamedTuple):
-    """One family: its samples are the values of its labels, and a number."""
+    """One family: each sample is the label values, and a number."""
 
     name: str
     text: str
@@ -35,7 +35,7 @@ class Gauge(NamedTuple):
 
 
 def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
-    """Of BrokerGroups. What is not known (a condition `Unknown`) has no sample."""
+    """Yield the gauges of BrokerGroups. What is not known (a condition `Unknown`) has no sample."""
     wanted = Gauge("brokers", "Brokers that the group shall have", _GROUP, [])
     ready = Gauge("ready_brokers", "Brokers of the group whose pod is ready", _GROUP, [])
     serves = Gauge(
@@ -69,8 +69,11 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
 
 
 def of_neglect(groups: Iterable[tuple[Mapping[str, Any], float]]) -> Gauge:
-    """How long each has been without a round in which nothing failed; not of one that is paused,
-    and of which nothing is expected, nor of one that goes."""
+    """Return how long each group has been without a round in which nothing failed.
+
+    A group that is paused, and of which nothing is expected, has no sample, nor has one being
+    deleted.
+    """
     found: dict[tuple[str, ...], float] = {}
     for body, seconds in groups:
         paused = (body.get("spec") or {}).get("paused")
@@ -86,19 +89,19 @@ def _never_opened(body: Mapping[str, Any]) -> bool:
 
 
 def _labels(body: Mapping[str, Any]) -> tuple[str, str]:
-    """Cluster and group, as its brokers say them."""
+    """Return cluster and group, as its brokers name them."""
     meta = body["metadata"]
     return (str((body.get("spec") or {}).get("cluster") or meta["namespace"]), str(meta["name"]))
 
 
 def _unheard(status: Mapping[str, Any]) -> bool:
-    """Nobody could be asked, neither ZooKeeper nor who serves: ACCESS is what was known last."""
+    """Whether neither ZooKeeper nor the server could be asked: ACCESS is what was known last."""
     known = {c["type"]: c["status"] for c in status.get("conditions") or ()}
     return known.get("ReadAvailable") == "Unknown"
 
 
 def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
-    """How many BrokerJobs of each type there are in each phase; 0 where there is none."""
+    """Return how many BrokerJobs of each type are in each phase; 0 where there is none."""
     count = Counter(
         (
             str((body.get("spec") or {}).get("type", "")),
@@ -113,7 +116,7 @@ def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
 
 
 def of_failed_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
-    """Whether each BrokerJob came to no verdict, until its resource is deleted."""
+    """Return whether each BrokerJob came to no verdict, until its resource is deleted."""
     samples = [
         (_job(body), float((body.get("status") or {}).get("phase") == JobPhase.FAILED.value))
         for body in bodies
@@ -128,7 +131,7 @@ def _job(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
-    """Whether each Topic is as declared, where that is known; no if one of several is not."""
+    """Return whether each Topic is as declared, where known; no if one of several is not."""
     found: dict[tuple[str, ...], float] = {}
     for body in bodies:
         for condition in (body.get("status") or {}).get("conditions") or ():
@@ -141,6 +144,6 @@ def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
 
 
 def _topic(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Cluster and topic, as brokers say them."""
+    """Return cluster and topic, as brokers name them."""
     meta, spec = body["metadata"], body.get("spec") or {}
     return (str(spec.get("cluster") or meta["namespace"]), str(spec.get("name") or meta["name"]))

@@ -1,8 +1,8 @@
-"""How long nobody served: from the last moment at which clients were served to the first one after.
+"""How long no broker served: from the last moment of service to the first one after.
 
-The operator notices both ends later than clients do, so brokers report them: a server when it began
-and ended to serve, a slave when its master was last heard. Without their word (of older brokers, of
-a server that nobody followed) the operator's own look counts. Pure.
+The operator notices both ends later than clients do, so brokers report them: a server when it
+started and stopped to serve, a slave when its master was last heard. Without their reports (of
+older brokers, of a server that no slave followed) the operator's own look counts. Pure.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,24 @@ from fmqoperator.core import facts
 from fmqoperator.core.observation import Observation
 
 UNHEARD_MS: Final = 30_000
-"""A broker that dies is silent first, and its session ends soon: outages count from the silence.
-One that is silent for longer lives, and it is we who do not hear it."""
+"""Longest silence of a broker from which an outage is counted.
+
+A broker that dies is silent first, and its session ends soon. One that is silent for longer lives,
+and only the operator does not hear it.
+"""
 
 UNSEEN: Final = 0
-"""Since then: it was so already when the operator began to look, or could look again. To count from
-that look would make minutes without ZooKeeper a second."""
+"""Start of an outage that was there when the operator started to look, or could look again.
+
+To count from that look would make minutes without ZooKeeper a second.
+"""
 
 _JITTER_MS: Final = 200
-"""An age on its way from the broker: the moment that it makes differs a little at each look."""
+"""Tolerance for the transit time of an age: its moment differs a little at each look."""
 
 
 def since(seen: Observation, before: int | None, bit: Permission) -> int:
-    """Of what nobody serves now; `before`: as it was remembered."""
+    """Return the start of an outage that goes on; `before`: as it was remembered."""
     if before == UNSEEN:
         return UNSEEN
     noticed_ms = before or _unheard_since(seen)
@@ -36,7 +41,10 @@ def since(seen: Observation, before: int | None, bit: Permission) -> int:
 
 
 def length_ms(seen: Observation, since_ms: int | None, bit: Permission) -> int | None:
-    """Of one that is over now; None: it began, ended, or was, while nobody looked."""
+    """Return the length of an outage that is over now.
+
+    None: it started, ended, or was, while no operator looked.
+    """
     if not seen.watched or since_ms == UNSEEN:
         return None
     ended_ms = _ended(seen, bit)
@@ -45,13 +53,13 @@ def length_ms(seen: Observation, since_ms: int | None, bit: Permission) -> int |
 
 
 def _unheard_since(seen: Observation) -> int | None:
-    """Since when who should serve has been silent, if that may be its end; None: it is not so."""
+    """Return since when the server has been silent, if that may be its end; else None."""
     since_ms = seen.group.status.memory.unheard_since_ms
     return since_ms if since_ms is not None and seen.now_ms - since_ms <= UNHEARD_MS else None
 
 
 def _ended(seen: Observation, bit: Permission) -> int:
-    """When the server of now began to serve, as it reports; else now."""
+    """Return when the present server started to serve, as it reports; else now."""
     periods = facts.periods_of(seen, facts.server_of(facts.state_of(seen)))
     if periods is None:
         return seen.now_ms
@@ -61,7 +69,7 @@ def _ended(seen: Observation, bit: Permission) -> int:
 
 
 def _began(seen: Observation, noticed_ms: int, bit: Permission) -> int:
-    """When an outage began: the last sign that who served before did so still, or as noticed."""
+    """Return when an outage started: the last sign of the server before, or as noticed."""
     last, broker = seen.group.status.last_transition, seen.group.status.memory.served.split(" ")[0]
     if last is None:
         return noticed_ms
@@ -73,7 +81,7 @@ def _began(seen: Observation, noticed_ms: int, bit: Permission) -> int:
 
 
 def _own_end(seen: Observation, broker: str, bit: Permission) -> int | None:
-    """When the broker that served before stopped, as it reports; None: it does not report it."""
+    """Return when the server before stopped, as it reports; None: it does not report it."""
     periods = facts.periods_of(seen, broker)
     if periods is None:
         return None
@@ -81,10 +89,10 @@ def _own_end(seen: Observation, broker: str, bit: Permission) -> int | None:
 
 
 def _signs(seen: Observation, broker: str, noticed_ms: int) -> Iterator[int]:
-    """Moments at which who served before was alive, if it cannot report itself.
+    """Yield moments at which the server before was alive, if it cannot report itself.
 
-    The kubelet cuts a container's end to the second, so it was then or up to a second later: the
-    middle.
+    The kubelet truncates a container's end to the second, so it was then or up to a second later:
+    the middle.
     """
     pod = facts.pod_of(seen, broker)
     if pod is not None and pod.ended_ms is not None and pod.ended_ms < noticed_ms:

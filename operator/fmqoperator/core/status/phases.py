@@ -20,11 +20,11 @@ from fmqoperator.core.status import conditions as judge
 from fmqoperator.core.status import root_causes
 
 _AS_ASKED: Final = (Phase.DELETING, Phase.HIBERNATED)
-"""Phases of groups of which no broker is to run: nothing keeps one from it."""
+"""Phases of groups of which no broker is to run: no trouble keeps one from its work."""
 
 
 def phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase, str]:
-    """The phase, and its sentence: root causes first, then what goes on in the phase's own words.
+    """Return the phase and its sentence: root causes first, then the phase's own words.
 
     Of a group that is paused, or whose ZooKeeper cannot be asked, that comes first.
     """
@@ -40,7 +40,7 @@ def phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase
 def _phase(
     seen: Observation, what: Outlook, found: list[Verdict], causes: list[str]
 ) -> tuple[Phase, list[str]]:
-    """The first that is so; it is served or not, whatever goes on."""
+    """Return the first phase that applies; the group is served or not, whatever goes on."""
     if (early := _before_it_serves(seen, what, found)) is not None:
         return early
     doing, now = _doing(what), judge.access(seen)
@@ -75,14 +75,13 @@ def _phase(
 
 
 _ROLLS: Final = (Phase.UPDATING, Phase.SCALING)
-"""Phases that say that something goes on, which it does not while it waits for a broker in
-trouble."""
+"""Phases of progress, which stops while it waits for a broker in trouble."""
 
 
 def _before_it_serves(
     seen: Observation, what: Outlook, found: list[Verdict]
 ) -> tuple[Phase, list[str]] | None:
-    """What is so of a group whose service is not looked at: it is not to serve, or not known to."""
+    """Return the phase of a group that is not to serve, or not known to; None: it may serve."""
     group, state = seen.group, facts.state_of(seen)
     by_type = {v.type: v for v in found}
     if group.metadata.deletion_timestamp is not None:
@@ -117,8 +116,10 @@ def _before_it_serves(
 
 
 def _about_to_serve(seen: Observation, what: Outlook) -> tuple[Phase, str] | None:
-    """Nobody serves for a moment that is part of something in good order. Nothing is wrong yet with
-    who is to serve: what lasts, or is in trouble, is `Down`."""
+    """Return the phase if no broker serves for a moment that is part of something in good order.
+
+    Nothing is wrong yet with the one that is to serve: a long wait, or trouble, is `Down`.
+    """
     state = facts.state_of(seen)
     server = facts.server_of(state)
     if state.mode is Mode.HANDOVER and facts.is_live(seen, state.master):
@@ -133,7 +134,7 @@ def _about_to_serve(seen: Observation, what: Outlook) -> tuple[Phase, str] | Non
 
 
 def _on_the_way(seen: Observation, what: Outlook) -> tuple[Phase, str] | None:
-    """What is missing is only what was just started, as it was asked for."""
+    """Return the phase if all that is missing was just started, as it was asked for."""
     missing = awaited.all_missing(seen, what.step)
     if not missing:
         return None
@@ -145,8 +146,11 @@ def _on_the_way(seen: Observation, what: Outlook) -> tuple[Phase, str] | None:
 
 
 def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:
-    """What waits is no reason why nobody serves, or a slave alone, and must hide that from nobody.
-    (A move that goes on takes a moment in which nobody serves. A promotion is what mends it.)"""
+    """Whether the phase gives way to the fact that no broker serves, or a slave alone.
+
+    A hold is not the reason for that, and must not hide it. (A move that goes on takes a moment in
+    which no broker serves. A promotion is what mends it.)
+    """
     if what.step is not None or phase is Phase.PROMOTING or moves.goes_on(seen):
         return False
     now, state = judge.access(seen), facts.state_of(seen)
@@ -154,7 +158,7 @@ def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:
 
 
 def _doing(what: Outlook) -> tuple[Phase, str] | None:
-    """What the operator is about."""
+    """Return what the operator is doing; None: nothing."""
     match what.step:
         case Move(why=why):
             return Phase.SWITCHING, why

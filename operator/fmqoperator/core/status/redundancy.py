@@ -1,8 +1,8 @@
 """Whether the group's policy can be met while a slave is away. Pure.
 
 Two brokers whose policy asks for a slave take no message while one of them restarts, and none after
-a promotion until the lost broker is back: to promote a slave brings the writes back only where
-another slave is left.
+a promotion until the lost broker is back: a promotion brings the writes back only where another
+slave is left.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _REMEDY: Final = "set spec.replicas to 3 or more (policy.howMany zones: 5 or mor
 
 
 def verdict(seen: Observation) -> Verdict:
-    """As declared, whoever is there now: it says what to expect of the next restart."""
+    """Return the verdict for all declared brokers, present or not: it is about the next restart."""
     promotes = seen.group.spec.promotion.policy is PromotionPolicy.AFTER
     if len(seen.group.brokers) == 1:
         why = "one broker: nothing is served while it restarts: set spec.replicas to 3 or more"
@@ -40,7 +40,7 @@ def verdict(seen: Observation) -> Verdict:
 
 
 def _lacking(seen: Observation) -> Iterator[str]:
-    """What the policy lacks, of each master that is left and each broker that is away."""
+    """Yield what the policy lacks, for each remaining master and each broker that is away."""
     config = wanted.config(seen)
     members = [m for m in config.members if m.id in seen.group.brokers]
     for away in members:

@@ -1,8 +1,8 @@
-"""The faults from which a group's other troubles follow: status messages name them first. Pure.
+"""The faults that cause a group's other troubles: status messages name them first. Pure.
 
 A rollout that waits for a slave, or a group without a master, is a consequence. The cause is an
-image that cannot be pulled, a memory limit, a full disk, a node that is down: what no amount of
-waiting ends, and what a person can mend.
+image that cannot be pulled, a memory limit, a full disk, a node that is down: waiting does not end
+it, and a person can mend it.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ BROKERS_CUT = "BrokersCut"
 
 
 def root_causes(seen: Observation, found: Iterable[Verdict]) -> list[str]:
-    """One sentence each, the worst first; `found` are the conditions of the same observation."""
+    """Return one sentence each, the worst first; `found`: conditions of the same observation."""
     pods = [why for broker in seen.group.brokers if (why := of_broker(seen, broker))]
     out = [*pods, *trouble.of_disks(seen)]
     failed = (v for v in found if v.status == "False")
@@ -30,12 +30,12 @@ def root_causes(seen: Observation, found: Iterable[Verdict]) -> list[str]:
 
 
 def first(causes: list[str], sentences: Iterable[str]) -> list[str]:
-    """The sentences with their causes before them, each once."""
+    """Return the sentences with their causes before them, each once."""
     return list(dict.fromkeys([*causes, *filter(None, sentences)]))
 
 
 def of_broker(seen: Observation, broker: str) -> str:
-    """What keeps this broker from work and does not pass by itself; "" = nothing is known."""
+    """Return what keeps this broker from work and does not pass by itself; "" = none known."""
     if seen.pods is None or seen.group.spec.hibernated or awaited.goes_well(seen, broker):
         return ""
     pod = facts.pod_of(seen, broker)
@@ -49,7 +49,7 @@ def of_broker(seen: Observation, broker: str) -> str:
 
 
 def _is_cause(verdict: Verdict, pods_fail: bool) -> bool:
-    """A volume that is not bound yet is one only while a pod waits for it."""
+    """Whether a verdict is a cause; a volume not bound yet is one only while a pod waits for it."""
     if verdict.type == volumes.KIND:
         unbound = verdict.reason == volumes.NOT_BOUND and pods_fail
         return verdict.reason in volumes.TOLD or unbound

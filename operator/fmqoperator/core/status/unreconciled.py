@@ -1,4 +1,4 @@
-"""Statuses of resources for which nothing is done, as they are not understood or not seen. Pure.
+"""Statuses of resources that are left alone, as they are not readable or not observed. Pure.
 
 The rest of the status stays as it was.
 """
@@ -14,7 +14,7 @@ from fmqoperator.core.status.group import timed
 
 
 def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> Json:
-    """The status of a resource that an older schema let in: which field, and what is wrong."""
+    """Return the status of a resource that an older schema let in: the field, and what is wrong."""
     said = "; ".join(
         f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()[:5]
     )
@@ -24,7 +24,7 @@ def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> 
 
 
 def blind(body: Mapping[str, Any], why: str, now_ms: int) -> Json:
-    """The status of a group while the operator has seen nothing of it: the rest is as it was."""
+    """Return the status of a group that the operator could not observe: the rest is as it was."""
     message = f"the operator cannot see what it must, what is told here is old: {why}"
     return _let_alone(body, "Unknown", "OperatorBlind", message, now_ms)
 

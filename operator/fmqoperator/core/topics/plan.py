@@ -1,13 +1,13 @@
 """Topics as declared and as ZooKeeper has them: plan and status. Pure.
 
-The declared groups are brought into ZooKeeper. What holds messages is never taken away: a group
-that is not declared any more keeps its queues at weight 0 (no new messages, still read), and queues
-are never fewer. A topic that somebody else made is taken over as it is; of several resources that
-declare one, in whatever namespaces, the oldest counts, and the others are told so.
+The operator brings the declared groups into ZooKeeper. It never takes away what holds messages: a
+group that is no longer declared keeps its queues at weight 0 (no new messages, still read), and
+queues are never fewer. A topic that another writer made is taken over as it is; of several
+resources that declare one, in whatever namespaces, the oldest counts, and the others report it.
 
-Deletion waits for nobody: with `onDelete: Delete` the topic goes if the operator hears of it
+Deletion waits for no operator: with `onDelete: Delete` the topic goes if the operator hears of it
 (`farewell`) and no other resource declares the topic; if it was away then, the topic stays, and
-`fmq topic delete` takes it.
+`fmq topic delete` removes it.
 """
 
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ BUSY_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """All that there is to see of one topic.
+    """Everything observed of one topic.
 
-    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` says why
-    (`bad`: it answers, and what it holds of the topic cannot be read).
+    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` has the
+    reason (`bad`: it answers, and what it holds of the topic cannot be read).
     `there`: its node; None = there is none (if `groups` is known).
     `others`: resources that declare the same topic.
     """
@@ -53,10 +53,10 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """Create the node. `config.id`: the number that it had, 0 if none is known: the shell gives it
-    back if ZooKeeper lost it, and else takes the next one, which is never given twice.
+    """Create the node. `config.id`: the number that it had, 0 if none is known.
 
-    One that is there meanwhile is no error: the next look sees it.
+    The shell gives it back if ZooKeeper lost it, and else takes the next one, which is never given
+    twice. A node that exists meanwhile is no error: the next look observes it.
     """
 
     config: TopicConfig
@@ -81,18 +81,18 @@ class DeleteTopic:
 _TAKEN: Final = "NameTaken"
 _NO_GROUP: Final = "NoSuchGroup"
 _TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN})
-"""(A group that is not there yet is mostly about to be made: that is told after a while.)"""
+"""Reasons reported at once. (A missing group, mostly about to be made, is reported later.)"""
 
 TopicAction = CreateTopic | PutTopic | Tell | Requeue
 
 
 def name_of(topic: Topic) -> str:
-    """Its name among topics."""
+    """Return the topic's name among topics."""
     return topic.spec.name or topic.metadata.name
 
 
 def cluster_of(topic: Topic) -> str:
-    """The FMQ cluster that it is of."""
+    """Return the FMQ cluster of the topic."""
     return topic.spec.cluster or topic.metadata.namespace
 
 
@@ -110,27 +110,30 @@ def _place(connect: str) -> tuple[frozenset[str], str]:
 
 
 def _older(seen: TopicSeen) -> Topic | None:
-    """The resource that counts, if it is another one. (One that goes counts no more.)"""
+    """Return the resource that counts, if it is another one. (One being deleted does not count.)"""
     stay = [t for t in seen.others if t.metadata.deletion_timestamp is None]
     first = min((seen.topic, *stay), key=_age)
     return None if first is seen.topic else first
 
 
 def _age(topic: Topic) -> tuple[str, bool, str]:
-    """Of those of one second (the API server tells no less) the one that made the topic."""
+    """Sort key: the oldest first, within one second the one that made the topic.
+
+    (The API server reports no smaller unit.)
+    """
     meta = topic.metadata
     return meta.creation_timestamp, not topic.status.id, meta.uid
 
 
 def plan_topic(seen: TopicSeen) -> list[TopicAction]:
-    """What to do now; only `Requeue`: it is as declared, or has to wait."""
+    """Return what to do now; only `Requeue`: the topic is as declared, or has to wait."""
     if seen.topic.metadata.deletion_timestamp is not None:
         return []
     return [*_told(seen), *_to_do(seen)]
 
 
 def _told(seen: TopicSeen) -> Iterator[Tell]:
-    """What a person must look after, if the status does not say it yet."""
+    """Report what a person must look after, if the status does not report it yet."""
     _, reason, message = _ready(replace(seen, failures=()))
     before = next((c for c in seen.topic.status.conditions if c.type == "Ready"), None)
     if reason != _NO_GROUP:
@@ -167,20 +170,22 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
 def farewell(
     topic: Topic, there: Versioned[TopicConfig] | None, others: tuple[Topic, ...] = ()
 ) -> DeleteTopic | None:
-    """What to do once its resource is gone. What `others` declare stays, and so does what never was
-    this one's to change."""
+    """Return what to do once the topic's resource is gone; None: nothing.
+
+    What `others` declare stays, and so does what was never this resource's to change.
+    """
     if there is None or topic.spec.on_delete is not Reclaim.DELETE or others:
         return None
     if any(c.reason == _TAKEN for c in topic.status.conditions):
         return None
-    # Another one of that name, made since, is not ours.
+    # Another topic of that name, made since, is not this resource's.
     if topic.status.id not in (0, there.value.id):
         return None
     return DeleteTopic(there.value.name, there.value.id)
 
 
 def topic_status(seen: TopicSeen) -> Json:
-    """The whole status, as JSON. Equal in, equal out."""
+    """Return the whole status, as JSON. Equal input, equal output."""
     topic, older = seen.topic, _older(seen)
     now = None if seen.there is None or older is not None else seen.there.value
     status, reason, message = _ready(seen)
@@ -205,7 +210,7 @@ def topic_status(seen: TopicSeen) -> Json:
 
 
 def _ready(seen: TopicSeen) -> tuple[str, str, str]:
-    """Status, reason, message."""
+    """Return status, reason, message."""
     if seen.failures:
         first = seen.failures[0]
         return "False", first.reason, f"{first.what}: {first.message}"
@@ -251,13 +256,13 @@ def _misnamed(seen: TopicSeen) -> str:
 
 
 def _missing(seen: TopicSeen) -> list[str]:
-    """Declared groups that the cluster does not have."""
+    """Return declared groups that the cluster does not have."""
     there = seen.groups or frozenset()
     return sorted(g.group for g in seen.topic.spec.groups if g.group not in there)
 
 
 def _wanted(seen: TopicSeen) -> tuple[TopicGroup, ...]:
-    """As declared, but that nothing which holds messages is taken away."""
+    """Return the groups as declared, but without taking away any that holds messages."""
     now = {} if seen.there is None else _by_name(seen.there.value.groups)
     out = dict(now) | {
         GroupName(g.group): TopicGroup(

@@ -6,6 +6,6 @@
     spark     the data source and streams for PySpark
     source    a journal's records as columns; where directories and brokers are
 
-Stands on `fmqcore`; knows no broker and no client. pyspark is imported in `fmqspark.spark` and
+Builds on `fmqcore`, without the broker and the client. pyspark is imported in `fmqspark.spark` and
 `fmqspark.engines.spark` only, pyarrow only where columns become Arrow, so a check needs neither.
 """

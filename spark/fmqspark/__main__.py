@@ -1,6 +1,6 @@
 """`python -m fmqspark`: the jobs, also as a Spark application's entry point.
 
-The front door `fmq` stands above this package and above the client: it puts in what needs one.
+The command `fmq` builds on this package and on the client, and adds the jobs that need one.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Makes `format("fmq")` known to Spark, which looks into packages whose names begin so."""
+"""Make `format("fmq")` known to Spark, which searches packages that start `pyspark_`."""
 
 from fmqspark.spark.source import FmqDataSource as DefaultSource
 

@@ -1,7 +1,7 @@
-"""Are the files of an archive as they were made?
+"""Check that the files of an archive are as they were made.
 
-The ledger has a CRC32C of each whole file. The checksums that Parquet has in itself are of its
-pages alone: where they lie, of which column they are and how many rows there are has none.
+The ledger has a CRC32C of each whole file. Parquet's own checksums cover its pages alone: where
+they lie, of which column they are and how many rows there are has no checksum.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _REMEDIES: Final = (
 
 
 def checksum(path: Path) -> int:
-    """Of all that is in it. Raises `OSError`."""
+    """Return the CRC32C of a whole file. Raises `OSError`."""
     crc = crc32c(b"")
     with path.open("rb", buffering=0) as file:
         while block := file.read(_BLOCK):
@@ -32,9 +32,9 @@ def checksum(path: Path) -> int:
 
 
 def require_whole(folder: Path, file: ArchivedFile) -> None:
-    """Raises `Malformed` for other bytes than were archived, `OSError` for none that can be read.
+    """Raise `Malformed` if a file's bytes are not what was archived, `OSError` if unreadable.
 
-    An earlier version noted no checksum: of its files only that they are there is known.
+    An earlier version noted no checksum: only that its files are there is known.
     """
     path = folder / file.path
     try:
@@ -53,17 +53,17 @@ def require_whole(folder: Path, file: ArchivedFile) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Amiss:
-    """Files that a ledger lists, by their paths in it: no longer there, or of another size."""
+    """Files that a ledger lists, by their paths there: no longer there, or of another size."""
 
     gone: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
 
     def counts(self, ignore_missing: bool) -> bool:
-        """Is the archive less than it was, and not on purpose?"""
+        """Return whether the archive is less than it was, and not on purpose."""
         return bool(self.changed or (self.gone and not ignore_missing))
 
     def told(self, ignore_missing: bool) -> list[str]:
-        """In a line for each kind."""
+        """Return a line for each kind."""
         said = []
         if self.gone:
             then = f"{_REMEDIES}; if they were moved away on purpose: --ignore-missing"
@@ -80,7 +80,7 @@ class Amiss:
 
 
 def look(folder: Path, ledger: Ledger) -> Amiss:
-    """At each file's size alone. What cannot be looked at is passed over."""
+    """Compare the size of each file; a file that cannot be looked at is passed over."""
     gone, changed = list[str](), list[str]()
     for file in ledger.files():
         try:

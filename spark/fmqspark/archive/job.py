@@ -1,12 +1,12 @@
-"""The archive job: what is committed and not archived yet becomes Parquet; nothing comes twice.
+"""Archive what is committed and not archived yet as Parquet; nothing comes twice.
 
-1. what an earlier run planned and did not finish is done again, just as it was planned;
-2. what is new is planned, a unit a segment, and the plan is synced;
-3. the units are archived, on whichever engine; each is noted when all its files are there;
-4. one that is damaged where nobody is good is cut: what is around the damage is archived.
+1. What an earlier run planned and did not finish is done again, just as it was planned.
+2. What is new is planned, one unit per segment, and the plan is synced.
+3. The units are archived, on any engine; each is noted when all its files are there.
+4. A unit that is damaged on all replicas is divided: what is around the damage is archived.
 
-What no replica gives now (a segment that is missing, one of which nobody reads where it begins) is
-planned, too, and left out: a later run archives it, and until then who reads the archive knows.
+What no replica gives now (a segment that is missing, or whose begin no replica can read) is
+planned, too, and left out: a later run archives it, and until then the archive's readers know.
 """
 
 import shutil
@@ -45,23 +45,23 @@ INCOMPLETE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """What to archive and where to."""
+    """Options of an archive run: what to archive, and where to."""
 
     directories: tuple[str, ...]  # or brokers: see `fmqspark.source.access`
     folder: Path
     group: str = "journal"
-    """What the journal is called in the archive."""
+    """The journal's name in the archive."""
     topics: tuple[str, ...] | None = None
     bytes_per_s: float = 0
     ignore_missing: bool = False
-    """Archived files may be gone: who moved them away knows."""
+    """Archived files may be gone: they were moved away on purpose."""
     listed: frozenset[str] | None = None
     """Topics that the brokers list for this group; None: not asked, as directories are read."""
 
 
 @dataclass(slots=True)
 class Archived:
-    """What a run did."""
+    """The outcome of a run."""
 
     end: int = 0
     units: int = 0
@@ -72,20 +72,20 @@ class Archived:
     lost: list[Unit] = field(default_factory=list)
     failed: list[ArchiveResult] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
-    """Which replica could not give what, so that others had to."""
+    """Sentences to report: which replica could not give what, so that others had to."""
     amiss: Amiss = Amiss()
     ignore_missing: bool = False
 
     @property
     def exit_code(self) -> int:
-        """Damage comes first; what is not archived is not done."""
+        """The exit code: damage comes first; what is not archived is not done."""
         if any(isinstance(result.failed, CorruptJournal) for result in self.failed):
             return INCONSISTENT
         less = self.failed or self.lost or self.amiss.counts(self.ignore_missing)
         return INCOMPLETE if less else DONE
 
     def as_data(self) -> dict[str, Any]:
-        """For `-o json`."""
+        """Return the outcome for `-o json`."""
         return {
             "exit_code": self.exit_code,
             "archived_to": self.end,
@@ -108,7 +108,11 @@ class Archived:
 def run_archive(
     options: ArchiveOptions, engine: Engine, tell: Callable[[int, int], None] = lambda *_: None
 ) -> Archived:
-    """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
+    """Run the job; `tell(done, of)` gets how many units are done, of how many.
+
+    Raises `InvalidArgument`, `CorruptJournal`, `Unavailable`, `DirectoryLocked`, `EngineFailed`,
+    `OSError`.
+    """
     before = load(options.folder, options.group)
     found = _look(options.directories, before)
     found.listed = options.listed
@@ -116,7 +120,7 @@ def run_archive(
     topics = None if options.topics is None else sorted(set(options.topics))
     if topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
-        # is told before a folder is made.
+        # is reported before a folder is made.
         _require_topics(found, topics)
     only_here(options.folder, options.group, topics, found, before)
     with open_book(options.folder, options.group) as book:
@@ -141,8 +145,10 @@ def run_archive(
 
 
 def _look(directories: Sequence[str], before: Ledger | None) -> Survey:
-    """What there is to read. What is archived need not be there any more: a replica that is far
-    behind would end all archiving.
+    """Survey what there is to read.
+
+    What is archived need not be there any more: a replica that is far behind would end all
+    archiving.
     """
     try:
         found = survey(directories, around=True)
@@ -158,7 +164,7 @@ def _look(directories: Sequence[str], before: Ledger | None) -> Survey:
 
 
 def _require_topics(found: Survey, topics: Sequence[str]) -> None:
-    """Raises `InvalidArgument` for one that there is not, another error if nobody can say that."""
+    """Raise `InvalidArgument` for an unknown topic, another error if that cannot be known."""
     failed = [gap.why for gap in found.gaps]
     for view in found.segments:
         try:
@@ -183,7 +189,7 @@ def _run(
     tasks: Sequence[ArchiveTask],
     tell: Callable[[int, int], None],
 ) -> None:
-    """Archive the units; of those that are damaged what is around the damage."""
+    """Archive the units; of damaged ones, what is around the damage."""
     damaged = list[ArchiveResult]()
     tell(0, len(tasks))
     for number, result in enumerate(engine.run(archive_unit, tasks), 1):
@@ -201,7 +207,10 @@ def _run(
 def _around(
     book: Book, outcome: Archived, tasks: Sequence[ArchiveTask], damaged: list[ArchiveResult]
 ) -> list[ArchiveTask]:
-    """Cut these units: what nobody can give waits for a replica that can, alone."""
+    """Divide damaged units, and return tasks for what is around the damage.
+
+    What no replica can give waits, alone, for one that can.
+    """
     task_of, rest = {task.unit: task for task in tasks}, list[ArchiveTask]()
     for result in sorted(damaged, key=lambda result: result.unit):
         unit, bad = result.unit, result.bad
@@ -227,14 +236,17 @@ def _note(book: Book, outcome: Archived, result: ArchiveResult) -> None:
 
 
 def _ids(found: Survey, topics: Sequence[str] | None) -> frozenset[TopicId] | None:
-    """As numbers. One that is not there (any more, in this part of the journal) has no records."""
+    """Return topics as ids; one that is not there (any more, in this part) has no records."""
     if topics is None:
         return None
     return frozenset(i for i, name in found.names.items() if name in topics)
 
 
 def _named(found: Survey, unit: Unit, outcome: Archived) -> bool:
-    """Are all topics known that have records in it? Else nobody can tell which of them to take."""
+    """Return whether all topics that have records in a unit are known.
+
+    Else it is not known which of them to take.
+    """
     try:
         learn_names(found, [Range(*unit)])
     except (FmqError, OSError) as error:
@@ -244,9 +256,10 @@ def _named(found: Survey, unit: Unit, outcome: Archived) -> bool:
 
 
 def _nothing_hidden(book: Book, found: Survey) -> None:
-    """What is on none of the replicas is given up for good, so all that are named must be asked.
+    """Raise an error if a replica that reports nothing may have what would be given up.
 
-    Raises `Unavailable` (a broker) or `OSError` (a directory) if one says nothing that may have it.
+    What is on none of the replicas is given up for good, so all that are named must be asked. The
+    error is `Unavailable` (a broker) or `OSError` (a directory).
     """
     ledger = book.ledger
     begin = min([unit.begin for unit in ledger.pending] + [ledger.end or 0])
@@ -261,14 +274,14 @@ def _nothing_hidden(book: Book, found: Survey) -> None:
 
 
 def _tidy(book: Book) -> None:
-    """Files that were being made when a run died."""
+    """Remove files that were being made when a run died."""
     for scratch in (book.folder / FOLDER).glob(f"tmp-{book.group}-*"):
         if is_scratch(book.group, scratch.name):
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
-    """What an earlier run left; what is gone meanwhile is lost, with whatever files it had."""
+    """Return the units that an earlier run left; one that is gone is lost, with all its files."""
     units, marks = [], dict[int, int]()
     left = book.ledger.pending
     for unit in left:
@@ -277,7 +290,7 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
                 f"the archive is at position {unit.end}, what can be read ends at {found.end}: "
                 + "; ".join(["a replica that is behind; name the others, too", *found.told])
             )
-            # Of brokers the one that knew more is away: it, or what it knew, comes back.
+            # A broker that knew more is away: it, or what it knew, comes back.
             raise Unavailable(message) if found.last else InvalidArgument(message)
         if unit.begin < found.begin:
             left += _lost(book, found, outcome, unit)
@@ -293,7 +306,7 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
 
 
 def _lost(book: Book, found: Survey, outcome: Archived, unit: Unit) -> list[Unit]:
-    """Of a stretch of several segments the rest may still be there: what is to be done of it."""
+    """Note what is gone of a unit as lost; return the rest, which may still be there."""
     gone, rest = Unit(unit.begin, min(unit.end, found.begin)), list[Unit]()
     if gone.end < unit.end and (left := Unit(gone.end, unit.end)) not in book.ledger.planned:
         rest = [left]
@@ -305,7 +318,10 @@ def _lost(book: Book, found: Survey, outcome: Archived, unit: Unit) -> list[Unit
 
 
 def _missing(found: Survey, unit: Unit) -> FmqError | OSError | None:
-    """Why nobody can give all of a range: what is not read is not archived, nor is it empty."""
+    """Return why no replica can give all of a range; None if one can.
+
+    What is not read is not archived, nor is it empty.
+    """
     at: int = unit.begin
     for view in found.segments:
         if view.segment.base <= at < view.until:
@@ -317,7 +333,7 @@ def _missing(found: Survey, unit: Unit) -> FmqError | OSError | None:
 
 
 def _new(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
-    """Plan what came since, and what is older than all that was there before: a unit a segment."""
+    """Plan what came since, and what is older than all before: one unit per segment."""
     begin = book.ledger.end
     if begin is not None and begin < found.begin:
         lost = Unit(begin, found.begin)
@@ -351,10 +367,10 @@ def _new(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
 
 
 def _oldest(book: Book, found: Survey) -> int:
-    """Where the archive begins, if what is older belongs to it; else 0.
+    """Return where the archive begins, if what is older belongs to it; else 0.
 
-    A replica that has more than those before is known by the segment in which the archive begins:
-    it has that one, too (`same_journal` has looked), and what it has goes on to there.
+    A replica that has more than those before is recognised by the segment in which the archive
+    begins: it has that one, too (`same_journal` has looked), and its bytes go on to there.
     """
     begin = book.ledger.begin
     if begin is None or begin not in book.ledger.marks:
@@ -370,7 +386,10 @@ def _task(
     rate: float,
     begun: Container[int],
 ) -> ArchiveTask:
-    """`begun`: there a unit begins behind damage, so who reads it need not come past that."""
+    """Return a unit's task; `begun`: where units begin behind damage.
+
+    A reader of such a unit need not come past the damage.
+    """
     within = replace(wanted, positions=Range(unit.begin, unit.end))
     size = SPLIT_BYTES if is_broker(options.directories[0]) else 2**62
     splits = tuple(

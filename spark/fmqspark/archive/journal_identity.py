@@ -1,4 +1,4 @@
-"""Whose journal an archive holds: the same records under two names would come twice."""
+"""Check whose journal an archive holds: under two names its records would come twice."""
 
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from fmqspark.source.survey import Survey
 def only_here(
     folder: Path, group: str, topics: list[str] | None, found: Survey, ledger: Ledger | None
 ) -> None:
-    """Under another name the same records would come twice. A journal is known by its batches,
-    wherever its directories are; raises `InvalidArgument`.
+    """Raise `InvalidArgument` if the archive holds this journal under another name.
+
+    Its records would come twice. A journal is known by its batches, wherever its directories are.
     """
     marks = marks_of(found)
     for name in groups(folder):
@@ -40,7 +41,7 @@ def only_here(
 
 
 def same_journal(book: Book, found: Survey) -> None:
-    """Positions mean nothing in another journal."""
+    """Raise `InvalidArgument` if it is another journal: positions mean nothing there."""
     for at, crc in marks_of(found).items():
         if book.ledger.marks.get(at) not in (None, crc):
             raise InvalidArgument(
@@ -50,7 +51,7 @@ def same_journal(book: Book, found: Survey) -> None:
 
 
 def marks_of(found: Survey) -> dict[int, int]:
-    """By which a journal is known: see `SegmentView.marks`."""
+    """Return the marks by which a journal is known: see `SegmentView.marks`."""
     return {at: crc for view in found.segments for at, crc in view.marks.items()}
 
 

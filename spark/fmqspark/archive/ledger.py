@@ -1,20 +1,20 @@
-"""What an archive holds: its ledger, one line a fact, each synced before what depends on it.
+"""Keep an archive's ledger, one line a fact, each synced before what depends on it.
 
     planned [begin, end)    before any file of that range is made
     done [begin, end)       after all its files have their names
     lost [begin, end)       retention deleted it before it was archived; if it begins like a planned
                             range and ends within, the rest of that is planned as another one
-    cut [begin, end) into   it was planned, and nobody can give a part of it: these are planned
+    cut [begin, end) into   it was planned, and no replica can give a part: these are planned
                             instead; before any file of them is made
 
 A range that is planned and not done is done again as it is, with the same file names: so what a
-killed run has left is replaced, and nothing comes twice. Files that the ledger does not name are
-no part of the archive; files of a range that it never planned tell that it, or its end, is lost:
-then nothing is added, as who reads the folder would see records twice.
+killed run left is replaced, and nothing comes twice. Files that the ledger does not name are no
+part of the archive. Files of a range that it never planned show that the ledger, or its end, is
+lost: then nothing is added, as readers of the folder would see records twice.
 
 On disk, in the archive's folder: `_fmq/<group>.ledger` (JSON lines; a torn last line is void),
-`_fmq/<group>.lock` (`flock` of who is at work), `_fmq/plan.lock` (of who plans, whatever group),
-`_fmq/tmp-*` (files being made).
+`_fmq/<group>.lock` (`flock` of the running job), `_fmq/plan.lock` (of the planning job, whatever
+group), `_fmq/tmp-*` (files being made).
 """
 
 import fcntl
@@ -34,7 +34,7 @@ from fmqspark.source.files import make_folder, sync_folder
 FOLDER: Final = "_fmq"
 _VERSION: Final = 1
 _TOLD: Final = 5
-"""What earlier versions know of a file; they read a newer line, and pass over the rest of it."""
+"""Fields of a file that earlier versions know; they read a newer line and ignore the rest."""
 
 
 class Unit(NamedTuple):
@@ -65,7 +65,7 @@ class ArchivedFile(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """As read; see the module."""
+    """A ledger's content; see the module."""
 
     topics: list[str] | None = None  # None: all
     planned: list[Unit] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Ledger:
 
     @property
     def pending(self) -> list[Unit]:
-        """Planned, and neither done nor lost."""
+        """Units that are planned, and neither done nor lost."""
         lost = {unit.begin: unit.end for unit in self.lost}
         return [
             unit
@@ -88,7 +88,7 @@ class Ledger:
 
     @property
     def holes(self) -> list[Hole]:
-        """What is planned or lost and not there, in journal order; neighbours of a kind are one."""
+        """Ranges planned or lost and not there, in journal order; neighbours of a kind are one."""
         found: list[Hole] = []
         kinds = dict.fromkeys(self.pending, False) | dict.fromkeys(self.lost, True)
         for unit, lost in sorted(kinds.items()):
@@ -100,16 +100,16 @@ class Ledger:
 
     @property
     def begin(self) -> int | None:
-        """Nothing below was ever planned; None: the archive is new."""
+        """The position below which nothing was ever planned; None: the archive is new."""
         return min((unit.begin for unit in [*self.planned, *self.lost]), default=None)
 
     @property
     def end(self) -> int | None:
-        """From `begin` to there everything is planned or lost; None: the archive is new."""
+        """The position up to which all from `begin` is planned or lost; None: a new archive."""
         return max((unit.end for unit in [*self.planned, *self.lost]), default=None)
 
     def files(self) -> list[ArchivedFile]:
-        """All files, in journal order."""
+        """Return all files, in journal order."""
         return [file for unit in sorted(self.done) for file in self.done[unit]]
 
 
@@ -123,7 +123,7 @@ class Book:
         self._fd = fd
 
     def begin(self, topics: list[str] | None) -> None:
-        """Say what the archive holds, once. Raises `InvalidArgument` if it says otherwise."""
+        """Note what the archive holds, once. Raises `InvalidArgument` if it holds otherwise."""
         if self.ledger.end is None and not self.ledger.marks:
             self._append({"archive": _VERSION, "topics": topics})
             self.ledger.topics = topics
@@ -135,7 +135,7 @@ class Book:
             )
 
     def plan(self, units: list[Unit], marks: dict[int, int]) -> None:
-        """Before anything of them is made. `marks`: of the segments that are read for it."""
+        """Note units before anything of them is made. `marks`: of the segments read for that."""
         if units or marks:
             told = [[base, crc] for base, crc in marks.items()]
             self._append({"planned": [list(unit) for unit in units], "marks": told})
@@ -143,25 +143,25 @@ class Book:
             self.ledger.marks |= marks
 
     def finish(self, unit: Unit, files: list[ArchivedFile]) -> None:
-        """All its files are there."""
+        """Note that all files of a unit are there."""
         told = [list(file)[:_TOLD] for file in files]
         self._append({"done": list(unit), "files": told, "crc": [file.crc for file in files]})
         self.ledger.done[unit] = files
 
     def cut(self, unit: Unit, into: list[Unit]) -> None:
-        """They are planned instead; what a run that died has left of the whole is removed first."""
+        """Plan `into` instead of a unit, after removing what a dead run left of the unit."""
         self.remove_files(unit)
         self._append({"cut": list(unit), "into": [list(each) for each in into]})
         self.ledger.cut[unit] = into
         self.ledger.planned += into
 
     def lose(self, unit: Unit) -> None:
-        """It cannot be archived any more."""
+        """Note that a unit cannot be archived any more."""
         self._append({"lost": list(unit)})
         self.ledger.lost.append(unit)
 
     def remove_files(self, unit: Unit) -> None:
-        """Those that a run that died has made of it."""
+        """Remove the files that a dead run made of a unit."""
         for path in self.folder.glob(f"topic=*/date=*/{file_name(self.group, unit)}"):
             path.unlink()
 
@@ -171,7 +171,7 @@ class Book:
 
 @contextmanager
 def open_book(folder: Path, group: str) -> Iterator[Book]:
-    """Raises `DirectoryLocked`, `InvalidArgument`, `OSError`."""
+    """Lock and open a ledger. Raises `DirectoryLocked`, `InvalidArgument`, `OSError`."""
     require_name("group", group)
     home = folder / FOLDER
     make_folder(folder)
@@ -198,7 +198,7 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
 
 @contextmanager
 def one_plans(folder: Path) -> Iterator[None]:
-    """Nobody else plans in that archive meanwhile: what is in it under other names stays so."""
+    """Keep other jobs from planning in that archive: what is there under other names stays so."""
     fd = os.open(folder / FOLDER / "plan.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -208,7 +208,7 @@ def one_plans(folder: Path) -> Iterator[None]:
 
 
 def load(folder: Path, group: str) -> Ledger | None:
-    """A group's ledger; None if there is none. Raises `InvalidArgument` if it does not decode."""
+    """Return a group's ledger; None if there is none. Raises `InvalidArgument` if undecodable."""
     path = ledger_path(folder, group)
     try:
         raw = path.read_bytes()
@@ -230,32 +230,32 @@ def load(folder: Path, group: str) -> Ledger | None:
 
 
 def ledger_path(folder: Path, group: str) -> Path:
-    """Where a group's ledger is."""
+    """Return the path of a group's ledger."""
     return folder / FOLDER / f"{group}.ledger"
 
 
 def file_name(group: str, unit: Unit) -> str:
-    """What each file of a unit is called, in the folder of its topic and date."""
+    """Return the name of each file of a unit, in the folder of that topic and date."""
     return f"{group}-{unit.begin:020d}-{unit.end:020d}.parquet"
 
 
 def scratch_name(group: str, unit: Unit, mark: str) -> str:
-    """The folder in which a unit's files are made; `mark` is of 32 hex digits."""
+    """Return the name of the folder for making a unit's files; `mark` is 32 hex digits."""
     return f"tmp-{group}-{unit.begin:020d}-{mark}"
 
 
 def is_scratch(group: str, name: str) -> bool:
-    """Is that one of a unit of that group, not of one called `<group>-something`?"""
+    """Return whether a name is of a unit of that group, not of one called `<group>-something`."""
     return re.fullmatch(rf"tmp-{re.escape(group)}-[0-9]{{20}}-[0-9a-f]{{32}}", name) is not None
 
 
 def groups(folder: Path) -> list[str]:
-    """The groups that an archive holds."""
+    """Return the groups that an archive holds."""
     return sorted(path.stem for path in (folder / FOLDER).glob("*.ledger"))
 
 
 def append(fd: int, line: bytes) -> None:
-    """A line, whole and synced. Raises `OSError`; then what came of it is torn, and void."""
+    """Append a line, whole and synced. Raises `OSError`; then a partial line is torn, and void."""
     left = memoryview(line)
     while left:  # a disk that is nearly full takes a part of it first
         left = left[os.write(fd, left) :]
@@ -263,7 +263,7 @@ def append(fd: int, line: bytes) -> None:
 
 
 def _require_planned(folder: Path, group: str, ledger: Ledger) -> None:
-    """Raises `InvalidArgument` if there are files of the group that no plan knows."""
+    """Raise `InvalidArgument` if there are files of the group that no plan knows."""
     known = {file_name(group, unit) for unit in ledger.planned}
     pattern = re.compile(rf"{re.escape(group)}-[0-9]{{20}}-[0-9]{{20}}\.parquet")
     found = [
@@ -281,7 +281,7 @@ def _require_planned(folder: Path, group: str, ledger: Ledger) -> None:
 
 
 def _drop_torn(fd: int) -> None:
-    """A last line without its end was never acted upon."""
+    """Drop a last line without its end, which was never acted upon."""
     size = os.fstat(fd).st_size
     raw = os.pread(fd, size, 0)
     os.ftruncate(fd, raw.rfind(b"\n") + 1)

@@ -1,14 +1,14 @@
-"""Read an archive back: its records in journal order, to be sent by whoever can.
+"""Read an archive back: its records in journal order, for a sender to send.
 
-This package knows no client: `fmq job replay` passes one in. Progress is noted in the archive
-after what was sent is acknowledged, so a run that was killed goes on there; what it had sent and
-not yet noted is sent again, in the same batches. The sender's own state is noted with it: by that
-brokers recognise such a batch.
+This package has no client: `fmq job replay` passes one in. Progress is noted in the archive after
+what was sent is acknowledged, so the run after a killed one goes on there; what that one had sent
+and not yet noted is sent again, in the same batches. The sender's own state is noted with it: by
+that brokers recognise such a batch.
 
-A replay ends before the first range that the archive lacks: what is archived of it later is sent
-then, in journal order. Who goes past one on purpose (`skip_lost`, `skip_missing`), or did so with
-a version that did not look, has the order of files that was noted: what was begun stays where it
-is, and what comes to be archived of that range is sent behind it. Nothing is sent twice.
+A replay ends before the first range that the archive lacks: what is archived there later is sent
+then, in journal order. A replay that goes past one on purpose (`skip_lost`, `skip_missing`), or did
+so with a version that did not look, keeps the order of files that was noted: what was started stays
+where it is, and what comes to be archived of that range is sent behind it. Nothing is sent twice.
 
 On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>.lock`.
 """
@@ -29,7 +29,7 @@ from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, gr
 from fmqspark.source.files import sync_folder
 
 CHUNK: Final = 5000
-"""Records of one chunk: read at a time, and noted together at most."""
+"""Maximum records of one chunk: read at a time, and noted together."""
 _LACKS: Final = {
     False: "are not archived yet",
     True: "were deleted before they were archived, so nobody can give them",
@@ -43,7 +43,7 @@ _COLUMNS: Final = ("queue", "offset", "key", "value", "tag", "headers")
 
 
 class Place(NamedTuple):
-    """How far a replay is: so many files, and so many rows of the next one."""
+    """How far a replay is: a number of files, and a number of rows of the next one."""
 
     files: int = 0
     rows: int = 0
@@ -61,7 +61,7 @@ class Archived(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What was noted last."""
+    """The progress that was noted last."""
 
     place: Place
     of: list[str]  # the files in the order in which they are sent: those that may be begun
@@ -69,7 +69,7 @@ class Progress(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One file of the order in which they are sent."""
+    """One file in the order of sending."""
 
     unit: Unit
     file: ArchivedFile
@@ -88,7 +88,7 @@ class Replay:
         skip_lost: bool = False,
         skip_missing: bool = False,
     ) -> None:
-        """Raises `InvalidArgument` for what is no archive, or holds no such topic."""
+        """Raise `InvalidArgument` if the folder is no archive, or holds no such topic."""
         self._folder = folder
         self._topic = topic
         self._group, _ = open_group(folder, group)
@@ -106,11 +106,11 @@ class Replay:
 
     @property
     def whole(self) -> bool:
-        """Is nothing missing that may still be archived?"""
+        """Whether nothing is missing that may still be archived."""
         return self.stop is None and all(hole.lost for hole in self.skipped)
 
     def told(self) -> list[str]:
-        """What a person must know of what is sent, and of what is not."""
+        """Return what a person must know about what is sent, and what is not."""
         said = [f"{self._where(hole)} {_LACKS[hole.lost]}: left out" for hole in self.skipped]
         said += [
             f"{self._where(unit)} come behind later ones: an earlier run went past them"
@@ -128,7 +128,7 @@ class Replay:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Nobody else sends under this name meanwhile: what was noted last is known from here on.
+        """Keep other replays of this name out, and read again what was noted last.
 
         Raises `DirectoryLocked`, `InvalidArgument`.
         """
@@ -147,8 +147,10 @@ class Replay:
             os.close(fd)
 
     def chunks(self) -> Iterator[tuple[list[Archived], Place]]:
-        """Records, and what to `note` once all of them are stored: the same ones from the same
-        place on, whenever they are read. Raises `Malformed`, `OSError`.
+        """Yield records, and what to `note` once all of them are stored.
+
+        They are the same ones from the same place on, whenever they are read. Raises `Malformed`,
+        `OSError`.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -185,7 +187,7 @@ class Replay:
             )
 
     def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:
-        """What came up to there is stored; and the sender's state as of there."""
+        """Note that all up to `place` is stored, and the sender's state as of there."""
         of = [step.file.path for step in self._order]
         told = {"files": place.files, "rows": place.rows, "of": of, "sender": state or {}}
         raw = json.dumps(told)
@@ -198,7 +200,7 @@ class Replay:
         sync_folder(self._path.parent)
 
     def _know(self) -> None:
-        """Where it stands, and in which order it goes on."""
+        """Read where the replay stands, and in which order it goes on."""
         told = progress(self._path) or Progress(Place(), [], {})
         _, ledger = open_group(self._folder, self._group)
         holes = ledger.holes
@@ -207,7 +209,7 @@ class Replay:
         self._go_on(told, _steps(self._folder, ledger, self._topic))
 
     def _go_on(self, told: Progress, archived: list[_Step]) -> None:
-        """What was begun, as it was; then what is there besides, in journal order."""
+        """Go on with what was started, as it was; then with the rest, in journal order."""
         known = {step.file.path: step for step in archived}
         order = [known[path] for path in told.of if path in known]
         if len(set(order)) != len(told.of) or not _is_in(order, told.place):
@@ -228,15 +230,15 @@ class Replay:
 
 
 def _is_in(order: Sequence[_Step], place: Place) -> bool:
-    """Can a replay of these files be there?"""
+    """Return whether a replay of these files can be at that place."""
     files, rows = place
     return place == Place() or (files < len(order) and rows <= order[files].file.rows)
 
 
 def _begun(order: Sequence[_Step], place: Place) -> int:
-    """How many of them are sent, or were being sent when a run died: they keep their place.
+    """Return how many files keep their place: sent, or being sent when a run died.
 
-    Behind a whole file the next one's first records may be stored, and not noted.
+    Behind a whole file, the next one's first records may be stored and not noted.
     """
     files, rows = place
     whole = files < len(order) and rows == order[files].file.rows
@@ -244,7 +246,7 @@ def _begun(order: Sequence[_Step], place: Place) -> int:
 
 
 def _end(order: Sequence[_Step], place: Place, stop: Hole | None) -> int:
-    """How many of them are sent, or come before what the archive lacks."""
+    """Return how many files are sent, or come before what the archive lacks."""
     for number, (unit, file) in enumerate(order):
         sent = number < place.files or place == (number, file.rows)
         if stop is not None and unit.begin >= stop.begin and not sent:
@@ -253,15 +255,15 @@ def _end(order: Sequence[_Step], place: Place, stop: Hole | None) -> int:
 
 
 def progress_path(folder: Path, name: str) -> Path:
-    """Where it is noted."""
+    """Return where a replay's progress is noted."""
     return folder / FOLDER / f"replay-{name}.json"
 
 
 def progress_name(folder: Path, topic: str, group: str | None, target: str) -> str:
-    """What a replay's progress is called if nobody names it: by the group, if that is named.
+    """Return the default name of a replay's progress: by the group, if that is named.
 
-    It has to be once another group archives there, too: what went on without goes on with it, and
-    the other way round. Raises `InvalidArgument`.
+    The group has to be named once another group archives there, too: what went on without goes on
+    with it, and the other way round. Raises `InvalidArgument`.
     """
     of, ledger = open_group(folder, group)
     archived = {file.path for file in ledger.files()}
@@ -277,7 +279,7 @@ def progress_name(folder: Path, topic: str, group: str | None, target: str) -> s
 
 
 def _of_a_files_length(name: str) -> str:
-    """Itself, or as much of it as names may have, told apart by a hash of all."""
+    """Return a name, or as much as names may have, made unique by a hash of the whole."""
     if len(name) <= MAX_NAME:
         return name
     mark = hashlib.sha256(name.encode()).hexdigest()[:16]
@@ -285,7 +287,7 @@ def _of_a_files_length(name: str) -> str:
 
 
 def progress(path: Path) -> Progress | None:
-    """None if nothing is noted. Raises `InvalidArgument` if it does not decode."""
+    """Return noted progress; None if there is none. Raises `InvalidArgument` if undecodable."""
     try:
         return _understood(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -297,7 +299,7 @@ def progress(path: Path) -> Progress | None:
 
 
 def _understood(told: Any) -> Progress:
-    """Raises `ValueError`, `KeyError`, `TypeError`."""
+    """Decode noted progress. Raises `ValueError`, `KeyError`, `TypeError`."""
     place, of, sender = Place(told["files"], told["rows"]), told["of"], told.get("sender", {})
     if not all(type(number) is int and number >= 0 for number in place):
         raise ValueError(f"{place.files!r} files and {place.rows!r} rows are no place")
@@ -309,7 +311,10 @@ def _understood(told: Any) -> Progress:
 
 
 def open_group(folder: Path, group: str | None) -> tuple[str, Ledger]:
-    """The group that is meant. Raises `InvalidArgument` if that is not clear, or there is none."""
+    """Return the group that is meant, and its ledger.
+
+    Raises `InvalidArgument` if that is not clear, or there is none.
+    """
     known = groups(folder)
     if not known:
         raise InvalidArgument(f"{folder} is no archive: `fmq job archive` makes one")
@@ -322,7 +327,7 @@ def open_group(folder: Path, group: str | None) -> tuple[str, Ledger]:
 
 
 def _steps(folder: Path, ledger: Ledger, topic: str) -> list[_Step]:
-    """A topic's files in journal order."""
+    """Return a topic's files in journal order. Raises `InvalidArgument` for an unknown topic."""
     steps = [_Step(unit, file) for unit in sorted(ledger.done) for file in ledger.done[unit]]
     topics = sorted({step.file.topic for step in steps})
     if topic not in topics and topic not in (ledger.topics or ()):  # archived, and empty so far

@@ -1,9 +1,9 @@
-"""What of a unit nobody can give, batch by batch, so that what is before and behind is archived.
+"""Find what no replica can give of a unit, batch by batch, so that the rest is archived.
 
-Asked only of a unit whose reading has failed. A batch that no replica has good is found by whose
-header is: that says where the next one begins. Where the header is what is damaged an index says
-that; without one all behind it is out of reach, up to where another replica ends. Leaves nothing
-on disk.
+Used only for a unit whose reading has failed. A batch that no replica has good is found by any good
+header: that shows where the next one begins. Where the header is what is damaged, an index shows
+that; without one all behind is out of reach, up to where another replica ends. Leaves nothing on
+disk.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,24 +24,24 @@ from fmqspark.source.files import Throttle
 from fmqspark.source.splits import Split, SplitReader, Tally
 
 MOST: Final = 100
-"""Places of one unit that are looked for at a time; what is behind them a later run looks at."""
+"""Maximum places of one unit that are looked for at a time; a later run looks behind them."""
 
 
 class Bad(NamedTuple):
-    """A range, and why nobody can give it."""
+    """A range, and why no replica can give it."""
 
     unit: Unit
     why: FmqError | OSError
 
 
 def around(unit: Unit, bad: Sequence[Bad]) -> list[Unit]:
-    """What is left of a unit, in journal order."""
+    """Return what is left of a unit, in journal order."""
     edges = [unit.begin, *(edge for each in bad for edge in each.unit), unit.end]
     return [Unit(begin, end) for begin, end in list(pairwise(edges))[::2] if begin < end]
 
 
 def part(splits: Sequence[Split], unit: Unit) -> tuple[Split, ...]:
-    """What of them lies in there; where that begins, a batch does."""
+    """Return the parts of splits that lie in a unit; where that begins, a batch does."""
     return tuple(
         replace(
             split,
@@ -55,13 +55,13 @@ def part(splits: Sequence[Split], unit: Unit) -> tuple[Split, ...]:
 
 
 def _from(split: Split, at: int) -> Split:
-    """What of it begins there, where a batch does, or later."""
+    """Return the part of a split that begins at `at`, where a batch does, or later."""
     at = Position(at)
     return replace(split, begin=at, known=at) if at > split.begin else split
 
 
 class Search:
-    """Finds what nobody can give of a unit's splits; `find` raises what is no damage."""
+    """Finds what no replica can give of a unit's splits; `find` raises what is not damage."""
 
     def __init__(
         self, unit: Unit, columns: tuple[str, ...], throttle: Throttle, tally: Tally
@@ -72,7 +72,7 @@ class Search:
         self._tally = tally
 
     def find(self, splits: Sequence[Split]) -> list[Bad]:
-        """Ascending; neighbours are one. Each is as small as somebody's headers can tell."""
+        """Return bad ranges, ascending and joined, each as small as any replica's headers allow."""
         found: list[Bad] = []
         for number, bad in enumerate(self._each(splits)):
             last = found[-1] if found else None
@@ -94,7 +94,7 @@ class Search:
                 at = bad.unit.end
 
     def _first(self, split: Split) -> Bad | None:
-        """The first that is bad; None: all of it can be read."""
+        """Return the first bad range; None if all can be read."""
         at, why = self._read(split)
         if why is None:
             return None
@@ -102,7 +102,7 @@ class Search:
         return Bad(place, why) if place.begin < place.end else None  # else it can be read by now
 
     def _read(self, split: Split) -> tuple[int, CorruptJournal | OSError | None]:
-        """How far it can be read at least, and why not to its end."""
+        """Return how far a split can be read at least, and why not to its end."""
         reader = SplitReader(split, stored(self._columns), self._throttle, self._tally)
         at: int = split.begin
         try:
@@ -114,7 +114,7 @@ class Search:
         return at, None
 
     def _place(self, split: Split) -> Unit:
-        """Of the first batch that nobody gives; of several that were read as one it is any."""
+        """Return the first batch that no replica gives; of several that were read as one, any."""
         reached: int = split.begin
         for source in split.sources:
             place, end = self._by_headers(split, source)
@@ -128,7 +128,7 @@ class Search:
         return Unit(reached, max(reached, split.end))
 
     def _by_headers(self, split: Split, source: str) -> tuple[Unit | None, int]:
-        """Where it is, as its own header says; and how far the headers are good."""
+        """Return the bad batch, by its own header; and how far the headers are good."""
         base, reached = split.segment.base, split.begin
         wanted = replace(split.wanted, positions=Range(split.begin, split.end))
         with (
@@ -149,7 +149,7 @@ class Search:
         return None, reached
 
     def _by_index(self, split: Split, source: str, at: int) -> Unit | None:
-        """Where it is, as an index says; or what lies before the next batch that this names."""
+        """Return the bad batch, by an index; or what lies before the next batch that this names."""
         try:
             index = SegmentIndex.decode(index_bytes(source, split.segment.base) or b"")
         except (FmqError, OSError):
@@ -160,7 +160,7 @@ class Search:
         return self._failing(split, places) or (Unit(at, behind[0]) if behind else None)
 
     def _failing(self, split: Split, places: Iterable[tuple[int, int]]) -> Unit | None:
-        """The first of these batches that cannot be read alone."""
+        """Return the first of these batches that cannot be read alone."""
         for begin, length in places:
             at, end = Position(begin), Position(begin + length)
             alone = replace(split, begin=at, end=end, known=at)

@@ -1,4 +1,4 @@
-"""Archive one range of a journal: the task that every engine runs. pyarrow's Parquet only here.
+"""Archive one range of a journal as Parquet files: the task that every engine runs.
 
 Files are made under a name of their own, synced, and renamed; a task that runs twice (another
 attempt, a run that was thought dead) makes the same files of the same names.
@@ -35,14 +35,14 @@ _ROW_GROUP: Final = 16 * 1024 * 1024  # bytes gathered for one
 _AT_ONCE: Final = 128 * 1024 * 1024  # bytes gathered for all
 _CODEC: Final = "zstd"
 _OPEN: Final = 100
-"""Files of one task that are open at a time: far below what a process may usually open (1024)."""
+"""Maximum open files of one task: far below the usual limit of a process (1024)."""
 _UNFINISHED: Final = ".part"
-"""Not `.parquet`: what is being made is in the archive's folder, where readers look for these."""
+"""Not `.parquet`: files are made in the archive's folder, where readers look for these."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """One unit's work."""
+    """The work on one unit."""
 
     unit: Unit
     splits: tuple[Split, ...]
@@ -53,18 +53,18 @@ class ArchiveTask:
 
 @dataclass(slots=True)
 class ArchiveResult:
-    """What became of it; `failed` is empty if all of it is there."""
+    """The result for one unit; `failed` is empty if the unit is archived."""
 
     unit: Unit
     files: list[ArchivedFile] = field(default_factory=list)
     failed: FmqError | OSError | None = None
     bad: list[Bad] = field(default_factory=list)
-    """What of it nobody can give, if that is why it failed: the rest can be archived."""
+    """Ranges that no replica can give, if the unit failed by that: the rest can be archived."""
     bytes_read: int = 0
 
 
 def archive_unit(task: ArchiveTask) -> ArchiveResult:
-    """Do it; what goes wrong is part of the result, not raised."""
+    """Archive a unit; what goes wrong is part of the result, not raised."""
     result, tally = ArchiveResult(task.unit), Tally()
     home = Path(task.folder, FOLDER)
     scratch = home / scratch_name(task.group, task.unit, uuid.uuid4().hex)
@@ -92,7 +92,7 @@ def _of(error: OSError, folder: str) -> OSError:
 
 
 class _Unreadable(Exception):
-    """The journal could not be read; what goes wrong with the archive's own files is another."""
+    """The journal could not be read; an error of the archive's own files is another one."""
 
     def __init__(self, why: FmqError | OSError) -> None:
         super().__init__(str(why))
@@ -127,7 +127,7 @@ def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]
 
 
 def put(path: Path, target: Path) -> None:
-    """Give a file its name, when its bytes are safe."""
+    """Sync a file, then give it its name."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -137,7 +137,7 @@ def put(path: Path, target: Path) -> None:
 
 
 def _rows(split: Split, throttle: Throttle, tally: Tally) -> Iterator[tuple[str, str, Any]]:
-    """A split's rows by topic and day. Raises `_Unreadable`."""
+    """Yield a split's rows by topic and day. Raises `_Unreadable`."""
     reader = SplitReader(split, stored(COLUMNS), throttle, tally)
     try:
         for slab in reader:
@@ -147,7 +147,7 @@ def _rows(split: Split, throttle: Throttle, tally: Tally) -> Iterator[tuple[str,
 
 
 def _parted(slab: Slab, names: dict[TopicId, str]) -> Iterator[tuple[str, str, Any]]:
-    """A slab's rows by topic and day (UTC)."""
+    """Yield a slab's rows by topic and day (UTC)."""
     batch = record_batch(slab, COLUMNS, names)
     topics = np.asarray(slab.headers.column("topic_id")).astype(np.int64)
     days = (np.asarray(slab.headers.column("store_ms")) // _DAY_MS).astype(np.int64)
@@ -176,10 +176,10 @@ class _File:
 
 
 class _Files:
-    """One Parquet file a topic and day, written at the same time; few of them are open at once.
+    """One Parquet file per topic and day, written at the same time; few are open at once.
 
-    Who was written to least recently is closed, and goes on in another part. In the end parts
-    become one file: so its name does not tell how many could be open.
+    The one that was written to least recently is closed, and goes on in another part. In the end
+    parts become one file, so its name does not depend on how many could be open.
     """
 
     def __init__(self, scratch: Path, group: str) -> None:
@@ -199,7 +199,7 @@ class _Files:
             self._shut(file)
 
     def add(self, topic: str, day: str, batch: Any) -> None:
-        """Rows of one file."""
+        """Add rows to one file."""
         file = self._files.setdefault((topic, day), _File())
         file.rows += len(batch)
         self._keep(file, batch)
@@ -208,7 +208,7 @@ class _Files:
                 self._flush(each)
 
     def close(self) -> dict[tuple[str, str], tuple[Path, int]]:
-        """Finish them; path and rows of each."""
+        """Finish the files; return path and rows of each."""
         return {key: (self._finish(file), file.rows) for key, file in self._files.items()}
 
     def _keep(self, file: _File, batch: Any) -> None:
@@ -228,7 +228,7 @@ class _Files:
         file.waiting, file.bytes = [], 0
 
     def _writer(self, file: _File) -> Any:
-        """Where its next rows go."""
+        """Return the writer for a file's next rows."""
         if file.writer is not None:
             self._open.remove(file)
         else:
@@ -252,7 +252,7 @@ class _Files:
         file.writer = None
 
     def _finish(self, file: _File) -> Path:
-        """All its rows in one part, closed."""
+        """Return one closed part with all rows of a file."""
         self._flush(file)
         if len(file.parts) > 1:
             self._join(file)

@@ -1,12 +1,13 @@
 """Compare replicas by the digests of their blocks; where they differ, batch by batch. Pure.
 
-Two steps. `suspects` says which blocks are not equal on all that have them: these alone are read
-again (`Drill`), so equal terabytes cost their headers once. `Judge` turns what was drilled, a few
-blocks at a time (`rounds`), into findings: R001 and R002 where content parts, R003 for who lacks
-what is committed, R004 where there is nothing to compare. What lies within one replica's own damage
-is that damage's finding, not a difference; it counts as not compared.
+Two steps. `suspects` returns the blocks that are not equal on all that have them: these alone are
+read again (`Drill`), so equal terabytes cost their headers once. `Judge` turns what was drilled, a
+few blocks at a time (`rounds`), into findings: R001 and R002 where content differs, R003 for a
+replica that lacks what is committed, R004 where there is nothing to compare. What lies within one
+replica's own damage is that damage's finding, not a difference; it counts as not compared.
 
-Blamed is who is not with the majority; of two, who was named later: name the master first.
+The replica that is not with the majority is blamed; of two, the one named later: name the master
+first.
 """
 
 import itertools
@@ -23,9 +24,9 @@ from fmqcore.scan.digests import BLOCK, Batch, Digest
 from fmqspark.check.rows import NOT_OK, Covered, Found, SegmentResult, State
 
 MAX_DRILLS: Final = 64
-"""Of a stretch of differing blocks, so many are looked at batch by batch; the rest as a whole."""
+"""Maximum blocks of a differing stretch to look at batch by batch; the rest as a whole."""
 AT_ONCE: Final = 64
-"""So many blocks are read again, then judged and forgotten: of small batches one is megabytes."""
+"""Blocks read again at a time, then judged and forgotten: of small batches one is megabytes."""
 
 _DIFFERS: Final = (
     "find out which one is right (fmq journal dump of both, there); then stop the other broker, "
@@ -55,7 +56,7 @@ class Replica:
     cut_at: int | None = None  # its last good batch ends there, and files behind it are not there
 
     def readable(self, begin: int, end: int) -> bool:
-        """Is it all there and free of damage?"""
+        """Return whether a range is all there and free of damage."""
         return (
             self.start <= begin
             and end <= self.end
@@ -63,7 +64,7 @@ class Replica:
         )
 
     def base_of(self, position: int) -> int:
-        """The base of the segment that holds a position."""
+        """Return the base of the segment that holds a position."""
         return self.bases[max(bisect_right(self.bases, position) - 1, 0)]
 
 
@@ -94,7 +95,7 @@ def replica_of(
             replica.blocks.setdefault(key, []).append(digest)
         bad = [c for c in result.coverage if c.state in [state.value for state in NOT_OK]]
         replica.holes += [(c.begin, c.end) for c in bad]
-        # Where the newest segment cannot be read, or moves, nobody knows where it ends.
+        # Where the newest segment cannot be read, or moves, its end is not known.
         replica.end = max([replica.end, *(c.end for c in bad)])
     for lost in missing:
         replica.holes.append((lost.begin, lost.end))
@@ -105,12 +106,12 @@ def replica_of(
 
 
 def alone(replica: Replica) -> list[Found]:
-    """Of one without others: R003, as far as its own checkpoint knows what is committed."""
+    """Return R003 of a single replica, as far as its checkpoint knows what is committed."""
     return _ends([replica], replica.commit_end)
 
 
 def suspects(replicas: Sequence[Replica]) -> list[Key]:
-    """Blocks that are not the same on all replicas that could have them, ascending."""
+    """Return blocks that are not the same on all replicas that could have them, ascending."""
     found = []
     for key in sorted({key for replica in replicas for key in replica.blocks}):
         told = [replica.blocks.get(key) for replica in replicas]
@@ -124,9 +125,11 @@ def suspects(replicas: Sequence[Replica]) -> list[Key]:
 
 
 def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
-    """What to read again: of each replica's every stretch of difference the first `MAX_DRILLS`
-    blocks, as its begin says what it is; and all with damage in them: told as a whole that would
-    be a difference.
+    """Return what to read again.
+
+    That is the first `MAX_DRILLS` blocks of each replica's every stretch of difference, as its
+    begin shows what it is; and all blocks with damage in them: reported as a whole that would be a
+    difference.
     """
     made = []
     stretches: dict[str, tuple[int, int]] = {}  # so many blocks, and where the last one ends
@@ -150,7 +153,7 @@ def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
 def rounds(
     replicas: Sequence[Replica], keys: Sequence[Key]
 ) -> Iterator[tuple[list[Key], list[Drill]]]:
-    """Blocks to be judged, and what of them to read again before: a few at a time."""
+    """Yield blocks to judge, and what of them to read again before: a few at a time."""
     of: dict[Key, list[Drill]] = {}
     for drill in drills(replicas, keys):
         of.setdefault(drill.key, []).append(drill)
@@ -167,7 +170,7 @@ def rounds(
 
 
 def _partly_readable(replicas: Sequence[Replica], key: Key) -> bool:
-    """Does a replica that has something of a block lack, or not know, another part of it?"""
+    """Return whether a replica that has some of a block lacks, or does not know, another part."""
     having = [replica for replica in replicas if key in replica.blocks]
     begin = min(replica.blocks[key][0].first for replica in having)
     end = max(replica.blocks[key][-1].end for replica in having)
@@ -175,7 +178,7 @@ def _partly_readable(replicas: Sequence[Replica], key: Key) -> bool:
 
 
 class _Difference(NamedTuple):
-    """A place where a replica is not as the reference."""
+    """A place where a replica differs from the reference."""
 
     begin: int
     end: int
@@ -184,21 +187,21 @@ class _Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What comparing gave."""
+    """The result of a comparison."""
 
     findings: list[Found]
     coverage: list[Covered]
 
 
 class Judge:
-    """Findings, and what was not compared: `take` the blocks as they are drilled, then `made`."""
+    """Collects findings, and what was not compared: `take` the drilled blocks, then `made`."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self._replicas = replicas
         self._differing: dict[str, list[_Difference]] = {r.name: [] for r in replicas}
 
     def take(self, keys: Sequence[Key], drilled: Mapping[tuple[str, Key], Sequence[Batch]]) -> None:
-        """These blocks; one of which nothing is drilled is told as a whole."""
+        """Take these blocks; one of which nothing is drilled is reported as a whole."""
         for key in keys:
             told = {
                 r.name: list(drilled[r.name, key])
@@ -211,7 +214,7 @@ class Judge:
                 _whole(self._replicas, key, self._differing)
 
     def made(self) -> Comparison:
-        """Of all that was taken."""
+        """Return the comparison of all that was taken."""
         replicas = self._replicas
         committed = max((replica.commit_end for replica in replicas), default=0)
         findings = [
@@ -223,7 +226,10 @@ class Judge:
 
 
 def _ranked(replicas: Sequence[Replica], key: Key) -> list[Replica]:
-    """Whose content counts as right: the majority's; of equally many, the first one named."""
+    """Return replicas, ranked by whose content counts as right.
+
+    That is the majority's; of equally many, the first one named.
+    """
     counts = Counter(tuple(r.blocks[key]) for r in replicas if key in r.blocks)
     return sorted(replicas, key=lambda r: -counts[tuple(r.blocks.get(key, ()))])
 
@@ -233,7 +239,7 @@ def _differences(
     told: Mapping[str, Sequence[Batch]],
     into: dict[str, list[_Difference]],
 ) -> None:
-    """Note where each replica parts from the first one that can be read there."""
+    """Note where each replica differs from the first one that can be read there."""
     all_of = {r.name: {batch.position: batch for batch in told.get(r.name, [])} for r in ranked}
     order = {name: sorted(own) for name, own in all_of.items()}
     for position in sorted({position for own in all_of.values() for position in own}):
@@ -255,7 +261,7 @@ def _differences(
 def _epoch_at(
     batches: Mapping[Position, Batch], order: Sequence[Position], position: Position
 ) -> Epoch | None:
-    """That of the batch that stands there, though it may begin before; None: there is none."""
+    """Return the epoch of the batch at a position, which may begin before; None: no batch."""
     number = bisect_right(order, position) - 1
     batch = batches[order[number]] if number >= 0 else None
     return batch.epoch if batch is not None and position < batch.end else None
@@ -266,13 +272,13 @@ def _whole(
     key: Key,
     into: dict[str, list[_Difference]],
 ) -> None:
-    """A block far into a long difference: told as a whole."""
+    """Note a block far into a long difference as a whole."""
     for replica, begin, end in _deviating(replicas, key):
         into[replica.name].append(_Difference(begin, end))
 
 
 def _deviating(replicas: Sequence[Replica], key: Key) -> Iterator[tuple[Replica, int, int]]:
-    """Who could be read and has another block than the one that counts as right, and where."""
+    """Yield readable replicas with another block than the one that counts as right, and where."""
     reference, *others = _ranked(replicas, key)
     for replica in others:
         if replica.blocks.get(key) == reference.blocks[key]:
@@ -287,8 +293,9 @@ def _ranges(
     differing: Sequence[_Difference],
     committed: int,
 ) -> list[Found]:
-    """Join what lies side by side; the first place of a range where both epochs are known says
-    what kind it is.
+    """Join differences side by side into findings.
+
+    The first place of a range where both epochs are known decides its kind.
     """
     joined: list[list[_Difference]] = []
     end = -1
@@ -323,7 +330,7 @@ def _range(replica: Replica, pieces: Sequence[_Difference], committed: int) -> F
 
 
 def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
-    """Who lacks what is committed, and who has nothing in common with the first."""
+    """Return findings for replicas that lack what is committed, or share nothing with the first."""
     found: list[Found] = []
     for replica in replicas[1:]:
         first = replicas[0]
@@ -368,7 +375,7 @@ def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
 
 
 def _not_compared(replicas: Sequence[Replica]) -> list[Covered]:
-    """What only one replica has, or only one could read."""
+    """Return what only one replica has, or only one could read."""
     edges = sorted(
         {edge for r in replicas for edge in (r.start, r.end)}
         | {edge for r in replicas for hole in r.holes for edge in hole}

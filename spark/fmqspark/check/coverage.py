@@ -1,4 +1,4 @@
-"""What of a segment's file was looked at, range by range: each byte in one row. Pure."""
+"""List what of a segment's file was looked at, range by range: each byte in one row. Pure."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,10 @@ class Piece(NamedTuple):
 def cover(
     replica: str, report: SegmentReport, end: int, lost: Sequence[Piece] = ()
 ) -> list[Covered]:
-    """The whole file. `end` is one past its last good batch; what is `lost` is that before all."""
+    """Return rows for the whole file.
+
+    `end` is one past its last good batch; what is `lost` is that before all.
+    """
     file = report.file
     end = min(end, file.end)  # an EOF reaches further than a file that is cut behind it
     pieces = [*lost]
@@ -40,7 +43,7 @@ def cover(
 
 
 def _found(report: SegmentReport, codes: Sequence[Code], state: State) -> Iterator[Piece]:
-    """The ranges of findings, within and behind damage."""
+    """Yield the ranges of findings, within and behind damage."""
     file = report.file
     for found in report.findings:
         if found.code in codes and found.file == file.name and found.position is not None:
@@ -57,7 +60,7 @@ def _behind(report: SegmentReport) -> State:
 
 
 def _flat(pieces: Sequence[Piece]) -> list[Piece]:
-    """Of those that overlap the first one counts; what is alike and side by side is one."""
+    """Return pieces without overlap: the first one counts, and equal neighbours become one."""
     waiting = sorted(range(len(pieces)), key=lambda i: pieces[i].begin, reverse=True)
     open_ones: list[int] = []  # a heap
     flat: list[Piece] = []

@@ -1,7 +1,7 @@
-"""Of very many findings of one kind in one segment the first, and the rest as one. Pure.
+"""Limit findings of one kind in one segment: the first ones, and the rest as one. Pure.
 
-All that the segments' tasks find is held by who asked for the check, and a rotten disk has no
-bound. The rest counts as bad from its first place to its last, whatever is good in between.
+The check's caller holds all that the segments' tasks find, and a rotten disk has no bound. The rest
+counts as bad from its first place to its last, whatever is good in between.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ FEW: Final = 100
 
 
 def few(findings: Sequence[Finding], most: int = FEW) -> list[Finding]:
-    """In their order; what is the rest stands where its first one stood."""
+    """Return findings in their order; the rest stands where its first one stood."""
     if len(findings) <= most:
         return list(findings)
     kinds: dict[object, list[int]] = {}

@@ -1,10 +1,10 @@
-"""The check: directories in, an outcome with findings, coverage and a verdict out.
+"""Run a check: directories in, an outcome with findings, coverage and a verdict out.
 
-1. look at every directory: what its listing and its checkpoint say (M, J005);
-2. check each segment (`segment.py`), on whichever engine;
-3. compare the replicas' digests, and read again only what differs (`compare.py`).
+1. Look at every directory: what its listing and its checkpoint show (M, J005).
+2. Check each segment (`segment.py`), on any engine.
+3. Compare the replicas' digests, and read again only what differs (`compare.py`).
 
-Beside a broker at work damage is looked at twice: it may have cut its journal meanwhile.
+Beside a running broker damage is looked at twice: it may have truncated its journal meanwhile.
 """
 
 import os
@@ -50,24 +50,24 @@ INCONSISTENT: Final = 2
 INCOMPLETE: Final = 3
 _LOOK_AGAIN_S: Final = 1.0
 VERDICTS: Final = ("clean", "warnings", "inconsistent", "incomplete")
-"""By exit code."""
+"""Verdicts by exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to check and how."""
+    """Options of a check: what to check, and how."""
 
     directories: tuple[Path, ...]
     level: Level = Level.STANDARD
     bytes_per_s: float = 0
-    """Read at most so much, all workers together; 0: as fast as it goes."""
+    """Maximum bytes per second to read, all workers together; 0: no limit."""
     folder: Path | None = None
-    """Where reports and the progress go."""
+    """The folder for reports and progress."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a check found and what it looked at."""
+    """The outcome of a check: what it found and what it looked at."""
 
     level: Level
     replicas: list[str]
@@ -80,7 +80,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """What is not read is not OK; what is wrong comes first."""
+        """The exit code: errors come first; what is not read is not OK."""
         if any(map(is_error, self.findings)):
             return INCONSISTENT
         not_ok = {state.value for state in NOT_OK}
@@ -89,14 +89,14 @@ class Outcome:
         return WARNINGS if self.findings else CLEAN
 
     def bytes_by_state(self) -> dict[str, int]:
-        """How much of the journals is what to this check."""
+        """Return how many bytes of the journals are in each state."""
         total = dict.fromkeys((state.value for state in State), 0)
         for covered in self.coverage:
             total[covered.state] += covered.bytes
         return total
 
     def summary(self) -> dict[str, Any]:
-        """For `summary.json`."""
+        """Return the content of `summary.json`."""
         counts: dict[str, int] = {}
         for found in self.findings:
             counts[found.code] = counts.get(found.code, 0) + 1
@@ -123,8 +123,10 @@ def run_check(
     tell: Callable[[int, int], None] = lambda *_: None,
     report: Callable[["Outcome"], bool] = lambda _: True,
 ) -> Outcome:
-    """Run it. `tell(done, of)` is told of segments; `report` writes what is to stay, and says
-    whether it does: only then the progress is removed. Raises `InvalidArgument`, `EngineFailed`,
+    """Run a check.
+
+    `tell(done, of)` gets numbers of segments; `report` writes what is to stay and returns whether
+    it did: only then the progress is removed. Raises `InvalidArgument`, `EngineFailed`,
     `DirectoryLocked`.
     """
     began = time.monotonic()
@@ -184,7 +186,7 @@ def run_check(
 
 
 def _views(options: Options) -> dict[str, DataDirectory]:
-    """What there is to check, by the name by which it is told."""
+    """Return the directories to check, by the name under which each is reported."""
     found = look_at_all(options.directories)
     if options.folder is not None:
         no_data_directory(options.folder, options.directories)
@@ -194,12 +196,12 @@ def _views(options: Options) -> dict[str, DataDirectory]:
 
 
 def _verifier(view: DataDirectory) -> Verifier:
-    """What the listing says by itself."""
+    """Return what the listing shows by itself."""
     return Verifier(view.listing, view.checkpoint, unread=view.unread if view.listing else "")
 
 
 def _standing(view: DataDirectory, told: list[Found]) -> list[Found]:
-    """Of files that belong to nothing those that stay: a broker at work may be removing them."""
+    """Return findings, except for files (M002) that a running broker has removed by now."""
     if not view.live or all(found.code != Code.M002.name for found in told):
         return told
     time.sleep(_LOOK_AGAIN_S)
@@ -211,7 +213,7 @@ def _standing(view: DataDirectory, told: list[Found]) -> list[Found]:
 
 
 def _once(findings: Sequence[Found]) -> list[Found]:
-    """A segment that both the listing and its own bytes find fault with is told once."""
+    """Keep one finding of a segment that both the listing and its own bytes find fault with."""
     kept: dict[tuple[object, ...], Found] = {}
     for found in findings:
         key = (found.replica, found.code, found.file, found.begin)
@@ -220,7 +222,7 @@ def _once(findings: Sequence[Found]) -> list[Found]:
 
 
 def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[SegmentTask]:
-    """One a segment, ascending."""
+    """Return one task per segment, ascending."""
     verifier = _verifier(view)
     files = verifier.segments
     ends = _ends(view, verifier)
@@ -245,7 +247,7 @@ def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[Se
 
 
 def _ends(view: DataDirectory, verifier: Verifier) -> tuple[SegmentFile, ...]:
-    """Where the journal ends: the newest file, and the one before if it holds nothing yet."""
+    """Return where the journal ends: the newest file, and the one before if that is empty."""
     files = verifier.segments
     begun = files and not (files[-1].name == view.empty and files[-1].base == verifier.durable_end)
     return files[-1:] if begun else files[-2:]
@@ -260,7 +262,7 @@ def _segments(
     outcome: Outcome,
     tell: Callable[[int, int], None],
 ) -> dict[str, list[SegmentResult]]:
-    """Check every segment of these replicas, but for those that were done before."""
+    """Check every segment of these replicas, except those that were done before."""
     tasks = [task for name, view in views.items() for task in _tasks(view, name, level, rate)]
     results: dict[str, list[SegmentResult]] = {name: [] for name in views}
     todo = {}
@@ -286,9 +288,9 @@ def _segments(
 def _missing(
     name: str, told: Sequence[Found], results: Sequence[SegmentResult], durable_end: Position
 ) -> list[Covered]:
-    """What is in no file that is there: holes, and what must be behind the last one.
+    """Return what is in no file that is there: holes, and what must be behind the last file.
 
-    That one may be cut with a hole behind it: what lies between is not there, either.
+    The last file may be cut short with a hole behind it: what lies between is missing, too.
     """
     holes = [
         (segment_name(Position(found.begin)), found.begin, found.end, NO_FILE)

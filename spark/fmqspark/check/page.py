@@ -1,6 +1,6 @@
-"""One page of HTML about a check: verdict, a map of each replica's segments, findings. Pure.
+"""Make an HTML page about a check: verdict, maps of the replicas' segments, findings. Pure.
 
-No script, no font and no picture from elsewhere: it can be mailed and opened anywhere.
+No script, font or picture comes from elsewhere: the page can be mailed and opened anywhere.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ def page(
     coverage: Sequence[Covered],
     segments: Sequence[SegmentResult],
 ) -> str:
-    """The page."""
+    """Return the page."""
     verdict = str(summary["verdict"])
     colour = _COLOURS[_VERDICT_COLOURS[verdict]][0]
     parts = [
@@ -75,7 +75,7 @@ def page(
 def _missing(
     replica: str, there: Sequence[SegmentResult], coverage: Sequence[Covered]
 ) -> list[SegmentResult]:
-    """A square for what is in no file that is there."""
+    """Return a square for each range that is in no file that is there."""
     files = {segment_name(Position(segment.base)) for segment in there}
     return [
         SegmentResult(replica, row.begin, row.bytes, row.begin)
@@ -112,7 +112,7 @@ def _map(
 
 
 def _grouped(segments: Sequence[SegmentResult]) -> Iterable[Sequence[SegmentResult]]:
-    """So many squares at most: a square may stand for several segments."""
+    """Group segments into at most `_MAX_CELLS` squares, each of several segments if need be."""
     each = -(-len(segments) // _MAX_CELLS)
     return (segments[at : at + each] for at in range(0, len(segments), each))
 
@@ -169,7 +169,7 @@ def _not_read_table(rows: Sequence[Covered]) -> str:
 
 
 def _more(rows: Sequence[object], file: str) -> str:
-    """What a table leaves out is in a file beside the page."""
+    """Return a note if a table leaves rows out, which are in a file beside the page."""
     more = len(rows) - _MAX_FINDINGS
     return f"<p>And {more} more: see {file}.</p>" if more > 0 else ""
 

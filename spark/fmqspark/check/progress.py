@@ -1,10 +1,10 @@
-"""What a check has done so far, so that the same command goes on where a killed one ended.
+"""Keep what a check has done so far, so that the same command goes on after a killed one.
 
-Leaves `progress.jsonl` in the check's folder, locked while a check writes there: one line a segment
-that was checked, appended when it is. A line that is cut (the check was killed while it wrote, or
+Leaves `progress.jsonl` in the check's folder, locked while a check writes there: one line per
+checked segment, appended when it is. An incomplete line (the check was killed while it wrote, or
 the disk was full) does not count. A segment counts as done while all that its verdict came from is
 the same: its file, its index and the next segment's file (size, times, inode), what the checkpoint
-claims of it, and the level; as they were before they were read. A check that comes to its end
+claims about it, and the level; as they were before they were read. A check that comes to its end
 removes the file, when its reports are there: the next one looks at everything again.
 """
 
@@ -29,7 +29,7 @@ _VERSION: Final = 2
 
 
 class Progress:
-    """The file, or nothing at all if there is no folder to keep it in."""
+    """The progress file, or nothing at all if there is no folder to keep it in."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / NAME if folder is not None else None
@@ -39,7 +39,7 @@ class Progress:
         self._full = False
 
     def __enter__(self) -> "Progress":
-        """Raises `DirectoryLocked`, `OSError`."""
+        """Lock and load the file. Raises `DirectoryLocked`, `OSError`."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _locked(self._path)
@@ -56,14 +56,14 @@ class Progress:
             self._file.close()
 
     def done(self, task: SegmentTask) -> SegmentResult | None:
-        """The result of an earlier run that still holds. Never of what may be growing."""
+        """Return an earlier run's result if it still holds; never of what may be growing."""
         if self._file is None:
             return None
         key = self._keys[task.replica, task.base] = _key(task)
         return None if task.newest or task.live else self._done.get(key)
 
     def add(self, task: SegmentTask, result: SegmentResult) -> None:
-        """This one is done, unless some of it could not be read: a disk may have a better day.
+        """Note a segment as done, unless a part could not be read: a later try may succeed.
 
         Nor if it may be growing, or its index is still to come: the next try may call it neither.
         Where it cannot be kept (a full disk) the check goes on without.
@@ -81,7 +81,7 @@ class Progress:
             self._full = True
 
     def finished(self) -> None:
-        """The whole check is."""
+        """Remove the file: the whole check is done."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -97,7 +97,7 @@ class Progress:
 
 
 def _locked(path: Path) -> io.FileIO:
-    """The file, which nobody else writes to. Raises `DirectoryLocked`, `OSError`."""
+    """Open the file, locked against other checks. Raises `DirectoryLocked`, `OSError`."""
     while True:
         file = io.FileIO(path, "a")
         try:
@@ -122,7 +122,7 @@ def _key(task: SegmentTask) -> str:
 
 
 def _claims(task: SegmentTask) -> int | None:
-    """Which checkpoint it was held against; None: one that says nothing of it, or none."""
+    """Return the CRC of the checkpoint that makes claims about a segment; None: there is none."""
     try:
         checkpoint = decode_checkpoint(task.checkpoint or b"")
     except Malformed:

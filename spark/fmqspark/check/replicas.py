@@ -1,4 +1,4 @@
-"""Compare replicas: read again, on whichever engine, the blocks that `compare.py` asks for."""
+"""Compare replicas: read again, on any engine, the blocks that `compare.py` asks for."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +27,7 @@ class DrillTask:
 
 
 def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
-    """The batches of a block; or why it cannot be read any more."""
+    """Return the batches of a block; or why it cannot be read any more."""
     drill = task.drill
     base = Position(drill.base)
     try:
@@ -46,7 +46,10 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
 
 
 def _segment(base: Position, data: PatchyBytes) -> Segment:
-    """As long as its SNAP says (a file may be longer, or cut); as the file, if that is damaged."""
+    """Return a segment as long as its SNAP says, or as its file if the SNAP is damaged.
+
+    A file may be longer, or truncated.
+    """
     with suppress(BadBatch):
         snap = parse_header(data.read(HEADER_LEN, 0))
         told = segment_of_snap(snap) if snap.type == BatchType.SNAP else None
@@ -61,7 +64,7 @@ def compare_all(
     rate: float,
     engine: Engine,
 ) -> compare.Comparison:
-    """Read again what differs, and judge it."""
+    """Read again what differs, and return the comparison."""
     judge = compare.Judge(replicas)
     lost: list[Covered] = []
     for keys, drills in compare.rounds(replicas, compare.suspects(replicas)):
@@ -81,7 +84,7 @@ def compare_all(
 
 
 def _lost_sight(view: DataDirectory, drill: compare.Drill, why: str) -> Covered:
-    """Of a block that was read and then could not be read again to be compared."""
+    """Return the coverage of a block that could not be read again to be compared."""
     name = segment_name(Position(drill.base))
     retired = view.live and not Path(view.path, name).exists()
     state = State.RETIRED if retired else State.UNREAD

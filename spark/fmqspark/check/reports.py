@@ -1,8 +1,8 @@
-"""Write what a check gave: `summary.json`, `findings.parquet`, `coverage.parquet`, `report.html`.
+"""Write a check's `summary.json`, `findings.parquet`, `coverage.parquet` and `report.html`.
 
 Each is made beside its place, synced, and renamed: it is there whole or as it was. `summary.json`
-is the last: whoever waits for it finds the others. Who writes holds the folder's progress, so
-nobody else does.
+is the last: a program that waits for it finds the others. The writer holds the folder's progress,
+so no other check writes there.
 """
 
 import json

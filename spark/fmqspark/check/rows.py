@@ -18,7 +18,7 @@ class Level(Enum):
 
 
 class State(Enum):
-    """What a range of a replica's journal is to this check."""
+    """The state of a range of a replica's journal in this check."""
 
     CHECKED = "checked"  # everything that the level asks for
     DAMAGED = "damaged"  # looked at, and a finding says what is wrong there
@@ -31,12 +31,12 @@ class State(Enum):
 
 
 NOT_OK = (State.UNREAD, State.MOVING)
-"""Whoever was to read these could not: a check with them is not complete."""
+"""States of ranges that could not be read: a check with them is not complete."""
 DAMAGE: Final = "damage"
 NO_FILE: Final = "the file is missing"
 CUT_SHORT: Final = "the file is cut short"
 _FOUND: Final = (DAMAGE, NO_FILE, CUT_SHORT)
-"""Why something is unread that a finding tells of."""
+"""Why something is unread, where a finding reports that."""
 
 
 class Found(NamedTuple):
@@ -69,12 +69,12 @@ class Covered(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """How many it is about."""
+        """The length of the range."""
         return self.end - self.begin
 
     @property
     def is_told_alone(self) -> bool:
-        """Was it to be read and could not, and no finding says so?"""
+        """Whether the range could not be read, and no finding reports that."""
         return self.state in [state.value for state in NOT_OK] and self.why not in _FOUND
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Covered(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What one task tells of one segment."""
+    """The result of one task for one segment."""
 
     replica: str
     base: int
@@ -103,12 +103,12 @@ class SegmentResult:
     digests: list[Digest] = field(default_factory=list)
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the result for JSON."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> "SegmentResult":
-        """The other way. Raises `TypeError`, `KeyError` or `ValueError` for what it is not."""
+        """Return a result from JSON. Raises `TypeError`, `KeyError`, `ValueError` if malformed."""
         made = cls(**data)
         made.findings = [Found(*row) for row in data["findings"]]
         made.coverage = [Covered(*row) for row in data["coverage"]]
@@ -119,7 +119,7 @@ class SegmentResult:
 
 
 def found_on(replica: str, finding: Finding) -> Found:
-    """A finding as a row."""
+    """Return a finding as a row."""
     return Found(
         replica,
         finding.code.name,
@@ -133,5 +133,5 @@ def found_on(replica: str, finding: Finding) -> Found:
 
 
 def is_error(found: Found) -> bool:
-    """Does it need a person or a replica?"""
+    """Return whether a finding needs a person or a replica."""
     return found.severity == Severity.ERROR.value

@@ -1,8 +1,8 @@
 """Check one segment of one replica: the task that every engine runs.
 
-Everything about a segment is found where its bytes are; what travels back is small. A segment
-stands for itself, because its SNAP holds the state of all before it; that it follows from the one
-before is checked by that one's task, which reads the first batch behind its end, too.
+Everything about a segment is found where its bytes are; the result is small. A segment stands for
+itself, because its SNAP holds the state of all before it; that it follows from the one before is
+checked by that one's task, which reads the first batch behind its end, too.
 """
 
 import time
@@ -39,7 +39,7 @@ _STEP: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """What to check. `listing` holds only the files that this segment's verdict depends on."""
+    """One segment to check; `listing` holds only the files that its verdict depends on."""
 
     replica: str
     path: str
@@ -59,11 +59,11 @@ class SegmentTask:
 
 
 def check_segment(task: SegmentTask) -> SegmentResult:
-    """Check it; an I/O error is part of the result, not raised."""
+    """Check a segment; an I/O error is part of the result, not raised."""
     result = _checked(task)
     if result.end <= task.file.end or task.level is Level.DEEP:
         return result
-    # Cut within a batch of which only the header was read: read all, to tell it where it is.
+    # Truncated within a batch of which only the header was read: read all, to report the place.
     again = _checked(replace(task, level=Level.DEEP))
     again.bytes_read += result.bytes_read
     return again
@@ -138,8 +138,9 @@ class _Check:
         result.digests = self._digests.made
 
     def _walked(self) -> SegmentReport:
-        """The segment beside its index file, which is read in pieces: of small batches it is a
-        third of the segment.
+        """Check the segment beside its index file.
+
+        The index is read in pieces: with small batches it is a third of the segment.
         """
         name = index_name(self._file.base)
         with ExitStack() as held:
@@ -152,9 +153,9 @@ class _Check:
         return report
 
     def _is_read(self, name: str, index: PatchyBytes, report: SegmentReport) -> None:
-        """What the disk did not give of the index file is told; what that made of it is no finding.
+        """Report what the disk did not give of the index file, without the findings from that.
 
-        Also where damage hid what must be in it, and so nobody read it.
+        The whole index file is read, also where damage hid what it must hold and nothing read it.
         """
         for at in range(0, 0 if index.bytes_read else len(index), _STEP):
             index.read(_STEP, at)
@@ -165,7 +166,7 @@ class _Check:
             report.index = IndexState.NONE
 
     def _opened(self, name: str, held: ExitStack) -> PatchyBytes | None:
-        """None also if it cannot be: that is told by itself, and stands in nothing's way."""
+        """Open a file; None also if that fails, which is reported by itself and hinders nothing."""
         try:
             return held.enter_context(
                 open_patchy(self._task.path, name, self._throttle, sparse=True)
@@ -180,7 +181,7 @@ class _Check:
         self._unread.append(Covered(self._task.replica, name, 0, 0, State.UNREAD.value, why))
 
     def _small(self, name: str) -> bytes | None:
-        """None also if it cannot be read: that is told by itself, and stands in nothing's way."""
+        """Read a small file; None also if that fails, which is reported by itself."""
         try:
             found = read_small(self._task.path, name)
         except OSError as failed:
@@ -191,7 +192,7 @@ class _Check:
         return found
 
     def _again(self) -> bool:
-        """Look again at a moving end, a few times."""
+        """Look again at a moving end; False after a few times."""
         if not self._looks:
             return False
         self._looks -= 1
@@ -200,8 +201,9 @@ class _Check:
         return True
 
     def _at_the_end(self, *, known: bool) -> list[Finding]:
-        """Of the newest segment: checkpoint, consumer progress, side journal. `known`: is it the
-        journal's end, or only that of what can be read?
+        """Check checkpoint, consumer progress and side journal at the newest segment's end.
+
+        `known`: whether it is the journal's end, or only that of what can be read.
         """
         verifier, before = self._verifier, len(self._verifier.findings)
         if known:
@@ -218,9 +220,9 @@ class _Check:
         return found
 
     def _resume(self, *, whole: bool) -> list[Finding]:
-        """The broker's note of what the newest segment adds up to, held against its bytes.
+        """Compare the broker's note of what the newest segment adds up to with its bytes.
 
-        Where the segment itself is damaged that is told, and not what it does to the note.
+        Where the segment itself is damaged, that is reported, and not what it does to the note.
         """
         if self._file != self._verifier.segments[-1]:
             return []
@@ -237,7 +239,7 @@ class _Check:
         return [note.finding] if note.finding is not None else []
 
     def _next(self) -> list[Finding]:
-        """Does the next segment's first batch follow from this one?"""
+        """Check whether the next segment's first batch follows from this one."""
         cursor, state = self._verifier.cursor, self._verifier.state
         base = self._file.end
         name = segment_name(base)
@@ -264,8 +266,9 @@ class _Check:
 
 
 class _Doubts:
-    """What the verifier said of bytes that the disk did not give: it is no finding. Takes it out of
-    the report.
+    """Verifier results on bytes that the disk did not give: they are no findings.
+
+    They are taken out of the report.
     """
 
     def __init__(self, data: PatchyBytes, report: SegmentReport, end: Position) -> None:
@@ -273,7 +276,7 @@ class _Doubts:
         self._file = report.file
         self.lost: list[Piece] = []
         self.at_the_end = False
-        """Can what is behind the last good batch not be read?"""
+        """Whether what is behind the last good batch cannot be read."""
         if not data.why:
             return
         doubted: list[Finding] = []
@@ -293,7 +296,10 @@ class _Doubts:
         self.lost = [Piece(begin, until, State.UNREAD, data.why) for begin, until in places]
 
     def _is_of_lost(self, finding: Finding) -> bool:
-        """A header's fault is of its own bytes, a payload's of all of them; others cannot be."""
+        """Return whether a finding comes from lost bytes.
+
+        A header's fault is in its bytes, a payload's in any of the batch; others cannot be.
+        """
         if finding.file != self._file.name or finding.position is None:
             return False
         if finding.code not in (Code.J001, Code.J002):
@@ -307,7 +313,7 @@ class _Doubts:
 
 
 _LINK: Final = (BatchFault.CHAIN, BatchFault.EPOCH, BatchFault.OFFSET)
-"""What only both segments together can tell; other faults are the next one's own."""
+"""Faults that only both segments together show; other faults are the next one's own."""
 
 
 def _disagrees(

@@ -1,6 +1,6 @@
-"""What a check says of a directory's small files: the note of damage, and whose it is.
+"""Check a directory's small files: the note of damage, and which group it belongs to.
 
-`resume` is the newest segment's task's (`segment.py`), which reads what it is held against.
+The newest segment's task (`segment.py`) checks `resume`: it reads what that is compared with.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _ANOTHER: Final = (
 
 
 class Notes:
-    """Of all directories of one check; `findings` and `coverage` are what there is to tell."""
+    """The notes of all directories of one check; `findings` and `coverage` are to be reported."""
 
     def __init__(self, level: Level) -> None:
         self.findings: list[Found] = []
@@ -47,7 +47,7 @@ class Notes:
         files: Sequence[SegmentFile],
         results: Sequence[SegmentResult],
     ) -> None:
-        """At one directory."""
+        """Look at one directory."""
         if (raw := self._read(name, view, SUSPECT)) is not None:
             self._tell(name, note_suspect(raw, files, self._damaged(files, results)))
         if (raw := self._read(name, view, INCARNATIONS)) is not None:
@@ -55,7 +55,7 @@ class Notes:
             self._remember(name, raw)
 
     def compare(self) -> None:
-        """Are they all of one group? Told of those that are not of the group that most are of."""
+        """Report the directories that are not of the group that most are of."""
         counted = Counter(self._homes.values()).most_common()
         if len(counted) < 2:
             return
@@ -68,9 +68,9 @@ class Notes:
                 self.findings.append(found_on(name, found))
 
     def groups(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
-        """Those that may be compared with each other: of two groups they are not two copies.
+        """Return replicas that may be compared with each other: two groups are not two copies.
 
-        Whose group is not known is held against the group that most are of.
+        A replica whose group is not known is compared with the group that most are of.
         """
         most = Counter(self._homes.values()).most_common(1)
         made: dict[str, list[Replica]] = {}
@@ -102,7 +102,7 @@ class Notes:
     def _damaged(
         self, files: Sequence[SegmentFile], results: Sequence[SegmentResult]
     ) -> frozenset[str] | None:
-        """Segments in which errors are; only who reads all can say that there is none."""
+        """Return segments with errors; None below DEEP: only reading all can exclude errors."""
         if self._level is not Level.DEEP:
             return None
         whole = {r.base for r in results if r.digests and not any(map(is_error, r.findings))}

@@ -1,4 +1,4 @@
-"""`findings.parquet` and `coverage.parquet`: the rows of a check as columns. Needs pyarrow."""
+"""Write a check's rows to `findings.parquet` and `coverage.parquet`. Needs pyarrow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,12 +39,12 @@ def require_arrow(what: str = "the reports need", else_: str = ", or leave --out
 
 
 def write_findings(path: Path, rows: Sequence[Found]) -> None:
-    """One row a finding."""
+    """Write one row per finding."""
     _write(path, _FINDINGS, rows)
 
 
 def write_coverage(path: Path, rows: Sequence[Covered]) -> None:
-    """One row a range."""
+    """Write one row per range."""
     _write(path, _COVERAGE, rows)
 
 

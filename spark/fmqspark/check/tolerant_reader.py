@@ -1,7 +1,7 @@
-"""A segment's bytes where the disk does not give all of them: what is lost is zeros, and told.
+"""Read a segment of which the disk does not give all: lost bytes are zeros, and reported.
 
-So a check goes on behind a bad block as it goes on behind damage. It is for who asks to tell what
-he found from what he could not read: `is_lost`. Leaves nothing on disk.
+So a check goes on behind a bad block as it goes on behind damage. The caller asks `is_lost` to
+separate what it found from what it could not read. Leaves nothing on disk.
 """
 
 import os
@@ -18,19 +18,20 @@ _MOST: Final = 64  # blocks: a disk may take seconds to say of each that it is l
 
 
 class PatchyBytes(SegmentBytes):
-    """As `SegmentBytes`, but nothing is raised by reading. A lost block is not asked for again, and
-    behind so many of them nothing is.
+    """Like `SegmentBytes`, but reading raises nothing.
+
+    A lost block is not asked for again, and behind `_MOST` of them no block is.
     """
 
     def __init__(self, fd: int, throttle: Throttle, *, sparse: bool = False) -> None:
         super().__init__(fd, throttle, sparse=sparse)
         self.why = ""
-        """Of the first block that is lost."""
+        """Why the first lost block could not be read."""
         self._lost: set[int] = set()
         self._given_up: int | None = None  # the first block that was not asked for
 
     def read(self, length: int, at: int) -> bytes:
-        """So many bytes from there on, fewer at the end."""
+        """Return `length` bytes from `at` on, fewer at the end."""
         end = min(at + length, len(self))
         if not self.is_lost(at, end):
             try:
@@ -47,14 +48,14 @@ class PatchyBytes(SegmentBytes):
         return b"".join(pieces)
 
     def is_lost(self, begin: int, end: int) -> bool:
-        """Was any of it asked for and not given? Of bytes behind the end nothing is."""
+        """Return whether any byte was asked for and not given; behind the end none is."""
         if not self.why or end <= begin:
             return False
         blocks = range(begin // _BLOCK, -(-min(end, len(self)) // _BLOCK))
         return any(map(self._is_lost, blocks))
 
     def lost(self) -> list[tuple[int, int]]:
-        """All that is lost, ascending."""
+        """Return all that is lost, ascending."""
         last = -(-len(self) // _BLOCK)
         given_up = last if self._given_up is None else self._given_up
         ranges = [(block, block + 1) for block in sorted(self._lost) if block < given_up]
@@ -85,8 +86,10 @@ class PatchyBytes(SegmentBytes):
 def open_patchy(
     path: str, name: str, throttle: Throttle, *, sparse: bool = False
 ) -> Iterator[PatchyBytes]:
-    """A segment or index file's bytes, as many as the disk gives. Raises `OSError` if it does not
-    open, or is no file: who opens a pipe does not wait for its writer.
+    """Open a segment or index file, which gives as many bytes as the disk does.
+
+    Raises `OSError` if it does not open, or is no file: opening a pipe does not wait for its
+    writer.
     """
     fd = os.open(Path(path, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

@@ -1,8 +1,9 @@
-"""A torn end of one replica where another one knows that what belongs there is committed. Pure.
+"""Report a torn end of one replica that another one knows to be committed. Pure.
 
 By itself a fault above the durable end is a torn write, and what is behind it was never
-acknowledged: a start cuts there. But a bit that flips in that part of a journal looks the same,
-and only the others can tell. A start cuts all the same: so it is told as what it is, lost here.
+acknowledged: a start truncates there. But a bit that flips in that part of a journal looks the
+same, and only the other replicas show the difference. A start truncates all the same, so it is
+reported as what it is, lost here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ _REMEDY: Final = (
 
 
 def committed(checkpoint: bytes | None) -> int:
-    """Up to where the journal is committed, as far as this checkpoint knows."""
+    """Return where the commit end is, as far as this checkpoint knows."""
     try:
         return decode_checkpoint(checkpoint).commit_end if checkpoint else 0
     except Malformed:
@@ -36,7 +37,7 @@ def tell_committed(
     findings: list[Found],
     coverage: list[Covered],
 ) -> None:
-    """Such a finding becomes an error, and what is known to be committed there is not void."""
+    """Make such a finding an error, and what is known to be committed there not void."""
     for replica in replicas:
         others = [other for other in replicas if other is not replica]
         knows = max(others, key=lambda other: other.commit_end, default=replica)
@@ -51,7 +52,7 @@ def tell_committed(
 
 
 def _is_cut(checkpoint: bytes | None) -> bool:
-    """Is a cut under way? What it makes void is another history's."""
+    """Return whether a truncation is under way: what it makes void is another history's."""
     try:
         return checkpoint is not None and decode_checkpoint(checkpoint).drop_from is not None
     except Malformed:

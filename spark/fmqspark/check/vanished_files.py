@@ -1,4 +1,4 @@
-"""Files of a directory with a broker at work that went while it was checked: who took them?"""
+"""Report files that went while their live directory was checked, if the broker needs them."""
 
 import os
 from collections.abc import Iterable
@@ -17,10 +17,10 @@ _TAKEN: Final = "the file went while it was to be read, and the checkpoint knows
 
 
 def tell_who_took(path: str, results: Iterable[SegmentResult]) -> None:
-    """What the broker still counts on was not taken by retention, a cut or a reset.
+    """Report files that went and that the broker still counts on.
 
-    Each of them writes its checkpoint before the first file goes, so the one that is there by now
-    does not name the file any more.
+    Retention, a truncation or a reset did not take them: each of these writes its checkpoint before
+    the first file goes, so the one that is there by now does not name the file any more.
     """
     retired = [result for result in results if result.retired]
     if not retired:
@@ -38,7 +38,7 @@ def tell_who_took(path: str, results: Iterable[SegmentResult]) -> None:
 
 
 def _is_missing(result: SegmentResult, *, there: bool) -> None:
-    """`there`: the file is, by now, so nobody has lost it; it only was not read."""
+    """Report a segment as missing; with `there`, its file is back and only was not read."""
     begin, end = Position(result.base), Position(result.base + result.size)
     name, why = segment_name(begin), _AWAY if there else NO_FILE
     result.retired = False

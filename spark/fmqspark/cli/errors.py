@@ -1,6 +1,6 @@
-"""How the jobs talk: every failure is one line on standard error and an exit code, never a trace.
+"""Report every failure of a job as one line on standard error and an exit code.
 
-`FMQ_DEBUG=1` shows where it came from.
+No failure is a traceback; `FMQ_DEBUG=1` shows one.
 """
 
 import errno
@@ -30,7 +30,7 @@ INTERRUPTED: Final = 130
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP came: a job ends as by Ctrl-C, with an exit code of its own."""
+    """SIGTERM or SIGHUP came: a job ends as by Ctrl-C, with its own exit code."""
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         super().__init__()
@@ -39,9 +39,11 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def ends_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP meanwhile raise `Terminated` in the main thread. By themselves they
-    would end this process at once, and its pool's semaphores and folders stay for somebody to
-    complain of. An inherited `nohup` stays."""
+    """Make SIGTERM and SIGHUP raise `Terminated` in the main thread within the context.
+
+    By default they would end this process at once, and its pool's semaphores and folders would stay
+    behind, with a warning. An inherited `nohup` stays.
+    """
 
     def end(number: int, _: object) -> None:
         if number == signal.SIGHUP:  # kernel and shell both send it: once is enough
@@ -61,7 +63,7 @@ def ends_in_order() -> Iterator[None]:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Every failure is one line and an exit code, here and under `fmq`."""
+    """Turn every failure into one line and an exit code, here and under `fmq`."""
     try:
         yield
     except Terminated as ended:
@@ -82,21 +84,21 @@ def told() -> Iterator[None]:
 
 
 def mistake(error: Exception) -> str:
-    """Of ours: what a person needs to report it."""
+    """Return a line about a bug in this program: what a person needs to report it."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     told = f"{type(error).__name__} in {Path(where.filename).name} line {where.lineno}: {error}"
     return f"a mistake of this program ({told}); FMQ_DEBUG=1 shows more, please report it"
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong, and where."""
+    """Return what went wrong, and where."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 
 def exit_code(error: Exception) -> int:
-    """Of a job that could not do its work."""
+    """Return the exit code of a job that could not do its work."""
     if isinstance(error, InvalidArgument):
         return USAGE
     if isinstance(error, CorruptJournal):
@@ -105,7 +107,7 @@ def exit_code(error: Exception) -> int:
 
 
 def write(text: str) -> None:
-    """Data, to standard output. Raises `OSError`: what nobody got is no verdict."""
+    """Write data to standard output. Raises `OSError`: without the data there is no verdict."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "standard output could not be written: it is closed")
     try:
@@ -118,14 +120,14 @@ def write(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Talk, to standard error."""
+    """Write a message to standard error."""
     sys.stderr.write(f"fmq job: {text}\n")
     sys.stderr.flush()
     leave(text)
 
 
 def leave(text: str) -> None:
-    """As last words, too, where `FMQ_LAST_WORDS` names a file: a container's termination log."""
+    """Append text to the file `FMQ_LAST_WORDS`, if set: a container's termination log."""
     if path := os.environ.get("FMQ_LAST_WORDS"):
         line = "; ".join(line.strip() for line in text.splitlines())
         with suppress(OSError), open(path, "a", errors="backslashreplace") as file:

@@ -1,6 +1,6 @@
 """`fmq job ...` and `python -m fmqspark ...`: the jobs on the command line, same options.
 
-Data goes to standard output, talk to standard error. Exit codes:
+Data goes to standard output, messages to standard error. Exit codes:
 
     0 clean   1 warnings   2 inconsistent   3 incomplete   64 wrong usage   69 unavailable
     130 interrupted   143 terminated
@@ -68,7 +68,7 @@ class EngineName(Enum):
 
 
 def _folder(text: str) -> Path:
-    """Of no text (a variable that is not set) a `Path` makes the folder one happens to be in."""
+    """Parse a folder's name; an empty one (an unset variable) would be the current folder."""
     if not text:
         raise typer.BadParameter("a folder's name is empty: name one, or . for this one")
     if text == "-":
@@ -147,7 +147,7 @@ def check(
 
 
 def _reports(out: Path | None, unwritten: list[OSError]) -> Callable[[Outcome], bool]:
-    """Write them; what stood in the way is no reason to keep silent about what was found."""
+    """Write the reports; a failure to do so does not hide what was found."""
 
     def report(outcome: Outcome) -> bool:
         if out is None:
@@ -256,7 +256,7 @@ def archive(
 def _members(
     directories: Sequence[Path], connect: str, group: str | None, topics: Sequence[str] | None
 ) -> "Members":
-    """What to read, what its journal is called, and which topics the brokers list for it."""
+    """Return what to read, its journal's name, and the topics that the brokers list for it."""
     if group == "":
         raise InvalidArgument("--group '': the broker group's name, or leave it out")
     if bool(connect) == bool(directories):
@@ -272,7 +272,7 @@ def _members(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m fmqspark`; never returns."""
+    """Run `python -m fmqspark`; never returns."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if sys.stderr is None:  # closed by who started us: talk that nobody wants
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the exit
@@ -292,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _bytes(text: str) -> float:
-    """`50M` and its like."""
+    """Return a rate like `50M` in bytes per second. Raises `InvalidArgument`."""
     number, unit = text.strip().lower().removesuffix("b"), ""
     if number and number[-1] in _UNITS:
         number, unit = number[:-1], number[-1]
@@ -330,13 +330,13 @@ def _text(outcome: Outcome, out: Path | None) -> str:
 
 
 def _in_short(outcome: Outcome) -> str:
-    """The verdict first, as who tells it may have little room."""
+    """Return the outcome with the verdict first, as there may be little room to report it."""
     findings = map(str, outcome.findings[:_SHOWN])
     return "\n".join([_verdict(outcome), _covered(outcome), *findings, *_not_read(outcome)])
 
 
 def _not_read(outcome: Outcome) -> list[str]:
-    """What stands between this check and a complete one, but for what the findings say."""
+    """Return what was to be read and was not, except for what the findings report."""
     told = [str(covered) for covered in outcome.coverage if covered.is_told_alone]
     more = len(told) - _SHOWN
     rest = f"... and {more} more places that were not read; all of them: --out FOLDER, or -o json"

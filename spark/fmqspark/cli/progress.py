@@ -1,5 +1,8 @@
-"""How far a long job is, on standard error: a line that is written over on a terminal, plain lines
-now and then elsewhere (the log of a pod, a file). Leaves nothing on disk."""
+"""Show how far a long job is, on standard error.
+
+A terminal gets one line that is overwritten, a pod's log or a file plain lines now and then. Leaves
+nothing on disk.
+"""
 
 import sys
 import time
@@ -7,11 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 EVERY_S: Final = 30.0
-"""Between two plain lines; a job that is shorter has none."""
+"""Seconds between two plain lines; a job that is shorter has none."""
 
 
 def progress(what: str, now_s: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """To be told how many segments are done, of how many; `what`: was done to them."""
+    """Return a callback for how many segments are done, of how many; `what`: was done to them."""
     if sys.stderr.isatty():
         return lambda done, of: _write_over(f"{what} {done} of {of} segments", last=done == of)
     told_s = now_s()

@@ -1,1 +1,1 @@
-"""Where a job's tasks run: in this process, in a pool of processes, or on Spark."""
+"""Engines that run a job's tasks: in this process, in a pool of processes, or on Spark."""

@@ -1,7 +1,7 @@
-"""Where a job's tasks run: in this process, in a pool of processes, or on Spark.
+"""Run a job's tasks in this process, in a pool of processes, or on Spark.
 
-The same function over the same tasks on all three; results come as they are ready, in no order.
-A task and its result are small and picklable: what is read stays where it is read.
+The same function runs over the same tasks on all three; results come as they are ready, in no
+order. A task and its result are small and picklable: what is read stays where it is read.
 """
 
 import multiprocessing
@@ -32,17 +32,17 @@ AGAIN: Final = (
 
 
 class EngineFailed(FmqError):
-    """The engine, not the work, gave up: a worker died. What was finished is kept."""
+    """The engine, not the work, failed: a worker died. What was finished is kept."""
 
 
 class Engine(Protocol):
     """Runs a function over tasks."""
 
     workers: int
-    """Tasks at work at a time."""
+    """Tasks that run at a time."""
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Results as they come, one a task. Raises `EngineFailed`."""
+        """Yield results as they come, one per task. Raises `EngineFailed`."""
         ...
 
 
@@ -66,8 +66,8 @@ class PoolEngine:
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """See `Engine`."""
         try:
-            # Who begins with SIGINT held back never gets it: a Ctrl-C is for the job, and a worker
-            # that it meets at its imports, or while it waits, would show where.
+            # A worker that starts with SIGINT blocked never gets it: a Ctrl-C is for the job, and a
+            # worker interrupted at its imports, or while it waits, would print a traceback.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
                 under_way = [self._pool.submit(work, task) for task in tasks]
@@ -82,10 +82,10 @@ class PoolEngine:
 
 
 def _end_with_the_job(told: Connection) -> None:
-    """A worker ends when the job's process is gone, however it went, or is told at the other end.
+    """End this worker when the job's process is gone, however it went, or closes `told`.
 
-    A job that is killed leaves its lock to the next one, or to a broker, and nobody may be at work
-    in that directory then. By itself the pool's worker would do its task and wait for ever.
+    A killed job leaves its lock to the next one, or to a broker, and no worker may be at work in
+    that directory then. By itself the pool's worker would do its task and wait for ever.
     """
     job = multiprocessing.parent_process()
     assert job is not None, "a worker has somebody who started it"
@@ -93,9 +93,10 @@ def _end_with_the_job(told: Connection) -> None:
 
 
 def _track_in_silence() -> None:
-    """Python's own process that takes a pool's semaphores away has nothing to tell of a killed job.
+    """Start Python's resource tracker so that it does not warn of a killed job.
 
-    It takes over which warnings its parent passes on to a Python that it starts.
+    The tracker removes a pool's semaphores. It inherits the warning options that its parent passes
+    to a Python that it starts.
     """
     sys.warnoptions.append("ignore::UserWarning:multiprocessing.resource_tracker")
     try:
@@ -110,15 +111,16 @@ def _outlive_nobody(job: BaseProcess, told: Connection) -> None:
 
 
 NAMES = ("local", "pool", "spark")
-"""What `--engine` may be."""
+"""The values that `--engine` takes."""
 _MASTER: Final = re.compile(r"yarn$|local(-cluster)?(\[[0-9*][0-9*, ]*\])?$|(spark|k8s)://.")
 
 
 @contextmanager
 def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engine]:
-    """An engine by its name; `workers` 0: as many as there are cores.
+    """Open an engine by its name; `workers` 0: as many as there are cores.
 
-    `master` is Spark's. Raises `Unavailable` if what it needs is not installed.
+    `master` is Spark's. Raises `InvalidArgument` for an unknown name, `Unavailable` if what the
+    engine needs is not installed.
     """
     count = workers or len(os.sched_getaffinity(0))
     match name:

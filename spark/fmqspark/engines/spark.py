@@ -1,7 +1,7 @@
-"""The Spark engine: the same tasks, on executors.
+"""Run the same tasks on Spark's executors.
 
-Tasks go out in waves, so that the driver holds one wave's results at most, and what is finished
-is known (and kept, by who asked) if the application dies.
+Tasks go out in waves, so that the driver holds one wave's results at most, and what is finished is
+known (and kept, by the caller) if the application dies.
 """
 
 import logging
@@ -25,7 +25,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _WAVE: Final = 16
-"""Tasks a worker gets in one wave."""
+"""Tasks that a worker gets in one wave."""
 _LOST: Final = re.compile(
     r"most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \(([^()]+)\): "
     r"(?:org\.apache\.spark\.SparkException: )?(.+)"
@@ -55,7 +55,7 @@ class SparkEngine:
 
 
 def of_task(text: str) -> str:
-    """What became of the task that ended a stage, and where; else what Spark says as it is."""
+    """Return what became of the task that ended a stage, and where; else Spark's own text."""
     found = _LOST.search(text)
     if found is None:
         return text
@@ -65,28 +65,29 @@ def of_task(text: str) -> str:
 
 @contextmanager
 def spark_engine(workers: int, master: str) -> Iterator[Engine]:
-    """A session for as long as it is needed. Raises `NoJava`."""
+    """Open a session for as long as it is needed. Raises `NoJava`."""
     before = signal.getsignal(signal.SIGINT)
     with _no_traces(), open_session(workers, master) as session:
         if threading.current_thread() is threading.main_thread():
-            # Spark's own handler asks Java to cancel all jobs, in the midst of what is being asked.
-            # Nobody needs it here: the session ends.
+            # Spark's own handler asks Java to cancel all jobs, in the midst of another request. It
+            # is not needed here: the session ends.
             signal.signal(signal.SIGINT, before)
         yield SparkEngine(session, max(workers, session.sparkContext.defaultParallelism))
 
 
 @contextmanager
 def _no_traces() -> Iterator[None]:
-    """py4j logs where an interrupt, or the end of Java, met it. Who ends the job says what it was.
+    """Keep py4j from logging where an interrupt, or the end of Java, met it.
 
-    It logs as the root logger, too, which shows it to whoever has configured no logging.
+    The code that ends the job reports the cause. py4j logs as the root logger, too, which prints it
+    if no logging is configured.
     """
     root, own = logging.getLogger(), logging.getLogger("py4j")
     propagates, own.propagate = own.propagate, False
     root.addFilter(_not_py4js)
     try:
         with warnings.catch_warnings():
-            # Java was told to end, too, and was quicker.
+            # Java was asked to end, too, and was quicker.
             warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM")
             yield
     finally:

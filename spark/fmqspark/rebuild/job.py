@@ -1,15 +1,15 @@
-"""`rebuild-index`: make the index files of full segments anew from the journal's headers.
+"""Rebuild the index files of full segments from the journal's headers (`rebuild-index`).
 
-Order of effects, a segment: the index is built from the headers; it is written beside the old one
+Order of effects, per segment: the index is built from the headers; it is written beside the old one
 as `<base>.index.<random>.tmp` and synced; it is read back and must decode to what was built; then
 it is renamed over the old one and the folder is synced. A killed run leaves the old index and
-perhaps a `.tmp`, which the next run and the broker's next start remove. A segment that is damaged
-keeps the index it has: an index of what can be read would hide what cannot. A segment whose file is
-missing is told as such: what can be rebuilt is, and the job does not call that whole.
+perhaps a `.tmp`, which the next run and the broker's next start remove. A damaged segment keeps the
+index it has: an index of what can be read would hide what cannot. A segment whose file is missing
+is reported as such: what can be rebuilt is, and the job does not call that whole.
 
-The directory is locked meanwhile. Beside a broker at work (`live`) it is not: the file is swapped
-under it, which it reads when it opens that index next; the two newest segments are the broker's,
-and a segment that was cut meanwhile loses the new index again.
+The directory is locked meanwhile. Beside a running broker (`live`) it is not: the file is swapped
+under the broker, which reads it when it opens that index next; the two newest segments are the
+broker's, and a segment that was truncated meanwhile loses the new index again.
 """
 
 import os
@@ -48,7 +48,7 @@ _NEWEST_OF_A_BROKER: Final = 2
 
 
 class Done(Enum):
-    """What became of a segment's index."""
+    """The outcome for a segment's index."""
 
     SAME = "already right"
     REBUILT = "rebuilt"
@@ -72,14 +72,14 @@ class IndexTask:
     dry: bool
     live: bool
     durable_end: int
-    """Below it everything must be there."""
+    """The position below which everything must be there."""
     clean: bool
-    """The broker stopped in order: nothing can be torn."""
+    """Whether the broker stopped in order: nothing can be torn."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexResult:
-    """What was done."""
+    """The outcome for a segment, or a directory."""
 
     path: str
     base: int | None  # None: the directory as a whole
@@ -89,7 +89,7 @@ class IndexResult:
 
     @property
     def name(self) -> str:
-        """The index file."""
+        """The name of the index file."""
         return "" if self.base is None else index_name(Position(self.base))
 
 
@@ -101,7 +101,7 @@ def rebuild(
     live: bool = False,
     dry: bool = False,
 ) -> list[IndexResult]:
-    """Rebuild the indexes of all of these. Raises `InvalidArgument`, `DirectoryLocked`."""
+    """Rebuild the indexes of all directories. Raises `InvalidArgument`, `DirectoryLocked`."""
     views = look_at_all(directories)
     found: list[IndexResult] = []
     tasks: list[IndexTask] = []
@@ -111,7 +111,7 @@ def rebuild(
                 raise DirectoryLocked(
                     f"{view.path}: a broker is at work there: stop it, or say --live"
                 )
-            # Without its checkpoint nobody knows what of it counts.
+            # Without its checkpoint it is not known which of the files count.
             why = f"{CHECKPOINT}: {view.unread}" if view.unread and view.listing else view.unread
             if not (why or view.live or dry):
                 why = _locked(Path(view.path), locks)
@@ -134,7 +134,7 @@ def rebuild(
 
 
 def _locked(folder: Path, locks: ExitStack) -> str:
-    """Lock it, and tidy up; why that cannot be done. Raises `DirectoryLocked`."""
+    """Lock a folder and tidy it up; return why that fails, or "". Raises `DirectoryLocked`."""
     try:
         locks.enter_context(directory_lock(str(folder)))
         _tidy(folder)
@@ -144,7 +144,7 @@ def _locked(folder: Path, locks: ExitStack) -> str:
 
 
 def _tidy(folder: Path) -> None:
-    """What a killed run left. The directory is locked: nobody else makes an index there."""
+    """Remove what a killed run left: under the lock no other process makes an index there."""
     for shadow in folder.glob("*.index.*tmp"):
         if index_base(".".join(shadow.name.split(".")[:2])) is not None:
             shadow.unlink(missing_ok=True)
@@ -158,12 +158,12 @@ def _checkpoint(view: DataDirectory) -> Checkpoint | None:
 
 
 def _survey(view: DataDirectory) -> Survey:
-    """What of the listing counts."""
+    """Return which files of the listing count."""
     return survey(view.listing, _checkpoint(view))
 
 
 def _missing(view: DataDirectory, seen: Survey) -> list[IndexResult]:
-    """Segments that are not there, in the chain or at its end, and so cannot have an index."""
+    """Return results for missing segments, in the chain or at its end: they have no index."""
     holes: list[tuple[Finding | None, int]] = [(hole, hole.position or 0) for hole in seen.missing]
     end = seen.segments[-1].end if seen.segments else seen.log_start
     if end < seen.durable_end and not holes:
@@ -256,7 +256,7 @@ def _build(
 
 
 def _not_sealed(task: IndexTask, file: SegmentFile, scan: HeaderScan) -> IndexResult:
-    """Of the newest one that is as it should be; of others it is damage."""
+    """Return OPEN for the newest segment if that is as it should be, else DAMAGED."""
     stop = scan.stop
     if stop is None or not file.size:  # the file is cut, perhaps to nothing
         stop = Blank(scan.position)
@@ -277,9 +277,10 @@ def _not_sealed(task: IndexTask, file: SegmentFile, scan: HeaderScan) -> IndexRe
 
 
 def _swap(folder: Path, segment: SegmentFile, raw: bytes) -> None:
-    """The shadow, read back and compared, takes the old one's place; it is its segment's owner's.
+    """Write an index beside the old one, read it back, compare, and rename it over the old one.
 
-    Its name is its own: two runs beside a broker (which hold no lock) may be at the same index.
+    It gets its segment's owner. Its temporary name is unique: two runs beside a broker (which hold
+    no lock) may be at the same index.
     """
     name = index_name(segment.base)
     shadow = folder / f"{name}.{uuid.uuid4().hex}.tmp"
@@ -305,7 +306,7 @@ def _swap(folder: Path, segment: SegmentFile, raw: bytes) -> None:
 
 
 def _still_there(task: IndexTask, data: SegmentBytes, last: BatchHeader) -> bool:
-    """Is the segment's file still the one that was read, and sealed by the same batch?"""
+    """Return whether the segment's file is still the one read, sealed by the same batch."""
     try:
         named = os.stat(Path(task.path, SegmentFile(Position(task.base), task.size).name))
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""A journal's records as columns: what to read, where it lies, Arrow batches. No Spark in here.
+"""Read a journal's records as columns: what to read, where it lies, Arrow batches.
 
-`survey` lists what a journal holds, `planning` and `splits` divide it, `stitch_replicas` joins
-replicas, `arrow` makes the batches.
+No Spark in here. `survey` lists what a journal holds, `planning` and `splits` divide it,
+`stitch_replicas` joins replicas, `arrow` makes the batches.
 """

@@ -1,4 +1,4 @@
-"""Where a replica's bytes come from, a directory's files or a live broker: one way to both.
+"""Read a replica's bytes, from a directory's files or a live broker, in one way.
 
 A source is a path, or `fmq://host:port`. Leaves nothing on disk.
 """
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class Bytes(Protocol):
-    """One segment, opened."""
+    """One opened segment."""
 
     bytes_read: int
 
     def read(self, length: int, at: int) -> bytes:
-        """So many bytes from there on, fewer at the end. Raises `OSError`, `FmqError`."""
+        """Return `length` bytes from `at` on, fewer at the end. Raises `OSError`, `FmqError`."""
         ...
 
 
@@ -30,10 +30,10 @@ class Bytes(Protocol):
 def open_bytes(
     source: str, base: Position, throttle: Throttle, until: Position, ahead: Position | None = None
 ) -> Iterator[Bytes]:
-    """A segment's bytes, of which none at or behind `until` are asked for.
+    """Open a segment; no bytes at or behind `until` are asked for.
 
-    What is behind `ahead` will hardly be asked for. Raises `OSError`, `FmqError`, also while they
-    are read.
+    Bytes behind `ahead` will hardly be asked for. Raises `OSError`, `FmqError`, also while they are
+    read.
     """
     if is_broker(source):
         wish = Wish(base, until, until if ahead is None else ahead)
@@ -45,14 +45,14 @@ def open_bytes(
 
 
 def index_bytes(source: str, base: Position) -> bytes | None:
-    """A segment's index file whole; None if there is none. Raises `OSError`, `BrokerGone`."""
+    """Return a segment's index file; None if there is none. Raises `OSError`, `BrokerGone`."""
     if is_broker(source):
         return broker_index(source, base)
     return read_small(source, index_name(base))
 
 
 def first_of(sources: Sequence[str], read: Callable[[str], T]) -> T:
-    """What the first source gives that can; raises what the first one's reading does if none."""
+    """Return what the first source that can gives; raise the first one's error if none can."""
     failures: list[FmqError | OSError] = []
     for source in sources:
         try:

@@ -1,7 +1,7 @@
-"""Slabs become Arrow record batches: the one place where columns are joined. pyarrow and numpy.
+"""Convert slabs to Arrow record batches, the one place where columns are joined.
 
-Nothing is made per record: offsets are shifted and headers taken apart by numpy, bytes are joined
-once, and those of a single large batch not even that.
+Needs pyarrow and numpy. No work is done per record: numpy shifts offsets and takes headers apart,
+bytes are joined once, and those of a single large batch not even that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from fmqcore.scan.selection import EVERYTHING, Range
 Ints = npt.NDArray[np.int64]
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _MANY: Final = 64
-"""Records of a batch from which on a chunk of its own (10 µs) costs less than to move its bytes."""
+"""Records of a batch from which a separate chunk (10 µs) costs less than moving its bytes."""
 UNDECODABLE: Final = "fmq.undecodable"
-"""Headers that are none come as one of this name, so that nothing is lost."""
+"""The name under which headers that do not decode are given, so that nothing is lost."""
 
 TYPES: Final[dict[str, Any]] = {
     "topic": pa.string(),
@@ -40,7 +40,7 @@ TYPES: Final[dict[str, Any]] = {
     "epoch": pa.int64(),
     "position": pa.int64(),
 }
-"""All columns, in the order in which they come if nothing else is said."""
+"""All columns, in their default order."""
 
 _STORED: Final = {name: name for name in BYTES_COLUMNS} | {"born_time": BORN}
 _NUMBERS: Final = {
@@ -57,12 +57,12 @@ class Within(Protocol):
     types: dict[str, Any]
 
     def read(self, values: Any) -> dict[str, Any]:
-        """All of them, of values in an array or in chunks."""
+        """Return all of them, for values in an array or in chunks."""
         ...
 
 
 def schema(columns: Sequence[str], within: Within | None = None) -> Any:
-    """The Arrow schema of these columns. Raises `InvalidArgument` for one that there is not."""
+    """Return the Arrow schema of these columns. Raises `InvalidArgument` for an unknown one."""
     types = TYPES | (within.types if within else {})
     for name in columns:
         if name not in types:
@@ -71,7 +71,7 @@ def schema(columns: Sequence[str], within: Within | None = None) -> Any:
 
 
 def stored(columns: Sequence[str]) -> tuple[str, ...]:
-    """Which columns of the payload these need. What is no column of ours is made of the values."""
+    """Return the payload columns that these need; unknown columns are made of the values."""
     if any(name not in TYPES for name in columns):
         columns = ("value", *columns)
     return tuple(dict.fromkeys(_STORED[name] for name in columns if name in _STORED))
@@ -84,7 +84,7 @@ def record_batch(
     offsets: Range = EVERYTHING,
     within: Within | None = None,
 ) -> Any:
-    """One record batch of a slab. Raises `CorruptJournal` where columns do not fit."""
+    """Return a slab as one record batch. Raises `CorruptJournal` where columns do not fit."""
     told = schema(columns, within)
     build = _Build(slab, names)
     try:
@@ -112,13 +112,13 @@ class _Build:
 
     @property
     def offsets(self) -> Ints:
-        """Of each record."""
+        """The offset of each record."""
         began = np.cumsum(self._counts) - self._counts
         first = self._numbers("base_offset") - began
         return np.repeat(first, self._counts) + np.arange(self._total)
 
     def column(self, name: str) -> Any:
-        """The Arrow array of one column."""
+        """Return the Arrow array of one column."""
         if name in BYTES_COLUMNS:
             found = self._bytes(self._slab.columns[name], may_lack=name != "value")
             return _headers(found) if name == "headers" else found
@@ -136,7 +136,7 @@ class _Build:
                 return _times(ms, may_lack=name != "store_time")
 
     def values(self) -> Any:
-        """The column `value`, in chunks as it is stored where batches are large: not a byte moves.
+        """Return column `value`, in chunks as stored where batches are large, so no byte moves.
 
         Raises `BadColumns`.
         """
@@ -200,7 +200,7 @@ def _times(ms: Ints, *, may_lack: bool) -> Any:
 
 
 def _headers(raw: Any) -> Any:
-    """`u16 count, (u16 length, name, u32 length, value)*` of each record, as maps."""
+    """Decode `u16 count, (u16 length, name, u32 length, value)*` of each record to maps."""
     total = len(raw)
     offsets = np.frombuffer(raw.buffers()[1], np.int32, total + 1).astype(np.int64)
     there = np.flatnonzero(np.diff(offsets))
@@ -222,9 +222,9 @@ def _one_by_one(raw: bytes | None) -> list[tuple[str, bytes]] | None:
 
 
 def _taken_apart(data: Any, offsets: Ints, there: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Of each header: its record (an index into `there`), where its name and value lie.
+    """Locate each header: its record (an index into `there`), its name and its value.
 
-    A name's length of -1: the record's headers do not decode, and this is all of them.
+    A name length of -1: the record's headers do not decode, and the value is all of them.
     """
     padded = np.concatenate([data, np.zeros(8, np.uint8)]).astype(np.int64)
     begin, end = offsets[there], offsets[there + 1]
@@ -263,7 +263,7 @@ def _taken_apart(data: Any, offsets: Ints, there: Ints) -> tuple[Ints, Ints, Int
 def _maps(
     data: Any, total: int, there: Ints, who: Ints, name: Ints, length: Ints, value: Ints, size: Ints
 ) -> Any:
-    """The map array. Raises `ArrowInvalid` if a name is no UTF-8."""
+    """Return the map array. Raises `ArrowInvalid` if a name is not UTF-8."""
     mark = np.frombuffer(UNDECODABLE.encode(), np.uint8)
     bad = length < 0
     source = np.concatenate([data, mark])
@@ -292,7 +292,7 @@ def _maps(
 
 
 def _gather(data: Any, begin: Ints, length: Ints, kind: Any) -> Any:
-    """Slices of `data` behind each other."""
+    """Join slices of `data` into one array."""
     ends = np.zeros(len(begin) + 1, np.int32)
     np.cumsum(length, out=ends[1:])
     which = np.repeat(begin - ends[:-1], length) + np.arange(int(ends[-1]))

@@ -1,8 +1,8 @@
-"""Live brokers as a job sees them: who holds a group's journal, and the bytes of its segments.
+"""Read from live brokers: who holds a group's journal, and its segments' bytes.
 
-Blocking on the outside, as all that reads here is: each call runs the event loop of its thread
-until it is answered. Connections are kept while anybody is within `connections()`. A broker is
-named `fmq://host:port`, where a directory has its path. Leaves nothing on disk.
+Blocking, as all reading here is: each call runs its thread's event loop until it is answered.
+Connections are kept while any caller is within `connections()`. A broker is named
+`fmq://host:port`, where a directory has its path. Leaves nothing on disk.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ DIAL_S: Final = 5.0
 SILENT_S: Final = 90.0
 """A broker that sends nothing for so long is taken for gone: its turn comes sooner."""
 ROUNDS: Final = 4
-"""If no broker can give a range: so often in all they are asked, a little apart."""
+"""How many times in all brokers are asked for a range that none can give, a little apart."""
 _APART_S: Final = 1.0
 _BUSY_TRIES: Final = 30
 _BUSY_S: Final = (0.05, 0.5)
@@ -48,11 +48,11 @@ _KEPT: Final = 48 * 1024 * 1024  # of one segment: headers first, then payloads,
 
 
 class BrokerGone(Unavailable):
-    """It cannot be reached, or went away: another one may have what it was asked for."""
+    """The broker cannot be reached, or went away; another one may have what was asked for."""
 
 
 class Listing(NamedTuple):
-    """What a broker says that it holds."""
+    """The journal, range and segments that a broker reports to hold."""
 
     journal: str  # cluster and group
     begin: Position
@@ -69,7 +69,7 @@ class Members(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What is wanted of a segment: nothing at or behind `until`, hardly what is behind `ahead`."""
+    """A part of a segment: nothing at or behind `until`, hardly anything behind `ahead`."""
 
     base: Position
     until: Position
@@ -77,18 +77,18 @@ class Wish(NamedTuple):
 
 
 def is_broker(source: str) -> bool:
-    """Else it is a directory."""
+    """Return whether a source is a broker; else it is a directory."""
     return source.startswith(SCHEME)
 
 
-# ---- who there is
+# ---- brokers of a group
 def brokers_of(
     seeds: Sequence[str], group: str = "", topics: Sequence[str] | None = None
 ) -> Members:
-    """Whose journal is meant, and who holds it.
+    """Find whose journal is meant, and the brokers that hold it.
 
     Raises `InvalidArgument` for a group or topics that are not there, and where several groups
-    might be meant; `Unavailable` if nobody answers.
+    might be meant; `Unavailable` if no broker answers.
     """
     found = _ask_any(seeds)
     known = {told.group: told for told in found.groups}
@@ -110,9 +110,9 @@ def brokers_of(
 
 
 def _holding(found: RouteReply, topics: Sequence[str] | None) -> set[str]:
-    """The groups that have queues of these topics; whether one of them is in a journal, that tells.
+    """Return the groups that have queues of these topics; a journal shows whether it holds one.
 
-    A topic that was deleted is in the journals of the groups that had it for as long as they keep.
+    A deleted topic stays in the journals of the groups that had it for as long as they keep it.
     """
     wanted = set(topics or ())
     if wanted and wanted.isdisjoint(topic.name for topic in found.topics):
@@ -140,7 +140,7 @@ def _ask_any(seeds: Sequence[str]) -> RouteReply:
 
 
 def listing(source: str) -> Listing:
-    """What a broker holds. Raises `BrokerGone`."""
+    """Return what a broker holds. Raises `BrokerGone`, and what the broker refuses with."""
     with connections() as lines:
         reply: SegmentsReply = lines.call(_address(source), SEGMENTS, SegmentsRequest())
     if reply.HasField("error"):
@@ -154,8 +154,8 @@ def listing(source: str) -> Listing:
 class BrokerSegment:
     """One segment of one broker, read like a `SegmentBytes`.
 
-    What is near is fetched ahead, the more the longer reading goes straight on, and kept for a
-    second look: headers are looked at first, and then the payloads between them.
+    It fetches ahead, the more the longer reading goes straight on, and keeps that for a second
+    look: headers are read first, and then the payloads between them.
     """
 
     def __init__(self, lines: "Lines", source: str, wish: Wish, throttle: Throttle) -> None:
@@ -172,7 +172,7 @@ class BrokerSegment:
         self._next = -1  # where straight on is
 
     def read(self, length: int, at: int) -> bytes:
-        """So many bytes from there on, fewer at the end. Raises `BrokerGone`, `NotFound`."""
+        """Return `length` bytes from `at` on, fewer at the end. Raises `BrokerGone`, `NotFound`."""
         for start, window in reversed(self._windows):
             if start <= at and at + length <= start + len(window):
                 return window[at - start : at - start + length]
@@ -203,13 +203,13 @@ class BrokerSegment:
 
 @contextmanager
 def open_broker_segment(source: str, wish: Wish, throttle: Throttle) -> Iterator[BrokerSegment]:
-    """A segment's bytes."""
+    """Open a segment of a broker."""
     with connections() as lines:
         yield BrokerSegment(lines, source, wish, throttle)
 
 
 def broker_index(source: str, base: Position) -> bytes | None:
-    """A segment's index file; None if the broker has none. Raises `BrokerGone`."""
+    """Return a segment's index file; None if the broker has none. Raises `BrokerGone`."""
     with connections() as lines:
         try:
             return lines.fetch(_address(source), SegmentRead(base=base, index=True))
@@ -219,17 +219,17 @@ def broker_index(source: str, base: Position) -> bytes | None:
 
 # ---- patience
 class Patience:
-    """When nobody can give a range: shall it be tried again? A broker may be starting anew."""
+    """Decide whether to retry a range that no broker can give: one may be restarting."""
 
     def __init__(self) -> None:
         self._rounds = 0
 
     def progress(self) -> None:
-        """Something came."""
+        """Start counting again: something came."""
         self._rounds = 0
 
     def again(self, failures: Sequence[Exception]) -> bool:
-        """Wait a little, or say no: enough, or waiting does not help."""
+        """Wait a little and return True; False after enough rounds, or if waiting does not help."""
         self._rounds += 1
         if self._rounds >= ROUNDS or not any(isinstance(f, _PASSING) for f in failures):
             return False
@@ -242,7 +242,7 @@ _PASSING: Final = (BrokerGone, Overloaded)
 
 # ---- connections
 class Lines:
-    """The connections of one thread, and the loop that they live on."""
+    """The connections of one thread, and the event loop that they live on."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -251,11 +251,11 @@ class Lines:
         self._connections: dict[str, Connection] = {}
 
     def call(self, address: str, method: Any, request: Any) -> Any:
-        """One call. Raises `BrokerGone`."""
+        """Make one call. Raises `BrokerGone`."""
         return self._run(address, self._connection(address).call(method, request, DIAL_S))
 
     def fetch(self, address: str, request: SegmentRead) -> bytes:
-        """A range whole. Raises `BrokerGone`, and what the broker refuses with."""
+        """Fetch a whole range. Raises `BrokerGone`, and what the broker refuses with."""
         for _ in range(_BUSY_TRIES):
             try:
                 return self._run(address, self._fetch(self._connection(address), request))
@@ -283,7 +283,7 @@ class Lines:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections and the loop."""
         try:
             if self._connections:
                 self._runner.run(self._hang_up())
@@ -313,7 +313,7 @@ _here = threading.local()
 
 @contextmanager
 def connections() -> Iterator[Lines]:
-    """This thread's connections; hung up when the last one leaves."""
+    """Lend this thread's connections; they are closed when the last user leaves."""
     lines: Lines = getattr(_here, "lines", None) or Lines()
     _here.lines = lines
     lines.users += 1
@@ -332,13 +332,16 @@ def _address(source: str) -> str:
 
 
 def _refusal(address: str, error: Error) -> FmqError:
-    """As an error. A range that it does not know to be committed, it may know soon."""
+    """Return a refusal as an error.
+
+    A range that the broker does not know to be committed, it may know soon.
+    """
     found = error_of(error.code, f"{address}: {error.message}")
     return BrokerGone(str(found)) if isinstance(found, InvalidArgument) else found
 
 
 def gone(begin: int, end: int, failures: Sequence[Exception]) -> FmqError:
-    """The error for a range that none of the brokers gave."""
+    """Return the error for a range that none of the brokers gave."""
     told = "; ".join(dict.fromkeys(map(str, failures)))
     message = f"positions {begin} to {end} could not be read from any broker: {told}"
     for kind in (CorruptJournal, NotFound):

@@ -1,9 +1,8 @@
-"""Whether a directory's checkpoint is of the journal that lies there.
+"""Check that a directory's checkpoint belongs to the journal that lies there.
 
-One of another journal, or of an older copy, would end it, or begin it, somewhere else, and nobody
-would miss what it leaves out. What it claims is looked at where that costs little: the batch that
-ends at its durable end. All that it may claim a check holds against it (M001). Leaves nothing on
-disk.
+A checkpoint of another journal, or of an older copy, would end it, or begin it, somewhere else, and
+its missing records would go unnoticed. Only what costs little is checked: the batch that ends at
+the durable end. The check job verifies all claims (M001). Leaves nothing on disk.
 """
 
 import struct
@@ -26,9 +25,10 @@ _CRC_AT: Final = 8
 
 
 def require_own(path: str, checkpoint: Checkpoint, bases: Sequence[Position]) -> None:
-    """Raises `CorruptJournal` if the journal contradicts it; `bases`: of all its segments.
+    """Raise `CorruptJournal` if the journal contradicts the checkpoint.
 
-    Damage contradicts nothing, and is met where it is read; nor does what cannot be read.
+    `bases`: of all its segments. Damage contradicts nothing, and is met where it is read; nor does
+    what cannot be read.
     """
     end, number = checkpoint.durable_end, bisect_left(bases, checkpoint.durable_end) - 1
     if end <= checkpoint.log_start or checkpoint.drop_from is not None or number < 0:
@@ -51,7 +51,7 @@ def require_own(path: str, checkpoint: Checkpoint, bases: Sequence[Position]) ->
 
 
 def _follows(path: str, base: Position, at: Position, crc: int) -> bool:
-    """Does the batch there name it as the one before?"""
+    """Return whether the batch at `at` names `crc` as that of the batch before it."""
     try:
         with open_segment(path, segment_name(base), Throttle(0), sparse=True) as data:
             header = parse_header(data.read(HEADER_LEN, at - base))
@@ -61,7 +61,7 @@ def _follows(path: str, base: Position, at: Position, crc: int) -> bool:
 
 
 def _ends_near(data: SegmentBytes, base: Position, checkpoint: Checkpoint) -> bool:
-    """Is a batch with that CRC right before the durable end?"""
+    """Return whether a batch with that CRC is right before the durable end."""
     end, crc = checkpoint.durable_end, struct.pack("<I", checkpoint.last_header_crc)
     for length in _NEAR:
         begin = max(base, end - length)
@@ -84,7 +84,7 @@ def _is(raw: bytes, position: Position, end: Position) -> bool:
 
 
 def _contradicts(data: SegmentBytes, base: Position, checkpoint: Checkpoint) -> str:
-    """What ends at the durable end instead; "" if it is that batch, or damage is before it."""
+    """Return what ends at the durable end instead; "" if it is that batch, or follows damage."""
     end = checkpoint.durable_end
     claims = Claims(checkpoint._replace(commit_end=end), SegmentFile(base, len(data)))
     segment = Segment(base, Position(base + len(data)))

@@ -1,8 +1,8 @@
-"""Fields of messages that are JSON: what the option `json` of the Spark source says. Pure.
+"""Parse the option `json` of the Spark source: which fields of messages are columns. Pure.
 
 `json` is a Spark DDL of plain types, `dep_delay DOUBLE, carrier STRING`; each name is a field at
-the top of the message's object and becomes a column, `jsonPrefix` in front. What their values are
-is told in `fmqspark.source.json_columns`.
+the top of the message's object and becomes a column, with the prefix `jsonPrefix`.
+`fmqspark.source.json_columns` describes their values.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from fmqcore.errors import InvalidArgument
 
 CORRUPT: Final = "_corrupt_record"
-"""The column, if the option names it, of the messages that are not what it says. As Spark's."""
+"""The column, if the option names it, of messages that do not match it; named as Spark's."""
 
 _TYPES: Final = {
     "boolean": "boolean",
@@ -52,7 +52,7 @@ class Field(NamedTuple):
 
 
 def understand_fields(text: str, prefix: str, taken: tuple[str, ...]) -> tuple[Field, ...]:
-    """The fields of a DDL. `taken` are the names of other columns. Raises `InvalidArgument`."""
+    """Return the fields of a DDL; `taken` names the other columns. Raises `InvalidArgument`."""
     fields: list[Field] = []
     at = 0
     while at < len(text):
@@ -96,7 +96,7 @@ def _field(item: "re.Match[str]", prefix: str) -> Field:
 
 
 def _told_apart(fields: list[Field], taken: tuple[str, ...]) -> None:
-    """Raises `InvalidArgument` for two columns of one name, as Spark sees names."""
+    """Raise `InvalidArgument` for two columns of one name, as Spark compares names."""
     seen = {name.lower() for name in taken}
     for field in fields:
         if field.column.lower() in seen:

@@ -1,6 +1,6 @@
-"""Data directories as the jobs see them: read-only, offline, also beside a broker at work.
+"""Read data directories for jobs: read-only, offline, also beside a running broker.
 
-Files are read with `pread`, not mapped: a bad disk block becomes an error to tell, not a signal
+Files are read with `pread`, not mapped: a bad disk block becomes an error to report, not a signal
 that ends the process. The lock is only looked at (`directory_lock` alone takes it). Leaves nothing
 on disk.
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Throttle:
-    """At most so many bytes a second, on average since it was made; 0: as fast as it goes."""
+    """Limit reading to `bytes_per_s` on average since its creation; 0: no limit."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._rate = bytes_per_s
@@ -50,7 +50,7 @@ class Throttle:
         self._bytes = 0
 
     def read(self, count: int) -> None:
-        """So many bytes were read: wait until that is not too many."""
+        """Count bytes that were read, and wait until they are within the limit."""
         if not self._rate:
             return
         self._bytes += count
@@ -63,7 +63,7 @@ class SegmentBytes:
     """One segment file: `len()` and slices (`scan.Readable`), and `read` (`scan.headers.Read`)."""
 
     def __init__(self, fd: int, throttle: Throttle, *, sparse: bool = False) -> None:
-        """`sparse`: far jumps read only what is asked for, because payloads are not."""
+        """With `sparse`, far jumps read only what is asked for, because payloads are not read."""
         self.bytes_read = 0
         self._fd = fd
         self._throttle = throttle
@@ -91,7 +91,7 @@ class SegmentBytes:
         return self._window[:length]
 
     def read(self, length: int, at: int) -> bytes:
-        """So many bytes from there on, fewer at the end. Raises `OSError`."""
+        """Return `length` bytes from `at` on, fewer at the end. Raises `OSError`."""
         data = os.pread(self._fd, length, at)
         while 0 < len(data) < length:
             piece = os.pread(self._fd, length - len(data), at + len(data))
@@ -104,11 +104,11 @@ class SegmentBytes:
 
     @property
     def pread(self) -> Callable[[int, int], bytes]:
-        """`read` as fast as it can be; no throttle, not counted, and a signal may cut it short."""
+        """`read` as fast as it can be: no throttle, not counted, and a signal may shorten it."""
         return partial(os.pread, self._fd)
 
     def identity(self) -> tuple[int, int]:
-        """Which file it is, whatever its name is now."""
+        """Return which file it is, whatever its name is now."""
         found = os.fstat(self._fd)
         return found.st_dev, found.st_ino
 
@@ -119,7 +119,7 @@ class SegmentBytes:
 
 
 class DataDirectory(NamedTuple):
-    """What a data directory holds, as of one moment."""
+    """The content of a data directory, as of one moment."""
 
     path: str
     listing: tuple[tuple[str, int], ...]
@@ -129,14 +129,14 @@ class DataDirectory(NamedTuple):
     unread: str = ""  # why its checkpoint, which is there, or (no listing) all of it cannot be read
 
     def read(self, name: str) -> bytes | None:
-        """A small file whole; None if there is none. Raises `OSError`."""
+        """Return a small file whole; None if there is none. Raises `OSError`."""
         return read_small(self.path, name)
 
 
 def look(path: Path) -> DataDirectory:
-    """Look at a directory. Raises `InvalidArgument` if it is none or holds no journal.
+    """Look at a directory. Raises `InvalidArgument` if it is not one or holds no journal.
 
-    A checkpoint that cannot be read is `unread`; a directory that cannot be raises `OSError`.
+    A checkpoint that cannot be read is `unread`; a directory that cannot be read raises `OSError`.
     """
     if not path.is_dir():
         raise InvalidArgument(f"{path} is no directory: name a broker's data directory")
@@ -153,11 +153,11 @@ def look(path: Path) -> DataDirectory:
 
 
 def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
-    """Look at several. Raises `InvalidArgument` also if one is named twice, or holds nothing.
+    """Look at several directories. Raises `InvalidArgument` also for one named twice or empty.
 
-    Where neither a checkpoint nor a segment says anything there is nothing of which to say that it
-    is clean. One of them that cannot be read keeps nobody from the others: it is `unread`, without
-    a listing. Raises `OSError` if none can be.
+    Where neither a checkpoint nor a segment holds anything, there is nothing that could be clean. A
+    directory that cannot be read does not hinder the others: it is `unread`, without a listing.
+    Raises `OSError` if none can be read.
     """
     views, failures = [], []
     for path in paths:
@@ -192,7 +192,7 @@ def _decodes(checkpoint: bytes | None) -> bool:
 def open_segment(
     path: str, name: str, throttle: Throttle, *, sparse: bool = False
 ) -> Iterator[SegmentBytes]:
-    """A segment file's bytes. Raises `OSError`, also while they are read."""
+    """Open a segment file. Raises `OSError`, also while its bytes are read."""
     fd = os.open(Path(path, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield SegmentBytes(fd, throttle, sparse=sparse)
@@ -202,7 +202,7 @@ def open_segment(
 
 @contextmanager
 def directory_lock(path: str) -> Iterator[None]:
-    """Keep brokers out of the directory meanwhile. Raises `DirectoryLocked`."""
+    """Keep brokers out of the directory within the context. Raises `DirectoryLocked`."""
     lock = Path(path, LOCK)
     is_new = not lock.exists()
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -219,10 +219,10 @@ def directory_lock(path: str) -> Iterator[None]:
 
 
 def give_to_owner_of(like: Path, fd: int) -> None:
-    """A new file is the broker's as that one is, whoever runs the job (root), with whatever umask.
+    """Give a new file the owner and mode of `like`, whatever user (root) and umask the job has.
 
-    A file that the broker may not read is a broken disk to it. Who may not give files away leaves
-    it as it is. Raises `OSError`.
+    A file that the broker may not read is a broken disk to it. A user who may not give files away
+    leaves the file as it is. Raises `OSError`.
     """
     try:
         owner = os.stat(like)
@@ -233,7 +233,7 @@ def give_to_owner_of(like: Path, fd: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in it are there after a power loss."""
+    """Sync a folder, so that its names are there after a power loss."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -242,7 +242,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make it, and what is above it, so that it is there after a power loss."""
+    """Create a folder and its parents so that they are there after a power loss."""
     new = [path for path in folder.absolute().parents if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in [folder, *new]:

@@ -1,16 +1,16 @@
-"""Messages that are JSON as columns of their fields. The one door to DuckDB, which parses them.
+"""Turn fields of JSON messages into columns; DuckDB, used only here, parses the messages.
 
-Each value is parsed by itself and nothing is done in Python per record. As Spark's PERMISSIVE does
-it, a value never fails the query:
+Each value is parsed by itself and no Python runs per record. As with Spark's PERMISSIVE mode, a
+value never fails the query:
 
-- A field that is missing, or JSON's null: null. Of a name that comes twice the first counts.
-- A field of another type: null, and the record is *corrupt*. STRING takes anything: of what is no
-  string, its JSON text. Whole numbers take integers that fit (1.0 is none), DOUBLE and FLOAT any
+- A field that is missing, or JSON's null: null. If a name comes twice, the first one counts.
+- A field of another type: null, and the record is *corrupt*. STRING takes anything: if it is not a
+  string, its JSON text. Integer types take integers that fit (1.0 is not one), DOUBLE and FLOAT any
   number (too large: infinity), BOOLEAN true and false. Text in quotes is a STRING only.
-- A value that is no JSON, no UTF-8, or no object: all fields null, and the record is corrupt. One
-  that is empty, blank or `null`: all fields null, and it is not.
-- `_corrupt_record` is the value of a corrupt record (what is no UTF-8 in it replaced), else null.
-  All fields that the option `json` names are looked at for it, whichever columns are asked for.
+- A value that is not JSON, not UTF-8, or not an object: all fields null, and the record is corrupt.
+  A value that is empty, blank or `null`: all fields null, and the record is not corrupt.
+- `_corrupt_record` is the value of a corrupt record (bytes that are not UTF-8 replaced), else null.
+  It considers all fields that the option `json` names, whichever columns are asked for.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ _READ: Final = {
 
 
 class FieldReader:
-    """Columns of fields out of a column of values; `asked` are the columns to make of `fields`.
+    """Make columns of fields from a column of values; `asked` are the columns to make.
 
     Raises `Unavailable` if DuckDB is not installed.
     """
@@ -77,7 +77,7 @@ class FieldReader:
         self._duck = _duckdb()
 
     def read(self, values: Any) -> dict[str, Any]:
-        """The columns, of a binary array of values without nulls, or of such arrays in chunks."""
+        """Return the columns of a binary array without nulls, or of such arrays in chunks."""
         text, unreadable, table = self._parsed(values)
         assert table.num_rows == len(values), "a row of fields for each value"
         columns = {}
@@ -92,10 +92,11 @@ class FieldReader:
         return columns
 
     def _parsed(self, values: Any) -> tuple[Any, Any, Any]:
-        """The values as text, which of them are no UTF-8, and the fields.
+        """Return the values as text, which of them are not UTF-8, and the fields.
 
-        Each value is parsed once; twice in a slab where one is no JSON, which is an error. That one
-        is no UTF-8 is an error of the parser's, too, so it is looked at only where that was one.
+        Each value is parsed once, but twice in a slab where one is not JSON, which is an error. A
+        value that is not UTF-8 is an error of the parser, too, so UTF-8 is checked only after an
+        error.
         """
         text = _in_chunks(values)
         with suppress(*_errors()):
@@ -104,7 +105,7 @@ class FieldReader:
         return text, unreadable, self._asked(text, "CASE WHEN json_valid(v) THEN v END")
 
     def _asked(self, text: Any, good: str) -> Any:
-        """A view by name is planned in half the time of a relation of its own."""
+        """Run the query on a view by name: planned in half the time of a separate relation."""
         self._duck.register("given", pa.table({"v": text}))
         try:
             return self._duck.sql(self._query(good)).to_arrow_table()
@@ -112,7 +113,7 @@ class FieldReader:
             self._duck.unregister("given")
 
     def _query(self, good: str) -> str:
-        """`good`: the value, or null if it is no JSON."""
+        """Return the SQL; `good`: the value, or null if it is not JSON."""
         paths = [_quoted(f'$."{each.name}"') for each in self._fields]
         # A list of one costs a tenth of the parsing.
         xs = ["x"] if len(paths) == 1 else [f"x[{i + 1}]" for i in range(len(paths))]
@@ -136,7 +137,10 @@ _NO_OBJECT: Final = r"""coalesce(json_type(j) NOT IN ('OBJECT', 'NULL'),
 
 
 def _judge(xs: Sequence[str]) -> str:
-    """Whether a record is corrupt. That it may be no object is looked at if no field is there."""
+    """Return the SQL for whether a record is corrupt.
+
+    That it may be no object is checked only if no field is there.
+    """
     if not xs:
         return _NO_OBJECT  # nothing but `_corrupt_record` is named
     none = " AND ".join(f"{x} IS NULL" for x in xs)
@@ -145,14 +149,14 @@ def _judge(xs: Sequence[str]) -> str:
 
 
 def _in_chunks(values: Any) -> Any:
-    """The values as text, unseen."""
+    """Return the values as text, unchecked."""
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([each.view(pa.string()) for each in values.chunks], pa.string())
     return values.view(pa.string())
 
 
 def _as_text(values: Any) -> tuple[Any, Any]:
-    """The values as text, those that are no UTF-8 as null; and which these are, or None."""
+    """Return the values as text, null where they are not UTF-8, and which these are, or None."""
     try:
         return values.cast(pa.string()), None
     except pa.ArrowInvalid:  # one of thousands: find it
@@ -190,7 +194,10 @@ def _quoted(text: str) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Of a value that is no JSON; the latter where DuckDB cannot say of which, as it is no text."""
+    """Return the errors for a value that is not JSON.
+
+    `UnicodeDecodeError`: DuckDB cannot name the value, as it is not text.
+    """
     import duckdb
 
     return duckdb.Error, UnicodeDecodeError
@@ -198,7 +205,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 @cache
 def _duckdb() -> Any:
-    """This process's. Raises `Unavailable`."""
+    """Return this process's DuckDB connection. Raises `Unavailable`."""
     try:
         import duckdb
     except ImportError as error:

@@ -1,7 +1,8 @@
-"""Topics that came and went within one segment: no SNAP names them, their own CONFIG batch does.
+"""Learn the topics that came and went within one segment, from their own CONFIG batch.
 
-An id is never given twice, so a topic that was deleted and made anew has several, of which some may
-be such. Who asks for topics by name needs all of them. Leaves nothing on disk.
+No SNAP names them. An id is never given twice, so a topic that was deleted and recreated has
+several, some of which may be such. A request for topics by name needs all of them. Leaves nothing
+on disk.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,9 @@ from fmqspark.source.survey import SegmentView, Survey
 
 
 def learn_names(found: Survey, within: Sequence[Range] = (EVERYTHING,)) -> None:
-    """Name all topics that have records in these parts of the journal.
+    """Learn the names of all topics that have records in these parts of the journal.
 
-    Reads the headers of the segments of which the SNAPs do not tell. Raises what reading does.
+    Reads the headers of the segments whose SNAPs do not name them. Raises what reading raises.
     """
     for view in found.segments:
         here = Range(view.segment.base, view.until)
@@ -31,13 +32,13 @@ def learn_names(found: Survey, within: Sequence[Range] = (EVERYTHING,)) -> None:
 
 
 def _grown(view: SegmentView) -> set[TopicId]:
-    """The topics that have records there; of the newest segment all names are known."""
+    """Return the topics that have records there; of the newest segment all names are known."""
     after = view.after or {}
     return {key[0] for key, end in after.items() if end > view.before.get(key, Offset(0))}
 
 
 def _names_in(view: SegmentView) -> dict[TopicId, str]:
-    """Each part by one who holds that, as records are read; a slave that is behind holds some."""
+    """Read each part from one that holds it, as records are read; a slave behind holds some."""
     names, begin = dict[TopicId, str](), view.segment.base
     ends = {end for _, end in view.partly if begin < end < view.segment.end}
     for end in (*sorted(ends), view.segment.end):

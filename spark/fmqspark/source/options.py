@@ -1,17 +1,17 @@
-"""What a reader asks for, from the text options of `spark.read.format("fmq")`. Pure.
+"""Parse what a reader asks for in the text options of `spark.read.format("fmq")`. Pure.
 
-path, paths   directories of the replicas of one journal, by commas (or `load([...])`)
+path, paths   directories of the replicas of one journal, separated by commas (or `load([...])`)
 connect       instead: live brokers, fmq://host:port,...; any of them knows the others
 group         with connect: whose journal, if the cluster (or the topics) have several groups
-topic         topics, by commas; left out: all
+topic         topics, separated by commas; left out: all
 queues        like 0,3-5
-fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if it says no
+fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if it has no
               zone) or milliseconds since 1970
-columns       by commas; left out: all
-json          fields of messages that are JSON, as columns: a DDL (`fmqspark.source.fields`)
-jsonPrefix    in front of the names of these columns
+columns       separated by commas; left out: all
+json          fields of JSON messages, as columns: a DDL (`fmqspark.source.fields`)
+jsonPrefix    prefix of the names of these columns
 splitBytes    bytes of journal of one split, like 32m, at least 64k; left out: see `Request.cut`
-uncommitted   true: what is not known to be committed, too
+uncommitted   true: also what is not known to be committed
 filters       once: the DataFrame is used once, so its filters may decide what is read (see
               `fmqspark.spark.source`)
 """
@@ -57,12 +57,12 @@ COLUMNS: Final = (
     *("topic", "queue", "offset", "key", "value", "tag", "headers"),
     *("store_time", "deliver_time", "born_time", "producer", "epoch", "position"),
 )
-"""The columns of the source itself, in order."""
+"""The source's own columns, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options, understood."""
+    """The parsed options."""
 
     directories: tuple[str, ...]
     topics: tuple[str, ...] | None = None
@@ -81,13 +81,13 @@ class Request:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """For people: where it was to be read from."""
+        """Where to read from, as messages name it."""
         return self.connect or self.directories
 
     def survey(self, since: int = 0) -> Survey:
-        """Look at what there is now: in the directories, or at the group's brokers as of now.
+        """Survey the directories, or the group's brokers as of now.
 
-        Raises what `survey` does.
+        Raises what `survey` and `brokers_of` raise.
         """
         if not self.connect:
             return survey(self.directories, uncommitted=self.uncommitted, since=since)
@@ -97,7 +97,10 @@ class Request:
         return found
 
     def cut(self, found: Survey, wanted: Wanted) -> list[Task]:
-        """The tasks. Where it is not known who reads them, they fit the cores of this machine."""
+        """Divide what is wanted into tasks.
+
+        Where it is not known who reads them, they fit the cores of this machine.
+        """
         if self.split_bytes:
             return [(split,) for split in plan(found, wanted, self.split_bytes)]
         if self.at_once:
@@ -105,8 +108,10 @@ class Request:
         return plan_tasks(found, wanted, SPLIT_BYTES, len(os.sched_getaffinity(0)))
 
     def wanted_in(self, found: Survey, gone: list[str] | None = None) -> Wanted:
-        """With the topics as numbers. Raises `InvalidArgument` for one that is not there (who goes
-        on with a part of the journal lays these down in `gone`), and what reading does.
+        """Return `wanted` with the topics as ids.
+
+        Raises `InvalidArgument` for a topic that is not there, unless `gone` is given: then the
+        name is added to that, and the rest goes on. Raises what reading raises.
         """
         if self.topics is None:
             return self.wanted
@@ -120,7 +125,7 @@ class Request:
 
 
 def understand(options: Mapping[str, str]) -> Request:
-    """Raises `InvalidArgument` saying which option and what it may be."""
+    """Parse the options. Raises `InvalidArgument`, which names the option and what it may be."""
     given = {name.lower(): value.strip() for name, value in options.items()}
     if "provider" in given:
         raise InvalidArgument(
@@ -156,7 +161,7 @@ _DIGITS_OF_DATES: Final = (4, 6, 8)  # 2026, 202601, 20260131: ISO 8601 writes t
 
 
 def size(name: str, text: str) -> int:
-    """`32m` and its like, in bytes."""
+    """Return a size like `32m` in bytes. Raises `InvalidArgument`."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise InvalidArgument(f"{name} {text!r}: a number of bytes, like 64m")
@@ -185,7 +190,7 @@ def _once(text: str) -> bool:
 
 
 def time_ms(name: str, text: str) -> int:
-    """A time as milliseconds since 1970."""
+    """Return a time as milliseconds since 1970. Raises `InvalidArgument`."""
     if text.isdecimal() and len(text) <= _MOST_DIGITS:
         if len(text) in _DIGITS_OF_DATES and text[:2] in ("19", "20"):
             raise InvalidArgument(
@@ -203,7 +208,10 @@ def time_ms(name: str, text: str) -> int:
 
 
 def to_ms(when: datetime) -> int:
-    """Milliseconds since 1970, rounded up: a batch stored at or after `when` is not below it."""
+    """Return milliseconds since 1970, rounded up.
+
+    A batch stored at or after `when` is not below it.
+    """
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
@@ -258,7 +266,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _some(name: str, given: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Names; None: the option is left out, which is something else than to name nothing."""
+    """Return names; None if the option is left out, which differs from naming nothing."""
     if name not in given:
         return None
     found = _list(given[name])

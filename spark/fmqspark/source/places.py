@@ -1,7 +1,7 @@
-"""Places on the disk: which are one and the same, whatever they are called, and which lie in which.
+"""Compare places on disk: which are the same under any name, and which lie in which.
 
-A directory or file is known by its number on its disk: a link to it, or another mount of it, is no
-other one. Leaves nothing on disk.
+A directory or file is known by its number on its disk: a link or another mount is the same one.
+Leaves nothing on disk.
 """
 
 import os
@@ -15,7 +15,7 @@ from fmqcore.journal.segments import segment_base
 
 
 def each_once(paths: Sequence[Path]) -> None:
-    """No directory twice, nor a segment file in two of them: of replicas each has its own bytes.
+    """Require each directory once, and no segment file in two: each replica has its own bytes.
 
     Raises `InvalidArgument`.
     """
@@ -32,7 +32,10 @@ def each_once(paths: Sequence[Path]) -> None:
 
 
 def no_data_directory(folder: Path, paths: Sequence[Path]) -> None:
-    """What a job writes does not go to what it reads, nor around it. Raises `InvalidArgument`."""
+    """Require that `folder` is not in, around or one of `paths`. Raises `InvalidArgument`.
+
+    A job does not write to what it reads.
+    """
     for path in paths:
         if _identity(folder) == _identity(path):
             raise InvalidArgument(f"--out {folder} is a data directory: name another folder")
@@ -47,7 +50,7 @@ def no_data_directory(folder: Path, paths: Sequence[Path]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | str:
-    """What tells a place from all others; its real name, if there is nothing yet."""
+    """Return what identifies a place; its real name, if there is nothing yet."""
     real = os.path.realpath(path)
     try:
         found = os.stat(real)
@@ -57,12 +60,12 @@ def _identity(path: Path) -> tuple[int, int] | str:
 
 
 def _above(path: Path) -> set[tuple[int, int] | str]:
-    """The folders in which it lies."""
+    """Return the folders in which a path lies."""
     return {_identity(each) for each in Path(os.path.realpath(path)).parents}
 
 
 def _segments(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Names and numbers of its segment files; what cannot be looked at is told by who reads it."""
+    """Yield names and numbers of segment files; the reader reports what cannot be looked at."""
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
             if segment_base(entry.name) is None:

@@ -1,7 +1,7 @@
-"""What of a journal is read, cut into splits, and which splits a task of Spark reads.
+"""Divide what is read of a journal into splits, and the splits into Spark tasks.
 
-Planning reads no segment: what cannot match is left out by what the SNAPs at both ends of one say,
-and of the newest by its headers, which the survey has. Leaves nothing on disk.
+Planning reads no segment: what cannot match is left out by the SNAPs at both ends of a segment, and
+for the newest one by its headers, which the survey has. Leaves nothing on disk.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,26 +14,27 @@ from fmqspark.source.splits import Split, Tables
 from fmqspark.source.survey import SegmentView, Survey
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of journal of one split, if nothing else is said."""
+"""Default bytes of journal of one split."""
 LARGE_SPLIT_BYTES: Final = 3 * SPLIT_BYTES
-"""At most of one task, where it is known how many the whole of Spark runs at once.
+"""Maximum bytes of one task, where it is known how many tasks all of Spark runs at once.
 
-A task costs some 40 ms of CPU, whatever it reads."""
+A task costs some 40 ms of CPU, whatever it reads.
+"""
 _LEAST: Final = SPLIT_BYTES // 4
-"""More tasks than that makes of it are not worth what they cost, whoever would be idle."""
+"""Minimum bytes of one task: smaller ones cost more than they gain, even if cores are idle."""
 _SLACK: Final = 8
-"""A split is not cut for less than this part of a task."""
+"""A split is not divided for less than this part of a task."""
 _MOST: Final = 1000
-"""Topics and queues that a split carries itself; of more it is read what is needed of them."""
+"""Topics and queues that a split carries itself; of more, its reader reads what it needs."""
 
 Task = tuple[Split, ...]
-"""What is read by one after the other, in journal order."""
+"""Splits that are read one after the other, in journal order."""
 
 
 def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[Split]:
-    """The splits of what is wanted, in journal order; segments that cannot match are left out.
+    """Return the splits of what is wanted, in journal order.
 
-    Of at most `split_bytes`, each of one segment.
+    Segments that cannot match are left out. Each split has at most `split_bytes`, of one segment.
     """
     splits: list[Split] = []
     for here, make in _parts(found, wanted):
@@ -45,10 +46,10 @@ def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[
 
 
 def plan_tasks(found: Survey, wanted: Wanted, most: int, at_once: int) -> list[Task]:
-    """The splits of tasks that are as large as each other, so that `at_once` in turn end together.
+    """Return tasks of equal size, so that `at_once` of them, in turn, end together.
 
-    Of about `most` bytes at most. Where segments end is not where tasks do: three of two segments
-    and a half would be five halves of work for two cores, of which one waits.
+    Each has about `most` bytes at most. Tasks do not end where segments do: three tasks of two and
+    a half segments would be five halves of work for two cores, of which one waits.
     """
     parts = list(_parts(found, wanted))
     total = sum(here.end - here.first for here, _ in parts)
@@ -71,17 +72,17 @@ def plan_tasks(found: Survey, wanted: Wanted, most: int, at_once: int) -> list[T
 
 
 def even_size(total: int, most: int, at_once: int) -> int:
-    """At most `most` bytes of a split, so that `total` are read in whole rounds of `at_once`.
+    """Return the bytes of a split, up to `most`, so that `total` takes whole rounds of `at_once`.
 
-    Spark's own files are cut likewise (`FilePartition.maxSplitBytes`: a core's share, at most
-    128 MB), but not in whole rounds: 300 MB are three tasks on two cores, and one of them waits.
+    Spark divides its own files likewise (`FilePartition.maxSplitBytes`: a core's share, at most
+    128 MB), but not in whole rounds: 300 MB are three tasks on two cores, and one core waits.
     """
     rounds = max(1, -(-total // (most * at_once)))
     return min(most, max(_LEAST, -(-total // (rounds * at_once))))
 
 
 def _parts(found: Survey, wanted: Wanted) -> Iterator[tuple[Range, "_Splits"]]:
-    """What of which segments can match, and who makes its splits."""
+    """Yield the ranges of segments that can match, each with the maker of splits."""
     untils = {view.segment.base: view.until for view in found.segments}
     within = wanted.positions.cut(Range(found.begin, found.end))
     for view in found.segments:
@@ -98,7 +99,7 @@ def _parts(found: Survey, wanted: Wanted) -> Iterator[tuple[Range, "_Splits"]]:
 
 
 class _Splits:
-    """Makes those of one segment."""
+    """Makes the splits of one segment."""
 
     def __init__(self, found: Survey, view: SegmentView, wanted: Wanted, behind: Position) -> None:
         self._found = found
@@ -109,10 +110,10 @@ class _Splits:
         self._behind = behind
 
     def until(self, begin: int, end: int, last: int) -> Split:
-        """From there up to `end`, or less: of what ends at `last`.
+        """Return the split from `begin` up to `end` or less, where the range ends at `last`.
 
-        Of an open segment it ends where a batch does. One ends where a replica does: what is
-        before can come from it, too.
+        In an open segment it ends where a batch does. A split also ends where a replica does: what
+        is before can come from that replica, too.
         """
         view, ends = self._view, self._ends
         end = min(end, last, *(each for each in ends if each > begin))
@@ -134,12 +135,12 @@ class _Splits:
         )
 
     def _known(self, begin: int) -> int:
-        """Where a batch begins, at or before there: where the segment does, or a replica ends."""
+        """Return where a batch begins, at or before `begin`: the segment, or a replica's end."""
         return max([self._view.segment.base, *(end for end in self._ends if end <= begin)])
 
 
 def _tables(view: SegmentView, wanted: Wanted, names: Mapping[TopicId, str]) -> Tables | None:
-    """One for all splits of a segment."""
+    """Return the tables for all splits of a segment; None if they are too many."""
     topics, ends = wanted.topics, (view.before, view.after or {})
     there = sum(1 for each in (view.after or view.before) if wanted.takes(each))
     if there + (len(names) if topics is None else len(topics)) > _MOST:

@@ -1,6 +1,6 @@
-"""How far each replica of a journal may be read: its own word for its own bytes.
+"""Find how far each replica of a journal may be read; each vouches for its own bytes alone.
 
-A replica is a data directory, or a live broker (`fmq://host:port`), which says itself what is
+A replica is a data directory, or a live broker (`fmq://host:port`), which itself reports what is
 committed. Leaves nothing on disk.
 """
 
@@ -34,7 +34,7 @@ _NO_CHECKPOINT: Final = "it has no readable checkpoint, so nobody knows what of 
 
 
 class Replica(NamedTuple):
-    """One directory, or broker."""
+    """One replica: a directory or a broker."""
 
     path: str
     begin: Position
@@ -43,20 +43,20 @@ class Replica(NamedTuple):
     bases: tuple[Position, ...]
     journal: str = ""  # of a broker: its cluster and group
     named: tuple[Position, ...] = ()
-    """Segments that its checkpoint knows: there must be a file of each."""
+    """Segments that its checkpoint knows: each must have a file."""
     said: Position = Position(0)
-    """How far by its own word; `end` is below it where its files do not hold that."""
+    """How far it reports to go; `end` is below that where its files do not hold it."""
     live: bool = False
-    """A broker is at work there, and goes on: a slave may know of more than it holds yet."""
+    """A broker runs there and goes on: a slave may know of more than it holds yet."""
 
     def until(self, base: Position) -> Position:
-        """How far a segment may be read here."""
+        """Return how far a segment may be read here."""
         behind = bisect_right(self.bases, base)
         return self.bases[behind] if behind < len(self.bases) else self.end
 
 
 def look_at_replicas(sources: Sequence[str], uncommitted: bool, told: list[str]) -> list[Replica]:
-    """Those of which something is known; who does not answer, or cannot be read, is left out."""
+    """Return the replicas of which something is known; `told` gets why others are left out."""
     known: list[Replica] = []
     failures: list[FmqError | OSError] = []
     for source in sources:
@@ -77,7 +77,7 @@ def look_at_replicas(sources: Sequence[str], uncommitted: bool, told: list[str])
 
 
 def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
-    """What to tell if nothing could be read of any replica."""
+    """Return the error to raise if nothing could be read of any replica."""
     if isinstance(failures[0], BrokerGone):
         return Unavailable(f"no broker answers: {'; '.join(map(str, failures))}")
     return failures[0]
@@ -90,8 +90,10 @@ def _broker(source: str) -> Replica:
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:
-    """How far a directory may be read; None if nothing says so. Raises `OSError`, and
-    `CorruptJournal` if what says so is of another journal."""
+    """Return how far a directory may be read; None if nothing there shows that.
+
+    Raises `OSError`, and `CorruptJournal` if its checkpoint is of another journal.
+    """
     view = look(Path(path))
     bases = [
         base
@@ -128,13 +130,13 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
 
 
 def _real_end(replica: Replica, limit: Position) -> Position:
-    """Where what is there ends, if what is durable ends below what may be read.
+    """Return where the bytes end, if the durable end is below what may be read.
 
-    Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
-    another replica there; what is behind a durable end it does not hide. What is below a newer
-    segment is durable, whatever the checkpoint knows; but a wreck (nobody says how far it went)
-    ends with its last good batch. So does what a broker at work is writing; without one, bytes that
-    are no batch are damage, or what a crash has torn.
+    Damage does not end them, nor does what cannot be read: the reader meets that, and takes it from
+    another replica; it does not hide what is behind a durable end. What is below a newer segment is
+    durable, whatever the checkpoint knows; but a wreck (nothing shows how far it went) ends with
+    its last good batch. So does what a running broker is writing; without one, bytes that are no
+    batch are damage, or torn by a crash.
     """
     durable = max(replica.durable_end, replica.begin)
     if limit != NO_END and replica.bases:
@@ -165,7 +167,7 @@ def _real_end(replica: Replica, limit: Position) -> Position:
 
 
 def _anything(data: SegmentBytes, base: Position, begin: Position, end: Position) -> bool:
-    """Is something there, or has nothing ever been written?"""
+    """Return whether anything was ever written in the range."""
     for at in range(begin - base, end - base, _PIECE):
         if any(data.read(min(_PIECE, end - base - at), at)):
             return True
@@ -173,7 +175,7 @@ def _anything(data: SegmentBytes, base: Position, begin: Position, end: Position
 
 
 def first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told: list[str]) -> T:
-    """The first replica's answer that is one; else what was wrong with the first."""
+    """Return the first replica's answer that succeeds; else raise the first one's error."""
     failures: list[tuple[str, FmqError | OSError]] = []
     for replica in holders:
         try:

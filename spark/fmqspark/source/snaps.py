@@ -1,4 +1,4 @@
-"""What a segment says of itself: its SNAP, its headers, the topics that they name.
+"""Read what a segment holds about itself: its SNAP, its headers, the topics that they name.
 
 Leaves nothing on disk.
 """
@@ -31,8 +31,10 @@ from fmqspark.source.replicas import Replica
 
 
 class Ends(Mapping[QueueKey, Offset]):
-    """Next offsets of queues in 16 bytes each: there are as many tables as segments, all at once,
-    and a queue in a dictionary takes seven times that.
+    """Next offsets of queues in 16 bytes each.
+
+    There are as many tables as segments, all at once, and a queue in a dictionary takes seven times
+    that.
     """
 
     __slots__ = ("_ends", "_keys")
@@ -57,7 +59,7 @@ class Ends(Mapping[QueueKey, Offset]):
 
 
 class Snap(NamedTuple):
-    """What a segment's first batch says."""
+    """The content of a segment's first batch."""
 
     segment: Segment
     header_crc: int
@@ -69,24 +71,24 @@ class Snap(NamedTuple):
 
     @property
     def marks(self) -> dict[int, int]:
-        """Header CRCs by which its journal is known from all others, by position.
+        """Header CRCs, by position, that distinguish its journal from all others.
 
-        Each names the batch before it, so a segment's first one stands for all below. A journal's
-        very first one says no more than when it was written: of that the second one, too.
+        Each header names the batch before it, so a segment's first one stands for all below. A
+        journal's very first one shows only when it was written, so there the second one is added.
         """
         first = {int(self.segment.base): self.header_crc}
         return first if self.second is None else first | {self.second[0]: self.second[1]}
 
 
 def snap_of(base: Position, replica: Replica) -> Snap:
-    """A replica's own. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
+    """Return a replica's own SNAP. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
     return read_snap(replica.path, base, replica.until(base))
 
 
 def headers_of(
     segment: Segment, until: Position, replica: Replica
 ) -> tuple[HeaderBlock, dict[TopicId, str]]:
-    """A replica's headers of a segment up to there, and the topics that they name.
+    """Return a replica's headers of a segment below `until`, and the topics that they name.
 
     Raises `CorruptJournal`, `OSError`, `BrokerGone`.
     """
@@ -101,7 +103,7 @@ def headers_of(
 
 
 def counted(headers: HeaderBlock) -> dict[QueueKey, Offset]:
-    """Next offsets of the queues that have batches among these."""
+    """Return the next offsets of the queues that have batches among these headers."""
     names = ("type", "topic_id", "queue_id", "base_offset", "record_count")
     return {
         (TopicId(topic), queue): Offset(base + count)
@@ -111,9 +113,9 @@ def counted(headers: HeaderBlock) -> dict[QueueKey, Offset]:
 
 
 def goes_on(snap: Snap, behind: Snap) -> None:
-    """Nothing goes back from one segment's begin to the next one's; raises `CorruptJournal` if so.
+    """Raise `CorruptJournal` if a time or offset falls from one segment to the next.
 
-    It would be left out as one that holds nothing: a segment of another journal, or an older one.
+    Such a segment, of another journal or an older one, would be left out as one that holds nothing.
     """
     if behind.store_ms < snap.store_ms:
         back = "was stored"
@@ -127,7 +129,10 @@ def goes_on(snap: Snap, behind: Snap) -> None:
 
 
 def same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
-    """What replicas know to be committed is the same bytes; raises `InvalidArgument` if not."""
+    """Raise `InvalidArgument` if the replicas' segments begin with different SNAPs.
+
+    What replicas know to be committed is the same bytes.
+    """
     base = snap.segment.base
     for replica in holders if len(holders) > 1 else ():
         try:
@@ -146,7 +151,7 @@ def same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
 
 
 def read_snap(path: str, base: Position, until: Position) -> Snap:
-    """A segment's first batch. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
+    """Return a segment's first batch. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
     with open_bytes(path, base, Throttle(0), until) as data:
         try:
             header = parse_header(data.read(HEADER_LEN, 0))
@@ -167,7 +172,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
 
 
 def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:
-    """Of the batch behind a journal's very first one, if it is there."""
+    """Return place and header CRC of the batch behind a journal's first one, if it is there."""
     if first.position or first.end + HEADER_LEN > until:
         return None
     try:
@@ -179,7 +184,7 @@ def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, 
 
 
 def names_told(read: Read, base: Position, headers: HeaderBlock) -> dict[TopicId, str]:
-    """The topics that CONFIG batches among these headers name."""
+    """Return the topics that CONFIG batches among these headers name. Raises `CorruptJournal`."""
     names = {}
     configs = [i for i, kind in enumerate(headers.column("type")) if kind == BatchType.CONFIG]
     for i in configs:

@@ -1,12 +1,12 @@
-"""Splits: the ranges of segments that tasks read, and the reading of one (`planning` makes them).
+"""Read splits, the ranges of segments that tasks read (`planning` makes them).
 
-A split reads only batches that can match: of a full segment by its index, if that index names all
-that it must (the SNAPs on both sides say what), else by its headers. An index is derived: where it
-leads to another batch than it names, the headers say what is there. If one replica's bytes are
-damaged, or gone, the next one goes on where it ended. What no replica can give is an error, never
-fewer rows.
+A split reads only batches that can match. In a full segment it finds them by the segment's index,
+if that index names all that it must according to the SNAPs on both sides, else by the headers. An
+index is derived: where it leads to a batch other than the one that it names, the headers decide. If
+one replica's bytes are damaged or gone, the next replica goes on where that one ended. What no
+replica can give is an error, never fewer rows.
 
-A driver holds all splits at once, so none carries tables of many queues or topics: who reads it
+A driver holds all splits at once, so no split carries tables of many queues or topics: its reader
 takes them from the SNAPs.
 """
 
@@ -43,13 +43,13 @@ _TOLD: Final = (
     *("topic_id", "queue_id", "position", "total_len"),
     *("base_offset", "record_count", "store_ms"),
 )
-"""What an index says of a batch."""
+"""Header columns that an index also holds."""
 _U32: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The batches of one segment that begin in [begin, end). Small, and it can be pickled."""
+    """The batches of one segment that begin in [begin, end). Small and picklable."""
 
     segment: Segment
     begin: Position
@@ -66,7 +66,7 @@ class Split:
 
 
 class Tables(NamedTuple):
-    """What the SNAPs at a segment's both ends say of what is wanted."""
+    """Names and next offsets of what is wanted, from the SNAPs at both ends of a segment."""
 
     names: dict[TopicId, str]
     before: dict[QueueKey, Offset]
@@ -75,7 +75,7 @@ class Tables(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What reading cost."""
+    """The cost of reading."""
 
     bytes_read: int = 0
     batches: int = 0
@@ -83,10 +83,11 @@ class Tally:
 
 
 class SplitReader:
-    """Iterate over the slabs of a split. Raises `CorruptJournal`, `OSError`.
+    """Iterate over the slabs of a split.
 
-    `names`: the topics; one that the journal forgot within this segment has its number. `times`:
-    how many times the usual size a slab is.
+    Raises `CorruptJournal`, `NotFound`, `Unavailable`, `OSError`. `names`: the topics; one that the
+    journal forgot within this segment has its number. `times`: the slab size as a multiple of the
+    usual size.
     """
 
     def __init__(
@@ -120,12 +121,12 @@ class SplitReader:
                     return
                 if self._good_to > begin:
                     patience.progress()
-            # Who failed before another one went on may have what that one lacks.
+            # A source that failed before another one went on may have what that one lacks.
             if self._good_to == began and not patience.again(failures):
                 raise self._failure(failures) from failures[0]
 
     def _failure(self, failures: list[Exception]) -> Exception:
-        """What to tell when no source could give what is left."""
+        """Return the error to raise when no source could give what is left."""
         first, source = failures[0], self._split.sources[0]
         if is_broker(source):
             return gone(self._good_to, self._split.end, failures)
@@ -174,9 +175,9 @@ class SplitReader:
             yield slab
 
     def _hold_against(self, index: SegmentIndex, slab: Slab) -> None:
-        """Raises `CorruptJournal` for a batch that is not the one that the index names there.
+        """Raise `CorruptJournal` for a batch that is not the one that the index names there.
 
-        Each has good checksums: it may be another queue's, or come twice.
+        Each such batch has good checksums: it may be another queue's, or come twice.
         """
         end = self._good_to
         rows = zip(*map(slab.headers.column, _TOLD), strict=True)
@@ -193,12 +194,12 @@ class SplitReader:
             end = Position(at + length)
 
     def _wanted(self) -> Wanted:
-        """What has not come yet."""
+        """Return `wanted` without the positions that were read already."""
         here = self._split.wanted.positions.cut(Range(self._good_to, self._split.end))
         return replace(self._split.wanted, positions=here)
 
     def _places(self, data: Bytes) -> Iterator[Places]:
-        """Where the wanted batches are that have not come yet, by the headers."""
+        """Yield the places of the wanted batches that were not read yet, by the headers."""
         split, wanted = self._split, self._wanted()
         begin = self._good_to if self._good_to > split.begin else split.known
         scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
@@ -208,7 +209,10 @@ class SplitReader:
         self._require_closing(scan)
 
     def _look_at_end(self, data: Bytes, index: SegmentIndex) -> None:
-        """What an index leads to may be whole, and of another journal: its last batch tells."""
+        """Raise `CorruptJournal` if the segment's last batch belongs to another journal.
+
+        What an index leads to may be whole, and of another journal.
+        """
         split = self._split
         if split.closing is None or split.end < split.segment.end:
             return
@@ -221,7 +225,7 @@ class SplitReader:
         self._require_closing(scan)
 
     def _require_closing(self, scan: HeaderScan) -> None:
-        """Raises `CorruptJournal` if the segment behind it follows another batch."""
+        """Raise `CorruptJournal` if the segment behind this one follows another batch."""
         closing, end = self._split.closing, self._split.segment.end
         if scan.position < end or closing is None or scan.last_crc is None:
             return
@@ -230,9 +234,9 @@ class SplitReader:
             raise damaged(scan.segment.base, scan.segment.base, why)
 
     def _tables_of(self, source: str) -> Tables | None:
-        """As the SNAPs say; None if the one behind the segment cannot be read here.
+        """Return the SNAPs' tables; None if the SNAP behind the segment cannot be read here.
 
-        Without its own there are no names: raises what reading it does.
+        Without the segment's own SNAP there are no names: raises what reading that one raises.
         """
         split, takes = self._split, self._split.wanted.takes
         others = [each for each in split.sources if each != source]
@@ -253,7 +257,10 @@ class SplitReader:
         return Tables(own.names, before, after)
 
     def _index(self, source: str, tables: Tables) -> SegmentIndex | None:
-        """The segment's index, if it can be relied upon; the headers say the same."""
+        """Return the segment's index if it can be relied upon, else None.
+
+        The headers hold the same.
+        """
         split = self._split
         try:
             raw = index_bytes(source, split.segment.base)
@@ -275,7 +282,7 @@ class SplitReader:
         return index if index_is_whole(index, keys, tables.before, tables.after) else None
 
     def _know(self, data: Bytes, slab: Slab) -> None:
-        """Names for all topics of a slab."""
+        """Learn the names of all topics of a slab."""
         unknown = {TopicId(i) for i in set(slab.headers.column("topic_id"))} - self.names.keys()
         if not unknown:
             return
@@ -297,7 +304,7 @@ class SplitReader:
             self.names[topic_id] = f"#{topic_id}"
 
     def _learn(self, data: Bytes, end: Position) -> None:
-        """The topics that are named up to there, or as far as the headers are good."""
+        """Learn the topics that are named below `end`, or as far as the headers are good."""
         segment = self._split.segment
         scan = HeaderScan(data.read, ScanRange(segment, segment.base, end))
         for block in scan:
@@ -307,14 +314,14 @@ class SplitReader:
 
 
 def require_all(scan: HeaderScan, end: Position, of: str = "") -> None:
-    """Raises `CorruptJournal` if it ended before there; `of`: whose bytes they are."""
+    """Raise `CorruptJournal` if the scan ended before `end`; `of`: whose bytes they are."""
     if scan.position < end:
         why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
         raise damaged(scan.segment.base, scan.position, of + why)
 
 
 def _overlap(index: SegmentIndex, key: QueueKey) -> bool:
-    """Does an index name a place of a queue twice, and so another one not at all?"""
+    """Return whether an index names a place of a queue twice, and so misses another one."""
     _, positions, sizes, _, _ = index.columns(key)
     ends = (at + (size & _U32) for at, size in zip(positions, sizes, strict=True))
     return any(map(gt, ends, positions[1:]))

@@ -1,9 +1,9 @@
-"""The headers of a segment of which no replica has all: what one lacks another goes on with.
-And whether those that have it have the same.
+"""Join the headers of a segment from several replicas where no replica has them all.
 
-Each stretch is of one replica, below the end up to which that one knows it to be committed, and
-its first batch names the last one before it. So all that is joined is one history; of replicas
-that contradict each other nothing is. Leaves nothing on disk.
+It also checks that the replicas that have a range have the same. Each stretch is of one replica,
+below the end up to which that replica knows it to be committed, and its first batch names the last
+one before it. So all that is joined is one history; replicas that contradict each other are not
+joined. Leaves nothing on disk.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ class Joined(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """What one replica gives from some place on."""
+    """Headers that one replica gives from some position on."""
 
     replica: Replica
     end: Position
@@ -44,7 +44,7 @@ class _Stretch(NamedTuple):
 
 
 def join(segment: Segment, until: Position, holders: Sequence[Replica], told: list[str]) -> Joined:
-    """As far as somebody goes; whose place another took is told.
+    """Join headers as far as some replica goes; `told` gets which replicas others replaced.
 
     Raises `CorruptJournal` if two that know the same to be committed have not the same.
     """
@@ -74,7 +74,7 @@ def join(segment: Segment, until: Position, holders: Sequence[Replica], told: li
 def _stretch(
     segment: Segment, at: Position, until: Position, replica: Replica, last: _Stretch | None
 ) -> _Stretch:
-    """Raises `CorruptJournal` if it follows another batch than `last` ends with."""
+    """Return a replica's stretch. Raises `CorruptJournal` if it does not follow `last`."""
     reach, prev = min(replica.end, until), None
     if last is not None:
         prev = last.headers.column("header_crc")[-1]
@@ -95,11 +95,11 @@ def _stretch(
 
 
 def require_alike(segment: Segment, holders: Sequence[Replica], known: HeaderBlock) -> None:
-    """Raises `CorruptJournal` if two have not the same up to where one of them ends, if that is in
-    this segment: what the one gives, and what the other goes on with, would be no history.
+    """Raise `CorruptJournal` if two replicas differ up to where one ends in this segment.
 
-    Each header names the one before it, so the last one stands for all. `known`: headers that
-    somebody gave. A live broker follows its master, and is not asked.
+    What the one gives, and what the other goes on with, would be no history. Each header names the
+    one before it, so the last one stands for all. `known`: headers that some replica gave. A live
+    broker follows its master, and is not asked.
     """
     for one in holders if len(holders) > 1 else ():
         if is_broker(one.path) or not segment.base < one.end <= segment.end:
@@ -117,7 +117,7 @@ def require_alike(segment: Segment, holders: Sequence[Replica], known: HeaderBlo
 
 
 def _holds(replica: Replica, segment: Segment, headers: HeaderBlock, end: Position) -> bool:
-    """Has it, where the last of these up to there is, that very one?"""
+    """Return whether a replica holds the last of these headers below `end`, unchanged."""
     positions = headers.column("position")
     last = bisect_left(positions, end) - 1
     if last < 0 or positions[last] + headers.column("total_len")[last] > end:
@@ -131,7 +131,7 @@ def _holds(replica: Replica, segment: Segment, headers: HeaderBlock, end: Positi
 
 
 def _headers_of(replica: Replica, segment: Segment, end: Position) -> HeaderBlock:
-    """As far as they can be read: damage is told by who reads it."""
+    """Return a replica's headers as far as they can be read; their reader reports damage."""
     try:
         with open_bytes(replica.path, segment.base, Throttle(0), end) as data:
             return scan_headers(data.read, ScanRange(segment, segment.base, end))[0]

@@ -1,9 +1,9 @@
-"""What a stream's offset holds beside its position, and what it must still agree with. Pure.
+"""Define what a stream's offset holds beside its position, and must agree with. Pure.
 
 Spark stores the end of each micro-batch, and no start for the first one. Each run that has not
-committed that one asks for the start again, a run even twice: the answer may be another one by
+committed that one asks for the start again, a run even twice, and the answer may have changed by
 then. So an offset holds the start (`starting`), and the options that select records (`selection`):
-a changed option must not pass over records without an error. An offset of an earlier version has
+a changed option must not skip records without an error. An offset of an earlier version has
 neither.
 """
 
@@ -33,7 +33,7 @@ class BatchStart(NamedTuple):
 
 
 def batch_start(start: Offset, end: Offset) -> BatchStart:
-    """The start of the micro-batch that ends at `end`: the stored one, if Spark has lost it.
+    """Return the start of the micro-batch that ends at `end`: the stored one, if Spark lost it.
 
     Raises `InvalidArgument` if `startingPosition` was changed before the first one was committed.
     """
@@ -61,7 +61,7 @@ def batch_start(start: Offset, end: Offset) -> BatchStart:
 
 
 def ignored_start(start: Offset, option: str) -> str:
-    """What to say if `startingPosition` was changed and means nothing any more; else ""."""
+    """Return a note if `startingPosition` was changed and has no effect any more; else ""."""
     stored = start.get(STARTING)
     if stored is None or stored["option"] == option:
         return ""
@@ -73,7 +73,7 @@ def ignored_start(start: Offset, option: str) -> str:
 
 
 def selection_of(topics: tuple[str, ...] | None, wanted: Wanted) -> Offset:
-    """The options that select records; one that is left out selects all."""
+    """Return the options that select records; one that is left out selects all."""
     found: Offset = {}
     if topics is not None:
         found[TOPICS] = sorted(topics)
@@ -86,7 +86,7 @@ def selection_of(topics: tuple[str, ...] | None, wanted: Wanted) -> Offset:
 
 
 def widened(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """The options that select records now that they did not select before."""
+    """Return the options that now select records that they did not select before."""
     found = [
         name
         for name in _SETS

@@ -1,17 +1,18 @@
-"""What the replicas of one journal hold: segments, topics, and how far it may be read.
+"""Find what the replicas of one journal hold: segments, topics, and how far to read.
 
-Read is what is known to be committed: below the commit end that a replica's own checkpoint names.
-It is the replica's own word for its own bytes, so a tail that was never agreed upon (a master's
-that died) is not shown, even where another replica's commit end is higher. On a directory that a
-broker is at work in, that is as of its newest checkpoint. `uncommitted` reads to the last good
-batch.
+Only what is known to be committed is read: what lies below the commit end in a replica's own
+checkpoint. A checkpoint vouches for its own replica's bytes alone, so a tail that was never agreed
+upon (of a master that died) is not shown, even where another replica's commit end is higher. In a
+directory with a running broker, that is as of the newest checkpoint. `uncommitted` reads to the
+last good batch.
 
-A replica is a data directory, or a live broker (`fmq://host:port`), which says itself what is
-committed. Slaves come first, so that a master is asked only for what nobody else can give.
+A replica is a data directory, or a live broker (`fmq://host:port`), which itself reports what is
+committed. Slaves come first, so that a master is asked only for what no other replica can give.
 
-Reads one SNAP a segment, and the headers of the newest one. What nobody can give ends it, unless
-who asks wants the rest (`around`): then that is a gap, and the segment before one has its headers
-read, too, as no SNAP says what it adds up to. Leaves nothing on disk.
+Reads one SNAP per segment, and the headers of the newest one. What no replica can give ends the
+survey, unless the caller wants the rest (`around`): then that is a gap, and the headers of the
+segment before a gap are read, too, as no SNAP holds what that segment adds up to. Leaves nothing on
+disk.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what 
 
 
 class Gap(NamedTuple):
-    """What some replica must have, and none can give: who reads the rest tells it."""
+    """A range that some replica must have and none can give; the reader of the rest reports it."""
 
     begin: Position
     end: Position
@@ -45,7 +46,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """One segment as far as it may be read; `after` is None for one that is not full."""
+    """One segment as far as it may be read; `after` is None if the segment is not full."""
 
     segment: Segment
     until: Position
@@ -54,20 +55,20 @@ class SegmentView:
     after: Mapping[QueueKey, Offset] | None
     sources: tuple[str, ...]  # who holds all of it, in the order in which to ask
     partly: tuple[tuple[str, Position], ...]
-    """Who holds it up to there, as a slave that is behind does."""
+    """Replicas that hold it up to the given position only, as a slave that is behind does."""
     marks: dict[int, int]
-    """Header CRCs, by position, by which its journal is known: see `Snap.marks`."""
+    """Header CRCs, by position, that identify the journal: see `Snap.marks`."""
     closing: int | None
-    """The header CRC of its last batch, if the segment behind it says that."""
+    """Header CRC of the segment's last batch, if the segment behind it has that."""
 
     def holders(self, end: int) -> tuple[str, ...]:
-        """Who may be asked for what begins below there; who is behind first, so the master last."""
+        """Return the sources for what begins below `end`: those behind first, the master last."""
         return (*(path for path, reach in self.partly if reach >= end), *self.sources)
 
 
 @dataclass(slots=True)
 class Survey:
-    """What there is to read: [begin, end)."""
+    """The part of a journal that can be read: [begin, end)."""
 
     begin: Position = Position(0)
     end: Position = Position(0)
@@ -78,16 +79,17 @@ class Survey:
     gaps: list[Gap] = field(default_factory=list)  # none, if all of it was asked for
     last: str = ""  # who is asked only for what nobody else can give: of brokers the last one
     told: list[str] = field(default_factory=list)
-    """Which replica could not give what, so that others had to: to be told."""
+    """Sentences to report: which replica could not give what, so that others had to."""
     left_out: list[str] = field(default_factory=list)
-    """Of these, who said nothing at all: what they hold nobody knows."""
+    """Sentences among these on replicas that reported nothing: what they hold is not known."""
     journal: str = ""  # of brokers: their cluster and group
     listed: frozenset[str] | None = None
     """Topics that the brokers list for this group, with messages or without; None: not asked."""
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[TopicId]:
-        """None for a topic without a message that the brokers list. Raises `InvalidArgument` for
-        one that is neither there nor in the journal.
+        """Return the ids of these topics; a listed topic without a message has none.
+
+        Raises `InvalidArgument` for a topic that neither the brokers list nor the journal holds.
         """
         found: set[TopicId] = set()
         for name in names:
@@ -115,12 +117,13 @@ class Survey:
 def survey(
     directories: Sequence[str], *, uncommitted: bool = False, since: int = 0, around: bool = False
 ) -> Survey:
-    """Look at the replicas of one journal; at segments that end below `since` not, nor at a replica
-    that ends below the one in which that lies (it is behind), if others go on.
+    """Look at the replicas of one journal, from the segment that holds `since` on.
 
-    Of brokers the last one, the master, is asked last. Damage of one replica, or one that cannot be
-    read, ends it only where no other one can give the same; `around`: there is a gap there. Raises
-    `InvalidArgument`, `CorruptJournal`, `Unavailable`, `OSError`.
+    Leaves out segments that end below `since`, and replicas that end below the segment in which
+    `since` lies (they are behind), if others go on. Of brokers the last one, the master, is asked
+    last. Damage of one replica, or one that cannot be read, ends the survey only where no other one
+    can give the same; with `around` there is a gap. Raises `InvalidArgument`, `CorruptJournal`,
+    `Unavailable`, `OSError`.
     """
     if not directories:
         raise InvalidArgument("no directory is named: name a broker's data directory")
@@ -135,7 +138,7 @@ def survey(
 
 @dataclass(slots=True)
 class _Part:
-    """A segment; or a stretch of which nobody says where segments begin."""
+    """A segment, or a stretch in which no replica knows where segments begin."""
 
     begin: Position
     end: Position
@@ -179,7 +182,7 @@ class _Look:
         return self.found
 
     def _parts(self, since: int) -> list[_Part]:
-        """Segments, and what is missing between them, in journal order."""
+        """Return segments, and what is missing between them, in journal order."""
         found, parts = self.found, list[_Part]()
         at = found.begin
         bases = self._bases()
@@ -204,7 +207,7 @@ class _Look:
         return sorted(bases)
 
     def _part(self, base: Position) -> _Part:
-        """The segment that begins there."""
+        """Return the segment that begins at `base`."""
         holders = [r for r in self.known if base in r.bases and base < r.end]
         behind = self._behind(base) if self.around else self.found.end
         if not holders:
@@ -221,9 +224,9 @@ class _Look:
         return part
 
     def _behind(self, base: Position) -> Position:
-        """Where the next segment begins, if the one that begins there does not say it.
+        """Return where the next segment begins, if the segment at `base` does not show it.
 
-        A file that no checkpoint knows tells it only where it is newer than all checkpoints.
+        A file that no checkpoint knows counts only where it is newer than all checkpoints.
         """
         firm = {b for r in self.known for b in r.named}
         firm |= {b for r in self.known for b in r.bases if b >= r.durable_end}
@@ -235,10 +238,10 @@ class _Look:
         return part
 
     def _give_up(self, part: _Part, error: FmqError | OSError) -> None:
-        """It is a gap; raises what stands in the way if there may be none.
+        """Make a part a gap; raises `error` where a gap is not allowed.
 
-        A broker that is away comes back. What no replica ever had is no damage: one ends below it,
-        the others begin above it.
+        A broker that is away comes back. What no replica ever had is no damage: one replica ends
+        below it, the others begin above it.
         """
         passing = isinstance(error, FileNotFoundError | NotFound) and not self.last
         if not self.around or passing or isinstance(error, InvalidArgument | Unavailable):
@@ -252,7 +255,7 @@ class _Look:
         part.why = error
 
     def _tail(self, part: _Part, segment: Segment) -> None:
-        """Headers and topics of the newest segment, as far as somebody gives them."""
+        """Add headers and topics of the newest segment, as far as some replica gives them."""
         end = min(segment.end, self.found.end)
         try:
             headers, names, part.until, why = self._headers(part, segment)
@@ -270,9 +273,9 @@ class _Look:
         self.found.names |= names
 
     def _headers(self, part: _Part, segment: Segment) -> Joined:
-        """Of one replica, if one has all; else of several."""
+        """Return the headers of one replica, if one has all; else of several."""
         until = min(segment.end, self.found.end)
-        # Who is a moment behind, as slaves are, is not damaged: there is nothing to tell.
+        # A replica that is a moment behind, as slaves are, is not damaged: nothing to report.
         holders = [r for r in part.holders if r.said >= until]
         with suppress(FmqError, OSError):
             if holders:
@@ -283,7 +286,7 @@ class _Look:
         return join(segment, until, part.holders, self.found.told)
 
     def _add(self, part: _Part, behind: _Part | None, number: int) -> None:
-        """To what is found."""
+        """Add a part to what is found, as a segment or a gap."""
         found = self.found
         if part.snap is not None and part.why is None:
             try:
@@ -302,7 +305,7 @@ class _Look:
     def _after(
         self, part: _Part, snap: Snap, behind: _Part | None
     ) -> Mapping[QueueKey, Offset] | None:
-        """Next offsets at a segment's end; None for the newest one, of which all is known."""
+        """Return next offsets at a segment's end; None for the newest one: all is known there."""
         if behind is None:
             return None
         if behind.snap is not None:
@@ -316,7 +319,7 @@ class _Look:
 
 
 def _less_than_known(known: Sequence[Replica], end: Position) -> list[str]:
-    """What is known to be committed is on none of them. A slave at work is still to get it."""
+    """Report committed positions that are on no replica; a running slave is still to get them."""
     most = max(known, key=lambda replica: replica.said)
     if most.said <= end or any(replica.live for replica in known):
         return []
@@ -327,8 +330,9 @@ def _less_than_known(known: Sequence[Replica], end: Position) -> list[str]:
 
 
 def _reaching(known: list[Replica], since: int) -> list[Replica]:
-    """Who goes on behind there; and who ends in the segment in which that lies, as its begin says
-    what the segment is, and another one may have just that damaged.
+    """Return the replicas that go on beyond `since`, and those that end in its segment.
+
+    The begin of that segment shows what it is, and another replica may have just that damaged.
     """
     beyond = [r for r in known if r.end > since] or known
     begun = max((base for r in beyond for base in r.bases if base <= since), default=None)
@@ -336,7 +340,7 @@ def _reaching(known: list[Replica], since: int) -> list[Replica]:
 
 
 def _whose(part: _Part) -> FmqError | OSError:
-    """Why a part cannot be given; a disk's error says of which file."""
+    """Return why a part cannot be given; a disk's error names the file."""
     error = part.why
     assert error is not None
     if isinstance(error, OSError) and error.strerror and not error.filename and part.holders:
@@ -346,7 +350,7 @@ def _whose(part: _Part) -> FmqError | OSError:
 
 
 def _nobody_has(rest: _Part, error: FmqError | OSError) -> FmqError | OSError:
-    """With the range that is missing, where it is damage."""
+    """Return the error, with the range that is missing where it is damage."""
     if not isinstance(error, CorruptJournal):
         return error
     return CorruptJournal(
@@ -385,7 +389,7 @@ def _view(
 
 
 def no_file(begin: int, end: int) -> CorruptJournal:
-    """What to tell of a range of which there is no segment file."""
+    """Return the error for a range of which there is no segment file."""
     return CorruptJournal(
         f"positions {begin} to {end} are on none of the directories: a segment file is missing; "
         "name a replica that has it, too"

@@ -1,4 +1,4 @@
-"""Are there records below a stream's position that only its changed options select?"""
+"""Find whether only a stream's changed options select records below its position."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,10 +17,11 @@ from fmqspark.source.survey import Survey
 def unread_below(
     request: Request, before: Mapping[str, Any], options: tuple[str, ...], position: int
 ) -> bool:
-    """Do the widened `options` select records below there? `before`: what was selected until then.
+    """Return whether the widened `options` select records below `position`.
 
-    Reads headers up to the first such record. Where several options are wider, or a range, it may
-    also say so of records that were read. Raises what reading does.
+    `before`: what was selected until then. Reads headers up to the first such record. Where several
+    options are wider, or a range, it may also return True for records that were read. Raises what
+    reading raises.
     """
     found = request.survey()
     wanted = request.wanted_in(found, [])

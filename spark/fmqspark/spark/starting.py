@@ -1,9 +1,9 @@
-"""What Java says while it starts: heard, and shown only if it matters.
+"""Capture what Java writes while it starts, and show it only if it matters.
 
 Java and the scripts that start it write to this process's standard output and error: greetings if
-all is well, stack traces if not. While Spark starts both lead to here. If it starts, what comes
-afterwards goes where it always went; if not, one line of it goes into our own sentence, and all of
-it into a file that the sentence names. `FMQ_DEBUG=1` lets everything through.
+all is well, stack traces if not. While Spark starts, both lead here. If it starts, later output
+goes where it always went; if not, one line goes into the error message, and all into a file that
+the message names. `FMQ_DEBUG=1` lets everything through.
 """
 
 import os
@@ -27,11 +27,11 @@ _SAYS_NOTHING: Final = re.compile(
     r"|Error occurred during initialization|Error: Could not create the Java Virtual Machine"
     r"|Error: A fatal exception has occurred|Error: A JNI error has occurred"
 )
-"""Frames, greetings, and lines that only say that another one says what it is."""
+"""Frames, greetings, and lines that only announce the line that matters."""
 
 
 class _Ear:
-    """Takes a file descriptor's place; hears who is started meanwhile as long as that one lives."""
+    """Replaces a file descriptor and captures what processes started meanwhile write to it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -47,11 +47,11 @@ class _Ear:
         self._thread.start()
 
     def give_back(self) -> None:
-        """This process writes where it did before; who was started is heard still."""
+        """Restore the descriptor for this process; processes started meanwhile stay captured."""
         os.dup2(self._kept, self._fd)
 
     def let_through(self, *, all_of_it: bool) -> None:
-        """From now on, or also what was said so far, it goes where it was to go."""
+        """Pass output on from now on; with `all_of_it` also what was captured so far."""
         with self._lock:
             while not self._over and self._is_said(0):  # before now, though not heard yet
                 self._over = not self._take()
@@ -60,7 +60,7 @@ class _Ear:
                 self._show(self._words)
 
     def heard(self, wait_s: float = 0) -> str:
-        """All, if who was started has ended meanwhile; else what there is."""
+        """Return all output, if the processes have ended meanwhile; else what there is."""
         self._thread.join(wait_s)
         with self._lock:
             return self._words.decode(errors="replace")
@@ -72,13 +72,13 @@ class _Ear:
         os.close(self._reader)
 
     def _is_said(self, wait_ms: int | None) -> bool:
-        """There is something to hear, or the last who could say something has ended."""
+        """Return whether there is something to read, or the last writer has ended."""
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         return bool(poll.poll(wait_ms))
 
     def _take(self) -> bool:
-        """Hear the next piece, if nobody else has; False: there will be none."""
+        """Read the next piece, if no other thread has; False: there will be none."""
         try:
             piece = os.read(self._reader, 65536)
         except BlockingIOError:
@@ -103,17 +103,21 @@ class Start:
         self._ears: list[_Ear] = []
 
     def so_far(self) -> str:
-        """What was said up to now, and not let through."""
+        """Return the output up to now that was not let through."""
         return "".join(ear.heard() for ear in self._ears)
 
     def words(self) -> str:
-        """What was said, once it has failed: its last words, too."""
+        """Return the output after a failure, with its last words."""
         return "".join(ear.heard(_WAIT_S) for ear in self._ears)
 
 
 @contextmanager
 def listening() -> Iterator[Start]:
-    """Around the start alone. Who catches its failure within sets `failed`, and asks after it."""
+    """Capture output around the start alone.
+
+    A caller that catches the failure within the context sets `failed`, and asks for the output
+    after it.
+    """
     start = Start()
     if os.environ.get("FMQ_DEBUG", "") in ("", "0"):
         for stream in (sys.stdout, sys.stderr):
@@ -136,13 +140,13 @@ def listening() -> Iterator[Start]:
 
 
 def in_short(words: str) -> str:
-    """The one line that says most; "" if none does."""
+    """Return the one line that matters most; "" if none does."""
     lines = [line.strip() for line in words.splitlines() if not _SAYS_NOTHING.match(line)]
     return lines[0][:_LINE] if lines else ""
 
 
 def kept(words: str) -> str:
-    """The file that all of it was written to; "" if there is nothing, or it could not be."""
+    """Write all output to a file and return its path; "" if there is none, or that failed."""
     if not words.strip():
         return ""
     with suppress(OSError):

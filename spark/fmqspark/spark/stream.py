@@ -1,13 +1,13 @@
 """`spark.readStream.format("fmq")`: Spark's progress is a position of the journal.
 
 One number orders all that a journal holds: a micro-batch is the batches that begin in [start, end),
-the same ones whenever and from whichever replica they are read. With a sink that knows its
+the same ones whenever and from whichever replica they are read. With a sink that recognises its
 micro-batches (files do) each record is in it exactly once.
 
-Beside it stands of which journal it is: the newest segment below, by the header CRC of its first
-batch (of a journal's first segment: of its second batch, too), and of live brokers their cluster
-and group. The same number of another journal would skip its records, and nobody would be told.
-What else an offset holds is in `fmqspark.source.stream_offsets`.
+Beside the position, an offset identifies its journal: by the newest segment below, with the header
+CRC of the first batch there (in a journal's first segment: of the second batch, too), and for live
+brokers by their cluster and group. The same number in another journal would skip records there
+without an error. What else an offset holds is in `fmqspark.source.stream_offsets`.
 """
 
 import time
@@ -47,7 +47,7 @@ _APART_S: Final = 1.0
 
 
 class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query."""
+    """The reader of a streaming query."""
 
     def __init__(self, request: Request, columns: tuple[str, ...]) -> None:
         self._request = request
@@ -59,7 +59,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._gone: list[str] = []  # topics that are in none of what is left to read
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         found = self._survey()
         self._request.wanted_in(found)  # an unknown topic is told before anything is read
         option = self._request.starting
@@ -68,16 +68,16 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(position, found, {"option": option, "position": position})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the option `maxBytesPerTrigger` says."""
+        """Return the limit that the option `maxBytesPerTrigger` sets."""
         most = self._request.per_trigger
         return ReadMaxBytes(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all that this run reads."""
+        """Limit this run to what is there now."""
         self._target = self._survey().end
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next micro-batch goes."""
+        """Return how far the next micro-batch goes."""
         begin = start[POSITION]
         found = self._survey(begin, begin)
         self._require_mine(found, start)
@@ -90,7 +90,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(end, found, start.get(STARTING)) if end > begin else start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[TaskPartition]:
-        """The splits of a micro-batch."""
+        """Return the splits of a micro-batch."""
         (begin, note), until = batch_start(start, end), end[POSITION]
         self._report(note)
         if begin >= until:
@@ -109,7 +109,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self._columns, self._request.fields)
 
     def _require_kept(self, begin: int, until: int, found: Survey) -> None:
-        """Raises `CorruptJournal` if retention deleted what comes next, unless that is allowed."""
+        """Raise `CorruptJournal` if retention deleted what comes next, unless that is allowed."""
         if begin >= found.begin:
             return
         if self._request.fail_on_data_loss:
@@ -123,8 +123,9 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _require_read(self, start: Offset, begin: int) -> None:
-        """Raises `InvalidArgument` if changed options select records that are behind the stream,
-        unless that is allowed: they would never come.
+        """Raise `InvalidArgument` if changed options select records behind the stream.
+
+        They would never come. `failOnDataLoss` false allows it.
         """
         before = start.get(SELECTION, {})  # an earlier version stored none: nothing to compare
         wider = widened(before, self._selection)
@@ -145,15 +146,16 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report(f"{message} (failOnDataLoss is false)")
 
     def _report(self, sentence: str) -> None:
-        """Into the driver's log, once for one sentence in a row."""
+        """Write a sentence to the driver's log, unless it is the one written last."""
         if sentence and sentence != self._reported:
             tell([sentence])
             self._reported = sentence
 
     def _wanted_in(self, found: Survey) -> Wanted:
-        """A topic that was deleted has no more records; that does not end the others' stream.
+        """Return what is wanted; a deleted topic does not end the others' stream.
 
-        It was there when the query began; what it had is behind, or named in what is to be read.
+        The topic was there when the query started; its records are behind, or named in what is to
+        be read.
         """
         gone: list[str] = []
         wanted = self._request.wanted_in(found, gone)
@@ -170,10 +172,10 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return wanted
 
     def _survey(self, since: int = 0, reaching: int = 0) -> Survey:
-        """What there is, which must go on to `reaching`.
+        """Return what there is, which must go on to `reaching`.
 
-        Of live brokers the one that knew most may be gone, and what is left gets to know it: a
-        slave takes over, or the master comes back.
+        The live broker that knew most may be gone; the others get to know it: a slave takes over,
+        or the master comes back.
         """
         request = self._request
         tries = _TRIES if request.connect else 1
@@ -194,7 +196,10 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._ahead(reaching, found.end)
 
     def _offset(self, position: int, found: Survey, starting: Offset | None) -> Offset:
-        """As progress, with its mark. What is not committed may be cut, and has none."""
+        """Return a position as progress, with its mark.
+
+        What is not committed may be truncated, and has no mark.
+        """
         offset: Offset = {POSITION: position}
         below = [view for view in found.segments if view.segment.base < position]
         if below and position <= found.end and not self._request.uncommitted:
@@ -206,9 +211,10 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset | {SELECTION: self._selection}
 
     def _require_mine(self, found: Survey, told: Offset) -> None:
-        """Raises `InvalidArgument` if that is progress in another journal.
+        """Raise `InvalidArgument` if an offset is progress in another journal.
 
-        Of earlier versions it has no mark; a segment that retention deleted says nothing.
+        An offset of an earlier version has no mark; a segment that retention deleted proves
+        nothing.
         """
         named = ", ".join(self._request.named)
         journal = told.get(JOURNAL, found.journal)

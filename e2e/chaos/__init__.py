@@ -1,5 +1,5 @@
-"""Real processes, real faults: a cluster and a ZooKeeper ensemble that are hurt under traffic.
+"""Real processes, real faults: a cluster and a ZooKeeper ensemble, disturbed under traffic.
 
-`python -m e2e.chaos` (or `make chaos`) hurts them in every way there is, one after another, and
-judges what clients saw. See `docs/testing.md`.
+`python -m e2e.chaos` (or `make chaos`) makes every kind of fault, one after another, and judges
+what clients saw. See `docs/testing.md`.
 """

@@ -19,7 +19,7 @@ from e2e.chaos.soaking import soak
 
 
 def main(arguments: list[str]) -> int:
-    """0 if nothing failed."""
+    """Run the requested command; return 0 if nothing failed."""
     given = _parse(arguments)
     if not given.loopback:
         enter(arguments)

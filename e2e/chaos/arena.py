@@ -1,7 +1,7 @@
-"""A cluster on this machine's ground, looked at all the time, until it is stopped and judged.
+"""A cluster on this machine, observed all the time until it is stopped and judged.
 
-Leaves in its folder: `cluster.json`, a folder a broker (log, data), a folder a server of ZooKeeper,
-`history.jsonl`.
+Leaves in its folder: `cluster.json`, a folder for each broker (log, data), a folder for each
+ZooKeeper server, `history.jsonl`.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from fmqdev.cluster_plan import ClusterOptions
 
 FSYNC_AND_SYNC: Final = AckPolicy(Flush.FSYNC, counts=SlaveCounts.DURABLE, how_many=HowMany.ONE)
 SETTINGS: Final[Mapping[str, str | int]] = {"segment_bytes": 1 << 20}
-"""Everything else is as users have it; with small segments a short run rolls many."""
+"""Broker settings that differ from the defaults: with small segments a short run rolls many."""
 
 ANY: Final = Limits(acked_records=0, reader_changes=0)
-"""Whether enough happened is for the whole run to say."""
+"""Limits without minimums: only the whole run decides whether enough happened."""
 
 _LOOKED_S: Final = 30.0
 
 
 @dataclass(slots=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     directory: Path
     seed: int = 0
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(slots=True)
 class Arena:
-    """What there is while it runs, and afterwards `history` and `journals`."""
+    """The parts of a running cluster, and afterwards its `history` and `journals`."""
 
     cluster: ChaosCluster
     watch: Watch
@@ -59,7 +59,7 @@ class Arena:
     journals: list[Journal] = field(default_factory=list)
 
     def judge(self, begin: int = 0) -> Verdict:
-        """What happened since that event; with the journals once it has stopped."""
+        """Judge what happened since that event; with the journals once the cluster has stopped."""
         if not begin:
             return judge(self.history.events, self.journals, ANY)
         events = self.history.events
@@ -71,7 +71,7 @@ class Arena:
 async def arena(
     options: Options, ground: Ground, folder: Path, *, disks: bool = True
 ) -> AsyncIterator[Arena]:
-    """A whole cluster under a watch; when the block ends it is stopped in order and read."""
+    """Run a whole, observed cluster; when the block ends it is stopped in order and read."""
     folder.mkdir(parents=True)
     network: Network = Loopback() if ground.namespaces else Namespaces(folder)
     ensemble = Ensemble(folder, network, options.zookeepers)
@@ -116,7 +116,7 @@ async def _watched(watch: Watch) -> AsyncIterator[None]:
 
 
 async def _stop(found: Arena) -> None:
-    """In order; then the journals are read, and the data is where a person finds it."""
+    """Stop in order, read the journals, and leave the data where a person finds it."""
     cluster = found.cluster
     alive = [broker for broker in cluster.brokers if cluster.alive(broker)]
     try:
@@ -131,7 +131,7 @@ async def _stop(found: Arena) -> None:
 
 
 def _bring_out(cluster: ChaosCluster) -> None:
-    """The data out of the images, which would be hard to look into later."""
+    """Copy the data out of the images, which would be hard to inspect later."""
     for broker, disk in cluster.disks.items():
         aside = cluster.directory / broker / "data.out"
         if disk.mounted:

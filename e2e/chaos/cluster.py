@@ -1,7 +1,6 @@
-"""The cluster that is hurt: brokers on machines and disks of their own, over an ensemble.
+"""The cluster under faults: brokers on machines and disks of their own, over an ensemble.
 
-What it adds to `fmqdev.cluster`: where each broker runs, what it lies on, and words for who
-plays which part at the moment.
+It adds to `fmqdev.cluster`: where each broker runs, its disk, and the present role of each broker.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from fmqdev.cluster_plan import ClusterOptions
 
 
 class ChaosCluster(DevCluster):
-    """A `DevCluster` on `network`; `disks`: each broker's data lies on an image of its own."""
+    """A `DevCluster` on `network`; `disks`: each broker's data lies on its own image."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class ChaosCluster(DevCluster):
 
     @property
     def group_names(self) -> list[str]:
-        """All groups."""
+        """The names of all groups."""
         return list(dict.fromkeys(plan.group for plan in self.brokers.values()))
 
     def _plan(self, ports: Sequence[int]) -> None:
@@ -61,28 +60,28 @@ class ChaosCluster(DevCluster):
 
     # ---- who is what
     async def master_of(self, group: str) -> str:
-        """The configured master, as ZooKeeper has it."""
+        """Return the acting master, as ZooKeeper has it."""
         return (await self.groups.state(group)).master
 
     async def reader_of(self, group: str) -> str:
-        """Who serves the reads, as ZooKeeper has it."""
+        """Return the broker that serves the reads, as ZooKeeper has it."""
         state = await self.groups.state(group)
         return state.reader or state.master
 
     async def slaves_of(self, group: str) -> list[str]:
-        """All but the master."""
+        """Return all brokers of the group but the master."""
         master = await self.master_of(group)
         return [plan.id for plan in self.group(group) if plan.id != master]
 
     async def session_of(self, broker: str) -> int:
-        """The number of its ZooKeeper session; 0 if it has no live node."""
+        """Return the number of the broker's ZooKeeper session; 0 if it has no live node."""
         plan = self.brokers[BrokerId(broker)]
         path = paths.live_broker_node(self.options.cluster, GroupName(plan.group), plan.id)
         node = await (await self.groups.session()).get(path)
         return node.owner if node else 0
 
     async def until_live(self, broker: str, *, live: bool, within_s: float) -> bool:
-        """Wait until its live node stands, or is gone; False if that does not come."""
+        """Wait until the broker's live node exists, or is gone; False if that does not come."""
         try:
             async with asyncio.timeout(within_s):
                 while bool(await self.session_of(broker)) is not live:  # noqa: ASYNC110
@@ -93,27 +92,27 @@ class ChaosCluster(DevCluster):
 
     # ---- power and signals, of brokers and of ZooKeeper's servers alike
     def is_zookeeper(self, part: str) -> bool:
-        """Whether it is one of ZooKeeper's servers."""
+        """Whether the part is one of ZooKeeper's servers."""
         return part in self.ensemble.names
 
     def exit_status(self, broker: str) -> int | None:
-        """How its process ended; None if it runs."""
+        """Return the exit status of the broker's process; None if it runs."""
         popen = self._children[broker].popen
         return popen.poll() if popen is not None else None
 
     def is_alive(self, part: str) -> bool:
-        """Whether its process is there."""
+        """Whether the part's process runs."""
         return self.ensemble.alive(part) if self.is_zookeeper(part) else self.alive(part)
 
     def signal_part(self, part: str, number: signal.Signals) -> None:
-        """Send a signal to its process, if it is there."""
+        """Send a signal to the part's process, if it runs."""
         if self.is_zookeeper(part):
             self.ensemble.child(part).send(number)
         else:
             self.kill(part, number)
 
     def start_part(self, part: str) -> None:
-        """Start its process, unless it runs."""
+        """Start the part's process, unless it runs."""
         if self.is_zookeeper(part):
             self.ensemble.start_server(part)
         elif not self.alive(part):

@@ -1,8 +1,8 @@
-"""A disk of its own for each broker: an ext4 image on a loop device, which can lose its power.
+"""A disk for each broker: an ext4 image on a loop device, which can lose its power.
 
-For a process that has a mount namespace of its own: a mount goes with it, and the loop device with
-the mount (it is made to clear itself), so nothing is left behind, not even by SIGKILL. Leaves the
-image. An ordinary folder takes its place where there is no root.
+For a process with its own mount namespace: a mount goes with the process, and the loop device with
+the mount (it clears itself), so nothing is left behind, not even by SIGKILL. Leaves the image. An
+ordinary folder takes its place where there is no root.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ from typing import Final
 from e2e.chaos.tools import run
 
 SIZE: Final = 1 << 28
-"""Of an image; sparse, so only what is written takes room."""
+"""Bytes of an image; it is sparse, so only written bytes take space."""
 
 _SHUTDOWN: Final = 2 << 30 | 4 << 16 | ord("X") << 8 | 125  # _IOR('X', 125, __u32)
 _NO_LOG_FLUSH: Final = 2
@@ -30,7 +30,7 @@ class Disk:
         self.mounted = False
 
     def make(self) -> None:
-        """A new file system, empty, and mounted."""
+        """Create a new, empty file system and mount it."""
         self.unmount()
         self.image.unlink(missing_ok=True)
         with self.image.open("wb") as file:
@@ -39,19 +39,19 @@ class Disk:
         self.mount()
 
     def mount(self) -> None:
-        """Mount it where the broker looks for its data."""
+        """Mount the disk where the broker looks for its data."""
         self.folder.mkdir(parents=True, exist_ok=True)
         run("mount", "-o", "loop", str(self.image), str(self.folder))
         self.mounted = True
 
     def unmount(self) -> None:
-        """Nobody may have it in use."""
+        """Unmount the disk; no process may use it."""
         if self.mounted:
             run("umount", str(self.folder))
             self.mounted = False
 
     def lose_power(self) -> None:
-        """From now on nothing reaches the image: what was not synced is gone with the next mount.
+        """Let nothing reach the image from now on: unsynced data is gone with the next mount.
 
         Everything fails with EIO until then.
         """
@@ -62,7 +62,7 @@ class Disk:
             os.close(descriptor)
 
     def fill(self) -> int:
-        """Take all the room there is; the bytes taken."""
+        """Take all free space; return the bytes taken."""
         taken = 0
         with (self.folder / _SPARE).open("wb", buffering=0) as file:
             for size in (1 << 20, 1 << 12):
@@ -75,5 +75,5 @@ class Disk:
         return taken
 
     def empty(self) -> None:
-        """Give it back."""
+        """Free the space that `fill` took."""
         (self.folder / _SPARE).unlink(missing_ok=True)

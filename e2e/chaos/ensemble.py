@@ -1,6 +1,6 @@
-"""A ZooKeeper ensemble of real server processes, each on a machine of its own.
+"""A ZooKeeper ensemble of real server processes, each on its own machine.
 
-Leaves in its folder: a folder a server, as `fmqadapters.zookeeper.embedded` says.
+Leaves a folder for each server in its folder, as `fmqadapters.zookeeper.embedded` describes.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Ensemble:
             )
 
     def address(self, caller: str = "") -> str:
-        """What a session of `caller` is told ("": ours, past any link)."""
+        """Return the address for a session of `caller` ("": this process, past any link)."""
         if not caller:
             return ",".join(server.address for server in self._servers.values())
         return ",".join(
@@ -53,13 +53,13 @@ class Ensemble:
         )
 
     async def start(self) -> None:
-        """Start all that do not run and wait until all serve. Raises `ZooKeeperFailed`."""
+        """Start all stopped servers and wait until all serve. Raises `ZooKeeperFailed`."""
         for name in self.names:
             self.start_server(name)
         await self.wait_serving(self.names)
 
     def start_server(self, name: str) -> None:
-        """Start its process, unless it runs."""
+        """Start a server's process, unless it runs."""
         if not self.alive(name):
             server = self._servers[name]
             server.start()
@@ -67,7 +67,7 @@ class Ensemble:
             self._children[name] = Child.of(server.process)
 
     async def wait_serving(self, names: Sequence[str]) -> None:
-        """Until these serve. Raises `ZooKeeperFailed`."""
+        """Wait until these servers serve. Raises `ZooKeeperFailed`."""
         try:
             async with asyncio.timeout(_UP_S):
                 for name in names:
@@ -79,15 +79,15 @@ class Ensemble:
             ) from None
 
     def child(self, name: str) -> Child:
-        """Its process."""
+        """Return a server's process."""
         return self._children[name]
 
     def alive(self, name: str) -> bool:
-        """Whether its process is there."""
+        """Whether a server's process runs."""
         return name in self._children and self._children[name].alive()
 
     async def leader(self) -> str:
-        """Who leads now ("" if nobody says so)."""
+        """Return the name of the present leader ("" if no server reports to lead)."""
         for name in self.names:
             if self.alive(name) and await asyncio.to_thread(self._leads, name):
                 return name
@@ -103,10 +103,10 @@ class Ensemble:
             return False
 
     def expire(self, session_id: int) -> None:
-        """End somebody's session, as the servers do when it was silent for too long.
+        """End a session, as the servers do when it was silent for too long.
 
-        A session may move to another connection, and whoever closes it there ends it. Its password
-        is a function of its number (`ZooKeeperServer.generatePasswd`).
+        A session may move to another connection, and a client that closes it there ends it. A
+        session's password is a function of the session number (`ZooKeeperServer.generatePasswd`).
         """
         name = next(n for n in self.names if self.alive(n))
         server = self._servers[name]
@@ -120,7 +120,7 @@ class Ensemble:
             connection.recv(4096)
 
     async def stop(self) -> None:
-        """No server is left running."""
+        """Kill all servers."""
         for child in self._children.values():
             child.kill()
         await asyncio.gather(*(child.ended(10) for child in self._children.values()))
@@ -132,7 +132,7 @@ _MASK: Final = (1 << 48) - 1
 
 
 def password_of(session_id: int) -> bytes:
-    """What a ZooKeeper server gives with a session: `new java.util.Random(id ^ secret)`'s bytes."""
+    """Return a session's password: the bytes of `new java.util.Random(id ^ secret)`."""
     state = (((session_id ^ _SECRET) & (1 << 64) - 1) ^ 0x5DEECE66D) & _MASK
     words = []
     for _ in range(4):
@@ -157,5 +157,5 @@ def _all(connection: socket.socket) -> bytes:
 
 
 def some_of(names: Sequence[str], count: int, rng: random.Random) -> list[str]:
-    """Of the servers, so many by chance."""
+    """Return `count` of the servers, chosen at random."""
     return sorted(rng.sample(list(names), count))

@@ -1,9 +1,9 @@
-"""How long reads are gone: unplanned (kill -9), planned (SIGTERM), and on the way back.
+"""Measure how long reads are gone: unplanned (kill -9), planned (SIGTERM), on the way back.
 
 A consumer takes a backlog at a steady pace, so every queue gives messages many times a second; the
 time without reads is that until the *last* queue of the group gives again. It counts from the kill
-(a little before the first call that fails), and what the consumer had buffered does not count: of
-what comes within `_BUFFERED_S` of the kill nothing is believed.
+(a little before the first call that fails). Messages that the consumer had buffered do not count:
+arrivals within `_BUFFERED_S` of the kill are ignored.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Figures:
     whole_s: list[float] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return lines for people."""
         return [
             _line("unplanned failover of reads", "ms", self.unplanned_ms),
             _line("planned: the master stops", "ms", self.planned_ms),
@@ -65,7 +65,7 @@ def _line(what: str, unit: str, values: Sequence[float]) -> str:
 
 
 class Failovers:
-    """`run` it on a cluster that is whole."""
+    """Measures failovers; `run` it on a cluster that is whole."""
 
     def __init__(self, cluster: ChaosCluster) -> None:
         self.figures = Figures()
@@ -73,7 +73,7 @@ class Failovers:
         self._came: dict[int, list[float]] = defaultdict(list)  # queue → moments
 
     async def run(self, kills: int, planned: int, say: Callable[[str], None]) -> None:
-        """So many of each. Raises `TimeoutError` if something never comes."""
+        """Measure `kills` and `planned` failovers. Raises `TimeoutError` if a step never ends."""
         async with fmqclient.connect(self._cluster.url, name="failovers") as client:
             await client.admin().create_topic(TOPIC, queues=QUEUES)
             await self._refill(client)
@@ -105,7 +105,7 @@ class Failovers:
                 await asyncio.sleep(_PACE_S)
 
     async def _refill(self, client: Client) -> None:
-        """So many more in the victim's queues, each a batch of its own."""
+        """Add messages to the victim's queues, each in its own batch."""
         async with client.producer() as producer:
 
             async def fill(queue: int) -> None:
@@ -136,7 +136,7 @@ class Failovers:
         self.figures.back_ms.append(self._longest(started_ms, now_ms()))
 
     async def _flows(self, since_ms: float) -> float:
-        """Wait until every queue has given again; when the last one did."""
+        """Wait until every queue has given again; return when the last one did."""
         from_ms = since_ms + _BUFFERED_S * 1000
         async with asyncio.timeout(_BOUND_S):
             while True:
@@ -149,7 +149,7 @@ class Failovers:
                 await asyncio.sleep(0.01)
 
     def _longest(self, from_ms: float, to_ms: float) -> float:
-        """The longest time without a message from some queue."""
+        """Return the longest time without a message from some queue."""
         longest = 0.0
         for moments in self._came.values():
             within = [from_ms, *(at for at in moments if from_ms < at < to_ms)]

@@ -1,4 +1,4 @@
-"""What a fault is: something that is done to a running cluster, seen to be done, and undone."""
+"""The base of all faults: made on a running cluster, seen to have an effect, and undone."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class NotFired(FmqError):
-    """The fault was made but nothing was seen of it: what follows proves nothing."""
+    """The fault was made but no effect was seen: the rest of the round proves nothing."""
 
 
 class Fault(ABC):
-    """One object is one time that it happens. `inject`, then a while, then `heal`."""
+    """One occurrence of a fault: `inject`, then a while, then `heal`."""
 
     name: ClassVar[str]
     what: ClassVar[str]
@@ -28,21 +28,21 @@ class Fault(ABC):
     kind: ClassVar[FaultKind]
 
     patience: ClassVar[float] = 1.0
-    """It stands so many times as long as others do."""
+    """The fault lasts this many times as long as others."""
 
     def __init__(self) -> None:
         self.ended: set[str] = set()  # brokers whose end belongs to the fault
 
     @classmethod
     def available(cls, ground: Ground) -> str | None:
-        """Why it cannot be made here; None if it can."""
+        """Return why the fault cannot be made here; None if it can."""
         reasons = (getattr(ground, need) for need in cls.needs)
         return next((reason for reason in reasons if reason), None)
 
     @abstractmethod
     async def inject(self, stage: "Stage") -> str:
-        """Make it, and wait until its effect is seen; what was done. Raises `NotFired`."""
+        """Make the fault and wait for its effect; return what was done. Raises `NotFired`."""
 
     @abstractmethod
     async def heal(self, stage: "Stage") -> None:
-        """Undo it; also after an `inject` that failed half-way."""
+        """Undo the fault; also after an `inject` that failed half-way."""

@@ -1,7 +1,7 @@
-"""What a new, empty slave costs the producers while it fills up: their latency before and during.
+"""Measure what filling a new, empty slave costs producers: latency before and during.
 
-One producer sends a small message every few milliseconds to one group and waits for its answer.
-The group has another slave, so its policy can be met all the time.
+One producer sends a small message every few milliseconds to one group and waits for its answer. The
+group has another slave, so its policy can be met all the time.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ _WHOLE_S: Final = 300.0
 
 
 class Filling:
-    """`run` it on a cluster with two slaves a group that is whole."""
+    """Measures the filling; `run` it on a whole cluster with two slaves a group."""
 
     def __init__(self, cluster: ChaosCluster) -> None:
         self._cluster = cluster
         self._took_ms: list[float] = []
 
     async def run(self, mebibytes: int, say: Callable[[str], None]) -> list[str]:
-        """Fill the group with so much, take a slave's disk away, and watch; lines for people."""
+        """Fill the group, empty a slave's disk, and measure; return lines for people."""
         cluster = self._cluster
         async with fmqclient.connect(cluster.url, name="filling") as client:
             await client.admin().create_topic(_TOPIC, queues=4)

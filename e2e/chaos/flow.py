@@ -1,4 +1,4 @@
-"""The traffic of one round: a topic of its own, some producers, some members of consumer groups."""
+"""The traffic of one round: a topic, some producers, some members of consumer groups."""
 
 import asyncio
 from typing import Final
@@ -19,11 +19,11 @@ _LEVELS: Final = ("replicated", "replicated", "all")
 
 
 class FlowFailed(FmqError):
-    """A client did what no client may do, or does not come to an end; the message says who."""
+    """A client did what no client may do, or does not end; the message names it."""
 
 
 class Flow:
-    """`start`, later `finish`. `stop` at any time."""
+    """The traffic: `start`, later `finish`. `stop` at any time."""
 
     def __init__(self, history: History, door: Door, topic: str, seed: int, first: int) -> None:
         self.topic = topic
@@ -33,7 +33,7 @@ class Flow:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
-        """Make the topic; from now on messages go in and come out."""
+        """Create the topic and start its producers and consumers."""
         async with self.door.client(f"{self.topic}-admin") as client:
             await client.admin().create_topic(self.topic, queues=_QUEUES)
         for number, level in enumerate(_LEVELS):
@@ -60,15 +60,15 @@ class Flow:
 
     # ---- what came
     def stored(self, group: str) -> int:
-        """Records that this group has said to be stored."""
+        """Return the number of records that this group has reported as stored."""
         return sum(place.group == group for place, _ in self.traffic.stored.values())
 
     def delivered(self) -> int:
-        """Different records that the consumers have got."""
+        """Return the number of different records that the consumers have got."""
         return len(self.traffic.delivered.get(READERS, ()))
 
     def check(self) -> None:
-        """Raises `FlowFailed` if a client has failed."""
+        """Raise `FlowFailed` if a client has failed."""
         for bug in self.traffic.bugs:
             raise FlowFailed(f"a producer told {bug!r}") from bug
         for name, task in self._tasks.items():
@@ -76,7 +76,7 @@ class Flow:
                 raise FlowFailed(f"{name} has failed: {error!r}") from error
 
     async def moved(self, count: int, groups: list[str], within_s: float) -> None:
-        """Wait until so many more are stored in each group and delivered. Raises `FlowFailed`."""
+        """Wait until `count` more are stored in each group and delivered. Raises `FlowFailed`."""
         wanted = {group: self.stored(group) + count for group in groups}
         delivered = self.delivered() + count * len(groups)
         try:
@@ -96,7 +96,7 @@ class Flow:
 
     # ---- its end
     async def finish(self, within_s: float) -> list[str]:
-        """Everything gets its outcome and is delivered; what did not come in time."""
+        """Wait until every send has its outcome and all is delivered; return what is missing."""
         lacks: list[str] = []
         self.traffic.stop_sending()
         producers = [task for name, task in self._tasks.items() if "-p" in name]
@@ -116,7 +116,7 @@ class Flow:
         return lacks
 
     async def stop(self) -> None:
-        """No client is left."""
+        """Stop all clients."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

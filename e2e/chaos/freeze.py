@@ -1,8 +1,9 @@
-"""Holds the main thread of a process still while its other threads go on: `python freeze.py PID`.
+"""Freeze a process's main thread while its other threads go on: `python freeze.py PID`.
 
 A broker's main thread is its event loop; kazoo's threads keep its ZooKeeper session alive
 meanwhile. The thread is stopped by ptrace where it waits in the kernel, so that it does not hold
-Python's lock. Prints a line once it stands; lets it go when its standard input ends (or it dies).
+Python's lock. Prints a line once the thread is frozen; lets it go when standard input ends (or this
+process dies).
 """
 
 import ctypes
@@ -20,7 +21,7 @@ _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 
 
 def main() -> int:
-    """Stop it, say so, wait, let it go."""
+    """Freeze the thread, print a line, wait for the end of input, let it go."""
     pid = int(sys.argv[1])
     _ptrace(SEIZE, pid)
     until = time.monotonic() + _GIVE_UP_S

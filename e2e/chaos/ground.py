@@ -1,6 +1,6 @@
-"""What this machine lets us do: each need with the reason why not, or None.
+"""What this machine supports: each need with the reason why not, or None.
 
-`enter` gives the whole run namespaces of its own where it may; it comes first in the process.
+`enter` gives the whole run its own namespaces where it may; it comes first in the process.
 """
 
 import ctypes
@@ -26,9 +26,9 @@ _LIBRARIES: Final = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", 
 
 
 def enter(arguments: list[str]) -> None:
-    """Start this command again within its own network and mount namespaces, if root may have them.
+    """Restart this command in its own network and mount namespaces, if root may have them.
 
-    The same process goes on as that command, so whoever waits for it sees nothing of this.
+    The same process goes on as that command, so a process that waits for it notices nothing.
     """
     if os.environ.get(_INSIDE):
         _loopback_up()
@@ -41,9 +41,10 @@ def enter(arguments: list[str]) -> None:
 
 
 def _loopback_up() -> None:
-    """A new network namespace's own is down, and all of a run may be on it: without nft, say.
+    """Bring up the loopback of a new network namespace, which is down.
 
-    Not by `ip`, which may be missing, too.
+    All of a run may be on it: without nft, for example. Does not use `ip`, which may be missing,
+    too.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
@@ -62,7 +63,7 @@ def _no_namespaces() -> str | None:
 
 @dataclass
 class Ground:
-    """Asked once each. `loopback`: no namespaces and no disks, as if we were not root."""
+    """Each property is computed once. `loopback`: no namespaces and no disks, as without root."""
 
     loopback: bool = False
 
@@ -105,7 +106,7 @@ class Ground:
 
     @cached_property
     def ptrace(self) -> str | None:
-        """One thread that stands still."""
+        """Freezing one thread."""
         if not sys.platform.startswith("linux") or os.uname().machine != "x86_64":
             return "written for Linux on x86_64"
         scope = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -126,6 +127,6 @@ class Ground:
 
 
 def faketime_library() -> str:
-    """The library that is loaded before a program to move its clock; "" if there is none."""
+    """Return the library to preload to move a program's clock; "" if there is none."""
     found = (Path(folder) / _FAKETIME for folder in _LIBRARIES)
     return next((str(path) for path in found if path.exists()), "")

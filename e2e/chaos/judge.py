@@ -1,19 +1,19 @@
-"""What a round comes to, and when it has shown enough to say so."""
+"""The outcome of a round, and how much must happen for a verdict."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 ENOUGH: Final = 500
-"""Acknowledged records of a round: with fewer it shows nothing."""
+"""Acknowledged records of a round: with fewer it is inconclusive."""
 
 ENOUGH_IN_ALL: Final = 10_000
 CHANGES_IN_ALL: Final = 3
-"""Acknowledged records, and changes of reader, of a whole run."""
+"""A whole run with fewer acknowledged records, or fewer changes of reader, is inconclusive."""
 
 
 class Verdict(Enum):
-    """Of a fault."""
+    """The verdict on a fault."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -23,7 +23,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Outcome:
-    """One fault, once."""
+    """The outcome of one fault in one round."""
 
     name: str
     verdict: Verdict = Verdict.UNKNOWN

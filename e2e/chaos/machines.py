@@ -1,9 +1,10 @@
 """The machines that the parts of a cluster run on, and the network between them.
 
-As root each part has a network namespace of its own, joined to this process's by a pair of virtual
-cables; this process forwards between them and its packet filter (nft) is where links are cut. All
-of it hangs on processes that die with this one, so nothing is left behind, not even by SIGKILL.
-Else every part runs on the loopback address and only the links of `fmqdev.proxy` are cut.
+As root each part has its own network namespace, joined to this process's namespace by a pair of
+virtual cables; this process forwards between them, and links are cut in its packet filter (nft).
+All of this depends on processes that die with this one, so nothing is left behind, not even by
+SIGKILL. Otherwise every part runs on the loopback address and only the links of `fmqdev.proxy` are
+cut.
 """
 
 import os
@@ -20,7 +21,7 @@ from fmqadapters.process.spawn import spawn
 from fmqdev.proxy import ANYBODY, Link, Proxies
 
 CLIENTS: Final = "clients"
-"""This process: producers, consumers, and whoever looks on."""
+"""This process: producers, consumers, and observers."""
 
 _NET: Final = "10.77"
 _UP_S: Final = 10.0
@@ -34,7 +35,7 @@ table ip fmq {
 
 
 class Cut(Enum):
-    """What happens to what is sent from one machine to another."""
+    """What happens to packets from one machine to another."""
 
     DROP = "drop"  # swallowed, as when a cable is pulled
     RESET = "reset"  # the sender's connections are reset
@@ -48,7 +49,7 @@ _VERDICTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where one part runs."""
+    """The place where one part runs."""
 
     name: str
     host: str
@@ -59,14 +60,14 @@ class Network(Protocol):
     """Machines and the links between them."""
 
     one_way: bool
-    """Whether one direction can be cut alone, and clients from anybody."""
+    """Whether one direction can be cut alone, and clients from any part."""
 
     def machine(self, name: str) -> Machine:
-        """The machine of that name; it is made at first use."""
+        """Return the machine of that name; it is created at first use."""
         ...
 
     def address(self, caller: str, to: str, port: int) -> str:
-        """What `caller` dials to reach a port of another machine ("": anybody else)."""
+        """Return what `caller` dials to reach a port of another machine ("": any other caller)."""
         ...
 
     def cut(self, sender: str, receiver: str, how: Cut) -> None:
@@ -74,20 +75,20 @@ class Network(Protocol):
         ...
 
     def felt(self) -> bool:
-        """Whether anything was sent over a link since it is cut."""
+        """Whether anything was sent over a link since it was cut."""
         ...
 
     def heal(self) -> None:
-        """Everything goes through again."""
+        """Let everything through again."""
         ...
 
     def close(self) -> None:
-        """No machine is left."""
+        """Remove all machines."""
         ...
 
 
 class Namespaces:
-    """`Network` of network namespaces. For a process that has a namespace of its own already."""
+    """`Network` of network namespaces. For a process that already has its own namespace."""
 
     one_way = True
 
@@ -123,7 +124,7 @@ class Namespaces:
 
     @staticmethod
     def _wait_for(holder: int) -> None:
-        """Until the holder has left our namespace."""
+        """Wait until the holder has left this process's namespace."""
         own, until = os.readlink("/proc/self/ns/net"), time.monotonic() + _UP_S
         while os.readlink(f"/proc/{holder}/ns/net") == own:
             if time.monotonic() > until:
@@ -150,7 +151,7 @@ class Namespaces:
         run("nft", "add", "rule", "ip", "fmq", chain, *rule.split())
 
     def felt(self) -> bool:
-        """See `Network`: packets that met a rule."""
+        """See `Network`: whether packets met a rule."""
         return bool(re.search(r"counter packets [1-9]", run("nft", "list", "ruleset")))
 
     def heal(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run says at its end: a table, and one line."""
+"""The report at the end of a run: a table, and one line."""
 
 import json
 from collections import Counter
@@ -10,18 +10,18 @@ from typing import Final
 from e2e.chaos.judge import CHANGES_IN_ALL, ENOUGH_IN_ALL, Outcome, Verdict
 
 OUTCOMES: Final = "outcomes.json"
-"""What came of each fault, for programs."""
+"""The outcome of each fault, for programs."""
 
 
 def write(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Leave it in a file."""
+    """Write the outcomes to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [{**asdict(o), "verdict": o.verdict.value} for o in outcomes]
     path.write_text(json.dumps(rows, indent=2))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A line a fault; findings below it."""
+    """Return a table with a line for each fault, and findings below it."""
     lines = [_row("FAULT", "VERDICT", "ACKED", "NO READS", "NO WRITES", "WHOLE AFTER", "WHAT")]
     for o in outcomes:
         if o.verdict is Verdict.NOT_RUN:
@@ -36,7 +36,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def whole_run(
     outcomes: Sequence[Outcome], findings: Sequence[str], *, all_faults: bool
 ) -> tuple[bool, str]:
-    """Whether it is good, and a line or more: over all rounds."""
+    """Return whether the whole run is good, and a line or more about all rounds."""
     acked, changes = sum(o.acked for o in outcomes), sum(o.switches for o in outcomes)
     bad = any(o.verdict in (Verdict.FAILED, Verdict.UNKNOWN) for o in outcomes)
     told = f"{acked:,} acknowledged, {changes} changes of reader"
@@ -49,7 +49,7 @@ def whole_run(
 
 
 def last_line(outcomes: Sequence[Outcome]) -> str:
-    """`N faults, N passed, N failed, N not run`. Unknown is failed."""
+    """Return `N faults, N passed, N failed, N not run`. Unknown counts as failed."""
     count = Counter(o.verdict for o in outcomes)
     failed = count[Verdict.FAILED] + count[Verdict.UNKNOWN]
     return (

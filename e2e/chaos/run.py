@@ -1,4 +1,4 @@
-"""One run: faults one after another, each under traffic of its own and judged.
+"""One run: faults one after another, each under its own traffic and judged.
 
 Several rounds share a cluster; when it has stopped, its whole history is judged once more with the
 journals that it left. After a round that failed the next one gets a new cluster.
@@ -32,7 +32,7 @@ _RECORDS_A_ROUND: Final = 10_000_000
 
 
 class Run:
-    """See the module. `outcomes`: one a fault, in order."""
+    """A run of faults. `outcomes`: one for each fault, in order."""
 
     def __init__(self, options: Options, ground: Ground) -> None:
         self.options = options
@@ -44,7 +44,7 @@ class Run:
         self._numbers = count(1)
 
     async def play(self, faults: Sequence[type[Fault]]) -> None:
-        """All of them, in order."""
+        """Run all faults, in order."""
         todo = []
         for kind in faults:
             if reason := kind.available(self._ground):
@@ -55,7 +55,7 @@ class Run:
             await self._cluster(todo)
 
     async def _cluster(self, todo: list[type[Fault]]) -> None:
-        """Some rounds on one cluster; takes them off the list."""
+        """Run some rounds on one cluster, and remove their faults from `todo`."""
         folder = self.options.directory / f"cluster-{next(self._clusters)}"
         played: list[tuple[float, Outcome]] = []
         async with arena(self.options, self._ground, folder) as found:
@@ -72,7 +72,7 @@ class Run:
         self.findings += await verify_all(found.cluster)
 
     def _blame(self, played: list[tuple[float, Outcome]], at_ms: float, text: str) -> None:
-        """A finding belongs to the round in which it showed."""
+        """Add a finding to the round in which it showed."""
         outcome = next((o for begin, o in reversed(played) if begin <= at_ms), played[0][1])
         if text not in outcome.findings:
             self.options.say(f"  with its journals, {outcome.name}: {text}")
@@ -119,7 +119,7 @@ class Run:
             outcome.verdict = Verdict.PASSED
 
     async def _hurt(self, fault: Fault, stage: Stage, outcome: Outcome) -> bool:
-        """Inject, hold, heal, wait until all is whole; whether it fired."""
+        """Inject, hold, heal, wait until all is whole; return whether the fault fired."""
         from_ms = now_ms()
         stage.history.add(Phase(from_ms, PhaseName.TROUBLE))
         fired = False

@@ -1,7 +1,7 @@
-"""A soak: trouble by chance, at every part, while messages flow; then calm, then the checks.
+"""A soak: random faults on every part, while messages flow; then calm, then the checks.
 
-Two hands hurt different parts at the same time, so faults meet. A quarter of the time nobody hurts
-anything. What a hand did is undone by it; a broker that ends without a hand on it is a finding.
+Two hands make faults on different parts at the same time, so faults meet. A quarter of the time is
+without faults. Each hand undoes its faults; a broker that ends without a hand on it is a finding.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _STOP_S: Final = 60.0
 
 
 class Soak:
-    """`run` on a stage that is whole; afterwards every part runs and every link is whole."""
+    """Random faults on a whole stage; afterwards every part runs and every link is whole."""
 
     def __init__(self, stage: Stage, *, disks: bool) -> None:
         self.did: Counter[str] = Counter()
@@ -49,7 +49,7 @@ class Soak:
             self._acts.append((3, self._power))
 
     async def run(self, seconds: float) -> None:
-        """Raises what a hand raises; every hand has undone what it did."""
+        """Run for `seconds`. Raises what a hand raises; every hand has undone its faults."""
         until_s = time.monotonic() + seconds
         calm = self._stage.random
         while time.monotonic() < until_s:
@@ -80,7 +80,7 @@ class Soak:
 
     @contextmanager
     def _on(self, kind: FaultKind, what: str, *parts: str) -> Iterator[None]:
-        """A hand is on these parts."""
+        """Mark these parts as held by a hand, and record the fault."""
         self._held.update(parts)
         self.did[what] += 1
         self._number += 1
@@ -160,7 +160,7 @@ class Soak:
                 self._cluster.signal_part(part, signal.SIGCONT)
 
     async def _cut(self, rng: random.Random) -> None:
-        """Between two parts, or a part and the clients."""
+        """Cut the link between two parts, or between a part and the clients."""
         one = rng.choice(list(self._cluster.brokers))
         others = [part for part in self._cluster.parts if part != one]
         if self._stage.network.one_way:

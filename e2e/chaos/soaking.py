@@ -1,4 +1,4 @@
-"""One soak from beginning to end: a cluster, traffic, the hands, calm, the verdict."""
+"""One soak from start to end: a cluster, traffic, the hands, calm, the verdict."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ _DRAIN_S: Final = 90.0
 
 @dataclass(slots=True)
 class Soaked:
-    """What came of it."""
+    """The result of a soak."""
 
     findings: list[str] = field(default_factory=list)
     too_little: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Soaked:
     did: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """For people; the last one is the verdict."""
+        """Return lines for people; the last one is the verdict."""
         did = ", ".join(f"{count} {what}" for what, count in sorted(self.did.items()))
         counts = ", ".join(f"{count:,} {what}" for what, count in self.counts.items())
         verdict = "failed" if self.findings else "unknown" if self.too_little else "passed"
@@ -42,7 +42,7 @@ class Soaked:
 
 
 async def soak(options: Options, ground: Ground) -> Soaked:
-    """All of it."""
+    """Run a soak and return its result."""
     came = Soaked()
     async with arena(options, ground, options.directory / "soak") as found:
         await _under_traffic(options, ground, found, came)

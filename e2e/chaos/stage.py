@@ -1,4 +1,4 @@
-"""A cluster under traffic, for faults to act upon, and what faults need to do so.
+"""A cluster under traffic, and the operations that faults need to act on it.
 
 Everything that is done and seen goes into one history. A stage judges nothing.
 """
@@ -30,11 +30,11 @@ _ENDS_S: Final = 30.0
 
 
 class Stuck(FmqError):
-    """Something that had to come did not come in time."""
+    """An expected event did not come in time."""
 
 
 class Stage:
-    """One round: a fault, its traffic, what was seen."""
+    """One round: a fault, its traffic, and observations."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class Stage:
 
     @property
     def network(self) -> Network:
-        """Where links are cut."""
+        """The network whose links are cut."""
         return self.cluster.network
 
     def wrong(self, what: str) -> None:
-        """Something was seen that must not be."""
+        """Record an observation that must not be."""
         self.faults.append(what)
 
     def fired(self, detail: str = "") -> None:
-        """It was done to all in `on`; said once of each. Say it before anything comes of it."""
+        """Record, once for each part in `on`, that the fault was done. Call before any effect."""
         for part in self.on:
             if part not in self._numbers:
                 self._numbers[part] = next(self._next)
@@ -77,7 +77,7 @@ class Stage:
                 self._step(part, Step.FIRED, detail)
 
     def healed(self) -> None:
-        """It is over."""
+        """Record that the fault is over."""
         for part in self._numbers:
             self._step(part, Step.HEALED, "")
 
@@ -86,14 +86,14 @@ class Stage:
 
     # ---- whom
     async def some_master(self) -> tuple[str, str]:
-        """A group by chance, and its master."""
+        """Return a random group and its master, which becomes a target."""
         group = self.random.choice(self.cluster.group_names)
         master = await self.cluster.master_of(group)
         self.on.append(master)
         return group, master
 
     async def some_slave(self) -> tuple[str, str]:
-        """A group by chance, and one of its slaves."""
+        """Return a random group and one slave in it, which becomes a target."""
         group = self.random.choice(self.cluster.group_names)
         slave = self.random.choice(await self.cluster.slaves_of(group))
         self.on.append(slave)
@@ -101,7 +101,7 @@ class Stage:
 
     # ---- what is done
     def kill(self, part: str, how: Ending = Ending.KILLED) -> None:
-        """SIGKILL to a broker or a server of ZooKeeper."""
+        """Send SIGKILL to a broker or a ZooKeeper server."""
         if self.cluster.is_zookeeper(part):
             self.cluster.ensemble.child(part).kill()
             return
@@ -109,18 +109,18 @@ class Stage:
         self.down(part, how)
 
     def down(self, broker: str, how: Ending) -> None:
-        """Its process has ended, or does so now."""
+        """Record that a broker's process has ended, or does so now."""
         group = broker.rpartition("-")[0]
         self.history.add(Down(now_ms(), broker, group, how))
 
     async def has_ended(self, part: str, within_s: float = _ENDS_S) -> bool:
-        """Wait until its process has ended; False if it lives on."""
+        """Wait until a part's process has ended; False if it lives on."""
         if self.cluster.is_zookeeper(part):
             return await self.cluster.ensemble.child(part).ended(within_s)
         return await self.cluster.ended(part, within_s)
 
     async def restart(self, broker: str) -> None:
-        """In good order; returns when its group is whole."""
+        """Restart a broker in good order; returns when its group is whole."""
         self.cluster.kill(broker, signal.SIGTERM)
         if not await self.has_ended(broker):
             raise Stuck(f"{broker} does not end after SIGTERM")
@@ -129,7 +129,10 @@ class Stage:
         await self.whole()
 
     async def whole(self, within_s: float = BOUND_S) -> None:
-        """Every group as configured and in sync. Raises `ClusterFailed`, which says what lacks."""
+        """Wait until every group is as configured and in sync.
+
+        Raises `ClusterFailed`, which names what is missing.
+        """
         until_s = time.monotonic() + within_s
         while True:
             try:
@@ -140,13 +143,13 @@ class Stage:
 
     # ---- waiting
     def serves(self, broker: str, need: Permission) -> bool:
-        """Whether it did when it was last looked at."""
+        """Whether the broker served when it was last looked at."""
         return self.watch.serves(broker, need)
 
     async def until(
         self, condition: Callable[[], object], what: str, within_s: float = BOUND_S
     ) -> None:
-        """Wait for it. Raises `Stuck`."""
+        """Wait until the condition holds. Raises `Stuck`."""
 
         async def met() -> object:
             return condition()
@@ -156,7 +159,7 @@ class Stage:
     async def until_async(
         self, condition: Callable[[], Awaitable[object]], what: str, within_s: float = BOUND_S
     ) -> None:
-        """The same for a condition that has to ask."""
+        """Wait until an asynchronous condition holds. Raises `Stuck`."""
         try:
             async with asyncio.timeout(within_s):
                 while True:
@@ -170,7 +173,7 @@ class Stage:
     async def until_state(
         self, group: str, condition: Callable[[GroupState], object], what: str
     ) -> None:
-        """Wait for what ZooKeeper holds."""
+        """Wait until the condition holds for the group's state in ZooKeeper."""
 
         async def so() -> object:
             return condition(await self.cluster.groups.state(group))
@@ -178,7 +181,7 @@ class Stage:
         await self.until_async(so, what)
 
     async def taken_over(self, group: str) -> str:
-        """Wait until a slave has taken the reads over; its name."""
+        """Wait until a slave has taken the reads over; return its name."""
         taken = Mode.SLAVE_CONSUME
         await self.until_state(group, lambda s: s.mode is taken, f"a slave of {group} takes over")
         return await self.cluster.reader_of(group)
@@ -192,7 +195,7 @@ class Stage:
 
     # ---- afterwards
     def unexpected_ends(self, expected: set[str]) -> None:
-        """Brokers that have ended, and should not have."""
+        """Record brokers that have ended, and should not have."""
         for broker, plan in self.cluster.brokers.items():
             if broker not in expected and not self.cluster.alive(broker):
                 status = self.cluster.exit_status(broker)

@@ -1,4 +1,4 @@
-"""Commands of the system that faults are made with: run them, and say what is missing."""
+"""System commands that faults are made with: run them, and report missing ones."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ PATH: Final = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
 class ToolFailed(Unavailable):
-    """A command of the system did not do what it was to do; the message has its own words."""
+    """A system command failed; the message has its own output."""
 
 
 def run(*command: str, stdin: str = "") -> str:
-    """Run it to its end; what it wrote. Raises `ToolFailed`."""
+    """Run a command to its end and return its output. Raises `ToolFailed`."""
     done = subprocess.run(
         command, input=stdin, capture_output=True, text=True, env={**os.environ, "PATH": PATH}
     )
@@ -27,6 +27,6 @@ def run(*command: str, stdin: str = "") -> str:
 
 
 def missing(tools: Sequence[str], package: str) -> str | None:
-    """Why none of it can be used; None if all are there."""
+    """Return why the tools cannot be used; None if all are there."""
     gone = [tool for tool in tools if shutil.which(tool, path=PATH) is None]
     return f"no {' and no '.join(gone)} here: apt-get install {package}" if gone else None

@@ -1,4 +1,4 @@
-"""`fmq journal verify` on what every broker left, as a person would run it."""
+"""Run `fmq journal verify` on each broker's data, as a person would."""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ from e2e.chaos.cluster import ChaosCluster
 
 
 async def verify_all(cluster: ChaosCluster) -> list[str]:
-    """What it finds that is no warning."""
+    """Return the findings that are no warnings."""
     found = []
     for broker, plan in cluster.brokers.items():
         process = await asyncio.create_subprocess_exec(

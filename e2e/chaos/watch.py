@@ -1,7 +1,7 @@
-"""Looks at every broker and at ZooKeeper all the time and writes down what it sees.
+"""Observe every broker and ZooKeeper all the time and record what they report.
 
-What it sees becomes events of the history; whether that may be is for the checks. The times
-without reads and writes are counted from the same looks.
+The observations become events of the history; the checks judge them. The times without reads and
+writes are counted from the same looks.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _STATE_S: Final = 0.1
 
 
 def now_ms() -> float:
-    """The run's clock."""
+    """Return the run's clock in milliseconds."""
     return asyncio.get_running_loop().time() * 1000
 
 
@@ -43,33 +43,33 @@ class Sight:
 
 
 class Broker(Protocol):
-    """One that is looked at."""
+    """A broker that is observed."""
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The broker's name."""
         ...
 
     @property
     def group(self) -> str:
-        """Its group's name."""
+        """The name of the broker's group."""
         ...
 
     @property
     def listen(self) -> str:
-        """Where it is asked."""
+        """The address at which it is asked."""
         ...
 
 
 class Groups(Protocol):
-    """What ZooKeeper holds. Both raise `FmqError`."""
+    """The groups' records in ZooKeeper. Both methods raise `FmqError`."""
 
     async def state(self, group: str, /) -> GroupState:
-        """Who serves."""
+        """Return the group state."""
         ...
 
     async def config(self, group: str, /) -> GroupConfig:
-        """As configured."""
+        """Return the group's configuration."""
         ...
 
 
@@ -78,22 +78,22 @@ class Watched(Protocol):
 
     @property
     def brokers(self) -> Mapping[Any, Broker]:
-        """All, by name."""
+        """All brokers, by name."""
         ...
 
     @property
     def group_names(self) -> Sequence[str]:
-        """All groups."""
+        """The names of all groups."""
         ...
 
     @property
     def groups(self) -> Groups:
-        """Its ZooKeeper."""
+        """The groups' records in its ZooKeeper."""
         ...
 
 
 class Watch:
-    """`run` until cancelled."""
+    """Observes a cluster; `run` until cancelled."""
 
     def __init__(self, cluster: Watched, history: History, readers: str) -> None:
         self.latest: dict[str, Sight] = defaultdict(Sight)
@@ -106,7 +106,7 @@ class Watch:
         self._uptimes: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Look at all of them side by side."""
+        """Look at all brokers and groups side by side."""
         async with asyncio.TaskGroup() as tasks:
             for plan in self._cluster.brokers.values():
                 tasks.create_task(self._broker(plan))
@@ -124,7 +124,7 @@ class Watch:
             await connection.close()
 
     async def _look(self, plan: Broker, connection: Connection) -> bool:
-        """Whether it serves reads."""
+        """Look at a broker; return whether it serves reads."""
         asked_ms = now_ms()
         try:
             reply = await connection.call(STATUS, admin_pb2.StatusRequest(), _ANSWER_S)
@@ -137,7 +137,7 @@ class Watch:
         at_ms = now_ms()
         permission = Permission(reply.permission & 3)
         self.latest[plan.id] = Sight(permission, reply.epoch, reply.mode, reply.why)
-        # What it does not serve, it may have stopped serving when it was asked.
+        # A broker without a permission may have lost it as early as the time of the request.
         self.seen.append(Seen(at_ms if permission else asked_ms, plan.group, plan.id, permission))
         who = (asked_ms, at_ms, str(plan.id), str(plan.group))
         self._history.add(Look(*who, permission, reply.epoch))
@@ -180,22 +180,25 @@ class Watch:
             await asyncio.sleep(_STATE_S)
 
     def has_seen_all(self) -> bool:
-        """Every broker answered once, and every group's state is known."""
+        """Whether every broker has answered once, and every group's state is known."""
         states = all(group in self.states for group in self._cluster.group_names)
         return states and all(self.latest[broker].mode for broker in self._cluster.brokers)
 
     def serves(self, broker: str, need: Permission) -> bool:
-        """Whether the newest look at it says so."""
+        """Whether the broker had the permission at the newest look."""
         return need in self.latest[broker].permission
 
 
 def _shown(state: GroupState) -> GroupState:
-    """Without what changes while nobody takes over: checkpoints of a takeover's record."""
+    """Return the state without the fields that change while no broker takes over.
+
+    These are the checkpoints of a takeover's record.
+    """
     return replace(state, offsets="", sealed=False, txn="")
 
 
 def state_event(group: str, state: GroupState) -> State:
-    """What ZooKeeper holds, as an event of now."""
+    """Return the group state as an event of now."""
     isr = tuple(sorted(map(str, state.isr)))
     return State(
         now_ms(),
@@ -212,7 +215,7 @@ def state_event(group: str, state: GroupState) -> State:
 
 
 async def setup_of(cluster: Watched) -> Setup:
-    """The cluster as configured now."""
+    """Return the present configuration of the cluster as an event."""
     configs = [await cluster.groups.config(name) for name in cluster.group_names]
     groups = [
         GroupSetup(str(c.group), str(c.master), tuple(str(m.id) for m in c.members), c.policy)

@@ -1,8 +1,9 @@
-"""I1 to I4: what is stored and delivered is what was sent, and what was told to be stored is there.
+"""Checks I1 to I4: stored and delivered records are those that were sent and acknowledged.
 
-I1: one place and offset holds one record, whoever is asked. I2: what was acknowledged is there, but
-for what `promise.may_lose` excuses. I3: nothing is there that nobody sent, or that was certainly
-not stored. I4: what was once delivered is there: a consumer never sees what is taken back later.
+I1: one place and offset holds one record, on every broker. I2: an acknowledged record is there,
+except where `promises.may_lose` excuses its loss. I3: no record is there that no producer sent, or
+that was certainly not stored. I4: a delivered record is there: a consumer never sees a record that
+is taken back later.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,10 @@ from e2e.traffic.values import NOBODYS
 
 
 def inconsistent(facts: Facts) -> Iterator[Finding]:
-    """I1. (Replicas among each other: I9.)"""
+    """I1: one place and offset holds one record.
+
+    Replicas are compared with each other in I9.
+    """
     known: dict[tuple[Place, int], _Told] = {}
     for told in _told(facts):
         truth = facts.truth(told.place).records.get(told.offset)
@@ -42,14 +46,14 @@ _Told = Stored | Delivered
 
 
 def _told(facts: Facts) -> Iterator[_Told]:
-    """Whoever was told where a record is, in the order of time."""
+    """Yield every report to a client of where a record is, in the order of time."""
     stored = [o for o in facts.outcome.values() if isinstance(o, Stored) and o.offset >= 0]
     told: list[_Told] = [*stored, *facts.delivered]
     yield from sorted(told, key=lambda event: event.at_ms)
 
 
 def may_be_gone(facts: Facts, told: _Told, by_ms: float = inf) -> str:
-    """Why this record may have been lost after it was told; then its offset is free again."""
+    """Return why this record may have been lost after it was reported; then its offset is free."""
     sent = facts.sent.get(told.record)
     if sent is None:
         return ""
@@ -60,7 +64,7 @@ def may_be_gone(facts: Facts, told: _Told, by_ms: float = inf) -> str:
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
-    """I2."""
+    """I2: an acknowledged record is there."""
     for outcome in facts.outcome.values():
         if not isinstance(outcome, Stored) or outcome.offset < 0:
             continue
@@ -84,7 +88,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
 
 
 def phantom(facts: Facts) -> Iterator[Finding]:
-    """I3."""
+    """I3: a record that is there was sent."""
     for event in facts.delivered:
         if why := _not_sent(facts, event.record, event.place, event.at_ms):
             yield _of(Check.I3, event, f"delivered to {event.who}: {why}")
@@ -97,7 +101,7 @@ def phantom(facts: Facts) -> Iterator[Finding]:
 
 
 def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
-    """Why it cannot be there; "" if it can."""
+    """Return why the record cannot be there; "" if it can."""
     sent = facts.sent.get(record)
     if record == NOBODYS or sent is None:
         return "nobody sent this"
@@ -112,7 +116,7 @@ def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
 
 
 def aborted(facts: Facts) -> Iterator[Finding]:
-    """I4."""
+    """I4: a delivered record is there in the end."""
     told: set[tuple[Place, int, int]] = set()
     for event in facts.delivered:
         truth = facts.truth(event.place)
@@ -139,7 +143,7 @@ def excused(
     below: float = inf,
     by_ms: float = inf,
 ) -> str:
-    """Why a record that was told in between, and ends at `below` at the most, may be lost."""
+    """Return why a record reported in between, ending at `below` at most, may be lost."""
     losses = facts.losses
     if not losses.all and level != "one_way":
         return ""

@@ -1,11 +1,12 @@
-"""I5: nothing is stored twice, and what is done does not come again.
+"""Check I5: no record is stored twice, and a finished record is not delivered again.
 
-Delivery is at least once: what was not acknowledged may come again after a lost session. What a
-member has acknowledged never comes to that member again, and what was confirmed as stored never
-comes to anybody, but for what `takeover.excuse` names: the acks of a reader that died before it
-could hand them over, within its checkpoint's window. And a record that was lost before its producer
-had an answer, where the policy lets that be, is another message when it is stored again, be it at
-the offset that it had (its epoch is another: acks of the first say nothing of it).
+Delivery is at least once: a record that was not acknowledged may be delivered again after a lost
+session. A record that a member has acknowledged is never delivered to that member again, and one
+whose ack was confirmed as stored is never delivered to any member, except where `takeover.excuse`
+names a reason: the acks of a reader that died before it could hand them over, within its
+checkpoint's window. And a record that was lost before its producer had an answer, where the policy
+allows that, is another message when it is stored again, even at the same offset (its epoch differs:
+acks of the first do not count for the second).
 """
 
 from collections import defaultdict
@@ -20,14 +21,16 @@ from e2e.checks.takeover import excuse
 from e2e.history.events import Delivered, FaultKind, Place, Step, Stored
 
 _WAKES_MS = 1000.0
-"""So long after it has woken a client may not know yet that its queue is another's."""
+"""Milliseconds after waking in which a client may not know yet that it lost its queue."""
 _NOTICED_MS = 6200.0
-"""So long after its broker went without a word a client may take its session for whole: 1.3 beats
-of 3 s, the pause between two looks, and a question of 1.5 s that nobody answers."""
+"""Milliseconds in which a client may not notice that its broker went silent.
+
+1.3 beats of 3 s, the pause between two looks, and a question of 1.5 s without an answer.
+"""
 
 
 def duplicates(facts: Facts) -> Iterator[Finding]:
-    """I5."""
+    """I5: no record is stored twice, and no finished record is delivered again."""
     yield from _stored_twice(facts)
     for readers, _, read in read_all(facts):
         for arrival in read.arrivals:
@@ -35,7 +38,7 @@ def duplicates(facts: Facts) -> Iterator[Finding]:
 
 
 def redelivered(facts: Facts) -> int:
-    """Deliveries of what the same consumer group had got before, but for nacks and seeks."""
+    """Count deliveries that repeat one to the same consumer group, without nacks and seeks."""
     return sum(
         arrival.before is not None and not arrival.nacked
         for _, _, read in read_all(facts)
@@ -44,7 +47,7 @@ def redelivered(facts: Facts) -> int:
 
 
 def _stored_twice(facts: Facts) -> Iterator[Finding]:
-    """However often it was tried: one record, one place, one offset."""
+    """Check that each record has one place and one offset, however often it was tried."""
     seen: dict[int, set[tuple[Place, int]]] = defaultdict(set)
     for outcome in facts.outcome.values():
         if isinstance(outcome, Stored) and outcome.offset >= 0:
@@ -67,7 +70,7 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
 
 
 def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
-    """Its client stood still while another was done with it: it wakes with it in its hands."""
+    """Whether the client was paused while another finished the record, and holds an old copy."""
     pauses = [f for f in facts.faults if f.kind is FaultKind.CLIENT and "pause" in f.detail]
     mine = [f for f in pauses if f.on == _machine(event.who)]
     return any(
@@ -79,10 +82,10 @@ def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
 
 
 def _stale(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
-    """A copy from the session with a reader whose term was over when another was done with it.
+    """Whether the copy came from a reader whose term was over at the confirmation.
 
-    A reader that goes without a word (its power is cut, or it stands still) is noticed by its
-    silence only; until then its client takes the session for whole, and hands out what it has.
+    A reader that goes silent (its power is cut, or it is paused) is noticed by its silence only;
+    until then its client considers the session alive, and hands over what it has.
     """
     states = facts.states.get(event.place.group, ())
     over_ms = next((s.at_ms for s in states if 0 < event.epoch < s.epoch), inf)
@@ -90,10 +93,10 @@ def _stale(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
 
 
 def _seek_is_back(facts: Facts, arrival: Arrival) -> bool:
-    """Its copy came from a reader that had not heard of the last seek; who has it reads again.
+    """Whether the copy came from a reader that did not know of the last seek.
 
-    Then an ack of that copy, which nobody has stored, counts as made before the seek: a member that
-    had not heard of the seek either cannot tell (ADR 0021).
+    Then an ack of that copy, which no broker has stored, counts as made before the seek: a member
+    that did not know of the seek either sees no difference (ADR 0021).
     """
     event, before, sought = arrival.event, arrival.before, arrival.sought
     if arrival.acked_ms is None or arrival.confirmed is not None:
@@ -104,7 +107,7 @@ def _seek_is_back(facts: Facts, arrival: Arrival) -> bool:
 
 
 def _machine(who: str) -> str:
-    """Where a client runs, whose lives are `m00`, `m00.2`, `m00.3`."""
+    """Return the machine of a client, whose incarnations are `m00`, `m00.2`, `m00.3`."""
     return who.partition(".")[0]
 
 
@@ -112,7 +115,7 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
     event, confirmed = arrival.event, arrival.confirmed
     text = ""
     if arrival.acked_ms is not None:
-        # Its client may have been told that it is stored: it asks by itself now and then.
+        # The client may know that the ack is stored: it asks by itself now and then.
         acked_ms = arrival.acked_ms
         confirmed = confirmed or Confirmed(event.at_ms, event.who, event.offset, acked_ms)
         text = f"delivered again to {event.who}, which had acknowledged it at {acked_ms:.0f} ms"

@@ -1,4 +1,4 @@
-"""A history put in order once for all checks. Pure: no judgement here."""
+"""A history sorted by kind, once for all checks. Pure: it judges nothing."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 Readers = str
 LATE_MS: Final = 500.0
-"""What a reader showed comes to a client so much later at most."""
+"""A client gets a message at most this many milliseconds after a reader showed it."""
 
 
 class Confirmed(NamedTuple):
-    """An ack of `who` was said to be stored."""
+    """An ack by `who` was reported as stored."""
 
     at_ms: float
     who: str
@@ -60,11 +60,11 @@ class Confirmed(NamedTuple):
 
 
 Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought | Skipped
-"""What can happen to one consumer group in one queue."""
+"""The events of one consumer group in one queue."""
 
 
 class InVain(NamedTuple):
-    """Acks were asked to be stored, or a consumer group to be moved: it was answered with this."""
+    """A request to store acks, or to seek a consumer group, that failed with this answer."""
 
     asked_ms: float
     at_ms: float
@@ -120,40 +120,43 @@ class Facts:
 
     # ---- looking
     def group(self, name: str) -> GroupSetup | None:
-        """As it was configured last."""
+        """Return the last configuration of a group; None if it is unknown."""
         return self._groups.get(name)
 
     def group_names(self) -> list[str]:
-        """All that were ever heard of."""
+        """Return the names of all groups that occur in the run."""
         named = {g.name for s in self.setups for g in s.groups}
         return sorted(named | {j.group for j in self.journals.values()} | set(self.states))
 
     def state_at(self, group: str, at_ms: float) -> State | None:
-        """What stood then."""
+        """Return the group state that stood at `at_ms`; None if there was none."""
         states = self.states.get(group, [])
         at = bisect_right(states, at_ms, key=lambda state: state.at_ms)
         return states[at - 1] if at else None
 
     def states_between(self, group: str, from_ms: float, to_ms: float) -> list[State]:
-        """All that stood at some moment between the two."""
+        """Return all group states that stood at some moment between the two times."""
         first = self.state_at(group, from_ms)
         states = [s for s in self.states.get(group, []) if from_ms < s.at_ms <= to_ms]
         return [first, *states] if first is not None else states
 
     def truth(self, place: Place) -> Truth:
-        """What is in a place in the end."""
+        """Return what is in a place in the end."""
         return self.truths.get(place.group, {}).get(place, _NOTHING)
 
     def deleted_to(self, place: Place) -> int:
-        """What is gone from some reader's journal it may have jumped over, and have told so:
-        replicas delete by themselves, and not at once."""
+        """Return the first offset that no reader of the group has deleted.
+
+        A reader may have jumped over and reported what is gone from its own journal: replicas
+        delete by themselves, and not at once.
+        """
         readers = {state.reader for state in self.states.get(place.group, ())}
         journals = (self.journals[reader] for reader in sorted(readers & self.journals.keys()))
         begins = (journal.begins.get(place, 0) for journal in journals)
         return max([self.truth(place).begin, *begins])
 
     def taken_back(self, group: str, told_ms: float) -> str:
-        """Why a reader may have shown then what its master came back without (ADR 0025)."""
+        """Return why a reader may have shown what its master came back without (ADR 0025)."""
         states = self.states.get(group, [])
         for at, state in enumerate(states):
             if state.mode is not Mode.MASTER or not state.served_end:
@@ -168,8 +171,11 @@ class Facts:
         return ""
 
     def shown_taken_back(self, event: Delivered) -> str:
-        """The same of a message: it may have come to a client that stood still, or waited in a
-        commit, when that began."""
+        """Return the same for a delivery.
+
+        The message may have reached a client that was paused, or waited in a commit, when that
+        started.
+        """
         machine = event.who.partition(".")[0]  # of its lives `m00.1`, `m00.2`
         stood = [(f, t) for on, f, t in self.losses.clients if on == machine]
         stood += self.waits.get(event.who, ())
@@ -179,7 +185,7 @@ class Facts:
         return next(filter(None, told), "")
 
     def _might_give_up(self, reader: str, taken_ms: float, back_ms: float) -> bool:
-        """That reader was away for so long, or what it had showed was lost with its disk."""
+        """Whether the reader was away long enough, or lost what it had shown with its disk."""
         hurt = (x for x in self.losses.all if x.broker == reader and x.takes is Copy.DISK)
         if any(taken_ms <= x.from_ms <= back_ms for x in hurt):
             return True
@@ -194,11 +200,11 @@ class Facts:
         return True
 
     def setups_of(self, name: str) -> list[GroupSetup]:
-        """As it was configured in the course of time."""
+        """Return all configurations of a group, in the order of time."""
         return [group for setup in self.setups for group in setup.groups if group.name == name]
 
     def setups_between(self, name: str, from_ms: float, to_ms: float) -> list[GroupSetup]:
-        """As it was configured at some moment between the two; at least one if it is known."""
+        """Return a group's configurations between the two times; at least one if it is known."""
         before = [s for s in self.setups if s.at_ms <= from_ms][-1:]
         standing = [*before, *(s for s in self.setups if from_ms < s.at_ms <= to_ms)]
         found = [group for setup in standing for group in setup.groups if group.name == name]
@@ -209,14 +215,14 @@ class Facts:
         return any(j.group == group for j in self.journals.values())
 
     def spans(self, name: PhaseName) -> Iterator[tuple[float, float]]:
-        """The times in which the run was in such a phase."""
+        """Yield the times in which the run was in such a phase."""
         for at, phase in enumerate(self.phases):
             if phase.name is name:
                 later = self.phases[at + 1 : at + 2]
                 yield phase.at_ms, later[0].at_ms if later else self.end_ms
 
     def final_journal(self, group: str) -> Journal | None:
-        """Of who is master in the end; if that is not known, the longest."""
+        """Return the journal of the last master; if that is not known, the longest."""
         journals = sorted(
             (j for j in self.journals.values() if j.group == group), key=lambda j: j.broker
         )

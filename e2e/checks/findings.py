@@ -1,4 +1,4 @@
-"""What a check says: something that must not be, with enough facts to tell its story. Pure."""
+"""The findings of checks: each violation with enough facts for its story. Pure."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from e2e.history.events import Place
 
 
 class Check(Enum):
-    """I1 to I12 of DESIGN §14."""
+    """The checks I1 to I12 of DESIGN §14."""
 
     I1 = "inconsistent offset"
     I2 = "lost"
@@ -24,7 +24,10 @@ class Check(Enum):
 
 
 class Finding(NamedTuple):
-    """`at_ms`: when it showed. `about`: brokers, groups and clients that its story needs."""
+    """A violation, first visible at `at_ms`.
+
+    `about` names the brokers, groups and clients that its story needs.
+    """
 
     check: Check
     at_ms: float

@@ -1,5 +1,7 @@
-"""I11: when every fault is over, all comes to a good end within a bound: the groups are whole,
-every send has an outcome, every consumer group has got all there is, and is done with it.
+"""Check I11: after the last fault the cluster recovers within a bound.
+
+The groups are whole, every send has an outcome, and every consumer group has got all messages and
+is done with them.
 """
 
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from e2e.history.events import Joined, Phase, PhaseName, Sent, Stored
 
 
 def not_healed(facts: Facts, whole_ms: float) -> Iterator[Finding]:
-    """I11."""
+    """I11: after the last fault the cluster recovers within `whole_ms`."""
     yield from _whole(facts, whole_ms)
     yield from _answered(facts)
     if any(phase.name is PhaseName.DRAINED for phase in facts.phases):
@@ -37,7 +39,7 @@ def _whole(facts: Facts, whole_ms: float) -> Iterator[Finding]:
 
 
 def _last(facts: Facts) -> str:
-    """The last that was seen of each group."""
+    """Describe the last state that was seen of each group."""
     told = []
     for group in facts.group_names():
         states = facts.states.get(group)
@@ -59,7 +61,7 @@ def _answered(facts: Facts) -> Iterator[Finding]:
 
 
 def _delivered(facts: Facts) -> Iterator[Finding]:
-    """To every consumer group that began at the beginning: all that is there, and was told."""
+    """Check that consumer groups that start at the earliest offset got all remaining messages."""
     reads = {(readers, place): read for readers, place, read in read_all(facts)}
     for readers, members in sorted(facts.members.items()):
         topics = {m.topic for m in members if isinstance(m, Joined)}
@@ -81,9 +83,9 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
 
 
 def _done(facts: Facts) -> Iterator[Finding]:
-    """Nothing waits for ever for a member that is gone: all progress is at the end of its queue.
+    """Check that no message waits for a lost member: all progress is at its queue's end.
 
-    Only if nothing was lost since: what a fault may take from progress is told in I7.
+    Only if nothing was lost since then: I7 judges what a fault may take from progress.
     """
     drained_ms = min(p.at_ms for p in facts.phases if p.name is PhaseName.DRAINED)
     if any(loss.from_ms >= drained_ms for loss in facts.losses.all):

@@ -1,4 +1,4 @@
-"""When which broker had lost which copies, from faults and ends of processes. Pure."""
+"""When each broker had lost which copies, from faults and ends of processes. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from e2e.checks.promises import ENDS_TAKE, FAILING, FROZEN, STANDSTILL, TAKES, C
 from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, Step, Up
 
 _LATE_MS: Final = 500.0
-"""What was stored just before is seen in a sample a moment later."""
+"""Milliseconds after which a sample shows what was stored just before."""
 
 
 class Losses:
@@ -47,12 +47,12 @@ class Losses:
                     self._add(broker, event.at_ms, takes)
 
     def hurt(self, broker: str, at_ms: float) -> bool:
-        """Whether its disk was damaged by then, and not emptied since."""
+        """Whether the broker's disk was damaged by then, and not emptied since."""
         done = [f for f in self._to_disks if f.on == broker and f.at_ms <= at_ms]
         return bool(done) and done[-1].kind is FaultKind.DISK_DAMAGE
 
     def damaged(self, brokers: Sequence[str], *, for_good: bool = False) -> bool:
-        """Whether the disk of one of them was hurt; `for_good`: and it never was whole again."""
+        """Whether one broker's disk was hurt; with `for_good`, and never became whole again."""
         return any(
             loss.takes is Copy.DISK
             and loss.broker in brokers
@@ -61,13 +61,13 @@ class Losses:
         )
 
     def furthest(self, group: str, since_ms: float, at_ms: float) -> float:
-        """No journal of the group went further at any moment between the two; inf: not known."""
+        """Return the furthest journal end in the group between the two times; inf: not known."""
         if not self._exact:
             return inf
         return max(self._ends_between(group, since_ms, at_ms), default=inf)
 
     def end_at(self, broker: str, at_ms: float) -> int:
-        """How far its journal went at least; -1: not known."""
+        """Return how far the broker's journal went at least; -1: not known."""
         seen = [e for e in self._ends.get(broker, ()) if self._exact and e.asked_ms <= at_ms][-1:]
         ups = [e for e in self._lives.get(broker, ()) if isinstance(e, Up) and e.at_ms <= at_ms]
         if seen and ups and ups[-1].at_ms > seen[0].asked_ms:
@@ -75,7 +75,7 @@ class Losses:
         return seen[0].end if seen else -1
 
     def _ends_between(self, group: str, since_ms: float, at_ms: float) -> Iterator[int]:
-        """How far its journals went, as far as anybody looked."""
+        """Yield the journal ends of the group, as far as they were observed."""
         for ends in self._ends.values():
             if ends and ends[0].group == group:
                 begin = bisect_right(ends, since_ms, key=_asked_ms)
@@ -93,9 +93,10 @@ class Losses:
         self.all.append(Loss(broker, at_ms, until_ms, takes, tuple(idle), settled_ms, kept))
 
     def _settled(self, life: Sequence[Up | Down]) -> Iterator[float]:
-        """A start makes durable what it finds; a stop in good order writes all if there is room.
+        """Yield the times at which all of the broker's journal was durable.
 
-        Of a start that was seen only later it is known that it came after the end before it.
+        A start makes durable what it finds; an orderly stop writes everything if there is space. A
+        start that was seen only later is known to have come after the end before it.
         """
         down_ms = -inf
         for event in life:
@@ -112,14 +113,14 @@ class Losses:
     def _idle(
         self, broker: str, before: Sequence[Up | Down], at_ms: float
     ) -> Iterator[tuple[float, float]]:
-        """The dead write nothing, nor who stands still."""
+        """Yield the times in which the broker wrote nothing: it was dead or stood still."""
         yield from ((f, t) for b, f, t in self._standstills if b == broker and f <= at_ms)
         downs = takewhile(lambda e: isinstance(e, Down), reversed(before))
         if dead := list(downs):
             yield dead[-1].at_ms, at_ms
 
     def _whole_again_ms(self, up: Up, at_ms: float) -> float:
-        """When it had all again that any broker of its group had when it lost its own."""
+        """Return when the broker again had all that its group had when it lost its own copies."""
         had = max(self._ends_between(up.group, at_ms, at_ms + _LATE_MS), default=0)
         own = self._ends.get(up.broker, ())
         return next((e.at_ms for e in own if e.asked_ms >= up.at_ms and e.durable_end >= had), inf)
@@ -130,7 +131,7 @@ def _asked_ms(ends: Ends) -> float:
 
 
 def _joined(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """The same times, none of them twice."""
+    """Return the same times without overlaps."""
     over_ms = -inf
     for from_ms, to_ms in sorted(spans):
         if to_ms > max(from_ms, over_ms):
@@ -139,7 +140,7 @@ def _joined(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def _spans(faults: Sequence[Fault], kinds: frozenset[FaultKind]) -> list[tuple[str, float, float]]:
-    """(broker, from, to) of faults of some kinds."""
+    """Return (broker, from, to) of the faults of some kinds."""
     found = []
     for fault in faults:
         if fault.kind in kinds and fault.step is Step.FIRED:

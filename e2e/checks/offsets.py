@@ -1,7 +1,8 @@
-"""I7: a consumer group's committed offset never goes back but by a seek, and passes nothing that
-nobody acknowledged. Held against what brokers told while they served reads, and what is stored in
-the end. An ack of a message that was lost (I4 judges that) promises nothing: a client may say it
-after the loss, and the new reader answers OK, since nobody has the message any more.
+"""Check I7: committed offsets go back only by a seek, and pass no unacknowledged message.
+
+They are compared with what brokers reported while they served reads, and with what is stored in the
+end. An ack of a message that was lost (I4 judges that) promises nothing: a client may send it after
+the loss, and the new reader answers OK, since no broker has the message any more.
 """
 
 from bisect import bisect_right
@@ -17,7 +18,7 @@ from fmqcore.zk.group_state import Mode
 
 
 def offsets(facts: Facts) -> Iterator[Finding]:
-    """I7."""
+    """I7: committed offsets go back only by a seek, and pass no unacknowledged message."""
     told: dict[tuple[str, Place], list[Floor]] = {}
     for look in facts.floors:
         told.setdefault((look.readers, look.place), []).append(look)
@@ -29,7 +30,10 @@ def offsets(facts: Facts) -> Iterator[Finding]:
 
 
 def _told(facts: Facts, read: Read, look: Floor) -> Iterator[Finding]:
-    """The ack that counts is that of the message at which it stands: those above it had to wait."""
+    """Check a reported committed offset.
+
+    The ack that counts is that of the message at the offset: those above it had to wait.
+    """
     promises = read.promises
     at = bisect_right(promises, look.asked_ms, key=lambda p: p.at_ms)
     until = bisect_right(promises, look.at_ms, key=lambda p: p.at_ms)
@@ -93,7 +97,7 @@ def _without_message(
 
 
 def _passed(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Finding]:
-    """What lies below the committed offset was acknowledged by somebody, or jumped over."""
+    """Check that every message below the committed offset was acknowledged or skipped."""
     journal = facts.final_journal(place.group)
     if journal is None or not read.ever:
         return

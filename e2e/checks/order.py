@@ -1,5 +1,7 @@
-"""I6: order. In a queue, messages come first in the order of their offsets; what one producer sent
-in order (one key, or one queue that it named) is stored in that order, in each queue by itself.
+"""Check I6: messages are delivered and stored in order.
+
+In a queue, first deliveries come in the order of their offsets; records that one producer sent in
+order (one key, or one queue that it named) are stored in that order, in each queue by itself.
 """
 
 from collections import defaultdict
@@ -14,16 +16,17 @@ from e2e.history.events import Place, Stored
 
 
 def order(facts: Facts) -> Iterator[Finding]:
-    """I6."""
+    """I6: messages are delivered and stored in order."""
     yield from _delivered(facts)
     yield from _stored(facts)
 
 
 def _delivered(facts: Facts) -> Iterator[Finding]:
-    """First deliveries rise; what was delivered before may come again.
+    """Check that first deliveries rise; a message delivered before may be delivered again.
 
-    A seek may count for nothing as an ack may (`takeover.excuse`): then it goes on where it was.
-    And what one reader's retention deleted, and its member was told so, the next may have still.
+    A seek may count for nothing, as an ack may (`takeover.excuse`): then delivery goes on where it
+    was. And a message that one reader's retention deleted, as its member was informed, may still be
+    on the next reader.
     """
     for readers, place, read in read_all(facts):
         newest, skipped = -1, _Skipped()
@@ -41,14 +44,18 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
 
 
 class _Skipped:
-    """Offsets that a member jumped over, and it was told that as many are deleted."""
+    """Offsets that a member jumped over after being informed that as many are deleted."""
 
     def __init__(self) -> None:
         self._jumped: list[range] = []
         self._counted: dict[str, int] = {}  # who → of what it was told
 
     def jump(self, newest: int, arrival: Arrival) -> None:
-        """From there, or from where a seek led to (as far as it was told), to what came now."""
+        """Record the jump to the arrived message.
+
+        It starts at the newest message, or at the target of a seek (as far as the member was
+        informed).
+        """
         event = arrival.event
         told = arrival.skipped - self._counted.get(event.who, 0)
         begin = event.offset - told if arrival.first else newest + 1
@@ -67,9 +74,9 @@ def _unsought(facts: Facts, arrival: Arrival) -> bool:
 
 
 def _stored(facts: Facts) -> Iterator[Finding]:
-    """Records of one order rise with their offsets in each place.
+    """Check that records of one order rise with their offsets in each place.
 
-    What was lost (I2 judges that) has no place in it: its offset, or a later one, is given again.
+    A lost record (I2 judges that) has no place in it: its offset, or a later one, is given again.
     """
     where: dict[Place, dict[int, int]] = defaultdict(dict)
     for outcome in facts.outcome.values():
@@ -100,7 +107,7 @@ def _stored(facts: Facts) -> Iterator[Finding]:
 
 
 def _gone(facts: Facts, outcome: Stored) -> bool:
-    """Whether it was lost; where retention has deleted what is there instead: whether it may be."""
+    """Whether the record was lost; below the start of retention: whether it may be."""
     if not facts.judged(outcome.place.group):
         return False
     truth = facts.truth(outcome.place)

@@ -1,15 +1,14 @@
-"""I2 and I4 before anything is lost: an OK was told while its policy did not hold, a message was
-delivered that was not committed. Pure.
+"""Checks I2 and I4 before any loss: an OK before its policy held, a delivery before commit.
 
-In a simulation journals are looked at whenever a client is told something: what was not there then,
-and not at any moment since the record was sent, was not there. In a real run there are samples: a
-journal's ends only rise while a broker lives, so what a broker had at some moment is no more than
-what is seen a moment later (`_LATER_MS`: longer than the pause between two looks). Nothing is said
-where there was no such look: a broker that just ended, or does not answer, or ended since the
-record was sent: its next life knows of a lower commit end until its term opens.
+Pure. In a simulation, journals are observed whenever a client gets an answer: what was not there
+then, and not at any moment since the record was sent, was not there. In a real run there are
+samples: a journal's ends only rise while a broker lives, so what a broker had at some moment is no
+more than what is seen a moment later (`_LATER_MS`: longer than the pause between two looks).
+Nothing is reported where there was no such look: a broker that just ended, or does not answer, or
+ended since the record was sent. Its next incarnation knows a lower commit end until its term opens.
 
-A position tells of a record only if the batch that has it in the end is the one that was told: the
-same record, appended in a term that had begun by then.
+A position is about a record only if the batch there in the end is the reported one: the same
+record, appended in a term that had started by then.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +22,7 @@ from e2e.history.events import Delivered, Down, Ends, Place, Stored, Up
 
 _LATER_MS: Final = 250.0
 _SHOULD_MS: Final = 2000.0
-"""So soon a broker that answers has been looked at again."""
+"""Milliseconds within which a broker that answers has been looked at again."""
 _ANY: Final = 1 << 62
 _PROMISING: Final = ("replicated", "all", "persisted")
 
@@ -43,7 +42,7 @@ class _Ends:
         self._blind = sorted([*(e.at_ms for e in downs if e.durable_end < 0), *frozen])
 
     def most(self, since_ms: float, at_ms: float) -> Ends | None:
-        """No less than what it ever had between the two; None: nobody looked."""
+        """Return no less than what the broker had between the two times; None: no look."""
         if self._exact:
             return self._exactly(since_ms, at_ms)
         over = self._downs[bisect_left(self._downs, since_ms) :][:1]
@@ -77,13 +76,13 @@ class _Ends:
 
 
 def _at_its_end(down: Down) -> Ends:
-    """Of the rest of its journal nothing is known."""
+    """Return the durable end of a broker that ended; its other ends are not known."""
     at_ms = down.at_ms
     return Ends(at_ms, at_ms, down.broker, down.group, 0, _ANY, down.durable_end, _ANY)
 
 
 def told_early(facts: Facts) -> Iterator[Finding]:
-    """I2: an OK before its policy held."""
+    """I2: an OK was reported before its policy held."""
     ends = _all_ends(facts)
     seen: set[tuple[Place, int | None, float]] = set()
     for outcome in facts.outcome.values():
@@ -111,7 +110,7 @@ def told_early(facts: Facts) -> Iterator[Finding]:
 
 
 def _position(facts: Facts, told: Stored | Delivered) -> int | None:
-    """Where the batch ends that was told; None: it is not known to be there any more."""
+    """Return the end of the reported batch; None: it may not be there any more."""
     truth = facts.truth(told.place)
     if truth.records.get(told.offset) != told.record:
         return None
@@ -140,7 +139,7 @@ def _promise(facts: Facts, outcome: Stored) -> Promise | None:
 
 
 def _not_held(promise: Promise, position: int, ends: dict[str, _Ends]) -> str:
-    """What shows that no set of brokers held it; "" if one may have."""
+    """Return what shows that no set of brokers held the batch; "" if one may have."""
     short = _short(ends, promise, promise.master, promise.master_copy, position)
     if short:
         return short
@@ -168,7 +167,7 @@ def _short(ends: dict[str, _Ends], promise: Promise, broker: str, copy: Copy, po
 
 
 def read_early(facts: Facts) -> Iterator[Finding]:
-    """I4: delivered although nobody had committed it."""
+    """I4: a message was delivered although no broker had committed it."""
     ends = _all_ends(facts)
     checked: dict[tuple[Place, int | None], float] = {}  # batch → its first delivery
     for event in facts.delivered:

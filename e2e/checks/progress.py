@@ -1,11 +1,11 @@
-"""One consumer group in one queue: what was delivered, is done, and is promised to stay done. Pure.
+"""Progress of one consumer group in one queue: delivered, acked, promised messages. Pure.
 
-A seek makes all of it void, and nobody outside knows the moment: what a member had in its buffer
-comes still, and its acks count for nothing. A client whose answer is lost asks once more: it may be
-made twice, and the first time be lost again with its reader. So from a `Seeking` on nothing is
-known until it is answered and the very message has come that it went to (`waiting`); that message
-may come once more. If it cannot be told (a seek without an answer, or another one meanwhile)
-nothing is known any more (`blurred`).
+A seek voids everything, and no outside observer knows the moment: messages that a member had in its
+buffer still arrive, and their acks count for nothing. A client whose answer is lost asks once more:
+the seek may be made twice, and the first one be lost again with its reader. So from a `Seeking` on
+nothing is known until it is answered and the very message that it went to has arrived (`waiting`);
+that message may come once more. If this cannot be determined (a seek without an answer, or another
+one meanwhile), nothing is known any more (`blurred`).
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from e2e.history.events import Acked, Delivered, Nacked, Place, Seeking, Skipped
 
 
 class Arrival(NamedTuple):
-    """A message came: what was known of it when it did."""
+    """A message arrived: what was known about it at that moment."""
 
     event: Delivered
     first: bool  # what came before says nothing: a seek, an offset that was given again
@@ -31,7 +31,7 @@ class Arrival(NamedTuple):
 
 
 class Promised(NamedTuple):
-    """From then on everything up to `floor` is promised; `by` None: nothing is (a seek)."""
+    """From `at_ms` on everything up to `floor` is promised; `by` None: nothing is (a seek)."""
 
     at_ms: float
     floor: int
@@ -39,7 +39,7 @@ class Promised(NamedTuple):
 
 
 class Read:
-    """Everything that the checks ask of one consumer group in one queue, in one pass."""
+    """Everything that the checks ask about one consumer group in one queue, in one pass."""
 
     __slots__ = ("_confirmed", "acked", "arrivals", "ever", "got", "promises", "skipped_to")
 
@@ -66,7 +66,7 @@ class Read:
         self.skipped_to = reading.skipped_to
 
     def behind(self, promised: Promised, offset: int) -> Confirmed:
-        """The ack that makes this offset, below what is promised, a promised one."""
+        """Return the ack that promises this offset, which is below what is promised."""
         until_ms = promised.at_ms
         void = [p.at_ms for p in self.promises if p.by is None and p.at_ms <= until_ms]
         since_ms = max(void, default=0.0)
@@ -99,7 +99,7 @@ class Read:
 
 
 def read_all(facts: Facts) -> Iterator[tuple[str, Place, Read]]:
-    """Every consumer group in every queue; read once, however often it is asked for."""
+    """Yield every consumer group in every queue; read once, then cached in `facts`."""
     if not facts.read:
         for key, events in facts.progress.items():
             facts.read[key] = Read(events)
@@ -108,7 +108,7 @@ def read_all(facts: Facts) -> Iterator[tuple[str, Place, Read]]:
 
 
 class _Reading:
-    """Feed it the events in their order."""
+    """The state of one pass; events are fed in their order."""
 
     def __init__(self) -> None:
         self.delivered: dict[int, Delivered] = {}  # offset → the newest, since the last seek
@@ -138,11 +138,11 @@ class _Reading:
 
     @property
     def known(self) -> bool:
-        """Whether anything can be said now."""
+        """Whether anything is known now."""
         return not self.blurred and self._waiting is None
 
     def take(self, event: Progress) -> None:
-        """It happened."""
+        """Take one event."""
         match event:
             case Delivered():
                 self._deliver(event)
@@ -165,7 +165,7 @@ class _Reading:
                 self._answer(event)
 
     def moved_once_more(self, event: Delivered) -> bool:
-        """The message that a seek went to, again: most likely the seek was made twice."""
+        """Whether the target of a seek came again: most likely the seek was made twice."""
         again = self.known and event.offset == self._twice
         if again:
             self._twice = -1
@@ -173,7 +173,7 @@ class _Reading:
         return again
 
     def forget_another(self, event: Delivered) -> bool:
-        """An offset that was lost and given again: what was known is of another message (I1)."""
+        """Forget an offset that was lost and given again: it is another message now (I1)."""
         offset, before = event.offset, self.delivered.get(event.offset)
         if before is None or before.record == event.record:
             return False

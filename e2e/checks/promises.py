@@ -1,8 +1,8 @@
-"""What an OK promises, and which faults may break it: `may_lose`. Pure.
+"""What an OK promises, and which faults may break the promise: `may_lose`. Pure.
 
 An OK says that certain brokers held a copy when it was given, and how well each held it. A fault
-takes copies away up to a kind: a killed process its memory, a machine without power also what was
-not fsynced, a damaged or empty disk everything. So a record may be lost only if at one moment
+takes copies away up to a kind: a killed process loses its memory, a machine without power also what
+was not fsynced, a damaged or empty disk everything. So a record may be lost only if at one moment
 every copy of some set of brokers that can have made the OK was gone. Nothing else excuses a loss:
 not time, not who became master, not how often.
 
@@ -25,7 +25,7 @@ from e2e.history.events import Ending, FaultKind, GroupSetup
 from fmqcore.policy import EVERYWHERE, AckPolicy, Flush, HowMany, SlaveCounts, majority_slaves
 
 SETTLE_MS: Final = 2000.0
-"""What waits to be written or fsynced in the background has been, so long after it was due."""
+"""Background writes and fsyncs are done at most this many milliseconds after they were due."""
 
 
 class Copy(IntEnum):
@@ -70,13 +70,13 @@ ENDS_TAKE: Final[dict[Ending, Copy]] = {
 }
 
 FROZEN: Final = frozenset({FaultKind.PAUSE, FaultKind.WEDGE})
-"""While one of these lasts, the broker does nothing at all."""
+"""During one of these faults the broker does nothing at all."""
 
 FAILING: Final = frozenset({FaultKind.DISK_ERROR, FaultKind.DISK_FULL})
-"""While one of these lasts, a broker may not be able to start."""
+"""During one of these faults a broker may not be able to start."""
 
 STANDSTILL: Final = FROZEN | {FaultKind.DISK_SLOW, FaultKind.DISK_FULL}
-"""While one of these lasts, nothing needs to get from memory to the disk."""
+"""During one of these faults nothing needs to get from memory to the disk."""
 
 
 class Loss(NamedTuple):
@@ -92,7 +92,7 @@ class Loss(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """Who held a record when its OK was given, and how well."""
+    """Which brokers held a record when its OK was given, and how well."""
 
     since_ms: float  # not held before
     told_ms: float
@@ -113,7 +113,7 @@ def promise_of(
     master: str = "",
     below: float = inf,
 ) -> Promise | None:
-    """What an OK between the two times promised; None: nothing.
+    """Return what an OK between the two times promised; None: nothing.
 
     `isrs`: every in-sync set that stood between the two; none known: all slaves.
     """
@@ -138,7 +138,7 @@ def promise_of(
 
 
 def may_lose(promise: Promise | None, losses: Sequence[Loss]) -> str:
-    """ "" if it must be there still, else why it may be lost: a sentence."""
+    """Return why the record may be lost, as a sentence; "" if it must still be there."""
     if promise is None:
         return "nothing was promised"
     for way in promise.ways:
@@ -176,7 +176,7 @@ def _takes(promise: Promise, loss: Loss) -> bool:
 
 
 def _worked_ms(promise: Promise, loss: Loss) -> float:
-    """So long it could write after it was told, and before it lost its copies."""
+    """Milliseconds in which the broker could write between the OK and the loss."""
     told_ms, lost_ms = promise.told_ms, loss.from_ms
     stood = (min(to_ms, lost_ms) - max(from_ms, told_ms) for from_ms, to_ms in loss.idle)
     return lost_ms - told_ms - sum(max(0.0, ms) for ms in stood)
@@ -213,7 +213,7 @@ def _ways(
     slaves: frozenset[str],
     master: str,
 ) -> list[frozenset[str]]:
-    """The smallest sets of slaves that meet the policy with that in-sync set."""
+    """Return the smallest sets of slaves that meet the policy with that in-sync set."""
     match policy.how_many:
         case HowMany.NONE:
             return [frozenset()]

@@ -1,6 +1,7 @@
-"""I12: where nothing is wrong nothing happens: while the run is calm (it was whole when that began)
-nobody takes over, no process ends, no send is left unknown or fails, acks are stored when somebody
-asks for it and consumer groups are moved, nothing is delivered twice.
+"""Check I12: in a calm phase, which starts with a whole cluster, nothing happens.
+
+No broker takes over, no process ends, no send fails or is left unknown, acks are stored and
+consumer groups are moved on request, and no message is delivered twice.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from fmqcore.ids import Permission
 
 
 def not_calm(facts: Facts) -> Iterator[Finding]:
-    """I12."""
+    """I12: nothing happens in a calm phase."""
     for from_ms, to_ms in facts.spans(PhaseName.CALM):
         yield from _changes(facts, from_ms, to_ms)
         yield from _permissions(facts, from_ms, to_ms)
@@ -51,7 +52,7 @@ def _permissions(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding
 
 
 def _outcomes(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
-    """Of what was sent and answered in it."""
+    """Check the sends that were made and answered in the calm phase."""
     for outcome in facts.outcome.values():
         if isinstance(outcome, Stored) or not from_ms < outcome.at_ms <= to_ms:
             continue
@@ -83,4 +84,4 @@ def _again(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
 
 
 _DRAIN_MS = 5000.0
-"""When a member has come or gone, queues may move for so long."""
+"""Milliseconds in which queues may move after a member has come or gone."""

@@ -1,6 +1,7 @@
-"""I10: a broker that starts again has all that was durable when it ended, and starts at all.
+"""Check I10: a broker that starts again has all that was durable when it ended.
 
-What a disk that we hurt did to it is no finding: there it may refuse, and say why.
+And it starts at all. Damage to a disk that a fault hurt is no finding: there the broker may refuse,
+and report why.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from e2e.history.events import Down, Ending, Up
 
 
 def recovery(facts: Facts) -> Iterator[Finding]:
-    """I10."""
+    """I10: a broker starts again, with all that was durable when it ended."""
     for broker, life in sorted(facts.lives.items()):
         up: Up | None = None
         down: Down | None = None
@@ -49,7 +50,10 @@ def _came_back(
 
 
 def _durable(facts: Facts, broker: str, before: Up, down: Down | None, up: Up) -> tuple[int, str]:
-    """What it must have: as told at its end, else what it had both durable and committed."""
+    """Return what the broker must have, and the source.
+
+    That is what it reported at its end, else what was both durable and committed.
+    """
     if down is not None and down.durable_end >= 0:
         return down.durable_end, "when it ended"
     seen = [e for e in facts.ends.get(broker, ()) if before.at_ms <= e.asked_ms <= up.at_ms]
@@ -60,7 +64,7 @@ def _durable(facts: Facts, broker: str, before: Up, down: Down | None, up: Up) -
 
 
 def _refused(facts: Facts) -> Iterator[Finding]:
-    """Only damage is a reason to wait for a person, or a disk that fails at this moment."""
+    """Check that a broker waits for a person only if its disk is damaged or fails now."""
     for refusal in facts.refusals:
         group = next((e.group for e in facts.lives.get(refusal.broker, ())), "")
         failing = any(
@@ -73,7 +77,7 @@ def _refused(facts: Facts) -> Iterator[Finding]:
 
 
 def _ended_itself(facts: Facts) -> Iterator[Finding]:
-    """A broker ends itself only when its disk fails it, in this life or as that begins."""
+    """Check that a broker ends itself only if its disk failed in this incarnation."""
     for broker, life in sorted(facts.lives.items()):
         up_ms = 0.0
         for event in life:

@@ -1,6 +1,7 @@
-"""I9: the journals of a group are one journal: equal batch by batch (each header holds the checksum
-of its payload and of the batch before it), up to the commit end at the least; and whole. Of the
-master's, nothing is deleted before its time (I2).
+"""Check I9: the journals of a group are equal batch by batch, and whole.
+
+Each header holds the checksums of the payload and of the previous batch. The journals are equal up
+to the commit end at least. In the master's journal, nothing is deleted before its time (I2).
 """
 
 from collections.abc import Iterator
@@ -14,13 +15,15 @@ from e2e.history.events import Down, Ending, Ends, FaultKind, PhaseName
 from e2e.history.journals import Journal
 
 UNDER_WAY_MS: Final = 1000.0
-"""What was committed so shortly before a slave was stopped may not have come to it yet: no policy
-promises that (others had it, or it had just left the set), and TCP sends again what a network lost
-after 200 ms at the earliest."""
+"""Milliseconds before a slave's stop in which a committed batch may not have reached it.
+
+No policy promises that (other slaves had it, or the slave had just left the set), and TCP sends
+again what a network lost after 200 ms at the earliest.
+"""
 
 
 def divergent(facts: Facts) -> Iterator[Finding]:
-    """I9."""
+    """I9: the journals of a group are equal batch by batch, and whole."""
     for group in facts.group_names():
         truth = facts.final_journal(group)
         if truth is None:
@@ -41,7 +44,10 @@ def divergent(facts: Facts) -> Iterator[Finding]:
 
 
 def _due_ms(facts: Facts, broker: str) -> float:
-    """What was committed by then has come to a broker that runs, or was stopped in order."""
+    """Return the time up to which committed batches must have reached the broker.
+
+    This holds for a broker that runs, or was stopped in order.
+    """
     lives = facts.lives.get(broker)
     if not lives or not isinstance(lives[-1], Down):
         return inf
@@ -50,7 +56,7 @@ def _due_ms(facts: Facts, broker: str) -> float:
 
 
 def _committed(facts: Facts, truth: Journal, until_ms: float) -> int:
-    """What was committed, as told until then, and must be there still."""
+    """Return the commit end that was reported until then and must still be there."""
     told = [e for of in facts.ends.values() for e in of if e.group == truth.group]
     ends = [e for e in told if e.at_ms <= until_ms]
     for seen in sorted(ends, key=lambda e: (-e.commit_end, -e.at_ms)):
@@ -64,8 +70,10 @@ def _committed(facts: Facts, truth: Journal, until_ms: float) -> int:
 
 
 def _not_yet_ms(facts: Facts, seen: Ends) -> float:
-    """When its master last had not committed that: a slave is told of it later, and may say so
-    when its master has lost it."""
+    """Return when the master last had not committed that.
+
+    A slave learns the commit end later, and may report it when its master has lost it.
+    """
     state = facts.state_at(seen.group, seen.at_ms)
     own = facts.ends.get(state.master, ()) if state is not None else ()
     before = (e.at_ms for e in own if e.at_ms <= seen.at_ms and e.commit_end < seen.commit_end)
@@ -73,7 +81,7 @@ def _not_yet_ms(facts: Facts, seen: Ends) -> float:
 
 
 def deleted(facts: Facts) -> Iterator[Finding]:
-    """I2: of the master's journal retention leaves what it is told to leave."""
+    """I2: retention keeps in the master's journal what it is configured to keep."""
     bytes_ = {setup.retention_bytes for setup in facts.setups}
     if len(bytes_) != 1 or -1 in bytes_ or any(f.kind is FaultKind.CLOCK for f in facts.faults):
         return  # a clock that jumps makes everything old
@@ -99,7 +107,7 @@ def _unreadable(facts: Facts, journal: Journal) -> Iterator[Finding]:
 
 
 def _different(facts: Facts, truth: Journal, other: Journal) -> Iterator[Finding]:
-    """Both, where both are: the same batches at the same positions."""
+    """Check that both journals have the same batches at positions that both cover."""
     begin = max(truth.log_start, other.log_start)
     end = min(truth.end, other.end)
     ours = {b.header.position: b.header for b in truth.batches}
@@ -130,7 +138,7 @@ def _brief(journal: Journal, position: int) -> str:
 
 
 def _complete(facts: Facts, broker: str) -> bool:
-    """Whether it ran at the end, or stopped in order: then it has all that was committed."""
+    """Whether the broker ran at the end or was stopped in order: it has all that was committed."""
     if any(r.broker == broker for r in facts.refusals):
         return False
     lives = facts.lives.get(broker)

@@ -1,10 +1,10 @@
-"""I8: of one group at most one broker serves reads, and one serves writes, at any moment; nobody
-serves an epoch again that another has served, or an older one than was served before.
+"""Check I8: at any moment at most one broker of a group serves reads, and one writes.
 
-A process that stands still serves nobody, whatever it would say. Exact knowledge (`Serves`) is a
-span of time. Samples (`Look`) are sound in pairs: a broker that holds a permission in two samples
-of one epoch held it in between. So two brokers are wrong when their spans overlap, or a sample of
-one lies wholly within a span of the other.
+No broker serves an epoch that another has served, or an older one than was served before. A frozen
+process serves no client, whatever it would report. Exact knowledge (`Serves`) is a span of time.
+Samples (`Look`) are sound in pairs: a broker that holds a permission in two samples of one epoch
+held it in between. So two brokers are wrong when their spans overlap, or a sample of one lies
+wholly within a span of the other.
 """
 
 from collections import defaultdict
@@ -20,11 +20,11 @@ from fmqcore.ids import Permission
 
 BITS: Final = (Permission.READ, Permission.WRITE)
 _WAKE_MS: Final = 1.0
-"""Who wakes up looks at its clock before it does anything."""
+"""A broker that wakes up looks at its clock before it does anything."""
 
 
 class Span(NamedTuple):
-    """A broker certainly served that from one moment to another (the same: at that moment)."""
+    """A broker certainly served from one moment to another (the same: at that moment)."""
 
     from_ms: float
     to_ms: float
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 
 def two_at_once(facts: Facts) -> Iterator[Finding]:
-    """I8."""
+    """I8: at any moment at most one broker of a group serves reads, and one writes."""
     for group in facts.group_names():
         for bit in BITS:
             held = [*_exact(facts, group, bit), *_paired(facts, group, bit)]
@@ -64,7 +64,7 @@ def _exact(facts: Facts, group: str, bit: Permission) -> Iterator[Span]:
 
 
 def _awake(facts: Facts, span: Span) -> Iterator[Span]:
-    """The parts of it in which the broker could do anything."""
+    """Yield the parts of the span in which the broker was not frozen."""
     begin = span.from_ms
     for broker, from_ms, to_ms in sorted(facts.losses.frozen):
         if broker != span.broker or to_ms <= begin or from_ms >= span.to_ms:
@@ -137,7 +137,7 @@ def _two(group: str, bit: Permission, one: Span, other: Span) -> Finding:
 
 
 def _epochs(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]:
-    """One epoch, one broker; and never back to an older one."""
+    """Check that one broker serves an epoch, and never an older epoch afterwards."""
     holder: dict[int, str] = {}
     for span in spans:
         other = holder.setdefault(span.epoch, span.broker)
@@ -161,7 +161,7 @@ def _epochs(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]
 
 
 def _states(facts: Facts, group: str) -> Iterator[Finding]:
-    """What ZooKeeper holds: who serves changes only with the epoch, which only rises."""
+    """Check that in ZooKeeper the serving brokers change only with the epoch, which only rises."""
     for one, two in pairwise(facts.states.get(group, ())):
         changed = (one.mode, one.master, one.reader) != (two.mode, two.master, two.reader)
         if two.epoch < one.epoch or (changed and two.epoch == one.epoch):
@@ -174,7 +174,7 @@ def _brief(state: State) -> str:
 
 
 def _opened_twice(facts: Facts) -> Iterator[Finding]:
-    """Each epoch in a group's journals was opened by one broker."""
+    """Check that each epoch in a group's journals was opened by one broker."""
     opened: dict[tuple[str, int], tuple[str, str]] = {}
     for broker, journal in sorted(facts.journals.items()):
         for batch in journal.batches:

@@ -1,10 +1,10 @@
 """Which acks of consumers may count for nothing, although they were stored. Pure.
 
-With a master an ack is stored as the group's policy says: the slaves that made it so have it. A
-slave that takes over without being one of them reads from what it has itself, and what it says of
-a consumer's progress wins from then on. With a slave as the reader an ack is in that slave's
-fsynced side journal, and in ZooKeeper a moment later (`checkpoint_ms`): if it does not live to
-hand its offsets over, what it confirmed since may come again (ADR 0007).
+With a master, an ack is stored as the group's policy says: the slaves that made it so have it. A
+takeover reader that is not one of them reads from what it has itself, and its record of a
+consumer's progress wins from then on. With a slave as the reader, an ack is in that slave's fsynced
+side journal, and in ZooKeeper a moment later (`checkpoint_ms`): if the slave does not live to hand
+its offsets over, messages whose acks it confirmed since may be delivered again (ADR 0007).
 """
 
 from math import inf
@@ -16,16 +16,18 @@ from e2e.history.events import Down, Fault, FaultKind, GroupSetup, Place, State,
 from fmqcore.zk.group_state import Mode
 
 LEASE_MS: Final = 2000.0
-"""A lease, if it is not told. A reader that lost ZooKeeper may confirm without a checkpoint for as
-long as its lease holds."""
+"""Milliseconds of a lease, if the run does not record it.
+
+A reader that lost ZooKeeper may confirm without a checkpoint for as long as its lease holds.
+"""
 _WRITES_MS: Final = 1000.0
-"""So long a checkpoint may take, or an answer that it is stored come late."""
+"""Milliseconds that a checkpoint may take, or that the answer about it may be late."""
 _BEFORE_MS: Final = 3000.0
-"""What was done to a broker so long ago may still keep it from claiming."""
+"""A fault done to a broker this many milliseconds ago may still keep it from claiming."""
 
 
 def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> str:
-    """Why that ack may count for nothing now; "" if it must count."""
+    """Return why that ack may count for nothing now; "" if it must count."""
     setup = facts.group(place.group)
     if setup is None:
         return ""
@@ -45,7 +47,10 @@ def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> s
 def _handed_over(
     facts: Facts, setup: GroupSetup, state: State, confirmed: Confirmed, now_ms: float
 ) -> str:
-    """From when the master has it on it is stored as the group's policy says, no better."""
+    """Return why the ack may be lost after the hand-over; "" if it may not.
+
+    From then on the master stores it as the group's policy says, no better.
+    """
     later = (s for s in facts.states[state.group] if s.at_ms > confirmed.at_ms)
     master = next((s for s in later if s.mode is Mode.MASTER), None)
     if master is None or master.at_ms > now_ms:
@@ -57,7 +62,7 @@ def _handed_over(
 def _not_with_the_taker(
     facts: Facts, setup: GroupSetup, state: State, confirmed: Confirmed, now_ms: float
 ) -> str:
-    """The policy held, and then somebody else read than those who had made it hold."""
+    """Return why the broker that reads later may lack the ack, although the policy held."""
     times = confirmed.acked_ms, confirmed.at_ms
     isrs = [frozenset(state.isr)]
     below = facts.losses.furthest(setup.name, *times)
@@ -78,7 +83,7 @@ def _not_with_the_taker(
 
 
 def _kept_away(facts: Facts, promise: Promise, who: str, taken: State) -> bool:
-    """Whether a holder may not have been able to take over with it, or not have it any more."""
+    """Whether a holder may have lost the ack, or may have been unable to take over with it."""
     since_ms = promise.since_ms - _BEFORE_MS
     lost = any(
         loss.broker == who
@@ -104,7 +109,7 @@ def _healed_ms(facts: Facts, number: int) -> float:
 
 
 def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float) -> str:
-    """A reader that did not hand over, and could not checkpoint what it had confirmed last."""
+    """Return why a lost reader neither handed over nor checkpointed the ack; "" if it did."""
     later = [s for s in facts.states[state.group] if s.at_ms > state.at_ms and s.at_ms <= now_ms]
     end = next((s for s in later if (s.mode, s.reader) != (state.mode, state.reader)), None)
     since_ms = max(state.at_ms, confirmed.acked_ms)
@@ -129,20 +134,26 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
 
 
 def _emptied_ms(facts: Facts, reader: str, since_ms: float, until_ms: float) -> float:
-    """When it lost its disk: it may have claimed again, and handed over what was in the state."""
+    """Return when the reader lost its disk.
+
+    It may have claimed again, and handed over what was in the state.
+    """
     hurt = (f for f in facts.faults if f.on == reader and f.step is Step.FIRED and _takes_side(f))
     return min((f.at_ms for f in hurt if since_ms <= f.at_ms <= until_ms), default=inf)
 
 
 def _takes_side(fault: Fault) -> bool:
-    """Whether the reader's own file of acks is gone."""
+    """Whether the fault destroys the reader's side journal."""
     damaged = fault.kind is FaultKind.DISK_DAMAGE and "takeover" in fault.detail
     return damaged or fault.kind is FaultKind.DISK_EMPTY
 
 
 def _served_ms(facts: Facts, reader: str, from_ms: float, to_ms: float) -> float:
-    """For how long of that it served. While it may not it has no ZooKeeper to write its checkpoint
-    to, and when it serves again it needs a moment for it."""
+    """Return for how many milliseconds between the two times the reader served.
+
+    While it may not serve, it has no ZooKeeper to write its checkpoint to, and when it serves again
+    it needs a moment for that.
+    """
     marks = [(s.at_ms, bool(s.permission)) for s in facts.serves if s.broker == reader]
     marks += [(e.at_ms, False) for e in facts.lives.get(reader, ()) if isinstance(e, Down)]
     served_ms, since_ms, serving = 0.0, from_ms, True
@@ -154,7 +165,7 @@ def _served_ms(facts: Facts, reader: str, from_ms: float, to_ms: float) -> float
 
 
 def _served_until_ms(facts: Facts, reader: str, since_ms: float, lost_ms: float) -> float:
-    """When it last stopped serving before it was lost."""
+    """Return when the reader last stopped serving before it was lost."""
     mine = [s for s in facts.serves if s.broker == reader and s.at_ms <= lost_ms]
     begun_ms = max((s.at_ms for s in mine if s.permission), default=since_ms)
     ends = [e.at_ms for e in facts.lives.get(reader, ()) if isinstance(e, Down)]

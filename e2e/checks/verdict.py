@@ -1,4 +1,4 @@
-"""The verdict over a run: ok, broken, or unknown because too little happened to say so. Pure."""
+"""The verdict on a run: ok, broken, or unknown because too little happened. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from e2e.history.journals import Journal
 
 
 class Outcome(Enum):
-    """What a run shows."""
+    """The result of a run."""
 
     OK = "ok"
     BROKEN = "broken"
@@ -31,7 +31,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Below these a run shows nothing; `whole_ms`: so long may it take to heal."""
+    """A run below these limits is inconclusive; `whole_ms` bounds the time to recover."""
 
     acked_records: int = 10_000
     acked_batches: int = 0
@@ -45,7 +45,7 @@ SIMULATED = Limits(acked_records=0, acked_batches=300)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`findings`: what must not be, in the order in which it showed; `reasons`: what is missing."""
+    """`findings`: violations in the order in which they showed; `reasons`: what is missing."""
 
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
@@ -59,7 +59,7 @@ class Verdict:
 
 
 def judge(events: Iterable[Event], journals: Iterable[Journal], limits: Limits = REAL) -> Verdict:
-    """Everything that can be said of a run, from its history and the journals that it left."""
+    """Return the verdict on a run, from its history and the journals that it left."""
     facts = Facts(list(events), {journal.broker: journal for journal in journals})
     findings = sorted(check_all(facts, limits), key=lambda finding: finding.at_ms)
     counts = _counts(facts)
@@ -69,7 +69,7 @@ def judge(events: Iterable[Event], journals: Iterable[Journal], limits: Limits =
 
 
 def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
-    """I1 to I12."""
+    """Run the checks I1 to I12."""
     yield from inconsistent(facts)
     yield from lost(facts)
     yield from told_early(facts)
@@ -88,7 +88,7 @@ def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
 
 
 def checks_of(findings: Iterable[Finding]) -> list[Check]:
-    """Which were broken."""
+    """Return the checks that were broken."""
     return sorted({finding.check for finding in findings}, key=lambda check: int(check.name[1:]))
 
 
@@ -108,7 +108,7 @@ def _counts(facts: Facts) -> dict[str, int]:
 
 
 def _batches(facts: Facts, stored: list[Stored]) -> int:
-    """As the journals have them; of what is not there, answers at one moment."""
+    """Count batches as the journals have them; for records not there, answers at one moment."""
     told = {(o.place, o.offset) for o in stored}
     found: set[tuple[Place, int]] = set()
     heads = 0

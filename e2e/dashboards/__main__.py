@@ -1,4 +1,4 @@
-"""`python -m e2e.dashboards`: the overview under load and the loss of a master, as a picture.
+"""`python -m e2e.dashboards`: draw the overview under load and the loss of a master.
 
 Two groups of one master and one slave, a producer and a consumer, a Prometheus; half way one master
 is killed (kill -9), and later started again. Exit status: 0 drawn, 1 a panel was empty, 2 there is
@@ -22,7 +22,7 @@ VICTIM = "g1-0"
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Draw the requested dashboard and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m e2e.dashboards", description="Draw dashboards."
     )
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 async def _story(folder: Path, board: str, out: Path, seconds: int) -> list[str]:
-    """Draw it; titles of panels that showed nothing."""
+    """Draw the dashboard; return the titles of empty panels."""
     (folder / "p").mkdir()
     async with watched(folder / "cluster", ClusterOptions(settings={"retention_ms": 0})) as cluster:
         with prometheus(folder / "p", cluster.targets(), FILES / "rules.yaml") as found:

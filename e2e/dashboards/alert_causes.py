@@ -1,4 +1,4 @@
-"""Which live test causes which alert. A test says it, is held to it, and can be asked for it."""
+"""Which live test causes which alert: each test declares its alerts and must cause them."""
 
 import inspect
 from collections.abc import Callable, Iterator, Set
@@ -14,13 +14,13 @@ R = TypeVar("R")
 
 
 class NotCaused(AssertionError):
-    """A test that causes an alert has ended, and no look of it has found that alert firing."""
+    """A test that causes an alert has ended without having seen that alert fire."""
 
 
 def causes(*alerts: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """On a test: while it runs, a Prometheus is seen on which these fire, or it fails.
+    """Declare that these alerts fire on a Prometheus while the test runs; else the test fails.
 
-    (It counts what the test itself looks at. Where there is no Prometheus nothing can be seen.)
+    Only looks by the test itself count. Without a Prometheus nothing is checked.
     """
 
     def held(test: Callable[P, R]) -> Callable[P, R]:
@@ -42,7 +42,7 @@ def causes(*alerts: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def caused(module: ModuleType) -> set[str]:
-    """The alerts that the tests of a module cause: those that pytest finds, and runs."""
+    """Return the alerts that a module's tests cause: those tests that pytest finds and runs."""
     found: set[str] = set()
     for name, test in vars(module).items():
         if name.startswith("test_") and not _never_runs(module) and not _never_runs(test):

@@ -1,4 +1,4 @@
-"""The dashboards and rules that the chart brings, as queries that a Prometheus can run."""
+"""The chart's dashboards and rules, as queries that a Prometheus can run."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 FILES: Final = ROOT / "charts" / "fmq" / "files"
 BOARDS: Final = ("overview", "topics", "failover", "storage", "operator")
 OF_BROKERS: Final = BOARDS[:-1]
-"""What brokers alone fill; the last one's needs the operator."""
+"""Dashboards that brokers alone fill; the last one needs the operator."""
 _VARIABLES: Final = {"$cluster": ".*", "$group": ".*"}
 
 
 class Panel(NamedTuple):
-    """One of a board. `legend` names a series by its labels: `{{topic}}`."""
+    """One panel of a dashboard. `legend` names a series by its labels: `{{topic}}`."""
 
     board: str
     title: str
@@ -26,7 +26,7 @@ class Panel(NamedTuple):
 
 
 def panels(board: str, over: str = "20s") -> list[Panel]:
-    """Of one dashboard, with the variables filled in: everything, rates `over` so long."""
+    """Return the panels of a dashboard, with all variables filled in and rates `over` a time."""
     made = json.loads((FILES / "dashboards" / f"{board}.json").read_text())
     return [
         Panel(
@@ -42,15 +42,17 @@ def panels(board: str, over: str = "20s") -> list[Panel]:
 
 
 def rules() -> Iterator[tuple[str, str]]:
-    """Each alert and its expression."""
+    """Yield each alert and its expression."""
     for group in yaml.safe_load((FILES / "rules.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"]
 
 
 def eager_rules(file: Path, for_s: int) -> Path:
-    """The rules, but each holds its breath for `for_s` seconds at most; their own times are tried
-    by promtool (`fmqoperator/tests/test_alerts.py`). Leaves `file`."""
+    """Write the rules to `file` with each waiting time limited to `for_s` seconds.
+
+    Their own times are tested by promtool (`fmqoperator/tests/test_alerts.py`). Leaves `file`.
+    """
     made = yaml.safe_load((FILES / "rules.yaml").read_text())
     for group in made["groups"]:
         for rule in group["rules"]:

@@ -1,6 +1,6 @@
-"""A dashboard's panels as a picture, from the queries that Grafana would run.
+"""Draw a dashboard's panels as a picture, from the queries that Grafana would run.
 
-Grafana is not asked: what is drawn is what Prometheus answers to the same queries, two panels in a
+Grafana is not asked: the picture shows what Prometheus answers to the same queries, two panels in a
 row, a line for each series, with the legend of the panel.
 """
 
@@ -25,7 +25,7 @@ _UNITS: Final = {"bytes": "B", "Bps": "B/s", "s": "s"}
 
 
 def series(prometheus: Prometheus, panel: Panel, from_s: float, to_s: float) -> list[Series]:
-    """What one panel shows between two moments (unix seconds); times count from the first."""
+    """Return what a panel shows between two times (unix seconds); times count from `from_s`."""
     step_s = max(1.0, (to_s - from_s) / 300)
     out = []
     for result in prometheus.over_time(panel.query, from_s, to_s, step_s):
@@ -35,7 +35,7 @@ def series(prometheus: Prometheus, panel: Panel, from_s: float, to_s: float) -> 
 
 
 def with_gaps(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Times and values; where samples are missing there is no line (not a number)."""
+    """Return times and values; where samples are missing there is no line (not a number)."""
     steps = [later[0] - sooner[0] for sooner, later in pairwise(samples)]
     times, values, usual_s = [], [], min(steps, default=0.0)
     for at, (time_s, value) in enumerate(samples):
@@ -48,7 +48,7 @@ def with_gaps(samples: Sequence[tuple[float, float]]) -> tuple[list[float], list
 
 
 def named(legend: str, labels: Mapping[str, Any]) -> str:
-    """The legend with its labels filled in."""
+    """Return the legend with its labels filled in."""
     return re.sub(r"{{\s*(\w+)\s*}}", lambda found: str(labels.get(found[1], "")), legend)
 
 
@@ -58,7 +58,7 @@ def draw(
     marks: Sequence[tuple[float, str]],
     file: Path,
 ) -> None:
-    """Write the picture (PNG). `marks`: moments, in seconds, and what happened then."""
+    """Write the picture (PNG). `marks`: moments in seconds, and what happened then."""
     rows = -(-len(shown) // _ACROSS)
     figure = Figure(figsize=(14, 3.2 * rows), layout="constrained")
     FigureCanvasAgg(figure)

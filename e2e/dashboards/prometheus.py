@@ -1,6 +1,6 @@
-"""A real Prometheus (Debian's package of that name) that scrapes what it is told to.
+"""A real Prometheus (Debian's package of that name) that scrapes the given targets.
 
-Leaves its configuration, its log and its data in the folder that it is given.
+Leaves its configuration, its log and its data in the given folder.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ _POLL_S: Final = 0.2
 
 
 def available() -> bool:
-    """Is there a prometheus on the PATH?"""
+    """Whether there is a prometheus on the PATH."""
     return shutil.which("prometheus") is not None
 
 
 class Silent(Exception):
-    """It has not come to say in time what was waited for."""
+    """Prometheus did not start, or did not show the expected result in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One page of metrics; a label `job` of its own takes the place of its name."""
+    """One page of metrics; its own `job` label replaces its name."""
 
     name: str
     address: str  # host:port
@@ -46,7 +46,7 @@ class Target:
 
 
 class Prometheus:
-    """One that runs. `witnesses` hear which alerts each look at any of them finds firing."""
+    """A running Prometheus. `witnesses` get the firing alerts of each look at any instance."""
 
     witnesses: ClassVar[list[Callable[[Set[str]], None]]] = []
 
@@ -54,7 +54,7 @@ class Prometheus:
         self._url = f"http://127.0.0.1:{port}"
 
     def ready(self) -> bool:
-        """Does it answer?"""
+        """Whether it answers."""
         try:
             with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5) as answer:
                 return bool(answer.status == 200)
@@ -62,20 +62,20 @@ class Prometheus:
             return False
 
     def query(self, text: str) -> list[Any]:
-        """The result now; raises for what does not parse."""
+        """Return the result now. Raises ValueError if the query does not parse."""
         found = self._get("query?" + urllib.parse.urlencode({"query": text}))
         result: list[Any] = found["data"]["result"]
         return result
 
     def over_time(self, text: str, from_s: float, to_s: float, step_s: float) -> list[Any]:
-        """The result at each step between two moments (unix seconds)."""
+        """Return the result at each step between two times (unix seconds)."""
         asked = {"query": text, "start": from_s, "end": to_s, "step": step_s}
         found = self._get("query_range?" + urllib.parse.urlencode(asked))
         result: list[Any] = found["data"]["result"]
         return result
 
     def alerts(self, *, pending: bool = False) -> dict[str, list[dict[str, Any]]]:
-        """Alerts that fire (or are about to, too), by name."""
+        """Return the firing alerts by name, and with `pending` those about to fire."""
         out: dict[str, list[dict[str, Any]]] = {}
         firing = set()
         for alert in self._get("alerts")["data"]["alerts"]:
@@ -89,11 +89,11 @@ class Prometheus:
         return out
 
     def up(self) -> set[str]:
-        """Names of targets whose last scrape went well."""
+        """Return the names of targets whose last scrape succeeded."""
         return {r["metric"]["target"] for r in self.query("up == 1")}
 
     async def until(self, look: Callable[[], object], what: str, patience_s: float = 90) -> None:
-        """Look again and again, beside the loop, until it is true. Raises `Silent`."""
+        """Look again and again, beside the loop, until the look is true. Raises `Silent`."""
         try:
             async with asyncio.timeout(patience_s):
                 while not await asyncio.to_thread(look):  # noqa: ASYNC110
@@ -115,7 +115,7 @@ class Prometheus:
 def prometheus(
     folder: Path, targets: Sequence[Target], rules: Path, *, every_s: int = 1
 ) -> Iterator[Prometheus]:
-    """One that scrapes `targets`, with these rules loaded, and answers. Raises `Silent`."""
+    """Run a Prometheus that scrapes `targets` with these rules and answers. Raises `Silent`."""
     port, config = free_port(), folder / "prometheus.yml"
     config.write_text(yaml.safe_dump(_config(targets, rules, every_s)))
     command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]

@@ -1,4 +1,4 @@
-"""A cluster on this machine whose brokers tell Prometheus how they are, and something to see."""
+"""A local cluster whose brokers serve metrics to Prometheus, with load to observe."""
 
 import asyncio
 import urllib.request
@@ -26,7 +26,7 @@ TOPIC: Final = "orders"
 READERS: Final = "billing"
 _HOST: Final = "127.0.0.1"
 _GROUPS: Final = 63
-"""So many consumer groups with names of 30 letters and 4 queues fill a room of 16 KiB."""
+"""Consumer groups, with names of 30 letters and 4 queues, that fill 16 KiB."""
 _BURST: Final = 20
 _PAUSE_S: Final = 0.05
 _PROBE_S: Final = 2.0
@@ -48,13 +48,13 @@ class WatchedCluster(DevCluster):
             plan.under = ("sh", "-c", f'exec "$@" --set http_listen={page}', "sh", *plan.under)
 
     def targets(self, prefix: str = "") -> list[Target]:
-        """Every broker's page."""
+        """Return every broker's page."""
         return [Target(prefix + broker, page) for broker, page in self._pages.items()]
 
 
 @asynccontextmanager
 async def watched(directory: Path, options: ClusterOptions) -> AsyncIterator[WatchedCluster]:
-    """One that is up, with a topic in it."""
+    """Run a watched cluster with a topic."""
     async with WatchedCluster(directory, options) as cluster:
         async with fmqclient.connect(cluster.url) as client:
             await client.admin().create_topic(TOPIC, queues=4)
@@ -63,7 +63,7 @@ async def watched(directory: Path, options: ClusterOptions) -> AsyncIterator[Wat
 
 @asynccontextmanager
 async def load(cluster: WatchedCluster) -> AsyncIterator[None]:
-    """Messages go in and come out meanwhile, whatever happens to brokers, and all are probed."""
+    """Send, consume and probe meanwhile, whatever happens to brokers."""
     async with fmqclient.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(_send(client)),
@@ -78,7 +78,7 @@ async def load(cluster: WatchedCluster) -> AsyncIterator[None]:
 
 
 async def fill(cluster: DevCluster, count: int, size: int) -> None:
-    """So many messages of so many bytes are stored."""
+    """Store `count` messages of `size` bytes."""
     values, left = [bytes(size)] * min(count, max(1, (4 << 20) // max(size, 256))), count
     async with fmqclient.connect(cluster.url) as client, client.producer() as producer:
         while left:
@@ -87,7 +87,7 @@ async def fill(cluster: DevCluster, count: int, size: int) -> None:
 
 
 async def join(cluster: DevCluster) -> None:
-    """Somebody reads one message from the start, and goes."""
+    """Read one message from the start in a consumer group, and leave."""
     async with (
         fmqclient.connect(cluster.url) as client,
         client.consumer(TOPIC, group=READERS, start="earliest") as consumer,
@@ -113,7 +113,7 @@ class _Life:
 
 
 async def append_in_the_future(data_dir: Path) -> None:
-    """To the journal of a broker that is down, with a clock that is a day ahead."""
+    """Append to the journal of a stopped broker with a clock that is a day ahead."""
     settings = BrokerSettings(
         cluster="dev", group="g1", broker="g1-0", data_dir=str(data_dir), zookeeper="-"
     )
@@ -130,7 +130,7 @@ async def append_in_the_future(data_dir: Path) -> None:
 
 
 async def begin_groups(cluster: DevCluster, share: float) -> None:
-    """So many consumer groups begin that they take that share of the room in small segments."""
+    """Start enough consumer groups to take `share` of the space in small segments."""
     async with fmqclient.connect(cluster.url) as client:
         for number in range(round(share * _GROUPS)):
             await client.admin().seek(f"{number:030}", TOPIC, "earliest")
@@ -158,7 +158,7 @@ async def _read(client: Client) -> None:
 
 
 async def _probe(pages: Sequence[str]) -> None:
-    """As a kubelet does it: whether they are ready."""
+    """Ask the brokers whether they are ready, as a kubelet does."""
     while True:
         await asyncio.to_thread(_ask_all, pages)
         await asyncio.sleep(_PROBE_S)

@@ -1,8 +1,8 @@
-"""What may happen in a run, as seen from outside: the words of a history.
+"""The events of a run as seen from outside: the vocabulary of a history.
 
 Each is a plain tuple: cheap to make, one JSON line each (`history.py`). `at_ms` is one clock for
-all of a run (a simulator's world, a harness's own), `who` names a client (a consumer that begins
-anew has a new name), `readers` a consumer group, `record` the number in a value
+all of a run (a simulator's world, a harness's own), `who` names a client (a consumer that starts
+again has a new name), `readers` a consumer group, `record` the number in a value
 (`traffic/values.py`). Records, offsets and positions are as in the broker: an offset counts records
 of a queue, a position bytes of a journal.
 """
@@ -30,7 +30,10 @@ class Place(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """Handed to the producer; written down before. `order`: what keeps its order among its own."""
+    """A record was handed to the producer; written down before.
+
+    `order` names the records whose order is kept.
+    """
 
     at_ms: float
     who: str
@@ -42,7 +45,7 @@ class Sent(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The producer said OK. `offset` -1: a level that nobody answers."""
+    """The producer reported OK. `offset` -1: a level without an answer."""
 
     at_ms: float
     who: str
@@ -52,7 +55,7 @@ class Stored(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The producer said that it was certainly not stored."""
+    """The producer reported that the record was certainly not stored."""
 
     at_ms: float
     who: str
@@ -61,7 +64,7 @@ class Failed(NamedTuple):
 
 
 class Unsure(NamedTuple):
-    """The producer said that it may be stored or not (`DeliveryUnknown`), or was cut off."""
+    """The producer reported an unknown outcome (`DeliveryUnknown`), or was cut off."""
 
     at_ms: float
     who: str
@@ -70,7 +73,7 @@ class Unsure(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A member of a consumer group has come. `start` as in `consumer(start=)`."""
+    """A member of a consumer group has joined. `start` as in `consumer(start=)`."""
 
     at_ms: float
     who: str
@@ -80,7 +83,7 @@ class Joined(NamedTuple):
 
 
 class Left(NamedTuple):
-    """It has gone: in good order, or not."""
+    """A member has left, in good order or not."""
 
     at_ms: float
     who: str
@@ -89,9 +92,9 @@ class Left(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """The program got a message; `record` -1: a value that nobody sent. `attempt` from 1.
+    """The program got a message; `record` -1: a value that no producer sent. `attempt` from 1.
 
-    `epoch`: of the term in which a broker delivered it to the client; 0: not known.
+    `epoch`: the term in which a broker delivered it to the client; 0: not known.
     """
 
     at_ms: float
@@ -106,7 +109,7 @@ class Delivered(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """The program said that it is done with it."""
+    """The program reported that it is done with a message."""
 
     at_ms: float
     who: str
@@ -116,7 +119,7 @@ class Acked(NamedTuple):
 
 
 class Nacked(NamedTuple):
-    """The program gave it back."""
+    """The program gave a message back."""
 
     at_ms: float
     who: str
@@ -127,7 +130,7 @@ class Nacked(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """It was told that so many more messages were deleted before its readers had acked them."""
+    """The member learned that `messages` more were deleted before its readers acked them."""
 
     at_ms: float
     who: str
@@ -155,7 +158,7 @@ class Committed(NamedTuple):
 
 
 class Seeking(NamedTuple):
-    """Somebody moves a whole consumer group in one queue; until `Sought` it may have moved."""
+    """A client moves a whole consumer group in one queue; until `Sought` it may have moved."""
 
     at_ms: float
     who: str
@@ -165,7 +168,7 @@ class Seeking(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """The answer."""
+    """The answer to a `Seeking`."""
 
     at_ms: float
     who: str
@@ -201,7 +204,7 @@ class Setup(NamedTuple):
 
 
 class Serves(NamedTuple):
-    """Exact: from now on, until the next one of this broker or its `Down`, it serves that."""
+    """Exact: from now until the broker's next `Serves` or `Down`, it serves this permission."""
 
     at_ms: float
     broker: str
@@ -211,7 +214,7 @@ class Serves(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A sample: at some moment between the two times it served that (no answer: not written)."""
+    """A sample: the permission at some moment between the two times (no answer: not written)."""
 
     asked_ms: float
     at_ms: float
@@ -224,8 +227,8 @@ class Look(NamedTuple):
 class Ends(NamedTuple):
     """How far a broker's journal goes, at some moment between the two times.
 
-    Both the same (a simulation): also written whenever a client is told of a record of its group,
-    or that its acks are stored, and when its process ends.
+    Both times are equal in a simulation. There it is also written whenever a client gets an answer
+    about a record in its group, or that its acks are stored, and when the broker's process ends.
     """
 
     asked_ms: float
@@ -239,7 +242,7 @@ class Ends(NamedTuple):
 
 
 class State(NamedTuple):
-    """What ZooKeeper holds of a group from now on (sampled: since the last one)."""
+    """A group's state in ZooKeeper from now on (sampled: since the last one)."""
 
     at_ms: float
     group: str
@@ -254,7 +257,7 @@ class State(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """A broker that serves reads told the committed offset of a consumer group."""
+    """A broker that serves reads reported the committed offset of a consumer group."""
 
     asked_ms: float
     at_ms: float
@@ -308,7 +311,7 @@ class Ending(Enum):
 
 
 class FaultKind(Enum):
-    """What we do. What each can take away is in `checks/promise.py`."""
+    """The kinds of faults. What each can take away is in `checks/promises.py`."""
 
     STOP = "stop"
     KILL = "kill"
@@ -334,7 +337,7 @@ class FaultKind(Enum):
 
 
 class Step(Enum):
-    """Of a fault's life."""
+    """A step in a fault's life."""
 
     SCHEDULED = "scheduled"
     FIRED = "fired"
@@ -342,7 +345,7 @@ class Step(Enum):
 
 
 class Fault(NamedTuple):
-    """One step of one fault; `number` tells faults apart, `on` names what it is done to."""
+    """One step of one fault; `number` identifies the fault, `on` names its target."""
 
     at_ms: float
     number: int
@@ -353,7 +356,7 @@ class Fault(NamedTuple):
 
 
 class PhaseName(Enum):
-    """Of a run. Each lasts until the next one."""
+    """The phases of a run. Each lasts until the next one."""
 
     CALM = "calm"  # nothing is wrong, and all was whole when it began
     TROUBLE = "trouble"
@@ -365,7 +368,7 @@ class PhaseName(Enum):
 
 
 class Phase(NamedTuple):
-    """A part of the run begins."""
+    """A phase of the run starts."""
 
     at_ms: float
     name: PhaseName

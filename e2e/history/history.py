@@ -1,8 +1,8 @@
 """A run's history: everything that happened, in order, as it was seen from outside.
 
 One list; `add` is the only way in, so a real run can write every event to a file as it happens
-(`sink`) and a run that breaks off has its history. One JSON line an event: `to_line`, `from_line`.
-What the events mean is in `events.py`, what is made of them in `checks/`.
+(`sink`), and a run that breaks off keeps its history. Each event is one JSON line: `to_line`,
+`from_line`. The meaning of events is in `events.py`, their evaluation in `checks/`.
 """
 
 import json
@@ -19,7 +19,7 @@ _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(Event
 
 
 class History:
-    """What happened so far."""
+    """The events so far."""
 
     __slots__ = ("events", "sink")
 
@@ -30,7 +30,7 @@ class History:
         self.sink = sink
 
     def add(self, event: Event) -> None:
-        """Something happened now: after all that is here already."""
+        """Append an event that happened now, after all earlier ones."""
         self.events.append(event)
         if self.sink is not None:
             self.sink(event)
@@ -40,12 +40,12 @@ class History:
 
 
 def to_line(event: Event) -> str:
-    """One JSON line, without its end."""
+    """Return the event as one JSON line, without a line end."""
     return json.dumps([type(event).__name__, *map(_plain, event)], separators=(",", ":"))
 
 
 def from_line(line: str) -> Event:
-    """The other way. Raises `ValueError`."""
+    """Parse a line of `to_line`. Raises `ValueError`."""
     name, *values = json.loads(line)
     kind = _KINDS.get(name)
     if kind is None:

@@ -1,8 +1,8 @@
-"""A data directory as it was left: every batch of its journal, and what the batches add up to.
+"""Read a data directory as it was left: its journal's batches and the resulting state.
 
-Reads bytes by name, so a simulated disk does as well as a real one; uses the scan of `fmqcore`,
+Reads bytes by name, so a simulated disk works as well as a real one; uses the scan of `fmqcore`,
 which checks every CRC, position, chain, offset and epoch. Repairs nothing and judges nothing:
-what could not be read is told in `trouble`.
+unreadable parts are reported in `trouble`.
 """
 
 from collections.abc import Iterable
@@ -51,19 +51,19 @@ class Journal:
     state: JournalState = field(default_factory=JournalState, repr=False)
 
     def place(self, header: BatchHeader) -> Place:
-        """Where a DATA batch's records are."""
+        """Return the place of a DATA batch's records."""
         topic = self.topics.get(header.topic_id, f"topic-{header.topic_id}")
         return Place(topic, self.group, header.queue_id)
 
 
 def load_directory(broker: str, group: str, path: Path) -> Journal:
-    """A real one. The broker must have stopped."""
+    """Load a real data directory. The broker must have stopped."""
     files = sorted(p for p in path.iterdir() if p.is_file())
     return load(broker, group, [(p.name, p.read_bytes()) for p in files])
 
 
 def load(broker: str, group: str, files: Iterable[NamedBytes]) -> Journal:
-    """From (name, bytes) of every file in the directory."""
+    """Load a journal from (name, bytes) of every file in the directory."""
     named = dict(files)
     walk = _Walk(named)
     walk.run()
@@ -95,7 +95,7 @@ def load(broker: str, group: str, files: Iterable[NamedBytes]) -> Journal:
 
 
 class _Walk:
-    """Over all segments, in order."""
+    """Walks over all segments, in order."""
 
     def __init__(self, files: dict[str, Buffer]) -> None:
         self.batches: list[Batch] = []

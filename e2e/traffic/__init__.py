@@ -1,5 +1,5 @@
-"""Seeded traffic: ordinary clients that send, consume, come and go, and record all of it.
+"""Seeded traffic: ordinary clients that send, consume, come and go, and record everything.
 
 `traffic` starts the `producer`s and `consumer`s; `ports` is how they reach a cluster; `values`
-makes records that can be told apart.
+makes distinguishable records.
 """

@@ -1,6 +1,6 @@
-"""A member of a consumer group: comes, takes messages, acks, nacks, commits, goes, comes again.
+"""A consumer group's member: joins, takes messages, acks, nacks, commits, leaves, returns.
 
-Each life is a client and a consumer of its own, with a name of its own in the history.
+Each life is a client and a consumer with its own name in the history.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _LAST_COMMIT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member, over all of its lives."""
+    """One member, over all its lives."""
 
     name: str
     topic: str
@@ -54,7 +54,7 @@ class Member:
 
 
 async def consume(traffic: "Traffic", member: Member, door: Door) -> None:
-    """Life after life, until the traffic is stopped."""
+    """Run life after life, until the traffic is stopped."""
     name = traffic.born(member.name)  # it may have been killed before
     dice = traffic.dice(name)
     number = 0
@@ -66,7 +66,7 @@ async def consume(traffic: "Traffic", member: Member, door: Door) -> None:
 
 
 class _Life:
-    """From coming to going."""
+    """One life of a member, from joining to leaving."""
 
     def __init__(self, traffic: "Traffic", member: Member, who: str, dice: random.Random) -> None:
         self._traffic = traffic
@@ -81,7 +81,7 @@ class _Life:
             self._until_ms = traffic.now_ms() + dice.uniform(*member.stay_s) * 1000
 
     async def run(self, door: Door) -> None:
-        """All of it."""
+        """Run this life from start to end."""
         member, traffic = self._member, self._traffic
         own, line = door.severable()
         joined = orderly = False
@@ -112,7 +112,7 @@ class _Life:
         traffic.add(Joined(traffic.now_ms(), self._who, member.readers, member.topic, member.start))
 
     async def _stay(self, consumer: Consumer, line: Severable) -> bool:
-        """Take, ack and commit; tell whether it ended in good order."""
+        """Take, ack and commit; return whether it ended in good order."""
         member, traffic, dice = self._member, self._traffic, self._dice
         commit_ms = traffic.now_ms() + dice.uniform(*member.commit_every_s) * 1000
         while traffic.consuming and traffic.now_ms() < self._until_ms:
@@ -149,7 +149,7 @@ class _Life:
         self._ack(kept)
 
     def _say_skipped(self, consumer: Consumer) -> None:
-        """Of what was deleted; it is told before what comes behind it is handed out."""
+        """Record deleted messages; the client reports them before it hands over later ones."""
         for (group, queue), count in consumer.skipped.items():
             more = count - self._skipped.get((group, queue), 0)
             if more:

@@ -1,7 +1,6 @@
-"""How traffic gets to a cluster: the ports its clients are made with, and a transport to be cut.
+"""How traffic reaches a cluster: its clients' ports, and a transport that can be cut.
 
-The same traffic runs on real ports and on simulated ones; what it may not do is reach for either
-by itself.
+The same traffic runs on real and on simulated ports; it must not reach for either by itself.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from fmqport.transport import (
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What a client needs. None: the real one."""
+    """The ports that a client needs. None: the real one."""
 
     url: str
     transport: Transport
@@ -34,7 +33,7 @@ class Door:
     timeout_s: float = 10.0
 
     def client(self, who: str) -> fmqclient.Client:
-        """A client of that name; open it with `async with`."""
+        """Return a client of that name; open it with `async with`."""
         return fmqclient.connect(
             self.url,
             name=who,
@@ -44,7 +43,7 @@ class Door:
         )
 
     def severable(self) -> "tuple[Door, Severable]":
-        """The same over connections that can be torn all at once."""
+        """Return the same door over connections that can all be torn at once."""
         transport = Severable(self.transport)
         return Door(self.url, transport, self.clock, self.timeout_s), transport
 
@@ -76,7 +75,7 @@ class Severable:
         return await self._inner.serve(address, calls=calls, streams=streams)
 
     async def sever(self) -> None:
-        """Nothing is said any more, not even goodbye."""
+        """Close all connections at once, without a goodbye."""
         self._severed = True
         for connection in self._open:
             await connection.close()

@@ -1,4 +1,4 @@
-"""A producer of the traffic: bursts of records, by key or pinned, until it is told to stop."""
+"""A producer of the traffic: bursts of records, by key or pinned, until it is stopped."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ _AGAIN_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One producer. `pins`: (group, queue) to which some of its bursts go."""
+    """One producer. `pins`: (group, queue) to which some bursts go."""
 
     name: str
     topic: str
@@ -37,7 +37,7 @@ class Sending:
 
 
 async def produce(traffic: "Traffic", sending: Sending, door: Door) -> None:
-    """Until the traffic is stopped and everything has an outcome."""
+    """Run until the traffic is stopped and every send has an outcome."""
     sending = replace(sending, name=traffic.born(sending.name))  # it may have been killed before
     dice = traffic.dice(sending.name)
     while traffic.sending:
@@ -109,7 +109,7 @@ def _answered(
 
 
 def _settle(traffic: "Traffic", sending: Sending, record: int, error: BaseException) -> None:
-    """Every error but two says that it was not stored."""
+    """Record a failed send: every error but two means that the record was not stored."""
     told = f"{type(error).__name__}: {error}"
     unsure = isinstance(error, DeliveryUnknown | asyncio.CancelledError)
     if not unsure and not isinstance(error, FmqError):

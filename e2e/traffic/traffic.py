@@ -1,4 +1,4 @@
-"""Seeded traffic: ordinary clients that send, consume, come and go, and write down all of it.
+"""Seeded traffic: ordinary clients that send, consume, come and go, and record everything.
 
     traffic = Traffic(history, now_ms, seed)
     for sending in plan.sending:     run traffic.produce(sending, door)       # each to its end
@@ -8,9 +8,9 @@
     traffic.stop_sending(); all produce() end when each send has an outcome
     await traffic.drained(door); traffic.stop_consuming(); the rest ends
 
-Who runs the coroutines, on which machine and ports, is the caller's (a task each, or a process of
-a simulator each). A client that dies without an end of its own: `traffic.died(name)`. Nothing here
-judges; what was undelivered when is for `checks/`.
+The caller decides where the coroutines run, on which machine and ports (a task each, or a process
+of a simulator each). For a client that dies without an end of its own, call `traffic.died(name)`.
+Nothing here judges; `checks/` decides what was undelivered when.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ __all__ = ["Door", "Member", "Plan", "Seeks", "Sending", "Traffic", "usual"]
 
 _POLL_S: Final = 0.02
 _GONE_S: Final = 3.0
-"""What retention deleted is never delivered: after so long no lag is enough to call it drained."""
+"""Seconds after which zero lag counts as drained: deleted records are never delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seeks:
-    """Somebody who moves a consumer group back now and then; it is nobody else's."""
+    """A client that sometimes moves a consumer group back; no other client moves that group."""
 
     name: str
     topic: str
@@ -47,7 +47,7 @@ class Seeks:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who does what."""
+    """The clients of a run."""
 
     sending: tuple[Sending, ...]
     members: tuple[Member, ...]
@@ -55,7 +55,7 @@ class Plan:
 
 
 class Traffic:
-    """What all clients of a run share: the history, the numbers, and when to stop."""
+    """State that all clients of a run share: the history, the numbers, and when to stop."""
 
     def __init__(
         self, history: History, now_ms: Callable[[], float], seed: int, first_record: int = 0
@@ -81,30 +81,30 @@ class Traffic:
 
     # ---- for the actors
     def born(self, name: str) -> str:
-        """A name for one life of it that no other life has: the first has its own."""
+        """Return a name for one life that no other life has: the first life has the name itself."""
         number = self._births[name] = self._births.get(name, 0) + 1
         return name if number == 1 else f"{name}.{number}"
 
     def dice(self, name: str) -> random.Random:
-        """Chance of one actor's own: the same for the same seed and name."""
+        """Return one actor's own randomness: the same for the same seed and name."""
         return random.Random(f"{self._seed}/{name}")
 
     def add(self, event: Event) -> None:
-        """Write it down."""
+        """Add an event to the history."""
         self.history.add(event)
 
     def next_record(self) -> int:
-        """A number that was never given."""
+        """Return a record number that was never given."""
         self._records += 1
         return self._records
 
     def sent(self, event: Sent) -> None:
-        """It is about to be handed over."""
+        """Record a send just before the record is handed to the producer."""
         self.add(event)
         self.open.setdefault(event.who, set()).add(event.record)
 
     def settled(self, event: Event, who: str, record: int) -> None:
-        """It has an outcome."""
+        """Record the outcome of a send."""
         self.add(event)
         self.open[who].discard(record)
         if isinstance(event, Stored) and event.offset >= 0:
@@ -115,15 +115,15 @@ class Traffic:
 
     # ---- for whoever runs it
     async def produce(self, sending: Sending, door: Door) -> None:
-        """Until `stop_sending`, and everything has an outcome."""
+        """Run a producer until `stop_sending`, and until every send has an outcome."""
         await produce(self, sending, door)
 
     async def consume(self, member: Member, door: Door) -> None:
-        """Come, stay, go, come again until `stop_consuming`."""
+        """Run a member that joins, leaves and returns until `stop_consuming`."""
         await consume(self, member, door)
 
     async def seek(self, seeks: Seeks, door: Door) -> None:
-        """Move the consumer group back to somewhere it was, now and then, until `stop_sending`."""
+        """Sometimes move the consumer group back to an earlier offset, until `stop_sending`."""
         dice = self.dice(seeks.name)
         while self.sending:
             try:
@@ -150,14 +150,14 @@ class Traffic:
                     queues=[(place.group, place.queue)],
                 )
                 went = max(offset, rows[0].begin)
-                # One that took over may lack it: it goes on at its end then, as its answer says.
+                # A takeover reader may lack it: then it goes on at its end, as its answer shows.
                 went = min(went, max(rows[0].committed, rows[0].begin))
             except FmqError as error:
                 why = str(error) or type(error).__name__
             self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))
 
     async def rest(self, seconds: float, so_long: Callable[[], bool]) -> bool:
-        """Sleep in small steps while `so_long`; tell whether it still is."""
+        """Sleep in small steps while `so_long`; return whether it still holds."""
         until_ms = self.now_ms() + seconds * 1000
         while so_long():
             left_s = (until_ms - self.now_ms()) / 1000
@@ -167,19 +167,19 @@ class Traffic:
         return so_long()
 
     def stop_sending(self) -> None:
-        """Enough."""
+        """Stop all producers."""
         self.sending = False
 
     def stop_consuming(self) -> None:
-        """Members say their last acks, commit, and go."""
+        """Let the members send their last acks, commit, and leave."""
         self.consuming = False
 
     def unanswered(self) -> int:
-        """Records without an outcome."""
+        """Return the number of records without an outcome."""
         return sum(map(len, self.open.values()))
 
     def undelivered(self, readers: str) -> int:
-        """Records said to be stored in its topics that the consumer group has not got."""
+        """Count the stored records in the group's topics that the consumer group has not got."""
         topics, got = self.topics.get(readers, set()), self.delivered.get(readers, set())
         return sum(
             record not in got and place.topic in topics
@@ -187,7 +187,7 @@ class Traffic:
         )
 
     async def drained(self, door: Door, readers: Sequence[str], within_s: float) -> bool:
-        """Wait until these consumer groups have got, and committed, all there is; False: in vain.
+        """Wait until these consumer groups have got and committed everything; False: in vain.
 
         Call it when every send has an outcome.
         """
@@ -205,7 +205,7 @@ class Traffic:
         return not waiting
 
     def died(self, name: str) -> None:
-        """A client's process was killed: what it had open has no outcome, its member is gone."""
+        """Handle a killed client: its open sends have no outcome, its member is gone."""
         for who in sorted(self.open):
             if who == name or who.startswith(f"{name}."):
                 for record in sorted(self.open.pop(who)):
@@ -218,7 +218,7 @@ class Traffic:
 
 
 def usual(seed: int, topics: Sequence[str]) -> Plan:
-    """A bit of everything: levels, keys, pins, members that come and go, one that seeks."""
+    """Return a mixed plan: levels, keys, pins, members that come and go, one that seeks."""
     dice = random.Random(f"{seed}/plan")
     sending: list[Sending] = []
     members: list[Member] = []

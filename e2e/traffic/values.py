@@ -1,6 +1,6 @@
-"""Records that can be told apart: a value says which record it is, and all of its bytes follow.
+"""Distinguishable records: a value names its record, and all its bytes follow from that.
 
-So a value that was cut, mixed up or invented is noticed without a table of what was sent.
+So a truncated, mixed-up or invented value is noticed without a table of sent records.
 """
 
 from typing import Final
@@ -8,17 +8,17 @@ from typing import Final
 _SPAN: Final = 251
 _FILLER: Final = bytes(33 + at * 7 % 89 for at in range(4096 + _SPAN))
 NOBODYS: Final = -1
-"""The number of a value that nobody can have sent."""
+"""The number of a value that no producer can have sent."""
 
 
 def value_of(record: int, size: int) -> bytes:
-    """The value of a record, `size` bytes (more if its number needs more)."""
+    """Return the value of a record, `size` bytes (more if its number needs more)."""
     head = b"%d %d " % (record, size)
     return head + _filler(record, size - len(head))
 
 
 def record_of(value: bytes) -> int:
-    """Which record has this value; `NOBODYS` if none has."""
+    """Return the record that has this value; `NOBODYS` if none has."""
     parts = value.split(b" ", 2)
     if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
         return NOBODYS

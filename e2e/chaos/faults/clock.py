@@ -1,4 +1,4 @@
-"""Wall clocks that jump, by libfaketime. The monotonic clock goes on, as it does in a kernel."""
+"""Wall clocks that jump, by libfaketime. The monotonic clock goes on, as in a kernel."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ _POLL_S: Final = 0.1
 
 
 class ClockJumps(Fault):
-    """Nothing that counts may depend on the wall clock: no switch, nothing lost, true times."""
+    """The wall clock must not matter: no switch, nothing lost, true times."""
 
     name = "clock-jumps"
     what = "the wall clock of a master jumps a day back, then an hour ahead"
@@ -31,7 +31,7 @@ class ClockJumps(Fault):
         self._master = ""
 
     async def inject(self, stage: Stage) -> str:
-        """See `Fault`. It is started anew, in good order, with the library before the jumps."""
+        """See `Fault`. The master is restarted in good order with the library before the jumps."""
         cluster = stage.cluster
         group, self._master = await stage.some_master()
         clock = stage.directory / "clock"
@@ -56,14 +56,14 @@ class ClockJumps(Fault):
         return f"the wall clock of {self._master} jumped by {_BACK} s, then by {_AHEAD} s"
 
     async def heal(self, stage: Stage) -> None:
-        """The right time, and the library is gone."""
+        """Restore the right time, and remove the library."""
         if self._master:
             stage.cluster.brokers[self._master].environment = {}
             await stage.restart(self._master)
 
 
 async def _is_seen(stage: Stage, broker: str, text: str) -> bool:
-    """Whether the broker notices that its clock jumped."""
+    """Return whether the broker notices that its clock jumped."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_SEEN_S):
             while True:
@@ -75,7 +75,7 @@ async def _is_seen(stage: Stage, broker: str, text: str) -> bool:
 
 
 async def _off_s(stage: Stage, group: str) -> float:
-    """How far store times of the group are off at most, of the messages that are stored now."""
+    """Return how many seconds the group's store times are off, at most, for new messages."""
     flow, worst_s, seen = stage.flow, 0.0, 0
     async with (
         asyncio.timeout(_SEEN_S),

@@ -1,4 +1,4 @@
-"""Links that are cut: swallowed or reset, in both directions or in one."""
+"""Links that are cut: packets dropped or reset, in both directions or in one."""
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.machines import CLIENTS, Cut
@@ -21,12 +21,12 @@ class _Cuts(Fault):
         await stage.until(stage.network.felt, "something was sent over the cut link")
 
     async def heal(self, stage: Stage) -> None:
-        """All links."""
+        """Restore all links."""
         stage.network.heal()
 
 
 class CutMasterFromSlaves(_Cuts):
-    """The slaves leave the in-sync set; no switch, for ZooKeeper knows that the master lives."""
+    """The slaves leave the in-sync set; no switch, since ZooKeeper knows that the master lives."""
 
     name = "cut-master-slaves"
     what = "a master and its slaves hear nothing of each other"
@@ -42,7 +42,7 @@ class CutMasterFromSlaves(_Cuts):
 
 
 class CutMasterFromZooKeeper(_Cuts):
-    """Its slaves' grants carry it: it serves on."""
+    """The master serves on by its slaves' grants."""
 
     name = "cut-master-zookeeper"
     what = "a master hears nothing of ZooKeeper, its slaves do"
@@ -58,7 +58,7 @@ class CutMasterFromZooKeeper(_Cuts):
 
 
 class CutMasterFromBoth(_Cuts):
-    """It fences itself before its slave serves, though clients still reach it."""
+    """The master fences itself before its slave serves, though clients still reach it."""
 
     name = "cut-master-both"
     what = "a master hears neither ZooKeeper nor its slaves; clients reach it"
@@ -74,7 +74,7 @@ class CutMasterFromBoth(_Cuts):
 
 
 class CutClients(_Cuts):
-    """Nobody in the cluster sees anything wrong."""
+    """No part of the cluster notices anything wrong."""
 
     name = "cut-clients"
     what = "clients and lookers-on hear nothing of a master that is well"
@@ -106,7 +106,7 @@ class OneWayToMaster(_Cuts):
 
 
 class OneWayToSlave(_Cuts):
-    """The slave hears nothing; what it says arrives."""
+    """The slave receives nothing; its own messages arrive."""
 
     name = "one-way-to-slave"
     what = "what a master sends to its slaves is swallowed, the other direction is whole"
@@ -123,7 +123,7 @@ class OneWayToSlave(_Cuts):
 
 
 class OneWayToZooKeeper(_Cuts):
-    """ZooKeeper hears nothing of a master that hears ZooKeeper."""
+    """ZooKeeper receives nothing from a master that receives from ZooKeeper."""
 
     name = "one-way-to-zookeeper"
     what = "what a master sends to ZooKeeper is swallowed, the other direction is whole"

@@ -1,7 +1,7 @@
-"""Data that is damaged while a broker is down: flipped bits, truncated files, an empty disk.
+"""Data damaged while a broker is down: flipped bits, truncated files, an empty disk.
 
-What lies below its durable end may not be cut silently: the broker fetches it again or refuses to
-start and says where. A person then does what the message says: empty the disk.
+A broker may not silently truncate data below its durable end: it fetches the data again, or refuses
+to start and reports where the damage is. A person then follows the message: empty the disk.
 """
 
 import shutil
@@ -31,11 +31,11 @@ class _Damage(Fault):
         self._refused = False
 
     def damage(self, stage: Stage, data: Path) -> str:
-        """Do it; what was done."""
+        """Do the damage; return a description."""
         raise NotImplementedError
 
     async def _restart_damaged(self, stage: Stage, broker: str) -> str:
-        """It must refuse, or be whole again by itself."""
+        """Damage and start the broker: it must refuse, or be whole again by itself."""
         self._victim = broker
         self.ended.add(broker)
         data = stage.cluster.brokers[BrokerId(broker)].data
@@ -57,7 +57,7 @@ class _Damage(Fault):
         return f"{told}; it refused to start and said where"
 
     async def heal(self, stage: Stage) -> None:
-        """If it refused: the disk is emptied, as its message says."""
+        """Empty the disk if the broker refused, as its message says, and start it."""
         if self._refused:
             empty(stage.cluster.brokers[BrokerId(self._victim)].data)
         if self._victim:
@@ -65,9 +65,9 @@ class _Damage(Fault):
 
 
 async def refuses(stage: Stage, broker: str, log: Path, starts: int) -> bool:
-    """Wait until its process ends, or its `log` tells of more than `starts`; whether it ended.
+    """Wait until the process ends, or `log` has more than `starts` starts; whether it ended.
 
-    A machine with much to do takes its time for either, so the clock says nothing. Raises `Stuck`.
+    A busy machine may take long for either, so there is no fixed time. Raises `Stuck`.
     """
 
     def ended_or_started() -> bool:
@@ -78,7 +78,7 @@ async def refuses(stage: Stage, broker: str, log: Path, starts: int) -> bool:
 
 
 def durable_segment(data: Path) -> tuple[Path, int]:
-    """The newest segment file, and how much of it is durable by the checkpoint."""
+    """Return the newest segment file, and its number of durable bytes by the checkpoint."""
     checkpoint = decode_checkpoint((data / CHECKPOINT).read_bytes())
     bases = [(base, p) for p in data.iterdir() if (base := segment_base(p.name)) is not None]
     base, path = max((base, p) for base, p in bases if base < checkpoint.durable_end)
@@ -91,7 +91,7 @@ def _durable(data: Path) -> int:
 
 
 def empty(data: Path) -> None:
-    """Nothing is left on the disk."""
+    """Delete everything on the disk."""
     for path in data.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -100,7 +100,7 @@ def empty(data: Path) -> None:
 
 
 class BitFlipOnSlave(_Damage):
-    """One bit in the middle of what is durable."""
+    """One bit flips in the middle of the durable part."""
 
     name = "bit-flip-slave"
     what = "a bit of a slave's journal flips while it is down"
@@ -123,7 +123,7 @@ class BitFlipOnSlave(_Damage):
 
 
 class BitFlipOnMaster(BitFlipOnSlave):
-    """The same on a master: its slave has taken the reads over meanwhile."""
+    """The same on a master, whose slave has taken the reads over meanwhile."""
 
     name = "bit-flip-master"
     what = "a bit of a master's journal flips while it is down"
@@ -135,7 +135,7 @@ class BitFlipOnMaster(BitFlipOnSlave):
 
 
 class TruncatedOnSlave(_Damage):
-    """A file that ends in the middle of what is durable."""
+    """A file ends in the middle of the durable part."""
 
     name = "truncated-slave"
     what = "the newest file of a slave's journal is cut in half while it is down"
@@ -171,13 +171,13 @@ class _EmptyDisk(Fault):
         return f"{broker} has an empty disk"
 
     async def heal(self, stage: Stage) -> None:
-        """It starts with what it has: nothing."""
+        """Start the broker with an empty disk."""
         if self._victim:
             stage.cluster.start_part(self._victim)
 
 
 class EmptyDiskOnSlave(_EmptyDisk):
-    """It fills up from its master under traffic."""
+    """The slave copies everything from its master under traffic."""
 
     name = "empty-disk-slave"
     what = "a slave comes back under its old name with an empty disk"
@@ -189,7 +189,7 @@ class EmptyDiskOnSlave(_EmptyDisk):
 
 
 class EmptyDiskOnMaster(_EmptyDisk):
-    """All that it acknowledged is on its slave, and comes back from there."""
+    """Everything that the master acknowledged is on its slave, and is copied back from there."""
 
     name = "empty-disk-master"
     what = "a master comes back under its old name with an empty disk"

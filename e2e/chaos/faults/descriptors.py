@@ -1,4 +1,4 @@
-"""No more file descriptors: what is open stays, nothing new can be opened or accepted."""
+"""No more file descriptors: open ones stay, no new one can be opened or accepted."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ _ANSWER_S: Final = 2.0
 
 
 class NoDescriptors(Fault):
-    """It goes on with what it has, or ends itself; both are right."""
+    """The broker goes on with what it has, or ends itself; both are right."""
 
     name = "descriptors"
     what = "a master may open no more file descriptors"
@@ -43,7 +43,7 @@ class NoDescriptors(Fault):
         return f"{self._master} may have {opened} descriptors: it answers no new caller"
 
     async def _refuses(self, plan: BrokerPlan) -> bool:
-        """Call until nobody answers: a gRPC server speaks first."""
+        """Call until no answer comes: a gRPC server speaks first."""
         for _ in range(_CALLERS):
             try:
                 async with asyncio.timeout(_ANSWER_S):
@@ -56,7 +56,7 @@ class NoDescriptors(Fault):
         return False
 
     async def heal(self, stage: Stage) -> None:
-        """As many as before; if it ended itself, it is started again."""
+        """Restore the limit; if the broker ended itself, start it again."""
         for writer in self._callers:
             writer.transport.abort()
         if self._before is None:

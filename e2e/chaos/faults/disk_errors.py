@@ -1,4 +1,4 @@
-"""A disk that fails or is full: EIO from fdatasync by strace, ENOSPC by filling the file system."""
+"""A disk that fails or is full: EIO from fdatasync by strace, ENOSPC by filling it."""
 
 import asyncio
 import subprocess
@@ -47,7 +47,7 @@ class _SyncFails(Fault):
         return f"fdatasync failed with EIO on {broker}: it ended itself"
 
     async def heal(self, stage: Stage) -> None:
-        """Another disk controller, the same data."""
+        """Stop the injection and start the broker: another disk controller, the same data."""
         if self._strace is not None:
             self._strace.terminate()
             await asyncio.to_thread(self._strace.wait)
@@ -61,7 +61,7 @@ def _last_line(path: Path) -> str:
 
 
 class SyncFailsOnMaster(_SyncFails):
-    """It must end itself and never acknowledge what it tried to sync."""
+    """The master must end itself and never acknowledge what it tried to sync."""
 
     name = "fsync-eio-master"
     what = "fdatasync of a master fails with EIO"
@@ -75,7 +75,7 @@ class SyncFailsOnMaster(_SyncFails):
 
 
 class SyncFailsOnSlave(_SyncFails):
-    """It must end itself and never acknowledge to its master what it tried to sync."""
+    """The slave must end itself and never acknowledge to its master what it tried to sync."""
 
     name = "fsync-eio-slave"
     what = "fdatasync of a slave fails with EIO"
@@ -95,20 +95,20 @@ class _DiskFull(Fault):
         self._full = ""
 
     async def heal(self, stage: Stage) -> None:
-        """There is room again."""
+        """Free the disk again."""
         if self._full:
             stage.cluster.disks[self._full].empty()
 
 
 class DiskFullOnMaster(_DiskFull):
-    """It refuses writes by itself, serves reads, and takes writes again when there is room."""
+    """The master refuses writes by itself and serves reads until there is space again."""
 
     def __init__(self) -> None:
         super().__init__()
         self._stored, self._since_s = -1, 0.0
 
     def _refused(self, stage: Stage, group: str) -> bool:
-        """Nothing new has been stored there for a while."""
+        """Whether nothing new has been stored in the group for a while."""
         stored, now_s = stage.flow.stored(group), time.monotonic()
         if stored != self._stored:
             self._stored, self._since_s = stored, now_s
@@ -129,7 +129,7 @@ class DiskFullOnMaster(_DiskFull):
 
 
 class DiskFullOnSlave(_DiskFull):
-    """It stops following, and follows again when there is room."""
+    """The slave stops following, and follows again when there is space."""
 
     name = "disk-full-slave"
     what = "a slave's disk is full: it leaves the in-sync set"

@@ -1,4 +1,4 @@
-"""SIGKILL: of whoever serves, of a slave, of both in turn, of ZooKeeper's leader, of everything."""
+"""SIGKILL: of a master, a slave, both in turn, ZooKeeper's leader, or everything."""
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
@@ -18,13 +18,13 @@ class _Kill(Fault):
                 raise NotFired(f"{part} lives on after SIGKILL")
 
     async def heal(self, stage: Stage) -> None:
-        """Start them again."""
+        """Start the killed parts again."""
         for part in sorted(self.ended):
             stage.cluster.start_part(part)
 
 
 class KillMaster(_Kill):
-    """Its slave takes the reads over."""
+    """The slave takes the reads over."""
 
     name = "kill-master"
     what = "kill -9 of a group's master, which serves reads and writes"
@@ -52,7 +52,7 @@ class KillSlave(_Kill):
 
 
 class KillTaker(_Kill):
-    """First the master, then who took over from it."""
+    """First the master is killed, then the takeover reader."""
 
     name = "kill-taker"
     what = "kill -9 of a master, then of the slave that has taken over"
@@ -69,7 +69,7 @@ class KillTaker(_Kill):
 
 
 class KillZooKeeperLeader(_Kill):
-    """The others elect another one."""
+    """The other servers elect another leader."""
 
     name = "kill-zookeeper-leader"
     what = "kill -9 of the ZooKeeper server that leads"
@@ -83,7 +83,7 @@ class KillZooKeeperLeader(_Kill):
 
 
 class KillAll(_Kill):
-    """Everything at once; the clients only see a long pause."""
+    """Everything is killed at once; the clients only see a long pause."""
 
     name = "kill-all"
     what = "kill -9 of all brokers and all of ZooKeeper at once"

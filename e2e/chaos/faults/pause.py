@@ -1,4 +1,4 @@
-"""SIGSTOP past the session's end and back: whoever wakes must find itself without its lease."""
+"""SIGSTOP past the session's end and back: a broker that wakes must have no lease."""
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
@@ -19,13 +19,13 @@ class _Pause(Fault):
             raise NotFired(f"{broker} is stopped, but its ZooKeeper session lives on")
 
     async def heal(self, stage: Stage) -> None:
-        """Wake it."""
+        """Wake the broker."""
         if self._paused:
             stage.cluster.resume(self._paused)
 
 
 class PauseMaster(_Pause):
-    """What waited in its sockets finds a broker that may not serve."""
+    """Requests that waited in its sockets find a broker that may not serve."""
 
     name = "pause-master"
     what = "SIGSTOP of a master past its session, SIGCONT later"
@@ -39,7 +39,7 @@ class PauseMaster(_Pause):
 
 
 class PauseSlave(_Pause):
-    """It leaves the in-sync set, and comes back to it."""
+    """The slave leaves the in-sync set, and comes back to it."""
 
     name = "pause-slave"
     what = "SIGSTOP of a slave past its session, SIGCONT later"

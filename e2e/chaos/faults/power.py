@@ -1,4 +1,4 @@
-"""Power loss: of one broker, of the other, of all at once. What was not fsynced is gone.
+"""Power loss of one broker or of all at once. Data that was not fsynced is gone.
 
 The broker's file system is shut down while its process stands still, so nothing runs between the
 last write and the end.
@@ -37,13 +37,13 @@ class _Power(Fault):
             cluster.disks[broker].mount()
 
     async def heal(self, stage: Stage) -> None:
-        """The machines are switched on."""
+        """Switch the machines on."""
         for broker in sorted(self.ended):
             stage.cluster.start_part(broker)
 
 
 class PowerLossMaster(_Power):
-    """What it acknowledged is on its slave's disk too."""
+    """Everything that the master acknowledged is on its slave's disk too."""
 
     name = "power-loss-master"
     what = "a master loses its power; what it had not fsynced is gone"
@@ -57,7 +57,7 @@ class PowerLossMaster(_Power):
 
 
 class PowerLossSlave(_Power):
-    """What it acknowledged to its master is on its own disk."""
+    """Everything that the slave acknowledged to its master is on its own disk."""
 
     name = "power-loss-slave"
     what = "a slave loses its power; what it had not fsynced is gone"
@@ -70,7 +70,7 @@ class PowerLossSlave(_Power):
 
 
 class PowerLossAll(_Power):
-    """The building's power."""
+    """The whole building loses its power."""
 
     name = "power-loss-all"
     what = "all brokers lose their power at once"
@@ -83,7 +83,10 @@ class PowerLossAll(_Power):
 
 
 class PowerLossUnflushed(_Power):
-    """Its slave has what the master's disk never saw, and gives it back before a term is opened."""
+    """The slave has data that never reached the master's disk.
+
+    It gives the data back before a term is opened.
+    """
 
     name = "power-loss-unflushed"
     what = "a master of a group that fsyncs nothing loses its power; its slave is ahead then"
@@ -117,7 +120,7 @@ class PowerLossUnflushed(_Power):
         return reply is not None and reply.commit_end > reply.durable_end
 
     async def heal(self, stage: Stage) -> None:
-        """Switched on, and as careful as before."""
+        """Switch the machine on, with the policy as before."""
         if self._before is not None:
             await stage.cluster.groups.put_config(self._before)
             stage.history.add(await setup_of(stage.cluster))

@@ -1,8 +1,8 @@
 """A wedged event loop beside a live ZooKeeper session.
 
-The main thread alone is held still by ptrace (`e2e.chaos.freeze`), so kazoo's threads go on: the
-broker looks alive to ZooKeeper and answers nobody, until its adapter lets the session go (ADR 16).
-No code of the product helps. It must have lost its lease when it wakes.
+Only the main thread is frozen, by ptrace (`e2e.chaos.freeze`), so kazoo's threads go on: the broker
+looks alive to ZooKeeper and answers no client, until its adapter lets the session go (ADR 16). No
+code of the product helps. The broker must have lost its lease when it wakes.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from e2e.history.events import FaultKind
 
 
 class WedgeMaster(Fault):
-    """See the module."""
+    """The master's event loop stands still while its other threads go on."""
 
     name = "wedge-master"
     what = "a master's event loop stands still while its other threads go on"
@@ -47,6 +47,6 @@ class WedgeMaster(Fault):
         return f"wedged {master}, its other threads went on; {slave} took the reads over"
 
     async def heal(self, stage: Stage) -> None:
-        """Let it go on."""
+        """Let the event loop go on."""
         if self._freezer is not None:
             self._freezer.communicate()

@@ -1,4 +1,4 @@
-"""ZooKeeper: no quorum for a while, sessions that end out of the blue."""
+"""ZooKeeper faults: no quorum for a while, sessions that end unexpectedly."""
 
 import asyncio
 from contextlib import suppress
@@ -37,7 +37,7 @@ class QuorumLost(Fault):
         return f"killed {', '.join(self._dead)}: no quorum"
 
     async def heal(self, stage: Stage) -> None:
-        """Start them again."""
+        """Start the servers again."""
         for name in self._dead:
             stage.cluster.start_part(name)
 
@@ -56,7 +56,7 @@ class _Expire(Fault):
 
     @staticmethod
     async def _end(stage: Stage, broker: str, session: int) -> None:
-        """End it, unless it has ended by itself since it was looked at (a busy machine)."""
+        """End the session, unless it has ended by itself since the last look (a busy machine)."""
 
         async def over() -> bool:
             with suppress(OSError, ZooKeeperFailed):
@@ -74,11 +74,11 @@ class _Expire(Fault):
         await stage.until_async(another, f"{broker} has another session")
 
     async def heal(self, stage: Stage) -> None:
-        """It is over with itself."""
+        """Do nothing: the fault ends by itself."""
 
 
 class SessionExpired(_Expire):
-    """It may not serve on as if nothing had been."""
+    """The master may not serve on as if nothing had happened."""
 
     name = "session-expired"
     what = "a master's ZooKeeper session is ended by the servers"
@@ -91,7 +91,7 @@ class SessionExpired(_Expire):
 
 
 class AllSessionsExpired(_Expire):
-    """Everybody's at once."""
+    """All brokers lose their sessions at once."""
 
     name = "sessions-expired-all"
     what = "the ZooKeeper sessions of all brokers are ended at once"

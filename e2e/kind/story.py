@@ -40,7 +40,15 @@ _PAST: Final[dict[str, list[Event]]] = {}
 
 _NAME: Final = "witness"
 _NUMBERS: Final = count(1)
-_MODULES: Final = ("*.py", "chaos/__init__.py", "chaos/flow.py", "chaos/watch.py", "kind/*.py")
+_MODULES: Final = (
+    "*.py",
+    "history/*.py",
+    "traffic/*.py",
+    "chaos/__init__.py",
+    "chaos/flow.py",
+    "chaos/watch.py",
+    "kind/*.py",
+)
 _BOUND_S: Final = 300.0
 
 Report = dict[str, str]

@@ -9,7 +9,6 @@ import pytest
 from fmqcore.errors import InvalidArgument
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqproto.v1.client_pb2 import RouteReply, TopicGroup, TopicRoute
-from fmqspark.archive.job import ArchiveOptions, run_archive
 from fmqspark.archive.replay import Replay
 from fmqspark.cli.main import app
 from fmqspark.engines.engines import LocalEngine
@@ -135,6 +134,8 @@ def test_stream_of_another_group_is_refused(played: Played) -> None:
 
 @pytest.mark.spark
 def test_archive_and_replay_of_a_topic_without_a_message(played: Played, tmp_path: Path) -> None:
+    from fmqspark.archive.job import ArchiveOptions, run_archive  # needs pyarrow
+
     out = tmp_path / "out"
 
     def archive(*topics: str, listed: tuple[str, ...] = ("orders", "fresh")) -> int:

@@ -1,4 +1,4 @@
-"""Writes `docs/settings.md`: every setting of broker, client, operator and chart.
+"""Writes `docs/reference/settings.md`: every setting of broker, client, operator and chart.
 
     python tools/make_settings.py [--check]
 
@@ -24,7 +24,7 @@ from fmqclient.settings import ConsumerSettings, ProducerSettings
 from fmqoperator.api.settings import BrokerTuning
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "settings.md"
+PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 SOURCES: Final = (
     "broker/fmqclient",
     "broker/fmqcli",
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if PAGE.exists() and PAGE.read_text() == text:
         return 0
-    print("docs/settings.md is stale: python tools/make_settings.py", file=sys.stderr)
+    print("docs/reference/settings.md is stale: python tools/make_settings.py", file=sys.stderr)
     return 1
 
 

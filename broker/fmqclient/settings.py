@@ -27,7 +27,7 @@ _MOST: Final = 2**40
 
 
 def _setting(default: T, meaning: str) -> T:
-    """A field whose meaning is in its metadata: `docs/settings.md` is made of it."""
+    """A field whose meaning is in its metadata: `docs/reference/settings.md` is made of it."""
     return field(default=default, metadata={"meaning": meaning})
 
 

@@ -3,7 +3,7 @@
 A task that repeats every few tenths of a second may run a little sooner. Each such wait ends at the
 last common moment of the monotonic clock before its own end, so it never delays what must be in
 time (a heartbeat, a lease). A wake-up costs an idle broker more than the work done in it
-(docs/performance.md). Not for waits that have a minimum length.
+(docs/benchmarks.md). Not for waits that have a minimum length.
 """
 
 from typing import Final

@@ -22,8 +22,8 @@ from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     ROOT / "README.md",
-    ROOT / "docs" / "kubernetes.md",
-    ROOT / "docs" / "runbooks" / "README.md",
+    ROOT / "docs" / "operations" / "kubernetes.md",
+    ROOT / "docs" / "operations" / "runbooks.md",
 )
 RELEASED = sorted((ROOT / "charts" / "released").glob("*.tgz"))
 SYSTEM = "fmq-system"
@@ -139,12 +139,12 @@ def groups(api: ApiServer) -> list[dict[str, dict[str, str]]]:
 
 
 def the_quick_start() -> str:
-    (command,) = commands_of(ROOT / "docs" / "kubernetes.md", "helm install")
+    (command,) = commands_of(ROOT / "docs" / "operations" / "kubernetes.md", "helm install")
     return command
 
 
 def upgrades() -> list[str]:
-    return commands_of(ROOT / "docs" / "kubernetes.md", "helm upgrade")
+    return commands_of(ROOT / "docs" / "operations" / "kubernetes.md", "helm upgrade")
 
 
 def revision(shell: Shell) -> tuple[int, str]:
@@ -260,7 +260,7 @@ def test_every_documented_command_is_taken(emptied: Shell, page: Path) -> None:
 @pytest.mark.processes
 def test_it_is_removed_as_documented(emptied: Shell, api: ApiServer) -> None:
     emptied.ok(the_quick_start())
-    page = ROOT / "docs" / "kubernetes.md"
+    page = ROOT / "docs" / "operations" / "kubernetes.md"
     (gone,) = commands_of(page, "helm uninstall")
     emptied.ok(gone)
     assert [o["metadata"]["name"] for o in groups(api)] == ["g1"], "groups outlive the chart"

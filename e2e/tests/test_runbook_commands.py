@@ -22,7 +22,7 @@ from fmqdev.cluster_plan import ClusterOptions
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "runbooks" / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations" / "runbooks.md"
 ONLY_NAMED: Final = {
     "fmq topic create",
     "fmq topic alter",

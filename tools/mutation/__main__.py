@@ -141,7 +141,7 @@ def _arguments() -> argparse.Namespace:
     )
     add("--seed", type=int, default=28, help="seed of the sample (default 28)")
     add("--again", action="store_true", help="also try the survivors again")
-    add("--write", action="store_true", help="run nothing; write the table of docs/mutation.md")
+    add("--write", action="store_true", help="run nothing; write the table of the page")
     add(
         "--invariants", nargs="*", metavar="NUMBER", help="break each invariant of the page instead"
     )

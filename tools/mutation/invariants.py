@@ -1,4 +1,4 @@
-"""Breaks each invariant of `docs/invariants.md` and runs the tests that the page names for it.
+"""Breaks each invariant of `docs/internals/invariants.md` and runs the tests that it names.
 
 A break is a mistake of `fmqsim.mutants`, by its name, or an edit: file, text that is there once,
 and what it becomes. At least one of the tests that the page names must fail; tests that start
@@ -15,7 +15,7 @@ from fmqsim.mutants.mutant import Edit
 from fmqsim.mutants.table import MUTANTS
 from tools.mutation import running
 
-PAGE: Final = running.ROOT / "docs/invariants.md"
+PAGE: Final = running.ROOT / "docs/internals/invariants.md"
 Own = tuple[str, str, str]
 
 BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {

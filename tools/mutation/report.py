@@ -1,11 +1,11 @@
-"""The table of `docs/mutation.md`."""
+"""The table of `docs/internals/mutation.md`."""
 
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs/mutation.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs/internals/mutation.md"
 _BEGIN: Final = "<!-- the table that `make mutate MUTATE=--write` writes -->"
 _END: Final = "<!-- end of the table -->"
 

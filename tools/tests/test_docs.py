@@ -16,17 +16,30 @@ ROOTS = (
     *sorted((ROOT / "broker").iterdir()),
     *sorted((ROOT / "broker").glob("*/tests")),
 )
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-INVARIANTS = ROOT / "docs/invariants.md"
+DECISIONS = ROOT / "docs/decisions"
+ALL_PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = [p for p in ALL_PAGES if p.name != "CHANGELOG.md" and p.parent != DECISIONS]
+"""Decisions and the changelog may name what was there when they were written."""
+INVARIANTS = ROOT / "docs/internals/invariants.md"
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"[\w./-]*\w+\.(?:py|md|proto|toml)|[\w.-]+(?:/[\w.-]+)*/")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NUMBER = re.compile(r"\b([DRPFCL]\d{1,2})\b")
 _ROW = re.compile(r"^\| ([A-Z]\d{1,2}) \|")
 
 
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+def prose_of(page: Path) -> str:
+    """The page without code: a link is not looked for in there."""
+    return _CODE.sub("", without_blocks(page.read_text()))
+
+
 def quoted(text: str) -> Iterator[str]:
     """What stands between backticks, outside of blocks of code."""
-    yield from _CODE.findall(re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    yield from _CODE.findall(without_blocks(text))
 
 
 def find(name: str, beside: Path | None = None) -> Path | None:
@@ -52,7 +65,30 @@ def rows() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", without_blocks(page.read_text()), re.M)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    broken = []
+    for target in _LINK.findall(prose_of(page)):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if "://" in target:
+            continue
+        if not found.exists() or (anchor and anchor not in anchors(found)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     """A bare name may follow the path of a file beside it, or of its folder."""
     missing = []
@@ -112,7 +148,7 @@ def test_the_code_sends_nobody_to_a_page_that_is_not_there() -> None:
 
 
 def test_decisions_are_numbered_without_gaps_and_complete() -> None:
-    pages = sorted((ROOT / "docs/adr").glob("*.md"))
+    pages = sorted(DECISIONS.glob("[0-9]*.md"))
     assert [page.name[:4] for page in pages] == [f"{n + 1:04}" for n in range(len(pages))]
     for page in pages:
         text = page.read_text()

@@ -15,7 +15,7 @@ from fmqcore.extras import what_is_missing
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr
 # gRPC's core reads and writes sockets in the thread with which asyncio's adapter polls, not in a
-# thread pool: two thread hops fewer per message (docs/performance.md).
+# thread pool: two thread hops fewer per message (docs/benchmarks.md).
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 try:

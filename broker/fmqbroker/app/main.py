@@ -61,7 +61,7 @@ def run_broker(settings: BrokerSettings) -> int:
 def _run_to_its_end(settings: BrokerSettings) -> int:
     status = 0
     try:
-        # An event loop written in C: a seventh less CPU per message (docs/performance.md).
+        # An event loop written in C: a seventh less CPU per message (docs/benchmarks.md).
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
     except* FmqError as group:

@@ -2,7 +2,8 @@
 
 Values are read from state that the parts keep anyway: nothing is counted on the hot path. Values
 per queue are summed per topic, and both the sums and the text are made in short turns of the event
-loop. All metrics carry the labels `cluster`, `group`, `broker`; docs/metrics.md describes them.
+loop. All metrics carry the labels `cluster`, `group`, `broker`;
+docs/operations/metrics.md describes them.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The queue buffer: a producer's records for one (group, topic, queue), in order. No I/O.
 
-How order and one attempt at a time are kept (numbered as in `docs/invariants.md`; the code calls a
-queue buffer a lane, an unsent batch a pile, and a batch in flight a flight):
+How order and one attempt at a time are kept (numbered as in `docs/internals/invariants.md`; the
+code calls a queue buffer a lane, an unsent batch a pile, and a batch in flight a flight):
 
 L1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
     only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.

@@ -25,7 +25,7 @@ async def test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session
 
 
 def test_what_is_under_way_of_a_topic_that_is_gone_has_an_outcome() -> None:
-    """docs/client.md: `DeliveryUnknown` when `delivery_timeout_s` is over."""
+    """docs/reference/client.md: `DeliveryUnknown` when `delivery_timeout_s` is over."""
 
     async def produce() -> None:
         async with cluster(1, transport=(transport := MemoryTransport(0))) as one:

@@ -1,8 +1,8 @@
 """Payloads of control batches: EPOCH, OFFSETS, CONFIG, DELIVER, SEAL (SNAP: `state.py`). Pure.
 
 Little-endian; versioned by the batch header's version. The byte diagrams are in
-`docs/file-format.md`. DELIVER (delayed messages) and SEAL (ordered topics) have only their encoding
-here: no code writes or obeys them yet.
+`docs/reference/file-format.md`. DELIVER (delayed messages) and SEAL (ordered topics) have only
+their encoding here: no code writes or obeys them yet.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 It is derived from the journal's headers alone, so it can always be rebuilt, and deterministically:
 two builders of the same segment give equal bytes. It is kept as columns of machine words: adding
 and looking up cost about a microsecond, and encoding copies slices instead of looping over entries.
-On disk it is `<base>.index` (byte diagram in `docs/file-format.md`).
+On disk it is `<base>.index` (byte diagram in `docs/reference/file-format.md`).
 """
 
 import sys

@@ -1,7 +1,8 @@
 """`python -m fmqsim.mutants`: plant every mistake, one at a time, and see each of them caught.
 
 One line a mutant; the last one is `N mutants, N caught`. Exit status 1 if one survived.
-`--search` forgets the seeds that are known and counts from 0, for the table in `docs/testing.md`.
+`--search` forgets the seeds that are known and counts from 0, for
+`docs/internals/testing.md`.
 """
 
 import argparse

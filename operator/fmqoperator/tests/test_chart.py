@@ -351,7 +351,7 @@ def test_dashboards_are_what_their_table_says() -> None:
 
 
 def test_rules_and_dashboards_name_metrics_that_are_documented() -> None:
-    known = set(re.findall(r"fmq_\w+", (ROOT / "docs" / "metrics.md").read_text()))
+    known = set(re.findall(r"fmq_\w+", (ROOT / "docs" / "operations" / "metrics.md").read_text()))
     for path in sorted((CHART / "files").glob("**/*")):
         if path.is_file() and path.parent.name != "crds":
             used = set(re.findall(r"\bfmq_\w+", path.read_text()))
@@ -359,17 +359,17 @@ def test_rules_and_dashboards_name_metrics_that_are_documented() -> None:
 
 
 def test_every_rule_has_its_runbook() -> None:
-    runbooks = (ROOT / "docs" / "runbooks" / "README.md").read_text()
+    runbooks = (ROOT / "docs" / "operations" / "runbooks.md").read_text()
     for group in yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             assert f"\n## {rule['alert']}\n" in runbooks
-            page = f"docs/runbooks/README.md#{rule['alert'].lower()}"
+            page = f"docs/operations/runbooks.md#{rule['alert'].lower()}"
             assert rule["annotations"]["runbook"] == page
 
 
 def test_what_a_runbook_tells_to_type_says_all_that_the_command_asks_for() -> None:
     """In a pod nobody has named the ensemble; and of several pods kubectl shows ten lines each."""
-    text = (ROOT / "docs" / "runbooks" / "README.md").read_text()
+    text = (ROOT / "docs" / "operations" / "runbooks.md").read_text()
     commands = [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
     moves = [c for c in commands if "fmq failover " in c]
     logs = [c for c in commands if c.startswith("kubectl logs") and " -l " in c]

@@ -23,6 +23,7 @@ import structlog
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
 from fmqbroker.app.health import Health, Running
+from fmqbroker.app.probe import BrokerProbe
 from fmqbroker.app.server import calls_of, streams_of
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.idle_groups import IdleGroups
@@ -36,14 +37,12 @@ from fmqbroker.data.topic_claims import TopicClaims
 from fmqbroker.failover.loop import Failover
 from fmqbroker.journal.journal import Journal
 from fmqbroker.produce.service import ProduceService
-from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.master import MasterReplication
 from fmqbroker.replication.slave import SlaveReplication
 from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.steady_clock import SteadyClock, clock_doubt
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqbroker.serving.gate import Gate
 from fmqbroker.serving.identity import Identity, begin, forget_promises
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import BrokerId
@@ -77,7 +76,10 @@ class Ports:
 class Broker:
     """One broker of one group. `run` runs it from start to end."""
 
-    def __init__(self, settings: BrokerSettings, ports: Ports) -> None:
+    def __init__(
+        self, settings: BrokerSettings, ports: Ports, probe: BrokerProbe | None = None
+    ) -> None:
+        self._probe = probe or BrokerProbe()
         self._clock = SteadyClock(ports.clock)
         self._ports = replace(ports, clock=self._clock)
         self.health = Health(ports.disk, self._clock)  # of use before, while and after it runs
@@ -87,7 +89,9 @@ class Broker:
         """Run until an orderly stop is requested. Raises a `FmqError` if the broker cannot run."""
         settings, ports = self._settings, self._ports
         async with AsyncExitStack() as stack:
-            journal = await Journal.open(ports.disk, settings, ports.clock, ports.lifecycle)
+            journal = await self._probe.open_journal(
+                ports.disk, settings, ports.clock, ports.lifecycle
+            )
             stack.push_async_callback(journal.close)
             self._clock.note_newest(journal.last_ms)
             _log.info("journal_open", end=journal.end, epoch=journal.epoch, clean=journal.clean)
@@ -110,7 +114,8 @@ class Broker:
                 settings.group,
             )
             if identity := await self._unless_stopped(self._arrive(group, view, claims)):
-                parts = _Parts(settings, ports, journal, group, view, claims, identity)
+                probe = self._probe
+                parts = _Parts(settings, ports, probe, journal, group, view, claims, identity)
                 await parts.run(self.health)
             if journal.damage is not None:
                 raise journal.damage  # after all has ended in order: not as if nothing were wrong
@@ -177,6 +182,7 @@ class _Parts:
         self,
         settings: BrokerSettings,
         ports: Ports,
+        probe: BrokerProbe,
         journal: Journal,
         group: GroupStore,
         view: ClusterView,
@@ -189,7 +195,7 @@ class _Parts:
         self._group = group
         self._view, self._claims = view, claims
         self._departure = _Departure(ports.lifecycle)
-        self._gate, self._commit = Gate(clock), CommitFrontier()
+        self._gate, self._commit = probe.make_gate(clock), probe.make_commit_frontier()
         side = SideDisk(ports.disk, ports.lifecycle)
         self._offsets = OffsetStore(side, journal, self._commit, group, settings, clock)
         self._master = MasterReplication(settings, clock, journal, self._commit, group, incarnation)

@@ -64,6 +64,7 @@ class Journal:
         settings: BrokerSettings,
         clock: Clock,
         lifecycle: Lifecycle,
+        resume_every_bytes: int | None,
     ) -> None:
         """Use `open` instead."""
         self.doubts = recovered.doubts  # what I may have lost
@@ -95,22 +96,29 @@ class Journal:
         self.raw = RawReader(store, self._flusher)  # files as they are, for data jobs
         self.damage: CorruptJournal | None = None  # found by a read since the start
         self.damaged = Signal()
-        self._resumes = Resumes(store, tail, self._flusher, catalog, self._head)
+        self._resumes = Resumes(store, tail, self._flusher, catalog, self._head, resume_every_bytes)
 
     @classmethod
     async def open(
-        cls, disk: Disk, settings: BrokerSettings, clock: Clock, lifecycle: Lifecycle
+        cls,
+        disk: Disk,
+        settings: BrokerSettings,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        *,
+        resume_every_bytes: int | None = None,
     ) -> "Journal":
         """Recover and open. Raises `CorruptJournal` (file, position, remedy), `DirectoryLocked`.
 
         A torn tail is truncated and the rest fsynced, so that `durable_end == end` at return.
+        `resume_every_bytes`: see `resume_file.EVERY_BYTES`, the default.
         """
         # D11: nothing is read or written before this process holds the directory's lock.
         lock = await disk.lock(f"broker {settings.broker} of group {settings.group}")
         store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes)
         try:
             recovered = await recover(disk, store)
-            journal = cls(recovered, lock, settings, clock, lifecycle)
+            journal = cls(recovered, lock, settings, clock, lifecycle, resume_every_bytes)
             await store.space.check()
             # From the first append on, a crash must not look like an orderly stop.
             await journal._parts.checkpoints.write_at_start(needed=not recovered.unclean)

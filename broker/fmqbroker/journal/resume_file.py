@@ -24,7 +24,7 @@ from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqport.disk import DiskFull
 
 EVERY_BYTES = 16 * 1024 * 1024
-"""A start scans at most about this many bytes. (A simulation sets less.)"""
+"""A start scans at most about this many bytes, unless the journal's opener sets another number."""
 _FACTOR: Final = 2
 """The file is rewritten only after this many times its own length in new bytes."""
 _WHOLE: Final = 1 << 62
@@ -35,8 +35,15 @@ class Resumes:
     """One task (the keeper) calls `look`; the flusher wakes it when something is due."""
 
     def __init__(
-        self, store: SegmentStore, tail: Tail, flusher: Flusher, catalog: Catalog, head: Head
+        self,
+        store: SegmentStore,
+        tail: Tail,
+        flusher: Flusher,
+        catalog: Catalog,
+        head: Head,
+        every_bytes: int | None = None,
     ) -> None:
+        self._every_bytes = EVERY_BYTES if every_bytes is None else every_bytes
         self._store = store
         self._tail = tail
         self._flusher = flusher
@@ -59,7 +66,7 @@ class Resumes:
         """Write a last resume file when nothing more is appended: the next start scans nothing."""
         self._captured = None
         last = self._store.last
-        if last is not None and self._head.end - last.base >= EVERY_BYTES // 16:
+        if last is not None and self._head.end - last.base >= self._every_bytes // 16:
             self._capture()
             if self._captured is not None:
                 await self._write(self._captured)
@@ -107,7 +114,8 @@ class Resumes:
         if marked is None:  # unknown since a cut
             return
         data = encode_resume(captured._replace(raw_crc=marked))
-        self._flusher.care_at = Position(captured.position + max(EVERY_BYTES, _FACTOR * len(data)))
+        next_bytes = max(self._every_bytes, _FACTOR * len(data))
+        self._flusher.care_at = Position(captured.position + next_bytes)
         try:
             await self._store.disk.replace_file(RESUME, data)
         except DiskFull as error:  # a start takes longer
@@ -115,6 +123,5 @@ class Resumes:
         if self._cuts != self._flusher.cuts:  # meanwhile
             await self._store.disk.remove(RESUME)
 
-    @staticmethod
-    def _next(position: Position) -> Position:
-        return Position(position + EVERY_BYTES)
+    def _next(self, position: Position) -> Position:
+        return Position(position + self._every_bytes)

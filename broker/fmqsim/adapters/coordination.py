@@ -15,6 +15,7 @@ from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession
 from fmqadapters.zookeeper.watches import Watch
 from fmqport.coordination import SessionState
 from fmqsim.engine.node import Process
+from fmqsim.engine.zookeeper import Ensemble
 from fmqsim.engine.zookeeper_servers import Servers
 from fmqsim.engine.zookeeper_wire import Connection, Route
 
@@ -24,11 +25,10 @@ _SPREAD: Final = (0.6, 1.4)  # kazoo's max_jitter is 0.4
 
 
 class SimCoordination(SteadySession):
-    """The simulated `Coordination` of one process."""
+    """The simulated `Coordination` of one process, which has to start it."""
 
-    def __init__(
-        self, ensemble: Servers, route: Route, process: Process, *, timeout_ms: int
-    ) -> None:
+    def __init__(self, ensemble: Ensemble, process: Process, timeout_ms: int) -> None:
+        route = ensemble.route(process.node.name)
         super().__init__(SimLink(ensemble, route, process, timeout_ms), "zookeeper:2181")
 
 

@@ -7,18 +7,16 @@ and a closing server lets running handlers end within its grace. Leaves nothing 
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from fmqcore.errors import FmqError
 from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+from fmqsim.engine.network import Network
 from fmqsim.engine.node import Process
 from fmqsim.engine.stream import ClientStream, ServerStream, parse, serialize
 from fmqsim.engine.wire import CLIENT, SERVER, Frame, Kind, Wire
-
-if TYPE_CHECKING:
-    from fmqsim.engine.network import Network
 
 CONNECT_S: Final = 1.0
 """Timeout of one attempt, as in `fmqadapters.grpc.options`."""
@@ -28,9 +26,10 @@ _LAST_WORDS_S: Final = 0.3
 class SimTransport:
     """The simulated `Transport` of one process."""
 
-    def __init__(self, network: "Network", process: Process) -> None:
+    def __init__(self, network: Network, process: Process) -> None:
         self._network = network
         self._process = process
+        network.attach(process.node)
         process.on_death(lambda: network.process_died(process))
 
     def connect(self, address: str) -> "SimConnection":
@@ -53,7 +52,7 @@ class SimTransport:
 class SimConnection:
     """The simulated `Connection`."""
 
-    def __init__(self, network: "Network", process: Process, address: str) -> None:
+    def __init__(self, network: Network, process: Process, address: str) -> None:
         self._network = network
         self._process = process
         self._address = address
@@ -169,7 +168,7 @@ class SimServer:
 
     def __init__(
         self,
-        network: "Network",
+        network: Network,
         process: Process,
         address: str,
         calls: Mapping[Method, CallHandler],

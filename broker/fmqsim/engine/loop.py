@@ -24,8 +24,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fmqsim.engine.node import Crashed, Node, Process, current
-from fmqsim.engine.tasks import Handle, SimFuture, SimTask
+from fmqsim.engine.node import Crashed, Handle, Node, Process, current
+from fmqsim.engine.tasks import SimFuture, SimTask
 
 T = TypeVar("T")
 _TURN_S: Final = 2e-6

@@ -6,18 +6,29 @@ seconds: gRPC's keepalive, as `fmqadapters.grpc.options` sets it.
 """
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
 from fmqport.transport import TransportError
-from fmqsim.adapters.transport import SimServer, SimTransport
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Node, Process
-from fmqsim.engine.wire import CLIENT, SERVER, Link, Wire
+from fmqsim.engine.wire import CLIENT, SERVER, Frame, Link, Wire
 
 KEEPALIVE_S: Final = (2.0, 4.0)
 _FIRST_PORT: Final = 40_000
 _TOLD_S: Final = 0.3
 _SOON_S: Final = 0.05  # whole links are quicker by far
+
+
+class Listener(Protocol):
+    """A server of one process, as the network uses it (`adapters.transport.SimServer`)."""
+
+    process: Process
+    address: str
+    wires: dict[Wire, None]
+
+    def begin(self, wire: Wire, frame: Frame) -> None:
+        """Handle an incoming stream or call."""
+        ...
 
 
 class Network:
@@ -30,18 +41,16 @@ class Network:
         self.dark: set[str] = set()  # hosts without power: they do not even refuse
         self.told_s = 0.0  # by then all know of the connections that were broken
         self._links: dict[tuple[str, str], Link] = {}
-        self._servers: dict[str, SimServer] = {}
+        self._servers: dict[str, Listener] = {}
         self._wires: dict[Wire, None] = {}
         self._port = _FIRST_PORT
         self._watched: set[str] = set()
 
-    def transport(self, process: Process) -> SimTransport:
-        """Return a transport for one process."""
-        node = process.node
+    def attach(self, node: Node) -> None:
+        """Notice from now on when a node's processes stop or go on."""
         if node.name not in self._watched:
             self._watched.add(node.name)
             node.on_stand.append(lambda: self._look(node))
-        return SimTransport(self, process)
 
     def link(self, source: str, target: str) -> Link:
         """Return the directed link between two hosts."""
@@ -160,7 +169,7 @@ class Network:
 
     # ---- connecting
 
-    def listen(self, address: str, server: SimServer) -> str:
+    def listen(self, address: str, server: Listener) -> str:
         """Bind an address and return it; port 0 picks a free port.
 
         Raises `TransportError` naming the address if it is taken.
@@ -174,7 +183,7 @@ class Network:
         self._servers[address] = server
         return address
 
-    def unlisten(self, server: SimServer) -> None:
+    def unlisten(self, server: Listener) -> None:
         """Free the server's address."""
         if self._servers.get(server.address) is server:
             del self._servers[server.address]
@@ -226,6 +235,6 @@ class Network:
         else:
             done.set_result(wire)
 
-    def _gone(self, server: SimServer, wire: Wire) -> None:
+    def _gone(self, server: Listener, wire: Wire) -> None:
         self._wires.pop(wire, None)
         server.wires.pop(wire, None)

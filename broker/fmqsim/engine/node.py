@@ -14,11 +14,10 @@ lives).
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from fmqsim.engine.loop import SimLoop
-    from fmqsim.engine.tasks import Handle
+T = TypeVar("T")
 
 WALL_START_MS: Final = 1_790_000_000_000
 """The wall clock at the start of a simulation: some day in 2026."""
@@ -77,10 +76,66 @@ current: ContextVar[Process | None] = ContextVar("current", default=None)
 """The process that the running code belongs to; None = the world outside."""
 
 
+class Handle:
+    """A scheduled callback; see `asyncio.Handle` and `asyncio.TimerHandle`."""
+
+    __slots__ = ("args", "callback", "context", "gone", "process", "when_s")
+
+    def __init__(
+        self,
+        process: Process | None,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context,
+        when_s: float,
+    ) -> None:
+        self.process = process
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.when_s = when_s  # by the clock of whoever asked
+        self.gone = False
+
+    def cancel(self) -> None:
+        """See `asyncio.Handle`."""
+        self.gone = True
+
+    def cancelled(self) -> bool:
+        """See `asyncio.Handle`."""
+        return self.gone
+
+    def when(self) -> float:
+        """See `asyncio.TimerHandle`."""
+        return self.when_s
+
+
+class NodeLoop(Protocol):
+    """What a node needs of the simulated event loop (`SimLoop`)."""
+
+    now: float
+    random: Random
+    nodes: dict[str, "Node"]
+    graveyard: list[Process]
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
+        ...
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T], *, context: Context | None = None
+    ) -> "asyncio.Task[T]":
+        """See `asyncio.AbstractEventLoop`."""
+        ...
+
+    def release(self, held: list[Handle]) -> None:
+        """Run the callbacks that were held while their node stood still."""
+        ...
+
+
 class Node:
     """A machine: its processes die and start again, its clocks and its name stay."""
 
-    def __init__(self, loop: "SimLoop", name: str, *, drift: float = 1.0) -> None:
+    def __init__(self, loop: "NodeLoop", name: str, *, drift: float = 1.0) -> None:
         self.name = name
         self.process: Process | None = None
         self.incarnation = 0

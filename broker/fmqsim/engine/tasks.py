@@ -1,11 +1,7 @@
-"""Handles of the simulated event loop, and tasks and futures with a fixed hash."""
+"""Tasks and futures of the simulated event loop, with a fixed hash."""
 
 import asyncio
-from collections.abc import Callable
-from contextvars import Context
 from typing import Any, TypeVar
-
-from fmqsim.engine.node import Process
 
 T = TypeVar("T")
 
@@ -39,36 +35,3 @@ class SimTask(asyncio.Task[T]):
         except AttributeError:
             self._sim = _number(self)
             return self._sim
-
-
-class Handle:
-    """A scheduled callback; see `asyncio.Handle` and `asyncio.TimerHandle`."""
-
-    __slots__ = ("args", "callback", "context", "gone", "process", "when_s")
-
-    def __init__(
-        self,
-        process: Process | None,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        when_s: float,
-    ) -> None:
-        self.process = process
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.when_s = when_s  # by the clock of whoever asked
-        self.gone = False
-
-    def cancel(self) -> None:
-        """See `asyncio.Handle`."""
-        self.gone = True
-
-    def cancelled(self) -> bool:
-        """See `asyncio.Handle`."""
-        return self.gone
-
-    def when(self) -> float:
-        """See `asyncio.TimerHandle`."""
-        return self.when_s

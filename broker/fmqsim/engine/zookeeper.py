@@ -1,13 +1,11 @@
 """The simulated ZooKeeper: an ensemble, sessions, and faults on the way to them.
 
 Layers: `zookeeper_tree.py` (the tree, pure), `zookeeper_servers.py` (history, sessions, servers
-that lag or die), `zookeeper_wire.py` (connections and routes), `adapters/coordination.py` (a client
-like kazoo).
+that lag or die), `zookeeper_wire.py` (connections and routes). A client like kazoo is in
+`adapters/coordination.py`.
 """
 
-from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
-from fmqsim.engine.node import Process
 from fmqsim.engine.zookeeper_servers import Servers
 from fmqsim.engine.zookeeper_wire import Break, Route
 
@@ -20,10 +18,6 @@ class Ensemble(Servers):
     def __init__(self, loop: SimLoop, *, servers: int = 3) -> None:
         super().__init__(loop, servers=servers)
         self._routes: dict[str, Route] = {}
-
-    def session(self, process: Process, timeout_ms: int) -> SimCoordination:
-        """Return the coordination port of one process, which has to start it."""
-        return SimCoordination(self, self.route(process.node.name), process, timeout_ms=timeout_ms)
 
     def route(self, node: str) -> Route:
         """Return the network between a machine and all servers: cut, hold, heal, break_next."""

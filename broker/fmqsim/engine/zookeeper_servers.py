@@ -13,14 +13,11 @@ the world, outside any node.
 
 import math
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.zookeeper_tree import Tree, Txn
-
-if TYPE_CHECKING:
-    from fmqsim.engine.zookeeper_wire import Connection
 
 TICK_S: Final = 0.2
 _LONGEST_MS: Final = 120_000
@@ -40,6 +37,20 @@ class Session:
         self.over = False
 
 
+class ClientConnection(Protocol):
+    """A client's connection, as its server uses it (`zookeeper_wire.Connection`)."""
+
+    session: Session
+
+    def fire(self, path: str, of_children: bool) -> None:
+        """Notify the watchers of a path, once."""
+        ...
+
+    def hang_up(self) -> None:
+        """Close the server's end."""
+        ...
+
+
 class Server:
     """One member: what it has applied, and its connections."""
 
@@ -47,7 +58,7 @@ class Server:
         self.number = number
         self.up = True
         self.tree = Tree()
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[ClientConnection, None] = {}
         self.applies_at = 0.0  # nothing later in the history is applied before this
         self.cut_off_until = 0.0  # it does not hear the leader, nor the leader it
         self.heard: dict[Session, None] = {}  # to be told to the leader

@@ -9,15 +9,12 @@ and refused).
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqadapters.zookeeper.watches import Watch
 from fmqport.coordination import NoNode
 from fmqsim.engine.zookeeper_servers import Server, Servers, Session
-
-if TYPE_CHECKING:
-    from fmqsim.adapters.coordination import SimLink
 
 _HOP_S: Final = (0.0001, 0.001)
 _WRITES: Final = (Verb.CREATE, Verb.WRITE, Verb.DELETE)
@@ -29,6 +26,47 @@ class Break(Enum):
 
     BEFORE = "the request is lost"
     AFTER = "it is done and the answer is lost"
+
+
+class SessionClient(Protocol):
+    """The client's end of a session: what servers call (`adapters.coordination.SimLink`)."""
+
+    asked_ms: int
+
+    def connected(self, attempt: int, connection: "Connection") -> None:
+        """Handle a server's acceptance of the connection."""
+        ...
+
+    def refused(self, attempt: int) -> None:
+        """Handle a refusal: no server there, or it does not take this client."""
+        ...
+
+    def expired(self, attempt: int) -> None:
+        """Handle the end of the session."""
+        ...
+
+    def dropped(self, connection: "Connection") -> None:
+        """Handle a broken connection."""
+        ...
+
+    def ponged(self, connection: "Connection") -> None:
+        """Handle the answer to a ping."""
+        ...
+
+    def answered(
+        self,
+        connection: "Connection",
+        number: int,
+        value: object,
+        error: Exception | None,
+        zxid: int,
+    ) -> None:
+        """Handle the answer to a request."""
+        ...
+
+    def fired(self, connection: "Connection", watch: Watch) -> None:
+        """Handle a fired watch."""
+        ...
 
 
 class Route:
@@ -75,7 +113,7 @@ class Route:
             connection.hang_up()
 
     def dial(
-        self, client: "SimLink", attempt: int, server: Server, session: int, zxid: int
+        self, client: SessionClient, attempt: int, server: Server, session: int, zxid: int
     ) -> None:
         """Connect the client to a server for this session (0: a new one)."""
         if session and session == self.ended_early:
@@ -85,7 +123,7 @@ class Route:
 
     # ---- within
     def _dialled(
-        self, client: "SimLink", attempt: int, server: Server, number: int, zxid: int
+        self, client: SessionClient, attempt: int, server: Server, number: int, zxid: int
     ) -> None:
         ensemble = self._ensemble
         now = ensemble.loop.now
@@ -99,7 +137,7 @@ class Route:
         else:
             self._admit(client, attempt, server, number)
 
-    def _admit(self, client: "SimLink", attempt: int, server: Server, number: int) -> None:
+    def _admit(self, client: SessionClient, attempt: int, server: Server, number: int) -> None:
         ensemble = self._ensemble
         if number:
             session = ensemble.sessions[number]
@@ -131,7 +169,12 @@ class Connection:
     """One client's connection to one server."""
 
     def __init__(
-        self, ensemble: Servers, route: Route, server: Server, session: Session, client: "SimLink"
+        self,
+        ensemble: Servers,
+        route: Route,
+        server: Server,
+        session: Session,
+        client: SessionClient,
     ) -> None:
         self.session = session
         self.server = server

@@ -10,7 +10,7 @@ from fmqbroker.journal.upkeep import SPACE_RETRY_S
 from fmqcore.ids import Permission
 from fmqcore.policy import HowMany
 from fmqsim.engine.zookeeper_wire import Break
-from fmqsim.faults.schedule import Act
+from fmqsim.faults.api import Act
 from fmqsim.scenario.operator_stand_in import NAME as OPERATOR
 
 # ---- processes

@@ -8,7 +8,7 @@ import asyncio
 
 from e2e.history.events import FaultKind
 from fmqcore.ids import BrokerId
-from fmqsim.faults.schedule import Act
+from fmqsim.faults.api import Act
 from fmqsim.scenario.hosts import BrokerHost
 
 REFUSES_S = 3.0

@@ -10,7 +10,7 @@ from typing import Final
 from e2e.history.events import FaultKind
 from fmqcore.zk.group_state import Mode
 from fmqsim.faults import disk_damage as damage
-from fmqsim.faults.schedule import Act, Entry
+from fmqsim.faults.api import Act, Entry
 
 _GONE_S: Final = 10.0
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fmqsim.engine.filesystem import Trap
-from fmqsim.faults.schedule import Act
+from fmqsim.faults.api import Act
 
 
 async def cut_power(act: Act) -> None:

@@ -11,16 +11,15 @@ down three times: scheduled, fired (when it certainly had an effect), healed.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from e2e.history.events import Fault, FaultKind, PhaseName, Step
+from e2e.history.events import PhaseName
 from fmqcore.ids import BrokerId
+from fmqsim.faults.api import Act, Entry, WorldApi
+from fmqsim.faults.master_moves import MOVES
+from fmqsim.faults.table import TABLE, TAKEOVERS
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
-
-if TYPE_CHECKING:
-    from fmqsim.scenario.world import World
+from fmqsim.scenario.side_topic import TOPICS
 
 CALM_SHARE: Final = 0.25
 CALM_S: Final = (0.8, 1.8)
@@ -30,94 +29,16 @@ ENOUGH_BATCHES: Final = 320
 WHOLE_S: Final = 30.0
 LONG_SHARE: Final = 0.6
 """Share of the periods of trouble that start with a fault that changes the reader."""
-TAKEOVER_S: Final = (2.3, 4.0)
 SLOWNESS: Final = 3.0
 """Factor by which producers rest longer once enough is acknowledged."""
 MORE: Final = 12
 """Maximum number of extra periods until enough has happened for a verdict."""
 
 
-class Act:
-    """One fault, from its schedule to its healing: the interface for its coroutine."""
-
-    def __init__(self, trouble: "Trouble", number: int, kind: FaultKind, name: str) -> None:
-        self.world = trouble.world
-        self.dice = trouble.dice
-        self.kind = kind
-        self.name = name
-        self.on = ""
-        self.long = False  # so long that somebody else takes over
-        self._number = number
-        self._say(Step.SCHEDULED)
-        self._fired = False
-
-    @property
-    def target(self) -> BrokerHost:
-        """The broker that the fault is done to."""
-        return self.world.brokers[self.on]
-
-    def fired(self, detail: str = "", on: str = "") -> None:
-        """Report that the fault has had its effect."""
-        self._fired = True
-        self.on = on or self.on
-        self._say(Step.FIRED, detail)
-
-    def also(self, kind: FaultKind, detail: str) -> None:
-        """Report another effect of the fault."""
-        world, step = self.world, Step.FIRED
-        world.history.add(Fault(world.loop.now_ms, self._number, kind, self.on, step, detail))
-        world.loop.note(f"fault {self._number} {step.value}: {detail} on {self.on}")
-
-    def healed(self, detail: str = "") -> None:
-        """Report that the fault is over, if it has fired."""
-        if self._fired:
-            self._say(Step.HEALED, detail)
-
-    async def last(self, low_s: float, high_s: float) -> None:
-        """Let the fault last for a random time between the two.
-
-        If it is `long`, it lasts long enough for a takeover.
-        """
-        if self.long:
-            low_s, high_s = max(low_s, TAKEOVER_S[0]), max(high_s, TAKEOVER_S[1])
-        await asyncio.sleep(self.dice.uniform(low_s, high_s))
-
-    def peers(self) -> list[str]:
-        """Return the other brokers of the target's group."""
-        group = self.target.group
-        return [
-            b.name for b in self.world.brokers.values() if b.group == group and b.name != self.on
-        ]
-
-    def _say(self, step: Step, detail: str = "") -> None:
-        world = self.world
-        told = f"{self.name} {detail}".strip()
-        world.history.add(Fault(world.loop.now_ms, self._number, self.kind, self.on, step, told))
-        world.loop.note(f"fault {self._number} {step.value}: {told} on {self.on or '?'}")
-
-
-Doing = Callable[[Act], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A fault of the table. `roles`: its targets, by preference; empty = no target."""
-
-    name: str
-    kind: FaultKind
-    weight: float
-    roles: tuple[str, ...]
-    do: Doing
-
-
 class Trouble:
     """The faults of one run."""
 
-    def __init__(self, world: "World") -> None:
-        from fmqsim.faults.master_moves import MOVES
-        from fmqsim.faults.table import TABLE, TAKEOVERS
-        from fmqsim.scenario.side_topic import TOPICS
-
+    def __init__(self, world: WorldApi) -> None:
         self.world = world
         self.dice = random.Random(f"{world.scene.seed}/faults")
         wanted = world.scene.faults
@@ -189,7 +110,7 @@ class Trouble:
 
     async def _play(self, entry: Entry, after_s: float, *, long: bool) -> None:
         self._number += 1
-        act = Act(self, self._number, entry.kind, entry.name)
+        act = Act(self.world, self.dice, self._number, entry.kind, entry.name)
         act.long = long
         await asyncio.sleep(after_s)
         if entry.roles:

@@ -5,7 +5,7 @@ from typing import Final
 from e2e.history.events import FaultKind
 from fmqsim.faults import acts, power
 from fmqsim.faults import disk_damage as damage
-from fmqsim.faults.schedule import Entry
+from fmqsim.faults.api import Entry
 
 _ANY: Final = ("reader", "master", "slave", "any")
 _SERVING: Final = ("reader", "reader", "master")

@@ -1,15 +1,13 @@
 """Observe the simulated brokers: what they serve, and where their journals end.
 
-Inside `watching`, a broker's classes for its gate, its journal and its commit frontier are replaced
-by subclasses that also report. They decide nothing, and cost nothing outside.
+A `WatchingProbe` makes a broker's gate, journal and commit frontier so that they also report. They
+decide nothing.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
-from fmqbroker.app import broker as broker_module
-from fmqbroker.journal import resume_file as resumes
+from fmqbroker.app.probe import BrokerProbe
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
@@ -20,10 +18,11 @@ from fmqport.clock import Clock
 from fmqport.disk import Disk
 from fmqport.lifecycle import Lifecycle
 from fmqsim.engine.loop import SimLoop
-from fmqsim.engine.node import Process, current
+from fmqsim.engine.node import Process
 
 _A_BIT_S: Final = 1e-6
-_EVERY_BYTES: Final = 16 << 10
+_RESUME_EVERY_BYTES: Final = 16 << 10
+"""Resume files are written as often as everything else."""
 _SHRINKS_S: Final = 0.05
 """Seconds until the next look: grants may end earlier when a slave comes in sync."""
 Told = Callable[[Process, Permission, int], None]
@@ -64,71 +63,49 @@ class Watcher:
         return insight
 
 
-_watcher: list[Watcher] = []
+class WatchingProbe(BrokerProbe):
+    """The probe of one simulated broker process."""
 
+    def __init__(self, watcher: Watcher, process: Process) -> None:
+        self._watcher = watcher
+        self._process = process
 
-def _here() -> tuple[Watcher, Process] | None:
-    process = current.get()
-    return (_watcher[-1], process) if _watcher and process is not None else None
-
-
-@contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    """Let brokers created inside report to `watcher`.
-
-    Their resume files are written as often as everything else.
-    """
-    names = {"Gate": _Gate, "Journal": _Journal, "CommitFrontier": _Frontier}
-    before = {name: getattr(broker_module, name) for name in names}
-    for name, kind in names.items():
-        setattr(broker_module, name, kind)
-    _watcher.append(watcher)
-    every_bytes, resumes.EVERY_BYTES = resumes.EVERY_BYTES, _EVERY_BYTES
-    try:
-        yield
-    finally:
-        resumes.EVERY_BYTES = every_bytes
-        _watcher.pop()
-        for name, kind in before.items():
-            setattr(broker_module, name, kind)
-
-
-class _Journal(Journal):
-    @classmethod
-    async def open(
-        cls, disk: Disk, settings: BrokerSettings, clock: Clock, lifecycle: Lifecycle
-    ) -> "Journal":
-        journal = await super().open(disk, settings, clock, lifecycle)
-        here = _here()
-        if here is not None:
-            watcher, process = here
-            watcher.of(process).journal = journal
-            watcher.opened(process, journal)
+    async def open_journal(
+        self, disk: Disk, settings: BrokerSettings, clock: Clock, lifecycle: Lifecycle
+    ) -> Journal:
+        """See `BrokerProbe`; reports the opened journal."""
+        journal = await Journal.open(
+            disk, settings, clock, lifecycle, resume_every_bytes=_RESUME_EVERY_BYTES
+        )
+        self._watcher.of(self._process).journal = journal
+        self._watcher.opened(self._process, journal)
         return journal
 
+    def make_gate(self, clock: Clock) -> Gate:
+        """See `BrokerProbe`."""
+        gate = _WatchedGate(clock, self._watcher, self._process)
+        self._watcher.of(self._process).gate = gate
+        return gate
 
-class _Frontier(CommitFrontier):
-    def __init__(self) -> None:
-        super().__init__()
-        here = _here()
-        if here is not None:
-            here[0].of(here[1]).commit = self
+    def make_commit_frontier(self) -> CommitFrontier:
+        """See `BrokerProbe`."""
+        commit = self._watcher.of(self._process).commit = CommitFrontier()
+        return commit
 
 
-class _Gate(Gate):
+class _WatchedGate(Gate):
     """Reports every change of the permission when it happens, also the end of a lease."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._here = _here()
-        self._told: tuple[Permission, Epoch] = (Permission.NONE, Epoch(0))
+    def __init__(self, clock: Clock, watcher: Watcher, process: Process) -> None:
+        self._watcher = watcher
+        self._process = process
+        self._reported: tuple[Permission, Epoch] = (Permission.NONE, Epoch(0))
         self._timed = False
         super().__init__(clock)
-        if self._here is not None:
-            self._here[0].of(self._here[1]).gate = self
 
     def permission(self) -> Permission:
         permission = super().permission()
-        if permission != self._told[0]:
+        if permission != self._reported[0]:
             self._look()
         return permission
 
@@ -153,13 +130,11 @@ class _Gate(Gate):
         self._look()
 
     def _look(self) -> None:
-        if self._here is None:
-            return
-        watcher, process = self._here
+        watcher, process = self._watcher, self._process
         permission = super().permission()
-        now = (permission, self.epoch if permission else self._told[1])
-        if now != self._told:
-            self._told = now
+        now = (permission, self.epoch if permission else self._reported[1])
+        if now != self._reported:
+            self._reported = now
             watcher.serves(process, permission, self.epoch)
         if permission and not self._timed:
             self._timed = True
@@ -169,5 +144,5 @@ class _Gate(Gate):
 
     def _expired(self) -> None:
         self._timed = False
-        if self._here is not None and self._here[1].alive:
+        if self._process.alive:
             self._look()

@@ -5,22 +5,28 @@ Both start their program again when it has ended, as a supervisor would, unless 
 
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from e2e.history.events import Down, Ending, Refusal
+from e2e.history.history import History
 from e2e.traffic.ports import Door
+from e2e.traffic.traffic import Traffic
 from fmqbroker.app.broker import Broker, Ports
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.errors import FmqError
 from fmqcore.ids import BrokerId
+from fmqcore.zk.group_state import GroupState
+from fmqport.coordination import Coordination
 from fmqport.disk import DiskFailed, DiskFull
 from fmqsim.adapters.clock import SimClock
 from fmqsim.adapters.disk import Storage
 from fmqsim.adapters.lifecycle import SimLifecycle
+from fmqsim.adapters.transport import SimTransport
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.network import Network
 from fmqsim.engine.node import Node, Process
-
-if TYPE_CHECKING:
-    from fmqsim.scenario.world import World
+from fmqsim.report.broker_watch import Watcher, WatchingProbe
+from fmqsim.scenario.scene import Scene
 
 _NOTICED_S: Final = 0.3
 """Seconds after `dead_after_ms` until a slave without power is out of the in-sync set.
@@ -31,10 +37,34 @@ _RESTART_S: Final = (0.2, 1.0)
 Work = Callable[[Door], Awaitable[None]]
 
 
+class HostWorld(Protocol):
+    """What a machine needs from the world (`scenario.world.World`)."""
+
+    scene: Scene
+    loop: SimLoop
+    network: Network
+    history: History
+    traffic: Traffic
+    watcher: Watcher
+    url: str
+
+    def session(self, process: Process, timeout_ms: int) -> Coordination:
+        """Return a ZooKeeper session of a process."""
+        ...
+
+    def state(self, group: str) -> GroupState:
+        """Return a group's state as ZooKeeper's leader has it."""
+        ...
+
+    def look_at_ends(self, host: "BrokerHost", process: Process) -> None:
+        """Record how far the host's journal goes now."""
+        ...
+
+
 class Host:
     """A node whose program is started again."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: HostWorld, name: str) -> None:
         drift = world.scene.weather.drift
         self.world = world
         self.name = name
@@ -80,7 +110,7 @@ class Host:
 class BrokerHost(Host):
     """A broker's machine, with its disk."""
 
-    def __init__(self, world: "World", name: str, group: str) -> None:
+    def __init__(self, world: HostWorld, name: str, group: str) -> None:
         super().__init__(world, name)
         self.group = group
         self.settings = BrokerSettings(**world.scene.settings, group=group, broker=name)
@@ -99,12 +129,12 @@ class BrokerHost(Host):
         disk = self.storage.disk(process)
         ports = Ports(
             clock=SimClock(loop, process),
-            transport=world.network.transport(process),
+            transport=SimTransport(world.network, process),
             disk=disk,
             coordination=world.session(process, self.settings.session_timeout_ms),
             lifecycle=self.lifecycle,
         )
-        await Broker(self._set_up(), ports).run()
+        await Broker(self._set_up(), ports, WatchingProbe(world.watcher, process)).run()
         await disk.close()
 
     def _set_up(self) -> BrokerSettings:
@@ -172,7 +202,7 @@ class BrokerHost(Host):
 class ClientHost(Host):
     """A client's machine. Its work is over when it ends by itself."""
 
-    def __init__(self, world: "World", name: str, work: Work) -> None:
+    def __init__(self, world: HostWorld, name: str, work: Work) -> None:
         super().__init__(world, name)
         self._work = work
         self.done = False
@@ -189,7 +219,7 @@ class ClientHost(Host):
     def door(self, process: Process) -> Door:
         """Return the ports for a client on this machine."""
         world = self.world
-        transport = world.network.transport(process)
+        transport = SimTransport(world.network, process)
         return Door(world.url, transport, SimClock(world.loop, process))
 
     def kill(self) -> None:

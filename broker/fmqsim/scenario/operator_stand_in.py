@@ -1,16 +1,15 @@
 """A stand-in for the operator: writes the groups' configuration, and sometimes changes it."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from e2e.traffic.ports import Door
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, config_to_json
+from fmqsim.scenario.api import GroupWorld
+from fmqsim.scenario.person import Person
 from fmqsim.scenario.scene import CLUSTER
-
-if TYPE_CHECKING:
-    from fmqsim.scenario.world import World
 
 NAME: Final = "operator"
 
@@ -18,8 +17,9 @@ NAME: Final = "operator"
 class Operator:
     """Writes to ZooKeeper without failing; how brokers take the writes is tested here."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: GroupWorld, person: Person) -> None:
         self._world = world
+        self._person = person
 
     def prepare(self) -> None:
         """Write the groups before brokers start."""
@@ -38,7 +38,7 @@ class Operator:
         node = paths.config_node(CLUSTER, config.group)
         world.ensemble.put(node, config_to_json(config))
         world.configs[str(config.group)] = config
-        world.told_setup()
+        world.record_setup()
 
     def permit(self, group: str, broker: str, permission: Permission) -> None:
         """Limit what a broker may serve."""
@@ -52,7 +52,7 @@ class Operator:
         """Make a broker the wanted master; `lost` declares another broker lost."""
         config = self._world.configs[group]
         if lost:
-            self._world.person.gives_up(lost)
+            self._person.gives_up(lost)
         self.put(replace(config, master=BrokerId(broker), lost=BrokerId(lost)))
 
     def remove(self, group: str, broker: str) -> None:

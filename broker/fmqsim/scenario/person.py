@@ -4,14 +4,12 @@ Only where that slave can have more than its master without a defect. Else the r
 and the group is never whole again (I11), which shows the defect.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from e2e.history.events import Fault, FaultKind, State, Step
 from fmqcore.policy import HowMany, SlaveCounts
-
-if TYPE_CHECKING:
-    from fmqsim.scenario.hosts import BrokerHost
-    from fmqsim.scenario.world import World
+from fmqsim.scenario.api import GroupWorld
+from fmqsim.scenario.hosts import BrokerHost
 
 _COMES_S: Final = 1.0
 
@@ -19,7 +17,7 @@ _COMES_S: Final = 1.0
 class Person:
     """Reads the brokers' logs, and knows which brokers were declared lost."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: GroupWorld) -> None:
         self._world = world
         self._given_up: set[str] = set()
 
@@ -33,7 +31,7 @@ class Person:
         if "would lose committed bytes" in why and self._may_have_more(host):
             self._world.loop.at_world(_COMES_S, self._empty, host)
 
-    def _may_have_more(self, host: "BrokerHost") -> bool:
+    def _may_have_more(self, host: BrokerHost) -> bool:
         """Whether the slave may have more than its master without a defect.
 
         Reads were taken back (ADR 0025), or the policy requires no slave to have anything: NONE,
@@ -47,7 +45,7 @@ class Person:
         sent = policy.counts is SlaveCounts.SENT and host.name in self._given_up
         return taken_back or sent or policy.how_many is HowMany.NONE
 
-    def _empty(self, host: "BrokerHost") -> None:
+    def _empty(self, host: BrokerHost) -> None:
         world = self._world
         host.hold()
         host.kill()

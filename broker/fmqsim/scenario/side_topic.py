@@ -16,7 +16,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from e2e.history.events import Fault, FaultKind, Place, Sent, Step, Stored
 from e2e.traffic.ports import Door
@@ -29,11 +29,8 @@ from fmqcore.errors import AlreadyExists, DeliveryUnknown, FmqError, NotFound
 from fmqcore.policy import Flush, HowMany, SlaveCounts
 from fmqcore.zk import layout as paths
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
-from fmqsim.faults.schedule import Act, Entry
+from fmqsim.faults.api import Act, Entry, WorldApi
 from fmqsim.scenario.scene import CLUSTER
-
-if TYPE_CHECKING:
-    from fmqsim.scenario.world import World
 
 NAME: Final = "side"
 _MOST_QUEUES: Final = 5
@@ -48,7 +45,7 @@ _HURTS: Final = frozenset({FaultKind.DISK_EMPTY, FaultKind.DISK_DAMAGE})
 class Side:
     """Creates, uses and deletes the topic: a client on its own machine."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: WorldApi) -> None:
         self._world = world
         self._traffic = world.traffic
         self._life = 0
@@ -130,7 +127,7 @@ class _Life:
     def __init__(
         self,
         side: Side,
-        world: "World",
+        world: WorldApi,
         who: str,
         number: int,
         dice: random.Random,
@@ -269,7 +266,7 @@ class _Life:
 
 
 # ---- changes of topics
-def change(world: "World", name: str, dice: random.Random) -> str:
+def change(world: WorldApi, name: str, dice: random.Random) -> str:
     """Add a queue, or change a group's weight, as an operator does; return what was done."""
     node = paths.topic_node(CLUSTER, name)
     raw = world.ensemble.peek(node)

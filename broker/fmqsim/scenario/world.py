@@ -38,13 +38,14 @@ from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 from fmqport.coordination import Coordination
+from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
 from fmqsim.engine.node import Process, current
 from fmqsim.engine.zookeeper import Ensemble
 from fmqsim.engine.zookeeper_tree import Txn
 from fmqsim.faults.schedule import Trouble
-from fmqsim.report.broker_watch import Watcher, watching
+from fmqsim.report.broker_watch import Watcher
 from fmqsim.scenario import side_topic as side
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.operator_stand_in import NAME, Operator
@@ -84,8 +85,8 @@ class World:
                 self.add_broker(str(member.id), str(group.group))
         self.url = "fmq://" + ",".join(str(g.members[0].address) for g in scene.groups)
         self.clients: dict[str, ClientHost] = {}
-        self.operator = Operator(self)
         self.person = Person(self)
+        self.operator = Operator(self, self.person)
         self._states: dict[str, State] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
         self._looked_ms: dict[str, float] = {}
@@ -100,12 +101,12 @@ class World:
 
     def session(self, process: Process, timeout_ms: int) -> Coordination:
         """Return a ZooKeeper session of a process."""
-        return self.ensemble.session(process, timeout_ms)
+        return SimCoordination(self.ensemble, process, timeout_ms)
 
     # ---- the run
     async def run(self) -> None:
         """Run from start to end."""
-        with watching(self.watcher), _Logging(self):
+        with _Logging(self):
             looking = asyncio.create_task(self._look())
             try:
                 await self._begin()
@@ -123,7 +124,7 @@ class World:
         self.history.add(Phase(self.loop.now_ms, name))
         self.loop.note(f"phase {name.value}")
 
-    def told_setup(self) -> None:
+    def record_setup(self) -> None:
         """Record that the cluster is configured as `configs` from now on."""
         configs, settings = self.configs.values(), self.scene.settings
         self.history.add(setup_at(self.loop.now_ms, configs, settings))

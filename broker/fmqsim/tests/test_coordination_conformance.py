@@ -9,6 +9,7 @@ from fmqport.coordination import Coordination
 from fmqport.tests.coordination_kit import Harness
 from fmqport.tests.test_coordination_conformance import *  # noqa: F403
 from fmqport.tests.test_coordination_ends_conformance import *  # noqa: F403
+from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Node
 from fmqsim.engine.zookeeper import Ensemble, Route
@@ -28,7 +29,7 @@ class SimHarness:
 
     async def session(self) -> Coordination:
         process = a_process(f"client{len(self._sessions)}")
-        made = self.ensemble.session(process, 2000)
+        made = SimCoordination(self.ensemble, process, 2000)
         self._sessions.append(made)
         self._nodes.append(process.node)
         self._routes[made] = self.ensemble.route(process.node.name)

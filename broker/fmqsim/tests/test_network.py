@@ -9,6 +9,7 @@ import pytest
 from fmqport.tests.transport_kit import answered, asked, echo
 from fmqport.transport import Connection, Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqsim.adapters.transport import SimTransport
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
 from fmqsim.engine.node import Node, Process
@@ -31,7 +32,7 @@ class Stage:
 
     async def start(self) -> None:
         async def serve(process: Process) -> None:
-            await self.network.transport(process).serve(
+            await SimTransport(self.network, process).serve(
                 ADDRESS, calls={methods.ROUTES: self.routes}, streams={methods.PRODUCE: self.handle}
             )
             await self.loop.create_future()
@@ -56,7 +57,7 @@ class Stage:
 
         async def main(process: Process) -> None:
             try:
-                done.set_result(await work(self.network.transport(process).connect(ADDRESS)))
+                done.set_result(await work(SimTransport(self.network, process).connect(ADDRESS)))
             except TransportError as error:
                 done.set_exception(error)
             await self.loop.create_future()

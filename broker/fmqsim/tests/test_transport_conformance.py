@@ -8,6 +8,7 @@ import pytest
 from fmqport.tests.test_transport_conformance import *  # noqa: F403
 from fmqport.tests.test_transport_ends_conformance import *  # noqa: F403
 from fmqport.tests.transport_kit import Node
+from fmqsim.adapters.transport import SimTransport
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
 from fmqsim.tests.conftest import a_process
@@ -17,7 +18,7 @@ from fmqsim.tests.conftest import a_process
 async def node() -> AsyncIterator[Node]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
-    node = Node(Network(loop).transport(a_process()))
+    node = Node(SimTransport(Network(loop), a_process()))
     before = asyncio.all_tasks()
     yield node
     await node.close()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from fmqport.coordination import ConnectionLost, Coordination, SessionState
+from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Process
 from fmqsim.engine.zookeeper import Break, Ensemble
@@ -23,13 +24,13 @@ class World:
 
     async def client(self, name: str, timeout_ms: int = 2000) -> tuple[Coordination, Process]:
         process = a_process(name)
-        session = self.ensemble.session(process, timeout_ms)
+        session = SimCoordination(self.ensemble, process, timeout_ms)
         await session.start(10)
         return session, process
 
     def server_of(self, session: Coordination) -> int:
         (number,) = {
-            connection.server.number
+            server.number
             for server in self.ensemble.servers
             for connection in server.connections
             if connection.session.number == session.session_id

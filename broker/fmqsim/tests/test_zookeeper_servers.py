@@ -12,7 +12,7 @@ import pytest
 from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqadapters.zookeeper.watches import Watch, Watches
 from fmqport.coordination import SessionState
-from fmqsim.adapters.coordination import SimLink
+from fmqsim.adapters.coordination import SimCoordination, SimLink
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.zookeeper import Break, Ensemble
 from fmqsim.engine.zookeeper_servers import Server, Session
@@ -231,7 +231,7 @@ async def test_who_has_seen_more_than_a_server_is_refused_there(ensemble: Ensemb
 async def test_a_client_that_dials_again_sees_no_past(ensemble: Ensemble, seed: int) -> None:
     """Slow is not cut off: it would take it in."""
     ensemble.random.seed(seed)
-    session = ensemble.session(a_process(), 2000)
+    session = SimCoordination(ensemble, a_process(), 2000)
     await session.start(10)
     (here,) = (server for server in ensemble.servers if server.connections)
     other = next(s for s in ensemble.servers if s not in (here, ensemble.leader))
@@ -309,7 +309,7 @@ async def test_only_the_next_write_is_broken(ensemble: Ensemble) -> None:
 
 async def test_a_wedged_client_does_not_dial(ensemble: Ensemble) -> None:
     process = a_process()
-    session = ensemble.session(process, 2000)
+    session = SimCoordination(ensemble, process, 2000)
     await ensemble.loop.spawn(process, session.start(10))  # its duties are that process's
     process.node.wedge()
     await asyncio.sleep(2.5)
@@ -324,7 +324,7 @@ async def test_a_wedged_client_does_not_dial(ensemble: Ensemble) -> None:
 
 async def test_the_connection_of_a_dead_client_is_closed(ensemble: Ensemble) -> None:
     process = a_process()
-    session = ensemble.session(process, 2000)
+    session = SimCoordination(ensemble, process, 2000)
     await session.start(10)
     process.node.crash("killed")
     await asyncio.sleep(SOON)

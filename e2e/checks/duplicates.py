@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from math import inf
 
 from e2e.checks.content import may_be_gone
-from e2e.checks.facts import Confirmed, Facts
+from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Arrival, read_all
+from e2e.checks.progress import Arrival, Confirmed
 from e2e.checks.takeover import excuse
 from e2e.history.events import Delivered, FaultKind, Place, Step, Stored
 
@@ -32,7 +32,7 @@ _NOTICED_MS = 6200.0
 def duplicates(facts: Facts) -> Iterator[Finding]:
     """I5: no record is stored twice, and no finished record is delivered again."""
     yield from _stored_twice(facts)
-    for readers, _, read in read_all(facts):
+    for readers, _, read in facts.reads():
         for arrival in read.arrivals:
             yield from _again(facts, readers, arrival)
 
@@ -41,7 +41,7 @@ def redelivered(facts: Facts) -> int:
     """Count deliveries that repeat one to the same consumer group, without nacks and seeks."""
     return sum(
         arrival.before is not None and not arrival.nacked
-        for _, _, read in read_all(facts)
+        for _, _, read in facts.reads()
         for arrival in read.arrivals
     )
 

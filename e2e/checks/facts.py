@@ -3,9 +3,10 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from e2e.checks.losses import Losses
+from e2e.checks.progress import Confirmed, Progress, Read
 from e2e.checks.promises import Copy
 from e2e.history.events import (
     Acked,
@@ -42,25 +43,9 @@ from e2e.history.journals import Journal
 from fmqcore.batch.header import BatchType
 from fmqcore.zk.group_state import Mode
 
-if TYPE_CHECKING:
-    from e2e.checks.progress import Read
-
 Readers = str
 LATE_MS: Final = 500.0
 """A client gets a message at most this many milliseconds after a reader showed it."""
-
-
-class Confirmed(NamedTuple):
-    """An ack by `who` was reported as stored."""
-
-    at_ms: float
-    who: str
-    offset: int
-    acked_ms: float
-
-
-Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought | Skipped
-"""The events of one consumer group in one queue."""
 
 
 class InVain(NamedTuple):
@@ -107,7 +92,7 @@ class Facts:
         self.setups: list[Setup] = []
         self._groups: dict[str, GroupSetup] = {}
         self.end_ms: float = events[-1].at_ms if events else 0.0
-        self.read: dict[tuple[Readers, Place], Read] = {}  # made by `progress.read_all`
+        self._read: dict[tuple[Readers, Place], Read] = {}  # made by `reads`
         self._pending: dict[str, list[Acked]] = defaultdict(list)
         self._asked: dict[str, int] = {}
         self._asked_ms: dict[str, float] = {}
@@ -119,6 +104,14 @@ class Facts:
         self.losses: Final = Losses(self.faults, self.lives, self.ends)
 
     # ---- looking
+    def reads(self) -> Iterator[tuple[Readers, Place, Read]]:
+        """Yield every consumer group in every queue; computed once, then cached."""
+        if not self._read:
+            for key, events in self.progress.items():
+                self._read[key] = Read(events)
+        for (readers, place), read in self._read.items():
+            yield readers, place, read
+
     def group(self, name: str) -> GroupSetup | None:
         """Return the last configuration of a group; None if it is unknown."""
         return self._groups.get(name)

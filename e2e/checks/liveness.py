@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Read, read_all
+from e2e.checks.progress import Read
 from e2e.history.events import Joined, Phase, PhaseName, Sent, Stored
 
 
@@ -62,7 +62,7 @@ def _answered(facts: Facts) -> Iterator[Finding]:
 
 def _delivered(facts: Facts) -> Iterator[Finding]:
     """Check that consumer groups that start at the earliest offset got all remaining messages."""
-    reads = {(readers, place): read for readers, place, read in read_all(facts)}
+    reads = {(readers, place): read for readers, place, read in facts.reads()}
     for readers, members in sorted(facts.members.items()):
         topics = {m.topic for m in members if isinstance(m, Joined)}
         late = {m.topic for m in members if isinstance(m, Joined) and m.start != "earliest"}
@@ -90,7 +90,7 @@ def _done(facts: Facts) -> Iterator[Finding]:
     drained_ms = min(p.at_ms for p in facts.phases if p.name is PhaseName.DRAINED)
     if any(loss.from_ms >= drained_ms for loss in facts.losses.all):
         return
-    for readers, place, _ in read_all(facts):
+    for readers, place, _ in facts.reads():
         journal, records = facts.final_journal(place.group), facts.truth(place).records
         stored = journal.floors.get((readers, place), 0) if journal is not None else 0
         if records and stored <= max(records):

@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from e2e.checks.content import may_be_gone
-from e2e.checks.facts import Confirmed, Facts
+from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Read, read_all
+from e2e.checks.progress import Confirmed, Read
 from e2e.checks.takeover import excuse
 from e2e.history.events import Delivered, Floor, Place
 from fmqcore.zk.group_state import Mode
@@ -22,7 +22,7 @@ def offsets(facts: Facts) -> Iterator[Finding]:
     told: dict[tuple[str, Place], list[Floor]] = {}
     for look in facts.floors:
         told.setdefault((look.readers, look.place), []).append(look)
-    for readers, place, read in read_all(facts):
+    for readers, place, read in facts.reads():
         for look in told.get((readers, place), ()):
             yield from _told(facts, read, look)
         yield from _final(facts, read, readers, place)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from e2e.checks.content import may_be_gone
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Arrival, read_all
+from e2e.checks.progress import Arrival
 from e2e.checks.takeover import excuse
 from e2e.history.events import Place, Stored
 
@@ -28,7 +28,7 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
     was. And a message that one reader's retention deleted, as its member was informed, may still be
     on the next reader.
     """
-    for readers, place, read in read_all(facts):
+    for readers, place, read in facts.reads():
         newest, skipped = -1, _Skipped()
         for arrival in read.arrivals:
             event = arrival.event

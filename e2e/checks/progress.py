@@ -9,11 +9,23 @@ one meanwhile), nothing is known any more (`blurred`).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from e2e.checks.facts import Confirmed, Facts, Progress
-from e2e.history.events import Acked, Delivered, Nacked, Place, Seeking, Skipped, Sought
+from e2e.history.events import Acked, Delivered, Nacked, Seeking, Skipped, Sought
+
+
+class Confirmed(NamedTuple):
+    """An ack by `who` was reported as stored."""
+
+    at_ms: float
+    who: str
+    offset: int
+    acked_ms: float
+
+
+Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought | Skipped
+"""The events of one consumer group in one queue."""
 
 
 class Arrival(NamedTuple):
@@ -96,15 +108,6 @@ class Read:
             )
         else:
             self.promises.append(Promised(event.at_ms, -1, None))
-
-
-def read_all(facts: Facts) -> Iterator[tuple[str, Place, Read]]:
-    """Yield every consumer group in every queue; read once, then cached in `facts`."""
-    if not facts.read:
-        for key, events in facts.progress.items():
-            facts.read[key] = Read(events)
-    for (readers, place), read in facts.read.items():
-        yield readers, place, read
 
 
 class _Reading:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import read_all
 from e2e.history.events import Down, Look, PhaseName, Serves, Stored
 from fmqcore.ids import Permission
 
@@ -68,7 +67,7 @@ def _outcomes(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
 
 
 def _again(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
-    for readers, place, read in read_all(facts):
+    for readers, place, read in facts.reads():
         moves = [m.at_ms for m in facts.members.get(readers, ()) if m.at_ms <= to_ms]
         for arrival in read.arrivals:
             event, before = arrival.event, arrival.before

@@ -10,7 +10,8 @@ its offsets over, messages whose acks it confirmed since may be delivered again 
 from math import inf
 from typing import Final
 
-from e2e.checks.facts import Confirmed, Facts
+from e2e.checks.facts import Facts
+from e2e.checks.progress import Confirmed
 from e2e.checks.promises import Promise, may_lose, promise_of
 from e2e.history.events import Down, Fault, FaultKind, GroupSetup, Place, State, Step
 from fmqcore.zk.group_state import Mode

@@ -6,7 +6,7 @@ Each life is a client and a consumer with its own name in the history.
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from e2e.history.events import (
     Acked,
@@ -20,13 +20,11 @@ from e2e.history.events import (
     Skipped,
 )
 from e2e.traffic.ports import Door, Severable
+from e2e.traffic.state import TrafficState
 from e2e.traffic.values import record_of
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.consumer.message import Message
 from fmqcore.errors import FmqError, StaleAssignment
-
-if TYPE_CHECKING:
-    from e2e.traffic.traffic import Traffic
 
 _FETCH: Final = 100
 _FETCH_S: Final = 0.1
@@ -53,7 +51,7 @@ class Member:
     handle_s: tuple[float, float] = (0.0, 0.01)  # between a fetch and its acks
 
 
-async def consume(traffic: "Traffic", member: Member, door: Door) -> None:
+async def consume(traffic: TrafficState, member: Member, door: Door) -> None:
     """Run life after life, until the traffic is stopped."""
     name = traffic.born(member.name)  # it may have been killed before
     dice = traffic.dice(name)
@@ -68,7 +66,9 @@ async def consume(traffic: "Traffic", member: Member, door: Door) -> None:
 class _Life:
     """One life of a member, from joining to leaving."""
 
-    def __init__(self, traffic: "Traffic", member: Member, who: str, dice: random.Random) -> None:
+    def __init__(
+        self, traffic: TrafficState, member: Member, who: str, dice: random.Random
+    ) -> None:
         self._traffic = traffic
         self._member = member
         self._who = who

@@ -4,17 +4,15 @@ import asyncio
 import random
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from e2e.history.events import Failed, Place, Sent, Stored, Unsure
 from e2e.traffic.ports import Door
+from e2e.traffic.state import TrafficState
 from e2e.traffic.values import value_of
 from fmqclient.producer.batches import SendResult
 from fmqclient.producer.producer import Producer
 from fmqcore.errors import DeliveryUnknown, FmqError
-
-if TYPE_CHECKING:
-    from e2e.traffic.traffic import Traffic
 
 _AGAIN_S: Final = 0.2
 
@@ -36,7 +34,7 @@ class Sending:
     delivery_timeout_s: float = 60.0
 
 
-async def produce(traffic: "Traffic", sending: Sending, door: Door) -> None:
+async def produce(traffic: TrafficState, sending: Sending, door: Door) -> None:
     """Run until the traffic is stopped and every send has an outcome."""
     sending = replace(sending, name=traffic.born(sending.name))  # it may have been killed before
     dice = traffic.dice(sending.name)
@@ -59,7 +57,7 @@ async def produce(traffic: "Traffic", sending: Sending, door: Door) -> None:
 
 
 async def _burst(
-    traffic: "Traffic", sending: Sending, producer: Producer, dice: random.Random
+    traffic: TrafficState, sending: Sending, producer: Producer, dice: random.Random
 ) -> None:
     pin = dice.choice(sending.pins) if sending.pins and dice.random() < 0.3 else None
     for _ in range(dice.randint(*sending.burst)):
@@ -69,7 +67,7 @@ async def _burst(
 
 
 def _send(
-    traffic: "Traffic",
+    traffic: TrafficState,
     sending: Sending,
     producer: Producer,
     dice: random.Random,
@@ -96,7 +94,7 @@ def _send(
 
 
 def _answered(
-    traffic: "Traffic", sending: Sending, record: int, future: "asyncio.Future[SendResult]"
+    traffic: TrafficState, sending: Sending, record: int, future: "asyncio.Future[SendResult]"
 ) -> None:
     error = asyncio.CancelledError() if future.cancelled() else future.exception()
     if error is not None:
@@ -108,7 +106,7 @@ def _answered(
     traffic.settled(event, sending.name, record)
 
 
-def _settle(traffic: "Traffic", sending: Sending, record: int, error: BaseException) -> None:
+def _settle(traffic: TrafficState, sending: Sending, record: int, error: BaseException) -> None:
     """Record a failed send: every error but two means that the record was not stored."""
     told = f"{type(error).__name__}: {error}"
     unsure = isinstance(error, DeliveryUnknown | asyncio.CancelledError)

@@ -15,16 +15,16 @@ Nothing here judges; `checks/` decides what was undelivered when.
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from e2e.history.events import Event, Left, Place, Seeking, Sent, Sought, Stored, Unsure
-from e2e.history.history import History
+from e2e.history.events import Left, Seeking, Sought, Unsure
 from e2e.traffic.consumer import Member, consume
 from e2e.traffic.ports import Door
 from e2e.traffic.producer import Sending, produce
+from e2e.traffic.state import TrafficState
 from fmqclient.client import Client
 from fmqcore.errors import FmqError
 
@@ -54,66 +54,9 @@ class Plan:
     seeking: tuple[Seeks, ...] = ()
 
 
-class Traffic:
-    """State that all clients of a run share: the history, the numbers, and when to stop."""
+class Traffic(TrafficState):
+    """The clients of a run, each run by the caller, and when they stop."""
 
-    def __init__(
-        self, history: History, now_ms: Callable[[], float], seed: int, first_record: int = 0
-    ) -> None:
-        self.history = history
-        self.now_ms = now_ms
-        self.sending = True
-        self.slowness = 1.0  # producers rest so many times longer than they were told to
-        self.consuming = True
-        self.open: dict[str, set[int]] = {}  # who → records without an outcome
-        self.stored: dict[int, tuple[Place, int]] = {}  # said to be stored, offset known
-        self.delivered: dict[str, set[int]] = {}  # readers → records
-        self.seen: dict[tuple[str, Place], int] = {}  # one past the highest offset delivered
-        self.topics: dict[str, set[str]] = {}  # readers → what they have joined
-        self.committing: dict[str, float] = {}  # who waits for its acks to be stored, since when
-        self.lives: dict[str, tuple[str, str]] = {}  # member → its present life, its readers
-        self.batches = 0  # acknowledged: places that were told at one moment
-        self.bugs: list[BaseException] = []  # of clients: what no client may raise
-        self._seed = seed
-        self._births: dict[str, int] = {}
-        self._records = first_record
-        self._batch: tuple[float, Place] | None = None
-
-    # ---- for the actors
-    def born(self, name: str) -> str:
-        """Return a name for one life that no other life has: the first life has the name itself."""
-        number = self._births[name] = self._births.get(name, 0) + 1
-        return name if number == 1 else f"{name}.{number}"
-
-    def dice(self, name: str) -> random.Random:
-        """Return one actor's own randomness: the same for the same seed and name."""
-        return random.Random(f"{self._seed}/{name}")
-
-    def add(self, event: Event) -> None:
-        """Add an event to the history."""
-        self.history.add(event)
-
-    def next_record(self) -> int:
-        """Return a record number that was never given."""
-        self._records += 1
-        return self._records
-
-    def sent(self, event: Sent) -> None:
-        """Record a send just before the record is handed to the producer."""
-        self.add(event)
-        self.open.setdefault(event.who, set()).add(event.record)
-
-    def settled(self, event: Event, who: str, record: int) -> None:
-        """Record the outcome of a send."""
-        self.add(event)
-        self.open[who].discard(record)
-        if isinstance(event, Stored) and event.offset >= 0:
-            self.stored[record] = (event.place, event.offset)
-            if self._batch != (event.at_ms, event.place):
-                self._batch = (event.at_ms, event.place)
-                self.batches += 1
-
-    # ---- for whoever runs it
     async def produce(self, sending: Sending, door: Door) -> None:
         """Run a producer until `stop_sending`, and until every send has an outcome."""
         await produce(self, sending, door)
@@ -155,16 +98,6 @@ class Traffic:
             except FmqError as error:
                 why = str(error) or type(error).__name__
             self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))
-
-    async def rest(self, seconds: float, so_long: Callable[[], bool]) -> bool:
-        """Sleep in small steps while `so_long`; return whether it still holds."""
-        until_ms = self.now_ms() + seconds * 1000
-        while so_long():
-            left_s = (until_ms - self.now_ms()) / 1000
-            if left_s <= 0:
-                break
-            await asyncio.sleep(min(left_s, 0.1))
-        return so_long()
 
     def stop_sending(self) -> None:
         """Stop all producers."""

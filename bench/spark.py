@@ -32,7 +32,8 @@ from fmqcore.batch.header import batch_len
 from fmqcore.scan.selection import Wanted
 from fmqdev.demo.flights import ALL, flights
 from fmqspark.check.rows import Level
-from fmqspark.engines.engines import Engine, open_engine
+from fmqspark.engines.engine import Engine
+from fmqspark.engines.engines import open_engine
 from fmqspark.source.files import Throttle
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader
@@ -207,7 +208,8 @@ import re, sys
 from pathlib import Path
 from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
-from fmqspark.engines.engines import Engine, open_engine
+from fmqspark.engines.engine import Engine
+from fmqspark.engines.engines import open_engine
 if __name__ == "__main__":
     with open_engine(sys.argv[2], 2) as engine:
         outcome = run_check(Options((Path(sys.argv[1]),), Level(sys.argv[3])), engine)

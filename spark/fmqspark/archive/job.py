@@ -32,7 +32,7 @@ from fmqspark.archive.ledger import (
 )
 from fmqspark.archive.skip_damage import around, part
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
-from fmqspark.engines.engines import Engine
+from fmqspark.engines.engine import Engine
 from fmqspark.source.brokers import is_broker
 from fmqspark.source.names import learn_names
 from fmqspark.source.planning import SPLIT_BYTES, plan

@@ -40,7 +40,7 @@ from fmqspark.check.segment import SegmentTask, check_segment
 from fmqspark.check.small_files import Notes
 from fmqspark.check.torn_tails import committed, tell_committed
 from fmqspark.check.vanished_files import tell_who_took
-from fmqspark.engines.engines import Engine
+from fmqspark.engines.engine import Engine
 from fmqspark.source.files import DataDirectory, look, look_at_all
 from fmqspark.source.places import no_data_directory
 

@@ -13,7 +13,7 @@ from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqspark.check import compare
 from fmqspark.check.rows import Covered, State
 from fmqspark.check.tolerant_reader import PatchyBytes, open_patchy
-from fmqspark.engines.engines import Engine
+from fmqspark.engines.engine import Engine
 from fmqspark.source.files import DataDirectory, Throttle
 
 

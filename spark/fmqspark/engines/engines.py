@@ -17,33 +17,14 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.extras import install
+from fmqspark.engines.engine import AGAIN, Engine, EngineFailed
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-AGAIN: Final = (
-    "run the same command again: an archive, and a check with --out, go on where they ended"
-)
-
-
-class EngineFailed(FmqError):
-    """The engine, not the work, failed: a worker died. What was finished is kept."""
-
-
-class Engine(Protocol):
-    """Runs a function over tasks."""
-
-    workers: int
-    """Tasks that run at a time."""
-
-    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Yield results as they come, one per task. Raises `EngineFailed`."""
-        ...
 
 
 class LocalEngine:

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fmqspark.engines.engines import AGAIN, Engine, EngineFailed
+from fmqspark.engines.engine import AGAIN, Engine, EngineFailed
 from fmqspark.spark.session import open_session, raise_interrupt, why
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ _ADVICE: Final = " Consider setting "
 
 
 class SparkEngine:
-    """See `fmqspark.engines.engines.Engine`."""
+    """See `fmqspark.engines.engine.Engine`."""
 
     def __init__(self, session: SparkSession, workers: int) -> None:
         self._session = session

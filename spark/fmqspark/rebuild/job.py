@@ -31,7 +31,7 @@ from fmqcore.journal.recovery import Refuse, SegmentFile, Survey, judge, survey
 from fmqcore.journal.scan import Blank, Fault, Sealed
 from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, index_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
-from fmqspark.engines.engines import Engine
+from fmqspark.engines.engine import Engine
 from fmqspark.source.files import (
     DataDirectory,
     SegmentBytes,

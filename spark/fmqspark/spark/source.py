@@ -14,13 +14,10 @@ without an error. There filters decide nothing, unless the query sets `filters=o
 keeps it with the scan is the one whose readers may take a limit (`PythonScanBuilder.readInfo`).
 """
 
-import gc
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
 from typing import Any, ClassVar, Final
 
 from pyspark.errors import PySparkException
@@ -57,20 +54,15 @@ from pyspark.sql.types import (
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.selection import NO_END, Range, Wanted
-from fmqspark.source.fields import Field
-from fmqspark.source.files import Throttle
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request, to_ms, understand
-from fmqspark.source.planning import Task
-from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import Survey
+from fmqspark.spark.partitions import TaskPartition, partitions, read, spare_loaded_modules, tell
+from fmqspark.spark.stream import FmqStreamReader
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 APART: Final = hasattr(DataSourceReader, "pushLimit")
 """Whether this Spark keeps what one query reads apart from the next one's."""
-_KEPT: Final = 31 * 1024 * 1024
-_LARGE: Final = 4
-"""Slabs whose values are parsed are this many times as large: DuckDB plans each, in 2 ms."""
 _TYPES: Final[dict[str, DataType]] = {
     "topic": StringType(),
     "queue": IntegerType(),
@@ -126,7 +118,7 @@ class FmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that are asked for."""
-        _spare_what_stays()
+        spare_loaded_modules()
         request = understand(self.options)
         types = _types(request)
         found = StructType()
@@ -136,24 +128,14 @@ class FmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "FmqReader":
         """See `DataSource`."""
-        _spare_what_stays()
+        spare_loaded_modules()
         request = replace(understand(self.options), at_once=self.at_once)
         return FmqReader(request, _columns(request, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """See `DataSource`."""
-        from fmqspark.spark.stream import FmqStreamReader
-
         request = replace(understand(self.options), at_once=self.at_once)
         return FmqStreamReader(request, _columns(request, schema))
-
-
-class TaskPartition(InputPartition):
-    """The splits of one task, as a Spark partition."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(None)
-        self.task = task
 
 
 class _Push:
@@ -201,70 +183,6 @@ class FmqReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceReader`."""
         return read(partition, self._columns, self._request.fields)
-
-
-def tell(sentences: Iterable[str]) -> None:
-    """Write sentences to the driver's log; they do not fail the query."""
-    for each in sentences:
-        sys.stderr.write(f"fmq: {each}\n")
-
-
-def partitions(tasks: Sequence[Task]) -> list[TaskPartition]:
-    """Return the tasks as Spark partitions."""
-    return [TaskPartition(task) for task in tasks]
-
-
-def read(
-    partition: InputPartition, columns: tuple[str, ...], fields: tuple[Field, ...] = ()
-) -> Iterator[Any]:
-    """Yield the Arrow record batches of a task; an empty plan is one partition without a task."""
-    from fmqspark.source.arrow import record_batch, stored
-
-    _spare_what_stays()
-    if not isinstance(partition, TaskPartition):
-        return
-    within = _within(fields, columns)
-    times = _LARGE if within else 1
-    for split in partition.task:
-        reader = SplitReader(split, stored(columns), Throttle(0), times=times)
-        for slab in reader:
-            yield record_batch(slab, columns, reader.names, split.wanted.offsets, within)
-
-
-def _within(fields: tuple[Field, ...], columns: tuple[str, ...]) -> Any:
-    asked = [each.column for each in fields if each.column in columns]
-    if not asked:
-        return None
-    from fmqspark.source.json_columns import FieldReader
-
-    _keep_memory()
-    return FieldReader(fields, asked)
-
-
-@cache
-def _keep_memory() -> None:
-    """Keep the memory of a large slab in the process for the next one.
-
-    glibc gives back what is free above twice the largest block that it mapped and freed, of those
-    below 32 MiB (mallopt(3)); each page of the next slab would be a fault again, half of the cost
-    of reading it. The block's own pages are never touched. Without glibc this does nothing.
-    """
-    bytes(_KEPT)
-
-
-_times = 0
-
-
-def _spare_what_stays() -> None:
-    """From the second call in a worker on, exclude its modules from garbage collection.
-
-    Spark collects garbage after each task: 50 ms of CPU for the 100,000 objects of Spark, Arrow and
-    pandas, none of which ever goes. It has just done so when the next task begins.
-    """
-    global _times
-    _times += 1
-    if _times == 2:
-        gc.freeze()
 
 
 def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:

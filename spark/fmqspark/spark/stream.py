@@ -40,7 +40,7 @@ from fmqspark.source.stream_offsets import (
 )
 from fmqspark.source.survey import Survey
 from fmqspark.source.unread_rows import unread_below
-from fmqspark.spark.source import TaskPartition, partitions, read, tell
+from fmqspark.spark.partitions import TaskPartition, partitions, read, tell
 
 _TRIES: Final = 30
 _APART_S: Final = 1.0

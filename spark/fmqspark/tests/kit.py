@@ -14,7 +14,8 @@ from fmqcore.journal.segments import MIN_SEGMENT, NO_TERM, segment_name
 from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.rows import Level
-from fmqspark.engines.engines import Engine, LocalEngine
+from fmqspark.engines.engine import Engine
+from fmqspark.engines.engines import LocalEngine
 
 
 @cache

@@ -272,7 +272,7 @@ def test_large_batches_are_not_joined_and_say_the_same() -> None:
 
 SLABS = """
 import resource, sys
-from fmqspark.spark.source import _keep_memory
+from fmqspark.spark.partitions import _keep_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     slab = [bytes(b"x" * (4 << 20)) for _ in range(8)]

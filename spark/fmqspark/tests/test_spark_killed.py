@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from fmqspark.cli.errors import Terminated
-from fmqspark.engines.engines import AGAIN
+from fmqspark.engines.engine import AGAIN
 from fmqspark.tests.kit import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

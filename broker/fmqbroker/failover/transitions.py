@@ -43,6 +43,7 @@ from fmqbroker.serving.lease import Lease
 from fmqcore.batch.control import encode_epoch, encode_offsets
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
+from fmqcore.consume.offsets.takeover_record import chars_of
 from fmqcore.errors import FmqError, Malformed
 from fmqcore.failover.evidence import Record
 from fmqcore.failover.term_rules import Tenure, record_term
@@ -66,8 +67,8 @@ class Frozen:
     @classmethod
     def of(cls, term: Epoch, payload: bytes) -> "Frozen":
         """Return the frozen record of `term`, encoded once."""
-        text = base64.b64encode(payload).decode()
-        return cls(term, payload, text if len(text) <= MAX_CHECKPOINT_CHARS else None)
+        fits = chars_of(len(payload)) <= MAX_CHECKPOINT_CHARS
+        return cls(term, payload, base64.b64encode(payload).decode() if fits else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,11 @@ may be false after it.
 """
 
 import asyncio
-from typing import Final
+from typing import Final, TypeVar
+
+from fmqcore.turns import Turns
+
+T = TypeVar("T")
 
 STEPS: Final = 100
 """Steps in one turn. A step is a few dictionary look-ups and one row: some 10 microseconds."""
@@ -27,3 +31,14 @@ class Slices:
         if self._left <= 0:
             self._left = STEPS
             await asyncio.sleep(0)
+
+
+async def in_turns(work: Turns[T]) -> T:
+    """Run the work to its end; yield to other tasks at each of its pauses."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(0)

@@ -5,7 +5,7 @@ Little-endian; versioned by the batch header's version. The byte diagrams are in
 their encoding here: no code writes or obeys them yet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ from fmqcore.batch.fields import Fields, encode_name
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, decode_entry, encode_entry
 from fmqcore.errors import Malformed
 from fmqcore.ids import MAX_QUEUES, BrokerId, Epoch, Position, TopicId
+from fmqcore.turns import PIECE, Turns, finish
 
 _EPOCH: Final = Struct("<I")
 _COUNT: Final = Struct("<I")
@@ -21,6 +22,8 @@ _CONFIG: Final = Struct("<HIH")
 _DELIVER: Final = Struct("<QIIQ")
 _SEAL: Final = Struct("<IIQQ")
 _TOPIC_KIND: Final = 1
+_RANGES_A_STEP: Final = 16
+"""Ranges of an entry that take as long as an entry without any."""
 
 
 class EpochOpened(NamedTuple):
@@ -71,14 +74,51 @@ def decode_epoch(payload: Buffer) -> EpochOpened:
 
 def encode_offsets(entries: Mapping[OffsetKey, OffsetEntry]) -> bytes:
     """Encode OFFSETS: consumer progress; `offsets.merge` defines which entry wins."""
-    parts = [_COUNT.pack(len(entries))]
-    parts += [encode_entry(key, entry) for key, entry in sorted(entries.items())]
-    return b"".join(parts)
+    return finish(encoding_offsets(entries, sorted(entries)))
+
+
+def encoding_offsets(
+    entries: Mapping[OffsetKey, OffsetEntry], keys: Iterable[OffsetKey], *, thin: bool = False
+) -> Turns[bytes]:
+    """Encode the entries under `keys` in pieces; `thin`: without the ranges above the floors.
+
+    The table may change between two pieces: each entry is encoded as it is when its turn comes, and
+    one that is gone by then is left out. That suffices where each later change is encoded again,
+    because no entry depends on another.
+    """
+    parts, cost = list[bytes](), 0
+    for key in keys:
+        entry = entries.get(key)
+        if entry is None:
+            continue
+        parts.append(encode_entry(key, entry._replace(ranges=()) if thin else entry))
+        cost += 1 + len(entry.ranges) // _RANGES_A_STEP
+        if cost >= PIECE:
+            cost = 0
+            yield
+    return _COUNT.pack(len(parts)) + b"".join(parts)
 
 
 def decode_offsets(payload: Buffer) -> dict[OffsetKey, OffsetEntry]:
     """Decode OFFSETS; raise `Malformed`."""
-    return {key: entry for key, (entry, _) in decode_offsets_packed(payload).items()}
+    return finish(decoding_offsets(payload))
+
+
+def decoding_offsets(payload: Buffer) -> Turns[dict[OffsetKey, OffsetEntry]]:
+    """Like `decode_offsets`, in pieces; `payload` must not change meanwhile."""
+    fields = Fields(payload, "OFFSETS payload")
+    (count,) = fields.take(_COUNT)
+    entries: dict[OffsetKey, OffsetEntry] = {}
+    cost = 0
+    for _ in range(count):
+        key, entry = decode_entry(fields)
+        entries[key] = entry
+        cost += 1 + len(entry.ranges) // _RANGES_A_STEP
+        if cost >= PIECE:
+            cost = 0
+            yield
+    _require_all(fields, len(entries), count)
+    return entries
 
 
 def decode_offsets_packed(payload: Buffer) -> dict[OffsetKey, tuple[OffsetEntry, bytes]]:
@@ -90,10 +130,14 @@ def decode_offsets_packed(payload: Buffer) -> dict[OffsetKey, tuple[OffsetEntry,
         at = fields.at
         key, entry = decode_entry(fields)
         entries[key] = (entry, fields.since(at))
-    fields.done()
-    if len(entries) != count:
-        raise Malformed("OFFSETS payload does not decode: a key occurs twice")
+    _require_all(fields, len(entries), count)
     return entries
+
+
+def _require_all(fields: Fields, found: int, count: int) -> None:
+    fields.done()
+    if found != count:
+        raise Malformed("OFFSETS payload does not decode: a key occurs twice")
 
 
 def encode_topic(topic_id: TopicId, name: str, queues: int) -> bytes:

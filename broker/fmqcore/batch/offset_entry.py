@@ -24,6 +24,8 @@ MAX_RANGES: Final = 65_536
 _KEY: Final = Struct("<IH")
 _ENTRY: Final = Struct("<QQI")
 _RANGE: Final = Struct("<QQ")
+MIN_ENTRY_BYTES: Final = 2 + _KEY.size + _ENTRY.size
+"""The smallest encoded entry: a name of one letter, no ranges."""
 _SOUGHT: Final = Struct("<Q")
 _HAS_SOUGHT: Final = 1 << 31
 """A flag in the count of ranges: the version of the last seek follows the ranges."""

@@ -108,8 +108,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "the second reader does not go on from what the first one had checkpointed",
         (
             OFFSETS,
-            "            earlier = decode_record(record)\n",
-            "            earlier = decode_record(record) and {}\n",
+            "            earlier = await in_turns(decoding_record(record))\n",
+            "            earlier = await in_turns(decoding_record(record)) and {}\n",
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_side_journal.py::test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has",

@@ -6,17 +6,19 @@ again, a master removes it. It is always merged by version with the group's stat
 table. An I/O error ends the process (`SideDisk`): then another broker may take the reads over.
 """
 
+import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
 import structlog
 
 from fmqbroker.runtime.fatal import or_die
-from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqbroker.runtime.slices import in_turns
+from fmqcore.batch.control import decoding_offsets, encoding_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
 from fmqcore.consume.offsets.merge import cut_up
 from fmqcore.consume.offsets.side_journal import NAME, decode, encode_frame, encode_head
-from fmqcore.consume.offsets.takeover_record import encode_record
+from fmqcore.consume.offsets.takeover_record import encoding_record
 from fmqcore.errors import Malformed
 from fmqcore.ids import Epoch
 from fmqport.disk import Disk, DiskFile
@@ -25,7 +27,8 @@ from fmqport.lifecycle import Lifecycle
 T = TypeVar("T")
 COMPACT_BYTES = 4 * 1024 * 1024
 """Growth after which the file is compacted: only the last change of a key counts."""
-_FRAME_BYTES = 512 * 1024
+_FRAME_BYTES = 32 * 1024
+"""Entries of one frame, which are gathered in one turn of the loop."""
 
 _log = structlog.get_logger()
 
@@ -83,7 +86,7 @@ class SideJournal:
         try:
             found = decode(data)
             for payload in found.payloads:
-                merge(table, decode_offsets(payload))
+                merge(table, await in_turns(decoding_offsets(payload)))
         except Malformed as error:
             # The checkpoint in the group's state is at most a second older: go on with that.
             _log.error("takeover_journal_unreadable", file=NAME, error=str(error))
@@ -105,13 +108,16 @@ class SideJournal:
     async def start(
         cls, disk: SideDisk, epoch: Epoch, table: Mapping[OffsetKey, OffsetEntry]
     ) -> "SideJournal":
-        """Create a file with `table`, fsynced, atomically replacing an old one."""
-        data = b"".join((encode_head(epoch), *_frames(table.items())))
+        """Create a file with `table`, fsynced, atomically replacing an old one.
+
+        The file holds the table as it is at the call; it may change during the write.
+        """
+        data = b"".join((encode_head(epoch), *await _frames(list(table.items()))))
         return cls(disk, epoch, await disk.replace(data))
 
     async def append(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
         """Add entries; stored (fsynced) at return. Raises `DiskFull`."""
-        data = b"".join(_frames(entries.items()))
+        data = b"".join(await _frames(list(entries.items())))
         await self._disk.append(self._file, self._end, data)
         self._end += len(data)
 
@@ -133,9 +139,13 @@ class SideJournal:
         await disk.remove()
 
 
-def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str | None:
-    """Return the record for the group's state; None if too large: the old record stays."""
-    record, whole = encode_record(table, max_chars)
+async def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str | None:
+    """Return the record for the group's state; None if too large: the old record stays.
+
+    Works in short turns of the loop. An entry that changes meanwhile may be in the record with its
+    old or its new value: the caller must make another checkpoint after such a change.
+    """
+    record, whole = await in_turns(encoding_record(table, max_chars))
     if not whole:
         _log.error(
             "takeover_checkpoint_too_large",
@@ -146,5 +156,10 @@ def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str
     return record
 
 
-def _frames(entries: Iterable[tuple[OffsetKey, OffsetEntry]]) -> list[bytes]:
-    return [encode_frame(encode_offsets(part)) for part in cut_up(entries, _FRAME_BYTES)]
+async def _frames(entries: Iterable[tuple[OffsetKey, OffsetEntry]]) -> list[bytes]:
+    frames: list[bytes] = []
+    for part in cut_up(entries, _FRAME_BYTES):
+        if frames:
+            await asyncio.sleep(0)
+        frames.append(encode_frame(await in_turns(encoding_offsets(part, part))))
+    return frames

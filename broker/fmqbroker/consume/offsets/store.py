@@ -32,12 +32,13 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.slices import in_turns
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.control import decoding_offsets, encoding_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge, next_version
 from fmqcore.consume.offsets.merge import merged, news_for, within
 from fmqcore.consume.offsets.table import ProgressTable
-from fmqcore.consume.offsets.takeover_record import MAX_RECORD_CHARS, decode_record
+from fmqcore.consume.offsets.takeover_record import MAX_RECORD_CHARS, decoding_record
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.zk.group_state import GroupState, Mode
@@ -85,6 +86,7 @@ class OffsetStore(KnownProgress):
         self._taken_in = Epoch(0)  # the term in which `_takeover` was last begun; 0 = it is empty
         self._side: SideJournal | None = None
         self._checkpointed = True
+        self._saves = 0  # number of checkpoints started
         self._sources: list[Callable[[], Mapping[OffsetKey, OffsetEntry]]] = []
         self._lock = asyncio.Lock()  # of the file, and of changes of mode
         self._dirty = Signal()
@@ -156,7 +158,7 @@ class OffsetStore(KnownProgress):
         master may lack for ever what this journal holds above `committed` (ADR 0038).
         """
         async with self._lock:
-            earlier = decode_record(record)
+            earlier = await in_turns(decoding_record(record))
             left_in, mine = await self._own()
             await self._close_side(remove=False)
             if left_in < self._group.state.value.opened:  # by who has what my journal has
@@ -187,17 +189,21 @@ class OffsetStore(KnownProgress):
             if self._keeping is not _Keeping.FROZEN:
                 raise self._refusal()
             await self._write_side()
-            return encode_offsets(self._takeover)
+            table = self._takeover  # frozen: it does not change between two turns
+            return await in_turns(encoding_offsets(table, table.by_topic()))
 
     async def install(self, payload: bytes, *, lacking: bool = False) -> None:
         """Append handed-over entries on the master before it serves; durable locally; idempotent.
 
         `lacking`: the journal does not have everything that the takeover reader had (ADR 0025).
         """
-        state, told = self._journal.state, decode_offsets(payload)
+        await self._install(await in_turns(decoding_offsets(payload)), lacking=lacking)
+
+    async def _install(self, given: _Table, *, lacking: bool) -> None:
+        state = self._journal.state
         if lacking:
-            told = within(merged(state.offsets, told), state.next_offsets, self._journal.epoch)
-        entries = news_for(state.offsets, told)
+            given = within(merged(state.offsets, given), state.next_offsets, self._journal.epoch)
+        entries = news_for(state.offsets, given)
         end = await append_offsets(self._journal, entries, for_term=True)
         if entries:
             await self._journal.wait_durable(end)
@@ -208,7 +214,7 @@ class OffsetStore(KnownProgress):
         async with self._lock:
             left_in, mine = await self._own()
         if mine and left_in >= opened:
-            await self.install(encode_offsets(mine), lacking=lacking)
+            await self._install(mine, lacking=lacking)
 
     # ---- inside
     async def _own(self) -> tuple[Epoch, _Table]:
@@ -351,10 +357,11 @@ class OffsetStore(KnownProgress):
             await self._save_checkpoint()
 
     async def _save_checkpoint(self) -> None:
-        record = checkpoint_of(self._takeover, MAX_CHECKPOINT_CHARS)
-        if record is None:
+        self._saves += 1
+        number, epoch = self._saves, self._epoch
+        record = await checkpoint_of(self._takeover, MAX_CHECKPOINT_CHARS)
+        if record is None or number != self._saves:  # one started later holds more
             return
-        epoch = self._epoch
         me = BrokerId(self._settings.broker)
 
         def edit(state: GroupState) -> GroupState | None:

@@ -11,11 +11,16 @@ from fmqbroker.admin.service import AdminService
 from fmqbroker.app.health import Health
 from fmqbroker.app.metrics import Metrics
 from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.offsets.side_journal import COMPACT_BYTES, SideJournal
+from fmqbroker.runtime.slices import in_turns
 from fmqbroker.tests.admin.test_admin import admin_of
-from fmqbroker.tests.consume_harness import ME, Rig, running
+from fmqbroker.tests.consume_harness import ME, Rig, running, take_over
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqbroker.tests.seen_harness import running_of
+from fmqcore.batch.control import decoding_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
@@ -212,3 +217,67 @@ async def test_routes_of_ten_thousand_topics_take_short_turns() -> None:
         await asyncio.create_task(asked())
     assert [topic.name for topic in replies[0].topics] == names
     assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+SOME = 30_000
+"""Entries of a takeover: too many for a record in the group's state, even without ranges."""
+
+
+def some(count: int = SOME) -> dict[OffsetKey, OffsetEntry]:
+    queues = ((t, q) for t in range(1, 1 + count // WIDE) for q in range(WIDE))
+    return {OffsetKey("g", TopicId(t), q): OffsetEntry(2 << 32, Offset(1)) for t, q in queues}
+
+
+@pytest.mark.parametrize("count", [SOME, 10_000])
+async def test_a_checkpoint_of_a_taker_takes_short_turns(tmp_path: Path, count: int) -> None:
+    entries = some(count)
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.offsets._takeover = ProgressTable(entries)
+        with turns_counted() as turns:
+            await asyncio.create_task(rig.offsets.checkpoint())
+        record = decode_record(rig.group.state.value.offsets)
+        assert record == ({} if count == SOME else entries)
+        assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_a_side_journal_is_compacted_in_short_turns(tmp_path: Path) -> None:
+    """Progress goes on during the compaction and is appended after it."""
+    entries, late = some(), OffsetKey("late", TopicId(1), 0)
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.offsets._takeover = ProgressTable(entries)
+        side = rig.offsets._side
+        assert side is not None
+        side._end += COMPACT_BYTES
+
+        async def put() -> None:
+            await rig.offsets.put({late: OffsetEntry(2 << 32, Offset(4))})  # starts it
+            await rig.offsets.put({late: OffsetEntry(3 << 32, Offset(5))})
+
+        with turns_counted() as turns:
+            await asyncio.create_task(put())
+        assert (await SideJournal.load(rig.side)) == entries | {
+            late: OffsetEntry(3 << 32, Offset(5))
+        }
+        assert side._end < COMPACT_BYTES, "it was compacted"
+        assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_a_frozen_record_is_encoded_and_decoded_in_short_turns(tmp_path: Path) -> None:
+    entries = some()
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.offsets._takeover = ProgressTable(entries)
+        payloads: list[bytes] = []
+
+        async def frozen() -> None:
+            payloads.append(await rig.offsets.freeze())
+
+        async def decoded() -> None:
+            assert await in_turns(decoding_offsets(payloads[0])) == entries
+
+        with turns_counted() as turns:
+            await asyncio.create_task(frozen())
+            await asyncio.create_task(decoded())
+        assert 0 < turns.longest <= MOST_LINES, turns.where

@@ -4,7 +4,7 @@ A question about one topic or one group needs no walk through all entries: a bro
 hundred thousand of them, and its event loop must not stall.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
@@ -55,6 +55,17 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
         """The queues of that topic in which that group has an entry, in no order."""
         return self._groups.get(topic, {}).get(group, {}).keys()
 
+    def by_topic(self) -> Iterator[OffsetKey]:
+        """Yield the keys by topic, group and queue; no step sorts more than one topic or group.
+
+        The table may change between two keys: one that was removed may still come, and one that was
+        added may be left out.
+        """
+        for topic in sorted(self._groups):
+            for group in sorted(self.groups_in(topic)):
+                for queue in sorted(self.queues_of(group, topic)):
+                    yield OffsetKey(group, topic, queue)
+
     # ---- the other writing methods of a dict would bypass the index
     def _refused(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a ProgressTable is written with [], del and clear only")
@@ -63,3 +74,8 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
 
     def __reduce__(self) -> tuple[type["ProgressTable"], tuple[dict[OffsetKey, OffsetEntry]]]:
         return ProgressTable, (dict(self),)
+
+
+def keys_of(table: Mapping[OffsetKey, OffsetEntry]) -> Iterable[OffsetKey]:
+    """Return the keys in a fixed order, without one long sort if the table has an index."""
+    return table.by_topic() if isinstance(table, ProgressTable) else sorted(table)

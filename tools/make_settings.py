@@ -82,7 +82,7 @@ OPERATOR: Final = (
 HEAD: Final = """# Settings
 
 Every setting with its default, unit and meaning. Generated: `python tools/make_settings.py`.
-Exit statuses and options of commands: [client](client.md#the-command-line), and `--help` of each.
+Exit statuses and options of commands: [client](errors.md), and `--help` of each.
 
 """
 

@@ -157,6 +157,16 @@ def test_decisions_are_numbered_without_gaps_and_complete() -> None:
             assert part in text, f"{page.name} lacks {part}"
 
 
+def test_the_index_of_decisions_has_each_with_its_title() -> None:
+    listed = re.findall(
+        r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \|$", (DECISIONS / "README.md").read_text(), re.M
+    )
+    pages = sorted(DECISIONS.glob("[0-9]*.md"))
+    titles = [page.read_text().splitlines()[0].removeprefix("# ") for page in pages]
+    assert [f"{number}: {title}" for number, _, title in listed] == titles
+    assert [name for _, name, _ in listed] == [page.name for page in pages]
+
+
 def test_make_help_lists_every_target() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
     assert phony is not None

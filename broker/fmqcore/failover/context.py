@@ -40,8 +40,20 @@ def next_epoch(case: Case) -> Epoch:
     return Epoch(case.state.epoch + 1)
 
 
-def newer_members(case: Case) -> list[BrokerId]:
-    """Other live members whose journals have an epoch above the state's."""
-    live, epoch = case.evidence.live, case.state.epoch
-    others = (m.id for m in case.config.members if m.id != case.me)
-    return [b for b in others if b in live and live[b].epoch > epoch]
+def newer_journals(case: Case) -> list[BrokerId]:
+    """Return live members, this broker included, whose journals have an epoch the state lacks.
+
+    The master may have the next epoch: its EPOCH batch is durable before the state is set, and
+    leaves the master only afterwards. Without a session neither state nor members are known.
+    """
+    evidence, state = case.evidence, case.state
+    if not evidence.session_live:
+        return []
+    epochs = {broker: live.epoch for broker, live in evidence.live.items()}
+    epochs[case.me] = evidence.journal_epoch
+    master = state.master or case.config.master
+    return [
+        m.id
+        for m in case.config.members
+        if epochs.get(m.id, 0) > (next_epoch(case) if m.id == master else state.epoch)
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from fmqcore.failover.context import Case, Guard, newer_members, next_epoch
+from fmqcore.failover.context import Case, Guard, newer_journals
 from fmqcore.failover.term_rules import is_best, reads, record_term
 from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
@@ -32,11 +32,6 @@ def successor(case: Case) -> BrokerId | None:
 
 # ---- this broker and ZooKeeper
 
-_OLDER_STATE: Final = (
-    "that state was restored from an older backup, or is another group's; with all members "
-    "running, fmq cluster begin-again {group} says how to go on above it"
-)
-
 SESSION: Final = Guard(
     "my session is live and announced",
     lambda c: c.evidence.session_live,
@@ -52,23 +47,14 @@ HELD: Final = Guard(
     lambda c: c.evidence.held == c.state.epoch and not _is_frozen(c),
     "{me} does not hold this term",
 )
-JOURNAL_FITS: Final = Guard(
-    "my journal is not ahead of the state",
-    lambda c: c.evidence.journal_epoch <= next_epoch(c),
-    "the journal of {me} holds a newer epoch than the group's state in ZooKeeper: " + _OLDER_STATE,
-)
 STATE_CURRENT: Final = Guard(
     # A claim would reuse an epoch, and show readers an epoch below one that they have seen.
-    "the state has every term that my journal has",
-    lambda c: c.evidence.journal_epoch <= c.state.epoch,
-    "{me} does not take over: its journal holds a newer epoch than the group's state in "
-    "ZooKeeper: " + _OLDER_STATE,
-)
-MEMBERS_FIT: Final = Guard(
-    # A term opened beside such a member would reuse an epoch that its journal has, and diverge.
-    "no member that is there has a term that the state lacks",
-    lambda c: not newer_members(c),
-    "{newer} holds a newer epoch than the group's state in ZooKeeper: " + _OLDER_STATE,
+    # A term opened beside a newer journal would reuse an epoch that it has, and diverge.
+    "no journal that is there has an epoch that the state lacks",
+    lambda c: not newer_journals(c),
+    "{newer} holds a newer epoch than the group's state in ZooKeeper: that state was restored from "
+    "an older backup, or is another group's; with all members running, fmq cluster begin-again "
+    "{group} says how to go on above it",
 )
 
 # ---- as master: the conditions for opening a term

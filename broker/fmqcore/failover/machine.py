@@ -10,21 +10,21 @@ could be older than the state.
 | mode             | part   | guards                                                  | step      |
 |------------------|--------|---------------------------------------------------------|-----------|
 | NEW              | master | session; with records: every slave heard                | OPEN (1)  |
-| MASTER(e)        | master | not held (restart, session lost); session; no journal   | OPEN      |
-|                  |        | is ahead of the state; its own whole; enough in-sync    |           |
-|                  |        | slaves heard after an unclean start                     |           |
+| MASTER(e)        | master | not held (restart, session lost); session; its journal  | OPEN      |
+|                  |        | whole; enough in-sync slaves heard after an unclean     |           |
+|                  |        | start                                                   |           |
 |                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
 |                  |        | caught up; READ configured for both                     |           |
 |                  |        | held; session; another wanted, in sync, caught up, live | MOVE      |
 | MASTER(e)        | slave  | master gone; READ configured for both; in isr, with a   | CHECK x K |
-|                  |        | journal; stream down; promise over; session; the state  | CLAIM     |
-|                  |        | is not older than the journal; (last check) best        |           |
-| SLAVE_CONSUME(e) | master | session; journals fit; record in (the reader froze but  | OPEN      |
-|                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
+|                  |        | journal; stream down; promise over; session; (last      | CLAIM     |
+|                  |        | check) best                                             |           |
+| SLAVE_CONSUME(e) | master | session; record in (the reader froze but cannot reach   | OPEN      |
+|                  |        | ZooKeeper); reader and enough slaves heard              |           |
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
 |                  |        | heard, and enough after an unclean start                |           |
-|                  |        | session; journals fit; the heir gone before it claimed  | OPEN      |
+|                  |        | session; the heir gone before it claimed                | OPEN      |
 | SLAVE_CONSUME(e) | reader | session; wanted; heir                                   | TAKE OVER |
 |                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
 |                  |        | gone, in isr, not behind, slaves asked, all others live)|           |
@@ -34,12 +34,10 @@ could be older than the state.
 |                  |        | held; cut off; linked                                   | FREEZE    |
 |                  |        | held; session; wanted; promotable                       | FREEZE    |
 |                  |        | not serving (restart, session lost, master gone again); | CLAIM     |
-|                  |        | its journal is not one that was emptied since; session; |           |
-|                  |        | the state is not older than the journal                 |           |
+|                  |        | its journal is not one that was emptied since; session  |           |
 | SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr, with a journal;   | CHECK x K |
-|                  |        | session; the state is not older; best                   | CLAIM     |
-| HANDOVER(e)      | master | session; journals fit; record in; reader and enough     | OPEN      |
-|                  |        | slaves heard                                            |           |
+|                  |        | session; best                                           | CLAIM     |
+| HANDOVER(e)      | master | session; record in; reader and enough slaves heard      | OPEN      |
 |                  |        | the same, reader gone but the state holds its record    | OPEN      |
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
@@ -47,9 +45,15 @@ could be older than the state.
 | HANDOVER(e)      | reader | frozen; linked                                          | SEND      |
 |                  |        | not frozen (restart); linked                            | FREEZE    |
 |                  |        | master gone; READ configured for both; not emptied;     | CHECK x K |
-|                  |        | session; the state is not older                         | CLAIM     |
+|                  |        | session                                                 | CLAIM     |
 | HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr, with a      | CLAIM     |
 |                  |        | journal; best                                           |           |
+
+An older state: while a live member's journal has an epoch that the state lacks (ZooKeeper was
+restored from a backup), every step waits except OPEN of a NEW group, and every member reports it
+after a fresh look. A broker that holds a term serves on in it, because the term was opened before
+that journal was there. It may end the term: by YIELD when it stops, or by giving its record to the
+master while ZooKeeper does not answer.
 
 Permission: MASTER(e) gives the master FULL, SLAVE_CONSUME(e) gives the reader READ, each within the
 configured permission, and only to the broker that *holds* the term: it opened the term by its own
@@ -77,7 +81,7 @@ from typing import Final
 
 from fmqcore.failover import guards as g
 from fmqcore.failover import switchover_guards as m
-from fmqcore.failover.context import Case, newer_members, next_epoch
+from fmqcore.failover.context import Case, newer_journals, next_epoch
 from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
 from fmqcore.failover.table import RULES, Key, Row, Rules
 from fmqcore.ids import BrokerId, Permission
@@ -121,7 +125,11 @@ def decide(
     rows = rules.rows[state.mode, part]
     row = next((r for r in rows if all(guard.holds(case) for guard in r.guards)), None)
     if row is None:
-        why = _waiting_for(case, part, rows) + _narrowed(case, part, permission, rules)
+        older = state.mode is not Mode.NEW and not g.STATE_CURRENT.holds(case)
+        if older and not evidence.fresh:  # the cached state may be the old one
+            return Decision(Action.LOOK, part, permission, lease, "", may_grant)
+        why = _say(case, g.STATE_CURRENT.unmet) if older else _waiting_for(case, part, rows)
+        why += _narrowed(case, part, permission, rules)
         checking = any(_checks_between(case, r) for r in rows)
         wake = _wake_ms(case, rows)
         return Decision(
@@ -195,7 +203,7 @@ def _say(case: Case, text: str) -> str:
         reader=case.state.reader or "(none)",
         wanted=case.evidence.wanted,
         lost=case.state.lost or "(none)",
-        newer=", ".join(newer_members(case)) or "(none)",
+        newer=", ".join(newer_journals(case)) or "(none)",
         isr=", ".join(sorted(case.state.isr)) or "none",
     )
 

@@ -47,7 +47,7 @@ def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ())
     ]
 
 
-_OPEN: Final = (g.SESSION, g.JOURNAL_FITS, g.MEMBERS_FIT, g.GATHERED)
+_OPEN: Final = (g.SESSION, g.STATE_CURRENT, g.GATHERED)
 _PROMOTABLE: Final = (
     m.GIVEN_UP,
     g.MASTER_GONE,
@@ -94,7 +94,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.MASTER,
         Part.MASTER,
-        (g.HELD, g.SESSION, m.ANOTHER_WANTED, m.HEIR_READY, m.MOVE_DUE),
+        (g.HELD, g.SESSION, g.STATE_CURRENT, m.ANOTHER_WANTED, m.HEIR_READY, m.MOVE_DUE),
         Action.MOVE,
         edits.move,
     ),
@@ -128,21 +128,21 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.SESSION, m.WANTED, m.HEIR),
+        (g.SESSION, g.STATE_CURRENT, m.WANTED, m.HEIR),
         Action.TAKE_OVER,
         edits.take_over,
     ),
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.FROZEN, g.SESSION, m.WANTED, *_PROMOTABLE),
+        (g.FROZEN, g.SESSION, g.STATE_CURRENT, m.WANTED, *_PROMOTABLE),
         Action.TAKE_OVER,
         edits.take_over,
     ),
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.FROZEN, g.SESSION, g.MASTER_BACK),
+        (g.FROZEN, g.SESSION, g.STATE_CURRENT, g.MASTER_BACK),
         Action.HAND_OVER,
         edits.hand_over,
     ),
@@ -155,14 +155,14 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.HELD, g.SESSION, g.MASTER_BACK),
+        (g.HELD, g.SESSION, g.STATE_CURRENT, g.MASTER_BACK),
         Action.FREEZE,
     ),
     Row(Mode.SLAVE_CONSUME, Part.READER, (g.HELD, g.CUT_OFF, g.LINKED), Action.FREEZE),
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.HELD, g.SESSION, m.WANTED, *_PROMOTABLE),
+        (g.HELD, g.SESSION, g.STATE_CURRENT, m.WANTED, *_PROMOTABLE),
         Action.FREEZE,
     ),
     Row(
@@ -197,9 +197,9 @@ _ROWS: Final[tuple[Row, ...]] = (
         edits.open_handed_over,
     ),
     Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
-    Row(Mode.HANDOVER, Part.READER, (g.FROZEN, g.LINKED), Action.SEND_RECORD),
+    Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.FROZEN, g.LINKED), Action.SEND_RECORD),
     # not frozen: it restarted since
-    Row(Mode.HANDOVER, Part.READER, (g.LINKED,), Action.FREEZE),
+    Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.LINKED), Action.FREEZE),
     *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SHOWS_ALL, g.SESSION),
     *_claim(
         Mode.HANDOVER,

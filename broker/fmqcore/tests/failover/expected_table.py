@@ -124,8 +124,14 @@ def check(me: BrokerId, mode: Mode, f: Facts) -> Decision:
 # ---- the protocol, written down again
 
 
+def state_current(f: Facts) -> bool:
+    """No journal that is there has an epoch that the state lacks."""
+    own = f.get("fits", True) or f.get("emptied") or f.get("hollow") or not f.get("whole", True)
+    return bool(own and not (f.get("newer") and not f.get("alone")))
+
+
 def _claims(f: Facts, may: bool, best: bool) -> Action:
-    if not may or f.get("not_due") or not f.get("fits", True):
+    if not may or f.get("not_due") or not state_current(f):
         return Action.WAIT
     last = f.get("checked") or f.get("patient")
     return Action.CLAIM if last and best else Action.CHECK
@@ -153,15 +159,15 @@ def master_master(f: Facts) -> Action:
     heard = not f.get("unclean") or (f.get("reader_heard") and f.get("t"))
     whole = f.get("whole", True) or not f.get("fits", True) or f.get("gathering")
     given_back = f.get("reader_heard") and f.get("t")
-    fits = f.get("fits", True) or not f.get("whole", True)
     s_able = f.get("reader_heard") and not f.get("reader_gone") and not f.get("s_out")
     able = s_able or f.get("t")
     if f.get("held") and f.get("stopping") and f.get("session") and able and f.get("reads", True):
         return Action.YIELD
     heir = s_able and not f.get("masked") and not f.get("other_life")
+    current = state_current(f)
     if f.get("held") and f.get("session") and f.get("wish") and heir and not f.get("slow"):
-        return Action.MOVE
-    fits = bool(fits and (not f.get("gathering") or given_back) and not f.get("newer"))
+        return Action.MOVE if current else Action.WAIT
+    fits = bool(current and (not f.get("gathering") or given_back))
     good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
     return Action.OPEN if good else Action.WAIT
 
@@ -180,8 +186,7 @@ def _gathered(f: Facts) -> bool:
 
 
 def _returns(f: Facts, mode: Mode) -> Action:
-    fits = (f.get("fits", True) or f.get("hollow")) and not f.get("newer")
-    if not f.get("session") or not fits or not _gathered(f):
+    if not f.get("session") or not state_current(f) or not _gathered(f):
         return Action.WAIT
     unclean = f.get("unclean")
     reader_heard = f.get("reader_heard") and not f.get("away")
@@ -212,12 +217,14 @@ def consume_reader(f: Facts) -> Action:
     session, stream, frozen = f.get("session"), f.get("stream"), f.get("frozen")
     back = stream and not f.get("master_gone")
     cut_off = not session and f.get("lease_out")
-    serving = f.get("held") and not frozen
+    serving, current = f.get("held") and not frozen, state_current(f)
     promotable = (
         f.get("lost") and f.get("master_gone") and not stream and f.get("in_isr", True)
         and not f.get("behind") and not f.get("none") and not f.get("gathering")
         and not f.get("alone")
     )  # fmt: skip
+    if session and not current:
+        return Action.WAIT
     if session and f.get("wish") and f.get("heir") and not f.get("reborn"):
         return Action.TAKE_OVER
     if session and f.get("wish") and frozen and promotable:
@@ -230,7 +237,7 @@ def consume_reader(f: Facts) -> Action:
         return Action.FREEZE
     if serving and ((session and back) or (cut_off and stream)):
         return Action.FREEZE
-    may = session and _has_what_it_showed(f) and f.get("fits", True)
+    may = session and _has_what_it_showed(f)
     return Action.CLAIM if may and not serving else Action.WAIT
 
 
@@ -244,10 +251,11 @@ def hand_over_master(f: Facts) -> Action:
 
 
 def hand_over_reader(f: Facts) -> Action:
+    if f.get("session") and not state_current(f):
+        return Action.WAIT
     if f.get("stream"):
         return Action.SEND_RECORD if f.get("frozen") else Action.FREEZE
     may = f.get("session") and f.get("master_gone") and f.get("reads", True)
-    may = may and f.get("fits", True)
     if not may or f.get("not_due") or not _has_what_it_showed(f):
         return Action.WAIT
     return Action.CLAIM if f.get("checked") or f.get("patient") else Action.CHECK
@@ -298,16 +306,22 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.HANDOVER, S, hand_over_reader,
      (*CLAIMING[:5], "stream", "master_gone", "emptied", "anew", "lacks")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),
-    # A state that is older than my journal, or than that of another member.
+    # A state that is older than a journal, of this broker or of another member.
     (Mode.MASTER, M, master_master, ("held", "session", "fresh", "newer")),
     (Mode.SLAVE_CONSUME, M, consume_master,
      ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "heir")),
     (Mode.HANDOVER, M, hand_over_master,
      ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "sealed")),
-    (Mode.MASTER, S, master_slave, (*CLAIMING, "master_gone", "fits")),
+    (Mode.MASTER, M, master_master,
+     ("held", "session", "fresh", "wish", "reader_heard", "fits", "whole", "newer", "stopping")),
+    (Mode.MASTER, S, master_slave, (*CLAIMING, "master_gone", "fits", "newer")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
-     ("held", "frozen", "session", "fresh", "stream", "master_gone", "fits")),
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "fits", "newer")),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "master_gone", "wish", "heir", "lost", "fits",
+      "newer")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, "reader_gone", "fits")),
-    (Mode.HANDOVER, S, hand_over_reader, (*CLAIMING, "stream", "master_gone", "fits")),
+    (Mode.HANDOVER, S, hand_over_reader,
+     (*CLAIMING, "frozen", "stream", "master_gone", "fits", "newer")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, "reader_gone", "master_gone", "fits")),
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from fmqcore.tests.failover.expected_table import (
     evidence,
     live,
     state,
+    state_current,
 )
 from fmqcore.zk.group_state import GroupState, Mode
 
@@ -47,7 +48,8 @@ def test_every_combination(
     seen = set()
     for f in combinations(names):
         action = expected(f)
-        if not f.get("fresh") and action not in WITHOUT_LOOK:
+        older = mode is not Mode.NEW and f.get("session") and not state_current(f)
+        if not f.get("fresh") and (action not in WITHOUT_LOOK or (older and action is Action.WAIT)):
             action = Action.LOOK
         decision = check(me, mode, f)
         seen.add(decision.action)

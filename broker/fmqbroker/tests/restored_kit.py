@@ -5,6 +5,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import fmqclient
 from fmqadapters.grpc import GrpcTransport
@@ -21,6 +22,9 @@ from fmqwire import methods
 
 G1 = GroupName("g1")
 M, S, T = (BrokerId(f"g1-{number}") for number in range(3))
+
+_BOUND_S: Final = 300.0
+"""Long enough for three brokers to start while the machine is busy with other work."""
 
 
 class Restorable:
@@ -83,7 +87,7 @@ class Restorable:
         return copy
 
     def backup_while_running(self) -> Path:
-        """As after a crash of its machine: ZooKeeper goes on from its log at the next start."""
+        """As after a crash: ZooKeeper goes on from its log at the next start."""
         copy = self._folder / "backup"
         shutil.copytree(self._server.directory / "data", copy)
         return copy
@@ -103,9 +107,15 @@ class Restorable:
         await asyncio.to_thread(self._server.stop)
 
     async def until_state(self, condition: Callable[[GroupState], bool]) -> GroupState:
-        async with asyncio.timeout(60):
-            while not condition(state := await self.groups.state(G1)):
-                await asyncio.sleep(0.05)
+        """Wait until the group's state meets the condition; return it."""
+        state = GroupState()
+        try:
+            async with asyncio.timeout(_BOUND_S):
+                while not condition(state := await self.groups.state(G1)):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            logs = "\n".join(f"{name}: {broker.log}" for name, broker in self.brokers.items())
+            raise AssertionError(f"the state stays {state}\n{logs}") from None
         return state
 
     async def status(self, broker: BrokerId) -> admin_pb2.StatusReply | None:
@@ -125,7 +135,7 @@ class Restorable:
     ) -> admin_pb2.StatusReply:
         last = None
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(_BOUND_S):
                 while (last := await self.status(broker)) is None or not condition(last):
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -152,7 +162,7 @@ class Restorable:
             fmqclient.connect(self.url) as client,
             client.consumer(topic, group=group) as consumer,
         ):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(_BOUND_S):
                 while len(found) < count:
                     for message in await consumer.fetch(100, 0.5):
                         found[message.value] = (message.queue, message.offset)

@@ -41,7 +41,7 @@ $(SPARK_STAMP): $(STAMP)
 test-spark: $(SPARK_STAMP) ## the tests that start Spark
 	$(BIN)/python -m pytest -m spark spark operator
 
-check: $(STAMP) ## lint, format, types, layers, sizes, ports, words, generated stubs, CRDs and settings
+check: $(STAMP) ## lint, format, types, layers, sizes, ports, words, stubs, CRDs, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) tools bench e2e conftest.py
@@ -52,6 +52,7 @@ check: $(STAMP) ## lint, format, types, layers, sizes, ports, words, generated s
 	$(BIN)/python tools/generate_proto.py --check
 	$(BIN)/python -m fmqoperator.crd --check
 	$(BIN)/python tools/make_settings.py --check
+	$(BIN)/python tools/make_log_events.py --check
 
 format: $(STAMP) ## let ruff put the code in shape
 	$(BIN)/ruff check --fix .

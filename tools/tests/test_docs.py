@@ -150,17 +150,22 @@ def test_the_code_sends_nobody_to_a_page_that_is_not_there() -> None:
 def test_decisions_are_numbered_without_gaps_and_complete() -> None:
     pages = sorted(DECISIONS.glob("[0-9]*.md"))
     assert [page.name[:4] for page in pages] == [f"{n + 1:04}" for n in range(len(pages))]
+    parts = ("Status", "Date", "Context", "Options", "Decision", "Consequences")
     for page in pages:
         text = page.read_text()
         assert text.startswith(f"# {page.name[:4]}: ")
-        for part in ("**Context.**", "**Decision.**", "**Consequences.**"):
-            assert part in text, f"{page.name} lacks {part}"
+        places = [text.find(f"**{part}.**") for part in parts]
+        assert min(places) > 0, f"{page.name} lacks {parts[places.index(-1)]}"
+        assert places == sorted(places), f"{page.name}: the parts are in another order"
+
+
+def test_a_new_user_reads_the_readme_to_its_end() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def test_the_index_of_decisions_has_each_with_its_title() -> None:
-    listed = re.findall(
-        r"^\| \[(\d{4})\]\((\S+)\) \| (.+) \|$", (DECISIONS / "README.md").read_text(), re.M
-    )
+    index = (DECISIONS / "README.md").read_text()
+    listed = re.findall(r"^- \[(\d{4})\]\((\S+)\) (.+)$", index, re.M)
     pages = sorted(DECISIONS.glob("[0-9]*.md"))
     titles = [page.read_text().splitlines()[0].removeprefix("# ") for page in pages]
     assert [f"{number}: {title}" for number, _, title in listed] == titles

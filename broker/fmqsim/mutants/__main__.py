@@ -1,8 +1,7 @@
 """`python -m fmqsim.mutants`: plant every mistake, one at a time, and see each of them caught.
 
 One line a mutant; the last one is `N mutants, N caught`. Exit status 1 if one survived.
-`--search` forgets the seeds that are known and counts from 0, for
-`docs/internals/testing.md`.
+`--search` forgets the seeds that are known and counts from 0.
 """
 
 import argparse

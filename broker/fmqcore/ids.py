@@ -1,4 +1,4 @@
-"""Identifiers and small enumerations of DESIGN §1 as types.
+"""Identifiers and small enumerations as types.
 
 Not here: names and their rule (`names.py`), errors (`errors.py`), the batch header (`batch`).
 """

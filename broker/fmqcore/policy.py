@@ -1,4 +1,4 @@
-"""What an acknowledgement needs: flush × a slave counts when × how many (DESIGN §4). Pure.
+"""What an acknowledgement needs: flush × a slave counts when × how many. Pure.
 
 Computes the commit end from the ends of master and slaves, whether a policy can be met at all, and
 how many slaves a master must hear after an unclean restart. Time plays no part here.

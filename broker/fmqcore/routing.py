@@ -1,4 +1,4 @@
-"""A client's route table, and its choice of a group and a queue (DESIGN §4, §6).
+"""A client's route table, and its choice of a group and a queue.
 
 Pure. The table is merged from the answers of any broker; a group's route is replaced only by one of
 the same or a higher epoch. The hash is part of the contract, so that programs in other languages

@@ -1,4 +1,4 @@
-"""The five ports under the shells (DESIGN §2): protocols, and nothing that does I/O.
+"""The five ports under the shells: protocols, and nothing that does I/O.
 
 | port | file | real adapter | what it hides |
 |---|---|---|---|

@@ -1,7 +1,5 @@
 """Deterministic simulator of a whole cluster: one process, virtual time, one seed.
 
-DESIGN §14, floor 2.
-
     report     one seed -> one result: run, judge, shortest story; the watch on the brokers
     scenario   what one seed means: scene, world, hosts, a stand-in for the operator, a person
     faults     what goes wrong and when: the table, the acts, power, damage, switchovers

@@ -7,7 +7,7 @@ from e2e.history.events import Place
 
 
 class Check(Enum):
-    """The checks I1 to I12 of DESIGN §14."""
+    """The checks I1 to I12."""
 
     I1 = "inconsistent offset"
     I2 = "lost"

@@ -1,4 +1,4 @@
-r"""The operator: a custom resource becomes a group of brokers (DESIGN §10).
+r"""The operator: a custom resource becomes a group of brokers.
 
     api     the custom resources as typed values; their schemas and CRDs
     core    pure: observation -> facts -> plan (actions) and status

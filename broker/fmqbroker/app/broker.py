@@ -9,7 +9,7 @@ failover gives up the role, flushes and removes the live node, so that a slave m
 once → the port is closed → the journal is flushed and marked clean → the ZooKeeper session ends.
 After any other stop, the next start does what was left undone.
 
-No decisions are made here. A broker reaches the world only through its five ports (DESIGN §2).
+No decisions are made here. A broker reaches the world only through its five ports.
 """
 
 import asyncio

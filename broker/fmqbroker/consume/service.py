@@ -1,4 +1,4 @@
-"""The fetch path (DESIGN §7): permission → range lease → journal → send → ack → offsets.
+"""The fetch path: permission → range lease → journal → send → ack → offsets.
 
 Each consumer session has one stream and two tasks: one reads the consumer's messages, the other
 sends everything that is pending in one message, then sleeps until the commit end, credit, acks or a

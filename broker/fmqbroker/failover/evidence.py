@@ -1,4 +1,4 @@
-"""Gather a broker's evidence for `fmqcore.failover.decide` (DESIGN §6).
+"""Gather a broker's evidence for `fmqcore.failover.decide`.
 
 The gatherer only reads: the cached group, the journal, the views of replication, the gate and the
 broker's terms. It remembers only since when the reader is gone or the journal is too short. Nothing

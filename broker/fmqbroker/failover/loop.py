@@ -1,4 +1,4 @@
-"""The failover loop (DESIGN §6): gather evidence, ask the pure machine, take one step.
+"""The failover loop: gather evidence, ask the pure machine, take one step.
 
 The loop waits for a signal or a timer, gathers evidence, asks `fmqcore.failover.decide`, sets the
 gate and takes one step (`failover/transitions.py`). It is level-triggered: every step may fail or

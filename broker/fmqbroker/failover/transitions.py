@@ -1,4 +1,4 @@
-"""The steps that start and end a term (DESIGN §6), each with a fixed order of effects.
+"""The steps that start and end a term, each with a fixed order of effects.
 
 `failover/loop.py` decides when to take a step. Every step may stop anywhere (a crash, a lost
 connection) and be made again from its beginning.

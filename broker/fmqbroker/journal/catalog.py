@@ -1,4 +1,4 @@
-"""The queue index over all segments: offset → position (DESIGN §3). Derived, rebuildable.
+"""The queue index over all segments: offset → position. Derived, rebuildable.
 
 The newest segment's index is in memory and grows with every append. When a segment is full its
 index becomes `<base>.index` (left on disk by this file) and is read back for reads of old offsets:

@@ -1,4 +1,4 @@
-"""The journal (DESIGN §3): the broker's append-only byte log and its only source of truth.
+"""The journal: the broker's append-only byte log and its only source of truth.
 
 The path of a batch: `head.py` assigns its place, in memory and at once → `tail_cache.py` holds it →
 `flusher.py` writes and syncs it into a file of `store.py` → `upkeep.py` and `checkpoints.py` save

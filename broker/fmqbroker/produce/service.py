@@ -1,4 +1,4 @@
-"""The produce path (DESIGN §4): stream → permission → dedup → append → commit end → ack.
+"""The produce path: stream → permission → dedup → append → commit end → ack.
 
 Each stream has one `ProduceSession` with two tasks: one reads messages and appends their batches,
 in memory and at once; the other waits until appended batches have reached their ack level and sends

@@ -1,4 +1,4 @@
-"""Compute the commit end of a master's term (DESIGN §4, §5). Owner: replication.
+"""Compute the commit end of a master's term. Owner: replication.
 
 It follows from the journal's ends and the slaves' acks. The arithmetic is pure (`fmqcore.policy`).
 The result goes to the frontier (`replication/commit_frontier.py`) and into the journal's next

@@ -1,4 +1,4 @@
-"""The commit frontier: the position up to which the group's policy holds (DESIGN §4, §5).
+"""The commit frontier: the position up to which the group's policy holds.
 
 Owner: replication. `journal.end` ≥ `commit_end`; readers see only what lies below `commit_end`. A
 master computes it from the journal's ends and the slaves' acks; a slave takes it from its master's

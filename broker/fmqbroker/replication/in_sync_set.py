@@ -1,4 +1,4 @@
-"""The in-sync set, changed by the master alone, by compare-and-set (DESIGN §5).
+"""The in-sync set, changed by the master alone, by compare-and-set.
 
 Owner: replication. Order of effects.
 - A slave is lost: until the compare-and-set is answered the policy must hold with *and* without it

@@ -1,4 +1,4 @@
-"""The master's half of replication (DESIGN §5). Owner: replication.
+"""The master's half of replication. Owner: replication.
 
 The path of a slave through the files: `serve` reads its Hello → `replication/master_stream.py`
 reconciles, sends, takes its acks → `replication/commit_end.py` moves the commit end →

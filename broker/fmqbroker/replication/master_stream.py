@@ -1,4 +1,4 @@
-"""One slave's stream at its master, from Hello to its end (DESIGN §5). Owner: replication.
+"""One slave's stream at its master, from Hello to its end. Owner: replication.
 
 Order of effects: reconcile, with suffixes pulled and made durable, before anything is appended for
 it; a chunk is handed to the stream, then counts as sent; an ack is checked, then taken into the

@@ -1,4 +1,4 @@
-"""The slave's half of replication: it dials the master, for ever (DESIGN §5).
+"""The slave's half of replication: it dials the master, for ever.
 
 Owner: replication. One stream is `replication/slave_stream.py`; this file decides what happens
 between them: which broker to dial, how long to wait, what failover may know. A master that comes

@@ -1,4 +1,4 @@
-"""One stream from a slave to its master, from Hello to its end (DESIGN §5).
+"""One stream from a slave to its master, from Hello to its end.
 
 Owner: replication. Order of effects: received batches are appended; the slave's own group commit
 makes them durable; only then are they acknowledged as durable (R3). A promise not to claim is noted

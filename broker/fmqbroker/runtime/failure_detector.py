@@ -1,4 +1,4 @@
-"""How long the other end of a link has been silent, in the broker's heartbeats (DESIGN §5).
+"""How long the other end of a link has been silent, in the broker's heartbeats.
 
 Not by the clock: while this broker's loop stood still (a slow disk, a paused machine) it could hear
 no broker, and what was sent meanwhile waits in the sockets. A stall counts as one beat, however

@@ -1,4 +1,4 @@
-"""The gate: whether this broker may serve reads or writes at this moment (DESIGN §6).
+"""The gate: whether this broker may serve reads or writes at this moment.
 
 Checked on every produce, pull and ack: the cached group state grants the broker its role *and* its
 lease holds. Each check compares the lease with the monotonic clock; no timer ends it: a loop that

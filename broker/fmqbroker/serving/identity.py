@@ -1,4 +1,4 @@
-"""The broker's identity: a new incarnation per start, under a name that is free (DESIGN §6).
+"""The broker's identity: a new incarnation per start, under a name that is free.
 
 A live node that stands under this broker's name at the start is either left from its last
 incarnation, whose session has not expired yet, or belongs to another process with the same broker

@@ -1,4 +1,4 @@
-"""The lease (DESIGN §6): how long after an answer from ZooKeeper a broker may still serve.
+"""The lease: how long after an answer from ZooKeeper a broker may still serve.
 
 A renewal is a timed, synced read of the group's state. It holds for 2/3 of the session timeout
 from the moment the read was *sent*, if the live node stood in the same session throughout and the

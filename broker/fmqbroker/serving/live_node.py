@@ -1,4 +1,4 @@
-"""The broker's ephemeral node, `live/<me>`: it stands while its session does (DESIGN §6).
+"""The broker's ephemeral node, `live/<me>`: it stands while its session does.
 
 It is recreated after every expiry. Each time it stands again it gets a new number (`standing`): a
 broker that looked in between saw it gone, so nothing that rests on it may simply go on

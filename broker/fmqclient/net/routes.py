@@ -1,4 +1,4 @@
-"""The client's route table, kept fresh from any broker of the cluster (DESIGN §6).
+"""The client's route table, kept fresh from any broker of the cluster.
 
 It is fetched at the start, every `REFRESH_MS`, and at once on a sign of change: a refused
 permission, a reset, silence. Routes older than the known ones are ignored

@@ -1,4 +1,4 @@
-"""The payload of a DATA batch: columns, shaped as Arrow's (DESIGN §3).
+"""The payload of a DATA batch: columns, shaped as Arrow's.
 
 The columns present come in the order value, key, tag, headers, born_ms. A column of bytes is
 `u32 offset[N + 1]` (the first is 0) followed by the bytes, zero-padded to 8: exactly the two

@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli), the only user of `google_crc32c`: about 12 GB/s (DESIGN §15)."""
+"""CRC32C (Castagnoli), the only user of `google_crc32c`: about 12 GB/s."""
 
 import google_crc32c
 

@@ -1,4 +1,4 @@
-"""The batch: N records of one queue under one 96-byte header, the unit of storage (DESIGN §3).
+"""The batch: N records of one queue under one 96-byte header, the unit of storage.
 
 Layout, little-endian (the byte diagram is in `docs/reference/file-format.md`):
 

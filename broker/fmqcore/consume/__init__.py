@@ -1,4 +1,4 @@
-"""The pure half of the consume path (DESIGN §7): queue holders, deliveries, progress.
+"""The pure half of the consume path: queue holders, deliveries, progress.
 
 `ranges` has sets of offset ranges; `in_flight` one queue's progress for one consumer group;
 `assignment` queues among sessions; `offsets` progress entries. Retry is state over offset ranges,

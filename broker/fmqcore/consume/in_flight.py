@@ -1,4 +1,4 @@
-"""One queue's progress for one consumer group: done, in flight, to be redelivered (DESIGN §7).
+"""One queue's progress for one consumer group: done, in flight, to be redelivered.
 
 Every offset is in exactly one place:
 

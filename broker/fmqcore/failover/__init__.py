@@ -1,4 +1,4 @@
-"""Decide who serves a group (DESIGN §6): evidence in, at most one step out. Pure.
+"""Decide who serves a group: evidence in, at most one step out. Pure.
 
     evidence -> machine.decide -> table (state x input -> step), guards -> transitions (new states)
 

@@ -1,4 +1,4 @@
-"""The input and the output of a failover decision (DESIGN §6). Pure values.
+"""The input and the output of a failover decision. Pure values.
 
 Times are milliseconds of the broker's own monotonic clock and are never compared with another
 broker's. Ephemerals (`live`) are evidence only; the truth is the state, changed by compare-and-set.

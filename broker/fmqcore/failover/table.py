@@ -1,4 +1,4 @@
-"""The failover table as data (DESIGN §6): the rows of each (mode, part), in order. Pure.
+"""The failover table as data: the rows of each (mode, part), in order. Pure.
 
 `machine.py` decides by this table, and explains it.
 """

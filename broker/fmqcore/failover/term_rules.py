@@ -1,4 +1,4 @@
-"""Small pure rules that the machine and the shell share: terms, grants, claimants (DESIGN §6).
+"""Small pure rules that the machine and the shell share: terms, grants, claimants.
 
 A *tenure* is the right to serve one epoch. Only the broker that set the epoch has it, and only as
 long as no other broker can have claimed unseen. A claim needs the holder's live node to be gone, so

@@ -1,4 +1,4 @@
-"""The new group state of each step (DESIGN §6). Pure; the code that writes it sets `txn`."""
+"""The new group state of each step. Pure; the code that writes it sets `txn`."""
 
 from dataclasses import replace
 

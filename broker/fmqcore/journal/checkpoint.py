@@ -1,4 +1,4 @@
-"""The checkpoint: what a broker knew for sure when it last wrote the file (DESIGN §3). Pure.
+"""The checkpoint: what a broker knew for sure when it last wrote the file. Pure.
 
 On disk: the small file `checkpoint`, replaced atomically. It holds no journal data; a journal opens
 without it, too, but then nothing in the last segment counts as known durable.

@@ -1,4 +1,4 @@
-"""The index of one segment: per queue, one 40-byte entry a batch (DESIGN §3). Pure.
+"""The index of one segment: per queue, one 40-byte entry a batch. Pure.
 
 It is derived from the journal's headers alone, so it can always be rebuilt, and deterministically:
 two builders of the same segment give equal bytes. It is kept as columns of machine words: adding

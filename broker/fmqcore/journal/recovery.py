@@ -1,4 +1,4 @@
-"""Recovery's decisions: which segments count, and what a scan's end means (DESIGN §3). Pure.
+"""Recovery's decisions: which segments count, and what a scan's end means. Pure.
 
 A start has three steps, each pure except for the reading between them:
 

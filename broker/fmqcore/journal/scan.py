@@ -1,4 +1,4 @@
-"""The scan kernel: walk over stored batches and stop at the first fault (DESIGN §3, §11). Pure.
+"""The scan kernel: walk over stored batches and stop at the first fault. Pure.
 
 `advance` takes one step; `Scan` walks one segment; `check_batches` checks what a replica received.
 The checks of a batch, in this order: length, magic, version, header CRC, type, position, chain

@@ -1,4 +1,4 @@
-"""The state that a journal's batches build up; SNAP is its encoding (DESIGN §3). Pure.
+"""The state that a journal's batches build up; SNAP is its encoding. Pure.
 
 A SNAP batch replaces the state. So a journal read from its beginning and one read from any
 segment's SNAP give the same state, and what the writer of the SNAP left out (idle producers, old

@@ -1,4 +1,4 @@
-"""How far two journals agree, decided from their epoch histories alone (DESIGN §5). Pure.
+"""How far two journals agree, decided from their epoch histories alone. Pure.
 
 Only one master ever writes in an epoch, and it opens the epoch with an EPOCH batch (and the frames
 around the batch, if it found no room). So two journals in which epoch e begins at the same position

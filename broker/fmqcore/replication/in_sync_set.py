@@ -1,4 +1,4 @@
-"""Which slaves leave the in-sync set and which may enter (DESIGN §5). Pure.
+"""Which slaves leave the in-sync set and which may enter. Pure.
 
 A slave is *in sync* while it is linked and, within `dead_after_ms`, always comes to hold what the
 master held: it is never behind for longer than that. A *learner* may enter when it is linked, has

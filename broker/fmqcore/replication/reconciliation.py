@@ -1,4 +1,4 @@
-"""A master's answer to a slave's Hello (DESIGN §5). Pure.
+"""A master's answer to a slave's Hello. Pure.
 
 C is where the two journals part (`epoch_history.py`), `floor` is what the slave must never lose:
 its newest known commit end, or, if it served reads in slave-consume, its durable end. *Chain* is

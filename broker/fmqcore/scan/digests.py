@@ -1,4 +1,4 @@
-"""Digests of a journal's blocks, so that equal replicas are cheap to compare (DESIGN §11). Pure.
+"""Digests of a journal's blocks, so that equal replicas are cheap to compare. Pure.
 
 A block is the batches of one segment that begin in one stretch of `BLOCK` bytes. Its digest is
 made from their headers, which hold the payloads' CRCs. So two equal digests do not prove that each

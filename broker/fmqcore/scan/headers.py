@@ -1,4 +1,4 @@
-"""The headers-only scan kernel: a byte range of a segment becomes columns (DESIGN §11). Pure.
+"""The headers-only scan kernel: a byte range of a segment becomes columns. Pure.
 
 It runs over every header of a journal of any size, so no object is created per batch: the 96 bytes
 of each good header are concatenated as they are, and a column is a strided slice of that block,

@@ -1,4 +1,4 @@
-"""Payload columns of chosen DATA batches, for bulk readers (DESIGN §11). Pure.
+"""Payload columns of chosen DATA batches, for bulk readers. Pure.
 
 Batches are read by their places, neighbours in one read, and nothing in between is read. Each batch
 is checked: header CRC, place, payload CRC, and that its columns fit. No object is created per

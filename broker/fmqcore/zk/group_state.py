@@ -1,4 +1,4 @@
-"""The single source of truth for who serves a group: `groups/<g>/state` (DESIGN §6)."""
+"""The single source of truth for who serves a group: `groups/<g>/state`."""
 
 import json
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from fmqcore.zk.group_config import GroupConfig
 
 
 class Mode(Enum):
-    """How a group is served (DESIGN §6)."""
+    """How a group is served."""
 
     NEW = "NEW"  # no master has ever opened an epoch
     MASTER = "MASTER"

@@ -1,4 +1,4 @@
-"""The paths of ZooKeeper nodes, one function a node (DESIGN §6). Pure."""
+"""The paths of ZooKeeper nodes, one function a node. Pure."""
 
 from fmqcore.ids import BrokerId, GroupName
 

@@ -126,7 +126,7 @@ async def isolate(act: Act) -> None:
 async def expire(act: Act) -> None:
     """End a broker's session on the server, though the broker lives.
 
-    This is sooner than any server would end it: leases rest on that (DESIGN §6). So the broker must
+    This is sooner than any server would end it: leases rest on that. So the broker must
     learn about the end, and does, whatever is cut in the next moment.
     """
     ensemble, route = act.world.ensemble, act.world.ensemble.route(act.on)

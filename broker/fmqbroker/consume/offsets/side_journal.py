@@ -1,4 +1,4 @@
-"""A takeover reader's side journal (DESIGN §6): progress made while the master is away.
+"""A takeover reader's side journal: progress made while the master is away.
 
 Order of effects: entries are fsynced here, then acknowledged, later checkpointed into the group's
 state. The file `takeover.journal` stays in the data directory; a restarted takeover reader loads it

@@ -1,4 +1,4 @@
-"""Consumer progress: where it is kept in each mode (DESIGN §3, §6).
+"""Consumer progress: where it is kept in each mode.
 
 | mode | entries go to | stored when |
 |---|---|---|

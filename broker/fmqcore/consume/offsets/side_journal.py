@@ -1,4 +1,4 @@
-"""The encoding of a takeover reader's side journal `takeover.journal` (DESIGN §6). Pure.
+"""The encoding of a takeover reader's side journal `takeover.journal`. Pure.
 
     0 u32 magic "FMQT"   4 u16 version   6 u16 zero   8 u32 epoch   12 u32 CRC32C of bytes 0-12
    16 frames: u32 payload_len, u32 CRC32C of the length and the payload, an OFFSETS payload,

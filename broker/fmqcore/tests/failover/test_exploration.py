@@ -84,7 +84,7 @@ def _any_grant(isr: frozenset[BrokerId], links: dict[BrokerId, Link]) -> int:
 
 BEFORE_OFFSETS = planted(LARGE, g.RECORD_IN.name, Mode.HANDOVER)
 MISTAKES = [
-    # the four of DESIGN §6
+    # the four of the failover protocol
     ("any slave's grant", replace(GOOD, granted_until=_any_grant, memo={}), whole, 2),
     ("a claim ignores the live node", planted(GOOD, g.MASTER_GONE.name), whole, 1),
     ("a claim ignores promises", planted(GOOD, g.PROMISE_OVER.name), whole, 1),

@@ -7,17 +7,22 @@
             async for m in sub:
                 await m.ack()
 
-`fmqclient.sync.connect` is the same for programs without asyncio. README.md describes the
-guarantees, `settings.py` every setting. Every error raised on purpose is an `FmqError`.
+`fmqclient.sync.connect` is the same for programs without asyncio. `settings.py` has every setting;
+`examples/` in the repository has whole programs. Every error raised on purpose is an `FmqError`.
+
+The admin and `sync` are imported on first use: most programs use one client and no admin.
 """
 
-from fmqclient import sync
-from fmqclient.admin.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from fmqclient.arguments import Headers
 from fmqclient.client import Client, connect
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.consumer.message import Message
 from fmqclient.producer.batches import SendResult
 from fmqclient.producer.producer import Producer
+from fmqclient.settings import Start
 from fmqcore.errors import (
     AlreadyExists,
     BadCrc,
@@ -40,8 +45,46 @@ from fmqcore.errors import (
     UnknownTopic,
     Unsupported,
 )
+from fmqcore.ids import Permission
+from fmqcore.zk.topic import TopicGroup
+
+if TYPE_CHECKING:
+    from fmqclient import sync
+    from fmqclient.admin.client import Admin
+    from fmqclient.admin.infos import (
+        BrokerStatus,
+        GroupInfo,
+        QueueOffsets,
+        ReplicaStatus,
+        TopicInfo,
+    )
+
+_ADMIN_MODULES: Final = {
+    "Admin": "fmqclient.admin.client",
+    "BrokerStatus": "fmqclient.admin.infos",
+    "GroupInfo": "fmqclient.admin.infos",
+    "QueueOffsets": "fmqclient.admin.infos",
+    "ReplicaStatus": "fmqclient.admin.infos",
+    "TopicInfo": "fmqclient.admin.infos",
+}
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name from a module with `__getattr__`
+
+    def __getattr__(name: str) -> Any:
+        """Import the part that `name` belongs to, on first use."""
+        if name == "sync":
+            return import_module("fmqclient.sync")
+        if name not in _ADMIN_MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_ADMIN_MODULES[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
+    "Admin",
     "AlreadyExists",
     "BadCrc",
     "BrokerStatus",
@@ -51,6 +94,7 @@ __all__ = [
     "ErrorCode",
     "FmqError",
     "GroupInfo",
+    "Headers",
     "InvalidArgument",
     "Malformed",
     "Message",
@@ -59,14 +103,17 @@ __all__ = [
     "NotFound",
     "OutOfSequence",
     "Overloaded",
+    "Permission",
     "Producer",
     "ProducerFenced",
     "QueueOffsets",
     "ReplicaStatus",
     "SendResult",
     "StaleAssignment",
+    "Start",
     "StorageFull",
     "TooLarge",
+    "TopicGroup",
     "TopicInfo",
     "Unavailable",
     "UnknownQueue",

@@ -8,12 +8,11 @@ The ports (transport, clock) are arguments; the defaults are the real adapters.
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from fmqadapters.process.clock import SystemClock
 from fmqclient.address import DEFAULT_URL, parse_url
-from fmqclient.admin.client import Admin
 from fmqclient.arguments import check_seconds, check_text
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.forgotten import MustBeClosed
@@ -27,6 +26,9 @@ from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
 from fmqport.clock import Clock
 from fmqport.transport import Transport
+
+if TYPE_CHECKING:
+    from fmqclient.admin.client import Admin
 
 P = TypeVar("P", Producer, Consumer)
 MIB = 1024 * 1024
@@ -104,7 +106,7 @@ class Client(MustBeClosed):
         """Close the connections. Close producers and consumers first (`async with` does)."""
         self._unclosed = False
         for part in list(self._parts):
-            part.warn_if_unclosed()
+            part._warn_if_unclosed()
         tasks, self._tasks = self._tasks, ()
         for task in tasks:
             task.cancel()
@@ -119,7 +121,7 @@ class Client(MustBeClosed):
         error = None if task.cancelled() else task.exception()
         self._failed = f"this client has failed: {error or CANCELLED}"
         for part in list(self._parts):
-            part.fail(self._failed)
+            part._fail_part(self._failed)
 
     def _keep(self, part: P) -> P:
         if self._failed:
@@ -205,10 +207,12 @@ class Client(MustBeClosed):
         )
 
     @property
-    def wire(self) -> tuple[Connections, Routes, Clock]:
+    def _wire(self) -> tuple[Connections, Routes, Clock]:
         """Return what sessions need, for a caller that opens its own (`fmqcli.replay_producer`)."""
         return self._connections, self._routes, self._clock
 
-    def admin(self) -> Admin:
+    def admin(self) -> "Admin":
         """Return an admin: topics, consumer groups, offsets, status."""
+        from fmqclient.admin.client import Admin  # only now: most programs need none
+
         return Admin(self._connections, self._routes, self._clock)

@@ -28,12 +28,12 @@ class MustBeClosed:
     _unclosed = False
 
     def __del__(self) -> None:
-        self.warn_if_unclosed()
+        self._warn_if_unclosed()
 
     def _described(self) -> str:
         raise NotImplementedError
 
-    def warn_if_unclosed(self) -> None:
+    def _warn_if_unclosed(self) -> None:
         """Warn if it is still open: it cannot be closed any more."""
         if self._unclosed:
             self._unclosed = False

@@ -119,7 +119,7 @@ class _Job:
 
     async def send(self, connected: Any, acks: str) -> None:
         """All chunks. Raises what a record ended with; then its step is not noted."""
-        wire = connected.wire
+        wire = connected._wire
         _, routes, clock = wire
         topic = await routes.topic(self._topic)
         plan = Plan.of(self._records.state, topic, clock.random_id(), self._same_queue)

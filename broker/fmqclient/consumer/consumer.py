@@ -12,7 +12,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
-from fmqclient.admin.client import Admin
 from fmqclient.arguments import as_places, check_fetch, check_seconds
 from fmqclient.consumer.ack_tracker import Track
 from fmqclient.consumer.commits import Committing, all_leave
@@ -67,7 +66,7 @@ class Consumer(MustBeClosed):
         self._error: BaseException | None = None
         self._closed = False
         self._committing = Committing()
-        self.on_drop: Callable[[Session, Track | None], None] | None = None
+        self._on_drop: Callable[[Session, Track | None], None] | None = None
         self._beginning = settings  # what a group gets that the topic gets later came after us
 
     # ---- life
@@ -152,7 +151,7 @@ class Consumer(MustBeClosed):
         elif (error := task.exception()) is not None:
             self._fail(error)
 
-    def fail(self, why: str) -> None:
+    def _fail_part(self, why: str) -> None:
         """Fail every waiting caller and hand out nothing more."""
         self._fail(Unavailable(why))
 
@@ -199,7 +198,7 @@ class Consumer(MustBeClosed):
         if self._settings.start == "latest":
             self._beginning = replace(self._settings, start="earliest")
 
-    def hands_over_later(self) -> None:
+    def _report_hand_overs_later(self) -> None:
         """Leave it to `hand_over` to report what the program got (`sync/consumer.py`)."""
         self._handout.reports = False
 
@@ -270,9 +269,9 @@ class Consumer(MustBeClosed):
         self._there.set()
 
     def _drop(self, session: Session, track: Track | None) -> None:
-        """Call `on_drop` for what was fetched ahead of the program, then `Handout.drop`."""
-        if self.on_drop is not None:
-            self.on_drop(session, track)
+        """Call `_on_drop` for what was fetched ahead of the program, then `Handout.drop`."""
+        if self._on_drop is not None:
+            self._on_drop(session, track)
         self._handout.drop(session, track)
 
     # ---- control
@@ -300,6 +299,8 @@ class Consumer(MustBeClosed):
         `queues` are (group, queue) pairs; None means all of the topic. Every member goes on from
         there.
         """
+        from fmqclient.admin.client import Admin  # only now: most programs never seek
+
         admin = Admin(self._connections, self._routes, self._clock)
         await admin.seek(
             self._settings.group, self._settings.topic, to, offset=offset, queues=queues

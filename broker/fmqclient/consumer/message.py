@@ -224,6 +224,10 @@ class Message:
 
     __slots__ = ("_chunk", "key", "offset", "value")
 
+    offset: int
+    value: bytes
+    key: bytes | None
+
     def __init__(self, chunk: Chunk, offset: int) -> None:
         at = offset - chunk.base
         self._chunk = chunk
@@ -314,7 +318,7 @@ class Message:
         if chunk.session.turns.listed and chunk.session.turns.due():
             await chunk.session.turns.give()
 
-    def is_of(self, session: Acker, track: Track | None) -> bool:
+    def _is_of(self, session: Acker, track: Track | None) -> bool:
         """Whether the message came by that session, from that queue (None: from any)."""
         chunk = self._chunk
         return chunk.session is session and (track is None or chunk.track is track)

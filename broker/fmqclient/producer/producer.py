@@ -152,11 +152,11 @@ class Producer(MustBeClosed):
     def _ended(self, task: "asyncio.Task[None]") -> None:
         """Fail the producer when a task ended by an error or a cancel: no caller may wait on."""
         if task.cancelled():
-            self.fail(CANCELLED)
+            self._fail_part(CANCELLED)
         elif (error := task.exception()) is not None:
-            self.fail(repr(error))
+            self._fail_part(repr(error))
 
-    def fail(self, why: str) -> None:
+    def _fail_part(self, why: str) -> None:
         """Fail every pending record and accept no more."""
         if self._closed:
             return
@@ -319,11 +319,6 @@ class Producer(MustBeClosed):
     def outstanding(self) -> int:
         """Number of records without an outcome yet."""
         return self._box.outstanding_records
-
-    @property
-    def close_timeout_s(self) -> float:
-        """Maximum seconds that `close` may take."""
-        return self._settings.close_timeout_s
 
     @property
     def connected(self) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Part:
         """Note that the program leaves the `with` block with an error."""
 
     def close(self) -> None:
-        """See the asynchronous `close`."""
+        """Finish what is pending, within `close_timeout_s` seconds, and close; only once."""
         self._loop.check()  # before it counts as closed
         self._closed = True
         if self._loop.gone:

@@ -13,30 +13,47 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from fmqclient import client as asynchronous
 from fmqclient.address import DEFAULT_URL
 from fmqclient.arguments import Headers, as_they_are
 from fmqclient.producer.batches import SendResult
 from fmqclient.producer.producer import Producer as AsyncProducer
+from fmqclient.settings import MIB, Start
 from fmqclient.sync.admin import Admin
 from fmqclient.sync.base import Part
-from fmqclient.sync.consumer import Consumer, Message
+from fmqclient.sync.consumer import Consumer
 from fmqclient.sync.loop_thread import LoopThread
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
+from fmqport.clock import Clock
+from fmqport.transport import Transport
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-def connect(url: str = DEFAULT_URL, **options: Any) -> "Client":
-    """See `fmqclient.connect`. Use it as `with connect(...) as client`, or call `close`."""
-    return Client(asynchronous.connect(url, **options))
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    timeout_s: float = 10.0,
+    name: str = "",
+    transport: Transport | None = None,
+    clock: Clock | None = None,
+) -> "Client":
+    """Return a client of the cluster at `url` (`fmq://host:port[,host:port...]`), connected.
+
+    Use it as `with connect(...) as client`, or call `close`. Raises `Unavailable` if no broker
+    answers within `timeout_s` seconds. Brokers show `name` in their lists of clients.
+    """
+    return Client(
+        asynchronous.connect(url, timeout_s=timeout_s, name=name, transport=transport, clock=clock)
+    )
 
 
 class Client:
-    """See `fmqclient.Client`."""
+    """A client of one cluster: opens producers, consumers and an admin."""
 
     _closed = True
 
@@ -58,8 +75,8 @@ class Client:
         if not self._closed and not self._loop.gone:  # gone: it is the process's that forked us
             self._closed = True
             for part in self._open:
-                part._part.warn_if_unclosed()
-            self._client.warn_if_unclosed()
+                part._part._warn_if_unclosed()
+            self._client._warn_if_unclosed()
 
     def __exit__(
         self,
@@ -87,20 +104,70 @@ class Client:
         finally:
             self._loop.stop()
 
-    def producer(self, **options: Any) -> "Producer":
-        """See `fmqclient.Client.producer`; the producer is opened at once."""
+    def producer(
+        self,
+        *,
+        acks: str = "replicated",
+        linger_ms: float = 0,
+        max_outstanding_bytes: int = 32 * MIB,
+        max_outstanding_records: int = 100_000,
+        max_batch_bytes: int = MAX_PAYLOAD,
+        max_batch_records: int = MAX_RECORDS,
+        pipeline: int = 4,
+        delivery_timeout_s: float = 120.0,
+        close_timeout_s: float = 30.0,
+        born_time: bool = False,
+    ) -> "Producer":
+        """Return a new producer, opened; `ProducerSettings` documents each setting."""
         self._check()
-        producer = Producer(self._loop, self._client.producer(**options))
+        made = self._client.producer(
+            acks=acks,
+            linger_ms=linger_ms,
+            max_outstanding_bytes=max_outstanding_bytes,
+            max_outstanding_records=max_outstanding_records,
+            max_batch_bytes=max_batch_bytes,
+            max_batch_records=max_batch_records,
+            pipeline=pipeline,
+            delivery_timeout_s=delivery_timeout_s,
+            close_timeout_s=close_timeout_s,
+            born_time=born_time,
+        )
+        producer = Producer(self._loop, made)
         self._keep(producer)
         return producer
 
-    def consumer(self, topic: str, *, group: str, **options: Any) -> "Consumer":
-        """See `fmqclient.Client.consumer`; the consumer is opened at once."""
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        start: Start = "earliest",
+        ack: str = "manual",
+        buffer_bytes: int = 4 * MIB,
+        prefetch: int = 10_000,
+        ack_timeout_s: float = 0,
+        close_timeout_s: float = 5.0,
+        temporary: bool = False,
+    ) -> "Consumer":
+        """Return a new member of a consumer group, opened; see `ConsumerSettings`.
+
+        `start` applies where the group has no committed offset yet: "earliest", "latest", a
+        `datetime` or milliseconds since 1970 UTC.
+        """
         self._check()
-        auto = options.get("ack") == "auto"
-        if auto:  # said here: what is fetched ahead was not given to the program yet
-            options["ack"] = "manual"
-        made = self._client.consumer(topic, group=group, **options)
+        auto = ack == "auto"
+        made = self._client.consumer(
+            topic,
+            group=group,
+            start=start,
+            # "auto" is done by `sync.Consumer`: a message fetched ahead is not yet delivered.
+            ack="manual" if auto else ack,
+            buffer_bytes=buffer_bytes,
+            prefetch=prefetch,
+            ack_timeout_s=ack_timeout_s,
+            close_timeout_s=close_timeout_s,
+            temporary=temporary,
+        )
         consumer = Consumer(self._loop, made, auto=auto)
         self._keep(consumer)
         return consumer
@@ -112,7 +179,7 @@ class Client:
         self._open.append(part)
 
     def admin(self) -> Admin:
-        """See `fmqclient.Client.admin`."""
+        """Return an admin: topics, consumer groups, offsets, status."""
         self._check()
         return Admin(self._loop, self._client.admin())
 
@@ -122,7 +189,7 @@ class Client:
 
 
 class Producer(Part):
-    """See `fmqclient.Producer`."""
+    """Sends records to topics. Use it as `with client.producer(...) as p`."""
 
     def __init__(self, loop: LoopThread, producer: AsyncProducer) -> None:
         self._part = self._producer = producer
@@ -193,7 +260,7 @@ class Producer(Part):
 
     async def _end(self) -> None:
         """Send also the records that wait for room, within `close_timeout_s`, then close."""
-        until_s = asyncio.get_running_loop().time() + self._producer.close_timeout_s
+        until_s = asyncio.get_running_loop().time() + self._producer._settings.close_timeout_s
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until_s):
@@ -202,6 +269,3 @@ class Producer(Part):
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until_s):
                     await self._producer.close()
-
-
-__all__ = ["Admin", "Client", "Consumer", "Message", "Producer", "connect"]

@@ -5,7 +5,6 @@ One hop between the threads costs as much as many messages, so a `for` fetches m
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from fmqclient.arguments import as_places, check_fetch
 from fmqclient.consumer.ack_tracker import Track
@@ -23,9 +22,13 @@ from fmqcore.routing import Place
 
 
 class Message:
-    """See `fmqclient.Message`: the same, with `ack` and `nack` that do not need `await`."""
+    """One message. `value` and `key` are attributes; the rest is looked up on access."""
 
     __slots__ = ("_consumer", "_message", "key", "offset", "value")
+
+    offset: int
+    value: bytes
+    key: bytes | None
 
     def __init__(self, consumer: "Consumer", message: AsyncMessage) -> None:
         self._consumer = consumer
@@ -34,10 +37,55 @@ class Message:
         self.value = message.value
         self.key = message.key
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _LOOKED_UP:
-            return getattr(self._message, name)
-        raise AttributeError(name)
+    @property
+    def topic(self) -> str:
+        """The topic of the message."""
+        return self._message.topic
+
+    @property
+    def group(self) -> str:
+        """The broker group that holds the message."""
+        return self._message.group
+
+    @property
+    def queue(self) -> int:
+        """The message's queue in that group; order is kept within a queue."""
+        return self._message.queue
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The headers of the message; values are bytes."""
+        return self._message.headers
+
+    @property
+    def tag(self) -> bytes | None:
+        """The tag of the message, None if it has none."""
+        return self._message.tag
+
+    @property
+    def store_ms(self) -> int:
+        """When the broker stored the message, in milliseconds since 1970 UTC."""
+        return self._message.store_ms
+
+    @property
+    def born_ms(self) -> int | None:
+        """When the producer took the message, if the producer was opened with `born_time=True`."""
+        return self._message.born_ms
+
+    @property
+    def read_epoch(self) -> int:
+        """The term of the broker group in which the message was delivered."""
+        return self._message.read_epoch
+
+    @property
+    def delivery_count(self) -> int:
+        """How often a program got the message, this time included, as far as this broker knows."""
+        return self._message.delivery_count
+
+    @property
+    def nacked(self) -> bool:
+        """Whether this delivery of the message was given back."""
+        return self._message.nacked
 
     def ack(self) -> None:
         """Mark the message as done; the ack is sent within a moment, together with others."""
@@ -54,13 +102,8 @@ class Message:
         return repr(self._message)
 
 
-_LOOKED_UP = frozenset(
-    ("topic", "group", "queue", "headers", "tag", "store_ms", "born_ms", "delivery_count")
-)
-
-
 class Consumer(Part):
-    """See `fmqclient.Consumer`."""
+    """A member of a consumer group. Use it as `with client.consumer(...) as sub`."""
 
     _AT_ONCE = 256
     _ACKS_WITHIN_S = 0.05
@@ -71,10 +114,10 @@ class Consumer(Part):
         self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
         self._acked: deque[AsyncMessage] = deque()
         self._handed: deque[AsyncMessage] = deque()  # given to the program, and not reported yet
-        self._saying = False  # they will be said in a moment
+        self._saying = False  # `_say_acks` is scheduled
         self._ahead: Ahead[Message] = Ahead()
-        consumer.on_drop = self._dropped
-        consumer.hands_over_later()
+        consumer._on_drop = self._dropped
+        consumer._report_hand_overs_later()
         super().__init__(loop)
 
     def __iter__(self) -> Iterator[Message]:
@@ -116,7 +159,7 @@ class Consumer(Part):
 
     def _dropped(self, session: Session, track: Track | None) -> None:
         """Give back what the program did not get. In the loop's thread, as `Consumer._drop`."""
-        taken = self._ahead.take_back(lambda m: m._message.is_of(session, track))
+        taken = self._ahead.take_back(lambda m: m._message._is_of(session, track))
         give_back(m._message for m in taken)
 
     def commit(self, timeout_s: float = 30.0) -> None:
@@ -166,7 +209,11 @@ class Consumer(Part):
 
     @property
     def skipped(self) -> dict[Place, int]:
-        """See `fmqclient.consumer.consumer.Consumer`."""
+        """Per (group, queue): messages that retention deleted before the consumer group acked them.
+
+        It counts what was reported to this member: the broker reports a gap to the member that
+        holds the queue when delivery goes on behind the gap.
+        """
         return self._consumer.skipped
 
     async def _end(self) -> None:
@@ -200,7 +247,7 @@ class Consumer(Part):
             self._loop.later(self._ACKS_WITHIN_S, self._say_acks)
 
     def _say_acks(self) -> None:
-        self._saying = False  # before it looks: what comes now is seen, or said by a later call
+        self._saying = False  # before it looks: what comes now is seen, or reported by a later call
         handed: list[AsyncMessage] = []
         while self._handed:
             handed.append(self._handed.popleft())

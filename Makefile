@@ -44,7 +44,7 @@ test-spark: $(SPARK_STAMP) ## the tests that start Spark
 check: $(STAMP) ## lint, format, types, layers, sizes, ports, words, stubs, CRDs, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES) tools bench e2e conftest.py
+	$(BIN)/mypy $(PACKAGES) tools bench e2e examples conftest.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_ports.py

@@ -19,7 +19,7 @@ def main() -> None:
     except ImportError as error:
         from fmqcore.extras import what_is_missing
 
-        said = what_is_missing(error, "client")
+        said = what_is_missing(error, "cli")
         if not said:
             raise
         sys.exit(_say(f"fmq: {said}"))

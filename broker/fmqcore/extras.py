@@ -8,7 +8,7 @@ from typing import Final
 DISTRIBUTION: Final = "fmq-broker"
 
 _EXTRAS: Final = {
-    "client": ("grpc", "rich", "typer"),
+    "cli": ("pydantic", "rich", "structlog", "typer"),
     "broker": ("aiohttp", "kazoo", "prometheus_client", "psutil", "uvloop"),
     "operator": ("kopf", "yaml"),
     "spark": ("duckdb", "kubeflow_spark_api", "pandas", "pyarrow", "pyspark"),
@@ -17,8 +17,7 @@ _EXTRAS: Final = {
 _BARE: Final = {
     "google_crc32c": "google-crc32c",
     "google": "protobuf",
-    "pydantic": "pydantic",
-    "structlog": "structlog",
+    "grpc": "grpcio",
 }
 
 

@@ -21,7 +21,7 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_li
 try:
     from fmqadapters.grpc.transport import GrpcTransport
 except ImportError as error:
-    if said := what_is_missing(error, "client"):
+    if said := what_is_missing(error):
         raise ModuleNotFoundError(said, name=error.name) from None
     raise
 

@@ -1,10 +1,13 @@
 """The transport port over gRPC: opens connections and servers."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fmqadapters.grpc.client import GrpcConnection
-from fmqadapters.grpc.server import GrpcServer
 from fmqport.transport import CallHandler, Method, StreamHandler
+
+if TYPE_CHECKING:
+    from fmqadapters.grpc.server import GrpcServer
 
 
 class GrpcTransport:
@@ -20,6 +23,8 @@ class GrpcTransport:
         *,
         calls: Mapping[Method, CallHandler],
         streams: Mapping[Method, StreamHandler],
-    ) -> GrpcServer:
+    ) -> "GrpcServer":
         """See `Transport`."""
+        from fmqadapters.grpc.server import GrpcServer  # only now: a client has no broker's log
+
         return await GrpcServer.listen(address, calls=calls, streams=streams)

@@ -17,8 +17,11 @@ from tools.mutation.modules import MODULES, Module
 from tools.mutation.operators import Mutant, mutants, sample
 from tools.mutation.reach import Reach
 
-LIMIT_S: Final = 120.0
+LIMIT_S: Final = 1200.0
+OPEN: Final = ("survived", "timed out", "broken")
+"""The outcomes of which --again makes another try."""
 RESULTS: Final = running.ROOT / "build/mutation.jsonl"
+REACHES: Final = running.ROOT / "build/mutation-reach"
 
 
 def main() -> int:
@@ -30,16 +33,25 @@ def main() -> int:
     chosen = list(dict.fromkeys(named))
     if not asked.write:
         _hunt(chosen, asked)
-    known = _known()
-    found = [known[each.key] for m in chosen for each in _sampled(m, asked) if each.key in known]
+    found = list(_found(chosen, asked))
     if asked.write:
         page = report.written(report.PAGE.read_text(), report.table(found))
         report.PAGE.write_text(page)
-    survivors = [result for result in found if result["outcome"] == "survived"]
+    survivors = [result for result in found if result["outcome"] in OPEN]
     _print(report.table(found))
     for result in survivors:
         _print(_line(result))
     return 1 if survivors else 0
+
+
+def _found(chosen: list[Module], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The last result of each mutant in the samples, and what has been read since."""
+    known, listed = _known(), equivalent.load()
+    for module in chosen:
+        for each in _sampled(running.ROOT, module, asked):
+            if each.key in known:
+                read = {"outcome": "equivalent"} if any(e.covers(each) for e in listed) else {}
+                yield known[each.key] | read
 
 
 def _hunt(chosen: list[Module], asked: argparse.Namespace) -> None:
@@ -47,7 +59,7 @@ def _hunt(chosen: list[Module], asked: argparse.Namespace) -> None:
     by_tests: dict[tuple[str, ...], list[Module]] = {}
     for module in chosen:
         by_tests.setdefault(module.paths(), []).append(module)
-    RESULTS.parent.mkdir(exist_ok=True)
+    REACHES.mkdir(exist_ok=True, parents=True)
     with running.copied() as copy, RESULTS.open("a") as results:
         for modules in by_tests.values():
             for result in _tried_group(copy, modules, asked):
@@ -61,28 +73,43 @@ def _tried_group(
 ) -> Iterator[dict[str, Any]]:
     """The results of modules with the same tests."""
     known, listed = _known(), equivalent.load()
-    left: list[tuple[Mutant, dict[str, Any]]] = []
+    left: list[tuple[Mutant, Module]] = []
     for module in modules:
-        digest = _digest(copy, module)
-        for each in _sampled(module, asked):
-            old, record = known.get(each.key), _record(each) | {"digest": digest}
-            survived = old is not None and old["outcome"] == "survived"
+        for each in _sampled(copy, module, asked):
+            old = known.get(each.key)
             if any(one.covers(each) for one in listed):
-                yield record | {"outcome": "equivalent", "by": "", "took_s": 0.0}
-            elif old is None or old["digest"] != digest or (asked.again and survived):
-                left.append((each, record))
+                if old is None or old["outcome"] != "equivalent":
+                    found = {"outcome": "equivalent", "by": "", "took_s": 0.0}
+                    yield _record(copy, module, each, found)
+            elif (
+                old is None
+                or (asked.again and old["outcome"] in OPEN)
+                or _is_old(copy, module, old)
+            ):
+                left.append((each, module))
     if not left:
         return
     tests = modules[0].paths()
     with serving.group(copy, tests) as served:
-        ran, reach = served.reach(600.0)
-        if not ran.green:
-            _print(f"left out, they fail or are too slow without a mutant: {ran.failed}")
-        if not reach.tests:
-            _print(ran.log[-2000:])
-            return
-        for each, record in left:
-            yield record | _outcome(copy, served, reach, each)
+        reach = _reach(copy, modules, served)
+        for each, module in left if reach.tests else ():
+            yield _record(copy, module, each, _outcome(copy, served, reach, each))
+
+
+def _reach(copy: Path, modules: list[Module], served: serving.Group) -> Reach:
+    """What the tests call; recorded once for the same texts of modules and tests."""
+    names = [each.file for each in modules] + list(modules[0].paths())
+    kept = REACHES / f"{_of_texts(copy, names)}.json"
+    if kept.exists():
+        return Reach.read(kept)
+    ran, reach = served.reach(3600.0)
+    if ran.outcome != "survived":
+        _print(f"left out, they fail or are too slow without a mutant: {ran.verdict.text()}")
+    if reach.tests:
+        reach.write(kept)
+    else:
+        _print(ran.log[-2000:])
+    return reach
 
 
 def _outcome(copy: Path, served: serving.Group, reach: Reach, each: Mutant) -> dict[str, Any]:
@@ -93,27 +120,40 @@ def _outcome(copy: Path, served: serving.Group, reach: Reach, each: Mutant) -> d
     text = each.apply(path.read_bytes())
     ran = None
     if reach.calls(each.file, each.function):
-        ran = served.run(serving.Plant(path, text, each.function), tests, LIMIT_S)
+        ran = served.run(serving.Plant(path, text), tests, LIMIT_S)
     if ran is None:
         with running.planted({path: text}):
             ran = running.run(copy, tests, LIMIT_S)
-    by = f"({len(tests)} tests)" if ran.green else ran.failed[0]
-    outcome = "survived" if ran.green else "caught"
-    return {"outcome": outcome, "by": by, "took_s": round(ran.took_s, 1)}
+    said = [*ran.verdict.failed, ran.verdict.broken, *ran.verdict.late, f"({len(tests)} tests)"]
+    by = next(filter(None, said))
+    return {"outcome": ran.outcome, "by": by, "took_s": round(ran.took_s, 1)}
 
 
-def _record(each: Mutant) -> dict[str, Any]:
+def _record(copy: Path, module: Module, each: Mutant, found: dict[str, Any]) -> dict[str, Any]:
     record = {"key": each.key, "file": each.file, "function": each.function, "line": each.line}
-    return record | {"kind": each.kind, "old": each.old, "new": each.new}
+    record |= {"kind": each.kind, "old": each.old, "new": each.new} | found
+    return record | {"digest": _digest(copy, module, found)}
 
 
-def _sampled(module: Module, asked: argparse.Namespace) -> Iterator[Mutant]:
-    source = (running.ROOT / module.file).read_bytes()
+def _sampled(root: Path, module: Module, asked: argparse.Namespace) -> Iterator[Mutant]:
+    source = (root / module.file).read_bytes()
     yield from sample(mutants(module.file, source, running.fields()), module.count, asked.seed)
 
 
-def _digest(copy: Path, module: Module) -> str:
-    texts = [(copy / name).read_bytes() for name in (module.file, *module.paths())]
+def _is_old(copy: Path, module: Module, result: dict[str, Any]) -> bool:
+    """Whether the module has changed, or a test that could change the outcome."""
+    return bool(result["digest"] != _digest(copy, module, result))
+
+
+def _digest(copy: Path, module: Module, result: dict[str, Any]) -> str:
+    names = [module.file, *module.paths()]
+    if result["outcome"] == "caught":
+        names[1:] = [result["by"].split("::")[0]]
+    return _of_texts(copy, names)
+
+
+def _of_texts(copy: Path, names: list[str]) -> str:
+    texts = [(copy / name).read_bytes() for name in names if (copy / name).is_file()]
     return sha256(b"\0".join(texts)).hexdigest()[:10]
 
 

@@ -237,11 +237,12 @@ def hunt(only: list[str]) -> int:
             if only and each.invariant not in only:
                 continue
             with running.planted(changed(copy, each.edits)):
-                ran = running.run(copy, each.tests, 300.0)
-            missed += ran.green
+                ran = running.run(copy, each.tests, 1200.0)
+            caught = ran.outcome == "caught"
+            missed += not caught
             place = f"{each.invariant} {each.edits[0].file}: {each.edits[0].old.strip()[:60]!r}"
             sys.stdout.write(
-                f"{'NOT CAUGHT' if ran.green else 'caught'} {place} {ran.failed[:1]}\n"
+                f"{'caught' if caught else 'NOT CAUGHT'} {place} {ran.verdict.text()}\n"
             )
             sys.stdout.flush()
     return missed

@@ -17,6 +17,10 @@ _BOUNDARY: Final[dict[type[ast.cmpop], str]] = {
     ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is",
     ast.In: "not in", ast.NotIn: "in",
 }  # fmt: skip
+_SIGNS: Final[dict[type[ast.cmpop], str]] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
 _SWAPPED_NAMES: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _ARITHMETIC: Final[dict[type[ast.operator], ast.operator]] = {
     ast.Add: ast.Sub(), ast.Sub: ast.Add(), ast.BitOr: ast.BitAnd(), ast.BitAnd: ast.BitOr(),
@@ -172,10 +176,9 @@ class _Finder:
         match node:
             case ast.JoinedStr():
                 return  # Python 3.11 gives its parts no usable positions
-            case ast.Compare(ops=[op]) if type(op) in _BOUNDARY:
-                new = f"({ast.unparse(node.left)} {_BOUNDARY[type(op)]} "
-                new += f"{ast.unparse(node.comparators[0])})"
-                yield self._of("comparison", node, new, function)
+            case ast.Compare():
+                for new in _comparisons(node):
+                    yield self._of("comparison", node, new, function)
             case ast.BoolOp():
                 yield from self._boolean(node, function)
             case ast.Call():
@@ -230,6 +233,17 @@ class _Finder:
         end = self._begins[node.end_lineno - 1] + node.end_col_offset
         old = self._source[start:end].decode()
         return Mutant(self._file, function, node.lineno, kind, old, new, start, end)
+
+
+def _comparisons(node: ast.Compare) -> Iterator[str]:
+    """The comparison with one of its operators changed."""
+    parts = [ast.unparse(each) for each in (node.left, *node.comparators)]
+    signs = [_SIGNS[type(op)] for op in node.ops]
+    for changed, op in enumerate(node.ops):
+        words = [parts[0]]
+        for n, sign in enumerate(signs):
+            words += [_BOUNDARY[type(op)] if n == changed else sign, parts[n + 1]]
+        yield f"({' '.join(words)})"
 
 
 def _logs(node: ast.expr) -> bool:

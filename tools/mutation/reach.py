@@ -1,6 +1,7 @@
 """Which tests call a function: recorded in one run, so that a mutant runs only those tests."""
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -12,16 +13,16 @@ from typing import Any, Final
 
 import pytest
 
-_BUDGET_S: Final = 40.0
-"""Tests beyond this time, slowest last, are left out of a run."""
+_BUDGET_S: Final = 20.0
+"""Tests beyond this processor time, slowest last, are left out of a run."""
 
 _RECORDED_S: Final = 2.0
-"""A test that repeats itself for longer calls nothing new, and recording slows it down."""
+"""Processor time; a test that repeats itself for longer calls nothing new, and this slows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The duration of each test, and for each function ("file:Class.name") the tests calling it."""
+    """Processor time of each test; for each function ("file:Class.name") the tests calling it."""
 
     took_s: dict[str, float]
     tests: dict[str, list[str]]
@@ -30,6 +31,10 @@ class Reach:
     def read(cls, path: Path) -> "Reach":
         """Read what a recorder noted."""
         return cls(**json.loads(path.read_text()))
+
+    def write(self, path: Path) -> None:
+        """Keep it for another run."""
+        path.write_text(json.dumps({"took_s": self.took_s, "tests": self.tests}))
 
     def calls(self, file: str, function: str) -> bool:
         """Whether a test calls the function."""
@@ -85,20 +90,20 @@ class Recorder:
         self._now = self._called[item.nodeid] = set()
         self._seen.clear()
         self._enough = False
-        timer = threading.Timer(_RECORDED_S, self._stop)
-        timer.start()
-        began = time.monotonic()
+        signal.signal(signal.SIGVTALRM, self._stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _RECORDED_S)
+        began = time.process_time()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
         try:
             return (yield)
         finally:
-            timer.cancel()
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             sys.settrace(None)
             threading.settrace(None)
-            self._took_s[item.nodeid] = round(time.monotonic() - began, 3)
+            self._took_s[item.nodeid] = round(time.process_time() - began, 3)
 
-    def _stop(self) -> None:
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._enough = True
 
     def _trace(self, frame: FrameType, _event: str, _arg: object) -> None:

@@ -1,9 +1,12 @@
 """The table of `docs/internals/mutation.md`."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from tools.mutation.verdicts import OUTCOMES
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs/internals/mutation.md"
 _BEGIN: Final = "<!-- the table that `make mutate MUTATE=--write` writes -->"
@@ -11,17 +14,18 @@ _END: Final = "<!-- end of the table -->"
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> str:
-    """One line per module: planted, caught, equivalent, survivors; the last line is the sum."""
-    counts: dict[str, list[int]] = {}
+    """One line per module with the number of each outcome; the last line is the sum."""
+    counts: dict[str, Counter[str]] = {}
     for result in results:
-        row = counts.setdefault(result["file"], [0, 0, 0, 0])
-        row[0] += 1
-        row[("caught", "equivalent", "survived").index(result["outcome"]) + 1] += 1
-    lines = ["| module | planted | caught | equivalent | survivors |", "|---|---|---|---|---|"]
-    for file, row in sorted(counts.items()):
-        lines.append(f"| `{file}` | " + " | ".join(map(str, row)) + " |")
-    total = [sum(row[n] for row in counts.values()) for n in range(4)]
-    return "\n".join([*lines, "| all | " + " | ".join(map(str, total)) + " |"])
+        counts.setdefault(result["file"], Counter()).update(("planted", result["outcome"]))
+    columns = ("planted", *OUTCOMES)
+    lines = ["| module | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    total = sum(counts.values(), Counter())
+    for name, row in [(f"`{file}`", row) for file, row in sorted(counts.items())] + [
+        ("all", total)
+    ]:
+        lines.append(f"| {name} | " + " | ".join(str(row[each]) for each in columns) + " |")
+    return "\n".join(lines)
 
 
 def written(page: str, text: str) -> str:

@@ -1,12 +1,13 @@
 """Runs tests on a copy of the sources with one mistake, each run in its own process.
 
 The process is forked from one that has imported the libraries, but nothing of the project, so a
-mutant costs little more than its tests. The sources are compiled once, in the copy. Runs only read
-this bytecode: a mutated file has another modification time, so Python compiles it again.
+mutant costs little more than its tests. The sources are compiled once, in the copy, by the process
+that collects the tests. Runs only read this bytecode: a mutated file has another modification time,
+so Python compiles it again.
 """
 
-import compileall
 import importlib
+import json
 import multiprocessing
 import os
 import re
@@ -24,31 +25,33 @@ from pathlib import Path
 from typing import Final
 
 from tools.mutation.operators import optional_fields
+from tools.mutation.verdicts import Observer, Verdict
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The root of the source tree."""
+TEST_S: Final = 300
+"""The elapsed time of one test that waits; a busy machine makes it long."""
 PATHS: Final = ("broker", "proto", "operator", "spark")
 _OURS: Final = re.compile(r"(fmq\w*|pyspark_fmq|e2e|bench|conftest)(\.|$)")
 _LIBRARIES: Final = (
     "pytest", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin", "hypothesis", "looptime",
-    "structlog", "google.protobuf.message", "pydantic", "typer", "rich", "yaml",
-    "prometheus_client", "aiohttp", "kazoo.client", "psutil", "pyarrow", "duckdb",
+    "structlog", "google.protobuf.message", "pydantic", "yaml",
 )  # fmt: skip
 _MARKED: Final = "not processes and not spark and not kind"
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The result of a run; `failed` has the names of tests, or "(time)" after a timeout."""
+    """The result of a run."""
 
-    failed: tuple[str, ...]
+    verdict: Verdict
     took_s: float
     log: str
 
     @property
-    def green(self) -> bool:
-        """Whether no test failed."""
-        return not self.failed
+    def outcome(self) -> str:
+        """One of `OUTCOMES`."""
+        return self.verdict.outcome
 
 
 @cache
@@ -70,8 +73,6 @@ def copied(root: Path = ROOT) -> Iterator[Path]:
             if (root / name).is_file():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, copy / name)
-        for top in PATHS:
-            compileall.compile_dir(copy / top, quiet=2)
         yield copy
 
 
@@ -103,8 +104,9 @@ def run(copy: Path, tests: Sequence[str], limit_s: float) -> Ran:
 
 
 def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
-    log = copy / "mutation.log"
+    log, notes = copy / "mutation.log", copy / "mutation.json"
     log.write_text("")
+    notes.unlink(missing_ok=True)
     began = time.monotonic()
     process = multiprocessing.get_context("fork").Process(target=prepare, args=(copy, log, body))
     process.start()
@@ -115,18 +117,17 @@ def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
         os.killpg(process.pid, signal.SIGKILL)
     process.join()
     took_s = time.monotonic() - began
-    text = log.read_text(errors="replace")
-    if late:
-        return Ran(("(time)",), took_s, text)
-    if process.exitcode == 0:
-        return Ran((), took_s, text)
-    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.M)
-    return Ran(tuple(names) or (f"(exit status {process.exitcode})",), took_s, text)
+    verdict = Verdict(**json.loads(notes.read_text())) if notes.exists() else Verdict()
+    if late and not verdict.decided:
+        verdict.late.append("(all)")
+    elif process.exitcode != 0 and verdict.outcome == "survived":
+        verdict.broken = f"(exit status {process.exitcode})"
+    return Ran(verdict, took_s, log.read_text(errors="replace"))
 
 
 def prepare(copy: Path, log: Path, body: Callable[[], int]) -> None:
     """Prepare the forked process and run the body; does not return."""
-    os.setsid()
+    os.setpgid(0, 0)  # no session of its own: it would lose the priority that Linux gives one
     out = os.open(log, os.O_WRONLY | os.O_TRUNC)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
@@ -145,13 +146,16 @@ def prepare(copy: Path, log: Path, body: Callable[[], int]) -> None:
 
 def _child(copy: Path, tests: Sequence[str]) -> int:
     sys.dont_write_bytecode = True
-    return run_pytest(copy, tests)
+    observer = Observer()
+    status = run_pytest(copy, tests, observer)
+    observer.verdict.write(copy / "mutation.json")
+    return status
 
 
 def run_pytest(copy: Path, tests: Sequence[str], *plugins: object) -> int:
-    """Run pytest until the first failure; returns its exit status."""
+    """Run pytest; returns its exit status."""
     import pytest
 
-    options = ["-q", "-x", "-n", "0", "--tb=line", "--timeout=15", "-m", _MARKED]
+    options = ["-q", "-n", "0", "--tb=line", f"--timeout={TEST_S}", "-m", _MARKED]
     options += ["--hypothesis-seed=0", f"--rootdir={copy}"]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))

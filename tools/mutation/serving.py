@@ -1,15 +1,18 @@
 """One pytest process per group of tests: it imports and collects once, then forks for each mutant.
 
 The fork replaces the code of the function that a mutant changes, in place, and runs the tests that
-reach it. A mutant outside of functions (a constant, a field) needs a new import: `running.run`.
+reach it. A lambda of a module is a function, too. A mutant outside of functions (a constant, a
+field) needs a new import: `running.run`.
 """
 
 import gc
+import inspect
 import json
 import multiprocessing
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,16 +26,16 @@ import pytest
 
 from tools.mutation.reach import Reach, Recorder
 from tools.mutation.running import Ran, prepare, run_pytest
+from tools.mutation.verdicts import Observer, Verdict
 
 _UNPLANTED: Final = "(not in a function)"
 
 
 class Plant(NamedTuple):
-    """A changed source, and the function that differs."""
+    """A changed source."""
 
     path: Path
     source: bytes
-    function: str
 
 
 class _Order(NamedTuple):
@@ -58,13 +61,23 @@ class Group:
     def reach(self, limit_s: float) -> tuple[Ran, Reach]:
         """Run all tests, and record which functions each test calls; one that fails is left out."""
         ran = self._ask(_Order(None, (), limit_s))
-        whole = not ran.failed or ran.failed[0][0] != "("  # else nothing was recorded
+        whole = not ran.verdict.broken and "(all)" not in ran.verdict.late  # else not recorded
         return ran, Reach.read(self._notes) if whole else Reach({}, {})
 
     def run(self, plant: Plant, tests: Sequence[str], limit_s: float) -> Ran | None:
-        """Run these tests with the mistake, until one fails. None: it is not in a function."""
+        """Run these tests with the mistake, until one fails. None: it is not in a function.
+
+        A test that fails without the mistake, too, makes the run broken.
+        """
         ran = self._ask(_Order(plant, tuple(tests), limit_s))
-        return None if ran.failed == (_UNPLANTED,) else ran
+        if ran.verdict.broken == _UNPLANTED:
+            return None
+        if ran.outcome == "caught":
+            again = self._ask(_Order(None, tuple(ran.verdict.failed), limit_s))
+            if again.outcome != "survived":
+                verdict = Verdict(broken=f"(fails without it: {ran.verdict.failed[0]})")
+                return Ran(verdict, ran.took_s, ran.log)
+        return ran
 
     def close(self) -> None:
         """End the process."""
@@ -80,10 +93,10 @@ class Group:
         began = time.monotonic()
         try:
             self._line.send(order)
-            failed = self._line.recv()
+            verdict = self._line.recv()
         except (EOFError, OSError):  # it could not collect
-            failed = ("(collection)",)
-        return Ran(failed, time.monotonic() - began, self._log.read_text(errors="replace"))
+            verdict = Verdict(broken="(collection)")
+        return Ran(verdict, time.monotonic() - began, self._log.read_text(errors="replace"))
 
 
 @contextmanager
@@ -97,22 +110,48 @@ def group(copy: Path, tests: Sequence[str]) -> Iterator[Group]:
 
 
 def replace_code(plant: Plant) -> bool:
-    """Give the living function its changed code; False if there is none."""
+    """Give the living functions their changed code; False if code outside of functions differs."""
     path = str(plant.path)
-    changed = {
-        (code.co_qualname, code.co_firstlineno): code
-        for code in _codes(compile(plant.source, path, "exec", dont_inherit=True))
-    }
-    done = False
-    for each in gc.get_objects():
-        if not isinstance(each, FunctionType) or each.__code__.co_filename != path:
+    before, after = (
+        list(_codes(compile(source, path, "exec", dont_inherit=True)))
+        for source in (plant.path.read_bytes(), plant.source)
+    )
+    if len(before) != len(after):
+        return False
+    living = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+    living = [each for each in living if each.__code__.co_filename == path]
+    for old, new in zip(before, after, strict=True):
+        if _content(old) == _content(new):
             continue
-        name = each.__code__.co_qualname
-        new = changed.get((name, each.__code__.co_firstlineno))
-        if name == plant.function and new and new.co_freevars == each.__code__.co_freevars:
+        if not old.co_flags & inspect.CO_OPTIMIZED:  # the body of a module or a class
+            if _own(old) != _own(new):
+                return False
+            continue
+        same = [each for each in living if _is_of(each.__code__, old)]
+        if not same and "<locals>" not in old.co_qualname:  # an outer function makes the others
+            return False
+        for each in same:
+            if each.__code__.co_freevars != new.co_freevars:
+                return False
             each.__code__ = new
-            done = True
-    return done
+    return True
+
+
+def _own(code: CodeType) -> tuple[object, ...]:
+    """What a code does itself, without the codes in it."""
+    consts = [None if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, consts
+
+
+def _content(code: CodeType) -> tuple[object, ...]:
+    """What a code does, without its place in the file."""
+    inner = [_content(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return *_own(code), inner
+
+
+def _is_of(living: CodeType, old: CodeType) -> bool:
+    place = (old.co_qualname, old.co_firstlineno)
+    return place == (living.co_qualname, living.co_firstlineno) and _own(living) == _own(old)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -127,6 +166,7 @@ def _serve(
 ) -> int:
     line, theirs = ends
     theirs.close()  # or this process would outlive the one that asks
+    sys.dont_write_bytecode = False
     return run_pytest(copy, tests, _Server(line, Recorder(copy), notes))
 
 
@@ -137,12 +177,6 @@ class _Server:
         self._line = line
         self._recorder = recorder
         self._notes = notes
-        self._failed: list[str] = []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what failed."""
-        if report.failed:
-            self._failed.append(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -153,12 +187,12 @@ class _Server:
             self._line.send(self._forked(session, order))
         return True
 
-    def _forked(self, session: pytest.Session, order: _Order) -> tuple[str, ...]:
+    def _forked(self, session: pytest.Session, order: _Order) -> Verdict:
         ours, theirs = os.pipe()
         pid = os.fork()
         if not pid:
-            os.setsid()
-            os.write(theirs, json.dumps(self._tried(session, order)).encode())
+            os.setpgid(0, 0)
+            os.write(theirs, self._tried(session, order).text().encode())
             os._exit(0)
         os.close(theirs)
         ready, _, _ = select.select([ours], [], [], order.limit_s)
@@ -168,20 +202,25 @@ class _Server:
             os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         if not ready:
-            return ("(time)",)
-        return tuple(json.loads(answer)) if answer else ("(the process ended)",)
+            return Verdict(late=["(all)"])
+        return Verdict(**json.loads(answer)) if answer else Verdict(broken="(the process ended)")
 
-    def _tried(self, session: pytest.Session, order: _Order) -> list[str]:
-        if order.plant is None:
-            session.config.pluginmanager.register(self._recorder)
-        elif not replace_code(order.plant):
-            return [_UNPLANTED]
+    def _tried(self, session: pytest.Session, order: _Order) -> Verdict:
+        recorded = order.plant is None and not order.tests
+        if order.plant is not None and not replace_code(order.plant):
+            return Verdict(broken=_UNPLANTED)
+        observer = Observer()
+        observer.stops = not recorded
+        for plugin in [observer, self._recorder] if recorded else [observer]:
+            session.config.pluginmanager.register(plugin)
         by_id = {item.nodeid: item for item in session.items}
         items = [by_id[test] for test in order.tests or by_id]
         for item, after in zip(items, [*items[1:], None], strict=True):
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            if self._failed and order.plant is not None:
+            if observer.stops and observer.verdict.decided:
                 break
-        if order.plant is None:
+        if recorded:
             self._notes.write_text(json.dumps(self._recorder.notes()))
-        return self._failed[:20]
+        observer.verdict.failed[20:] = []
+        observer.verdict.late[20:] = []
+        return observer.verdict

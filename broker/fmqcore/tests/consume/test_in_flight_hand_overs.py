@@ -1,6 +1,6 @@
 """What counts as a delivery: a hand-over to a program, not a copy in a consumer's buffer."""
 
-from fmqcore.consume.in_flight import Lease, QueueProgress
+from fmqcore.consume.in_flight import Lease, Limits, QueueProgress
 from fmqcore.ids import Offset
 
 LATER = 1000
@@ -65,3 +65,34 @@ def test_a_holder_that_reports_nothing_counts_each_lease() -> None:
     progress.lease(*at(0, 2), LATER)
     progress.session_gone()
     assert again(progress, 2) == [Lease(*at(0, 2), 2)]
+
+
+def test_what_the_holder_still_buffers_begins_with_its_oldest_lease() -> None:
+    """The broker gives up on a holder that does not hand over what it got first."""
+    progress = leased(4, number=7)
+    progress.lease(*at(4, 8), LATER, seen=False, number=3)
+    assert progress.first_unseen() == (3, 4)
+    assert not progress.has_seen
+    progress.handed(*at(0, 6))
+    assert progress.has_seen
+    assert progress.first_unseen() == (3, 6)
+    progress.handed(*at(6, 8))
+    assert progress.first_unseen() is None
+    progress.ack(*at(0, 8))
+    assert not progress.has_seen
+
+
+def test_one_entry_stores_all_that_is_acked_above_the_floor() -> None:
+    """More would be called stored and be lost; what raises the floor counts always."""
+    progress = QueueProgress(Offset(0), limits=Limits(most_acked=2))
+    progress.lease(*at(0, 10), LATER)
+    assert progress.ack(*at(1, 2))
+    assert not progress.is_full
+    assert progress.ack(*at(3, 4))
+    assert progress.is_full
+    assert not progress.ack(*at(5, 6))
+    assert progress.acked == (at(1, 2), at(3, 4))
+    assert progress.ack(*at(0, 1))
+    assert (progress.floor, progress.is_full) == (2, False)
+    assert progress.ack(*at(5, 6))
+    progress.check()

@@ -11,11 +11,12 @@ from itertools import product
 import pytest
 
 from fmqcore.failover import transitions as edits
-from fmqcore.failover.evidence import Action, LeaseRule, Part
+from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part
 from fmqcore.failover.machine import RULES, decide
 from fmqcore.failover.switchover_guards import ANOTHER_WANTED
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqcore.tests.failover.expected_table import (
+    EPOCH,
     NOW,
     PARAMS,
     TABLE,
@@ -167,16 +168,46 @@ def test_a_new_group_passes_the_journal_that_it_finds() -> None:
     assert edit.epoch == 42
 
 
-def test_a_stranger_and_a_second_process_do_nothing() -> None:
-    f = {"session": True, "fresh": True, "held": True}
+@pytest.mark.parametrize("me", [M, S, BrokerId("x-9")])
+def test_a_stranger_and_a_second_process_do_nothing(me: BrokerId) -> None:
+    """F3: a grant of either would bind nobody."""
+    f = {"session": True, "fresh": True, "held": True, "master_gone": True, "checked": True}
     for mode in Mode:
-        e = evidence(mode, f)
-        stranger = decide(BrokerId("x-9"), config(f), state(mode, f), e, NOW, PARAMS)
-        assert (stranger.action, stranger.part) == (Action.WAIT, Part.STRANGER)
-        assert stranger.permission is Permission.NONE
-        second = decide(M, config(f), state(mode, f), replace(e, superseded=True), NOW, PARAMS)
-        assert (second.action, second.permission) == (Action.WAIT, Permission.NONE)
-        assert "another process" in second.why
+        known = replace(evidence(mode, f), superseded=me in (M, S))
+        decision = decide(me, config(f), state(mode, f), known, NOW, PARAMS)
+        nothing = Decision(
+            Action.WAIT, decision.part, Permission.NONE, LeaseRule.NONE, decision.why, False, None,
+            False, None,
+        )  # fmt: skip
+        assert decision == nothing
+        assert (decision.part is Part.STRANGER) == (me not in (M, S))
+        expected = "another process" if me in (M, S) else "is not a member"
+        assert expected in decision.why
+
+
+@pytest.mark.parametrize(
+    ("mode", "me", "full"),
+    [
+        (Mode.MASTER, M, Permission.FULL),
+        (Mode.MASTER, S, Permission.NONE),
+        (Mode.SLAVE_CONSUME, S, Permission.READ),
+        (Mode.SLAVE_CONSUME, M, Permission.NONE),
+        (Mode.HANDOVER, S, Permission.NONE),
+        (Mode.HANDOVER, M, Permission.NONE),
+    ],
+)
+def test_only_the_term_that_it_opened_gives_a_permission(
+    mode: Mode, me: BrokerId, full: Permission
+) -> None:
+    """F6: neither a state that was read nor a term before it."""
+    f = {"session": True, "fresh": True}
+    for held, frozen in product((0, EPOCH - 1, EPOCH, EPOCH + 1), (0, EPOCH - 1, EPOCH)):
+        known = replace(evidence(mode, f), held=Epoch(held), frozen=Epoch(frozen))
+        decision = decide(me, config(f), state(mode, f), known, NOW, PARAMS)
+        stopped = mode is Mode.SLAVE_CONSUME and frozen == EPOCH  # its record is made
+        expected = full if held == EPOCH and not stopped else Permission.NONE
+        assert decision.permission is expected, (held, frozen)
+        assert (decision.lease is LeaseRule.NONE) == (expected is Permission.NONE)
 
 
 def test_the_most_advanced_in_sync_slave_claims_first() -> None:

@@ -15,7 +15,12 @@ from fmqcore.journal.producers import (
     ProducerTable,
 )
 from fmqcore.journal.segments import producer_room, snap_room
-from fmqcore.journal.state import TOMBSTONE_MS, JournalState
+from fmqcore.journal.state import (
+    PRESENCE_QUEUE,
+    TEMPORARY_QUEUE,
+    TOMBSTONE_MS,
+    JournalState,
+)
 from fmqcore.tests.journal.writer import JournalWriter
 
 T7 = TopicId(7)
@@ -197,6 +202,9 @@ def test_a_new_producer_never_pushes_out_one_that_may_retry() -> None:
     table.require_room(3, queue, now_ms, room)  # it is known
     table.require_room(0, queue, now_ms, room)  # it is not idempotent
     table.require_room(4, queue, now_ms + RETRY_MS, room)
+    with pytest.raises(Overloaded, match="within 0 s"):
+        table.require_room(4, queue, now_ms, room)
+    table.require_room(4, queue, now_ms - 1, room)  # the clock was set back: it tells nothing
     with pytest.raises(Overloaded, match="at most 2 are remembered"):
         table.require_room(4, queue, now_ms, 2 * 180)
     writer.now_ms += RETRY_MS
@@ -235,3 +243,22 @@ def test_bytes_of_progress_follow_the_table() -> None:
     assert 0 < state.progress_bytes < one
     state.settle(state.snapshot(writer.now_ms + 2 * IDLE_MS))
     assert state.progress_bytes == 0
+
+
+def test_when_a_group_was_there_is_known_as_long_as_it_has_progress() -> None:
+    """Forgotten earlier, the group would never count as idle, and its progress would stay."""
+    note = OffsetKey("a", T7, PRESENCE_QUEUE)
+    elsewhere = OffsetKey("a", TopicId(8), PRESENCE_QUEUE)
+    writer = JournalWriter()
+    noted = writer.offsets({A: OffsetEntry(1, Offset(1)), note: tombstone(1)}).store_ms
+    writer.offsets({elsewhere: tombstone(1), B: tombstone(1)})
+    assert writer.state.present_ms("a", T7) == noted
+    assert writer.state.present_ms("b", T7) is None
+    writer.now_ms += 2 * TOMBSTONE_MS
+    settled(writer.state, writer.now_ms)
+    assert set(writer.state.offsets) == {A, note}
+    later = writer.offsets({note._replace(queue_id=TEMPORARY_QUEUE): tombstone(1)}).store_ms
+    assert writer.state.present_ms("a", T7) == later > noted, "the newest of both notes"
+    writer.offsets({A: tombstone(2)})
+    settled(writer.state, writer.now_ms)
+    assert set(writer.state.offsets) == {A, note._replace(queue_id=TEMPORARY_QUEUE)}

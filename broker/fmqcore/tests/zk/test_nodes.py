@@ -12,7 +12,14 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, Position, TopicId
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
 from fmqcore.zk.group_config import GroupConfig, Member, Removal, config_from_json, config_to_json
-from fmqcore.zk.group_state import GroupState, Mode, acting, state_from_json, state_to_json
+from fmqcore.zk.group_state import (
+    GroupState,
+    Mode,
+    acting,
+    begun_again,
+    state_from_json,
+    state_to_json,
+)
 from fmqcore.zk.live_broker import LiveBroker, live_from_json, live_to_json
 from fmqcore.zk.removed_groups import removed_from_json, removed_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
@@ -200,3 +207,14 @@ def test_all_but_the_acting_master_are_slaves_wherever_it_stands(master: str) ->
     zones = [f"z-{broker}" for broker in ids if broker != leads]
     assert now.policy_mark == mark_of(config.policy, zones)
     assert len({mark_of(config.policy, z) for z in (zones, [*zones, f"z-{leads}"])}) == 2
+
+
+def test_a_group_that_begins_again_keeps_its_epoch_and_its_master_alone() -> None:
+    """As if no term had been opened: whatever else the state says was of journals that are gone."""
+    full = GroupState(
+        Mode.HANDOVER, Epoch(7), BrokerId("a"), BrokerId("b"), frozenset({BrokerId("b")}), "x",
+        True, True, "w", "t", Position(9), "h", Epoch(6), BrokerId("c"), Epoch(5),
+    )  # fmt: skip
+    again = begun_again(full)
+    assert again == GroupState(epoch=Epoch(7), master=BrokerId("a"), why=again.why)
+    assert "a person" in again.why

@@ -7,7 +7,7 @@ import pytest
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.ids import MAX_QUEUES, GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
-from fmqcore.zk.topic_changes import GroupChange, altered, closed, without
+from fmqcore.zk.topic_changes import GroupChange, altered, closed, restored, without
 
 G1, G2, G3 = map(GroupName, ("g1", "g2", "g3"))
 KNOWN = (G1, G2, G3)
@@ -69,3 +69,21 @@ def test_the_only_group_that_takes_messages_stays(
     topic = TopicConfig("orders", TopicId(7), (*other, TopicGroup(G2, 8)))
     with pytest.raises(InvalidArgument, match="orders has no group besides g2 that takes"):
         change(topic, G2)
+
+
+@pytest.mark.parametrize(
+    ("group", "queues", "groups"),
+    [
+        (G1, 3, [(G1, 4, 2), (G2, 8, 1)]),
+        (G1, 4, [(G1, 4, 2), (G2, 8, 1)]),
+        (G1, 5, [(G1, 5, 2), (G2, 8, 1)]),
+        (G3, 0, [(G1, 4, 2), (G2, 8, 1)]),
+        (G3, 2, [(G1, 4, 2), (G2, 8, 1), (G3, 2, 0)]),  # read, and it gets no new ones
+    ],
+)
+def test_a_topic_gets_back_the_queues_that_a_journal_holds(
+    group: GroupName, queues: int, groups: list[tuple[GroupName, int, int]]
+) -> None:
+    after = restored(TOPIC, group, queues)
+    assert (after.name, after.id) == ("orders", 7)
+    assert after.groups == tuple(TopicGroup(*each) for each in groups)

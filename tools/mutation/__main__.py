@@ -124,8 +124,8 @@ def _outcome(copy: Path, served: serving.Group, reach: Reach, each: Mutant) -> d
     if ran is None:
         with running.planted({path: text}):
             ran = running.run(copy, tests, LIMIT_S)
-    said = [*ran.verdict.failed, ran.verdict.broken, *ran.verdict.late, f"({len(tests)} tests)"]
-    by = next(filter(None, said))
+    notes = [*ran.verdict.failed, ran.verdict.broken, *ran.verdict.late, f"({len(tests)} tests)"]
+    by = next(filter(None, notes))
     return {"outcome": ran.outcome, "by": by, "took_s": round(ran.took_s, 1)}
 
 

@@ -22,8 +22,8 @@ class Equivalent:
 
     def covers(self, mutant: Mutant) -> bool:
         """Whether the mutant is this one; equal text elsewhere in the function counts too."""
-        mine = (self.file, self.function, self.old, self.new)
-        return mine == (mutant.file, mutant.function, mutant.old, mutant.new)
+        this = (self.file, self.function, self.old, self.new)
+        return this == (mutant.file, mutant.function, mutant.old, mutant.new)
 
 
 def load(path: Path = LIST) -> list[Equivalent]:

@@ -447,10 +447,12 @@ MODULES: Final = (
         (
             "broker/fmqbroker/failover/transitions.py",
             "broker/fmqbroker/failover/loop.py",
+            "broker/fmqbroker/failover/evidence.py",
         ),
         (
             "broker/fmqbroker/tests/failover/test_transitions.py",
             "broker/fmqbroker/tests/failover/test_round_effects.py",
+            "broker/fmqbroker/tests/failover/test_evidence.py",
             "broker/fmqbroker/tests/failover/test_grants.py",
         ),
     ),
@@ -495,8 +497,10 @@ MODULES: Final = (
             "broker/fmqbroker/replication/slave_stream.py",
             "broker/fmqbroker/replication/master.py",
             "broker/fmqbroker/replication/commit_frontier.py",
+            "broker/fmqbroker/replication/wire.py",
         ),
         (
+            "broker/fmqbroker/tests/replication/test_facts.py",
             "broker/fmqbroker/tests/replication/test_commit_counts.py",
             "broker/fmqbroker/tests/replication/test_shippable_end.py",
             "broker/fmqbroker/tests/replication/test_in_sync_set.py",

@@ -236,7 +236,7 @@ class _Finder:
 
 
 def _comparisons(node: ast.Compare) -> Iterator[str]:
-    """The comparison with one of its operators changed."""
+    """The comparison with one operator changed."""
     parts = [ast.unparse(each) for each in (node.left, *node.comparators)]
     signs = [_SIGNS[type(op)] for op in node.ops]
     for changed, op in enumerate(node.ops):

@@ -92,7 +92,7 @@ class Recorder:
         self._enough = False
         signal.signal(signal.SIGVTALRM, self._stop)
         signal.setitimer(signal.ITIMER_VIRTUAL, _RECORDED_S)
-        began = time.process_time()
+        started = time.process_time()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
         try:
@@ -101,7 +101,7 @@ class Recorder:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             sys.settrace(None)
             threading.settrace(None)
-            self._took_s[item.nodeid] = round(time.process_time() - began, 3)
+            self._took_s[item.nodeid] = round(time.process_time() - started, 3)
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._enough = True

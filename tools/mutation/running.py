@@ -107,7 +107,7 @@ def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
     log, notes = copy / "mutation.log", copy / "mutation.json"
     log.write_text("")
     notes.unlink(missing_ok=True)
-    began = time.monotonic()
+    started = time.monotonic()
     process = multiprocessing.get_context("fork").Process(target=prepare, args=(copy, log, body))
     process.start()
     process.join(limit_s)
@@ -116,7 +116,7 @@ def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
     with suppress(ProcessLookupError):  # the children of the tests are killed too
         os.killpg(process.pid, signal.SIGKILL)
     process.join()
-    took_s = time.monotonic() - began
+    took_s = time.monotonic() - started
     verdict = Verdict(**json.loads(notes.read_text())) if notes.exists() else Verdict()
     if late and not verdict.decided:
         verdict.late.append("(all)")
@@ -127,7 +127,7 @@ def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
 
 def prepare(copy: Path, log: Path, body: Callable[[], int]) -> None:
     """Prepare the forked process and run the body; does not return."""
-    os.setpgid(0, 0)  # no session of its own: it would lose the priority that Linux gives one
+    os.setpgid(0, 0)  # not a session, which Linux would give another priority
     out = os.open(log, os.O_WRONLY | os.O_TRUNC)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
@@ -135,9 +135,9 @@ def prepare(copy: Path, log: Path, body: Callable[[], int]) -> None:
     os.chdir(copy)
     for name in [name for name in sys.modules if _OURS.match(name)]:
         del sys.modules[name]
-    mine = {str(ROOT), *(str(ROOT / path) for path in PATHS), ""}
+    ours = {str(ROOT), *(str(ROOT / path) for path in PATHS), ""}
     folders = [str(copy / path) for path in PATHS] + [str(copy)]
-    sys.path[:] = folders + [path for path in sys.path if path not in mine]
+    sys.path[:] = folders + [path for path in sys.path if path not in ours]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     status = body()
     sys.stdout.flush()

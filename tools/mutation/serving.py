@@ -90,13 +90,13 @@ class Group:
         self._line.close()
 
     def _ask(self, order: _Order) -> Ran:
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             self._line.send(order)
             verdict = self._line.recv()
         except (EOFError, OSError):  # it could not collect
             verdict = Verdict(broken="(collection)")
-        return Ran(verdict, time.monotonic() - began, self._log.read_text(errors="replace"))
+        return Ran(verdict, time.monotonic() - started, self._log.read_text(errors="replace"))
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_a_host_is_a_name_or_an_address_and_nothing_else() -> None:
         ("ü", False), ("x" * (MAX_NAME + 1), False),
     ],
 )  # fmt: skip
-def test_a_name_is_valid_or_the_rule_is_told(name: str, valid: bool) -> None:
+def test_a_name_is_valid_or_the_rule_is_stated(name: str, valid: bool) -> None:
     assert is_name(name) is valid
     if valid:
         require_name("topic", name)

@@ -3,6 +3,7 @@
 By itself: its parts are stand-ins; no ZooKeeper, no time.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,13 +12,17 @@ import pytest
 from fmqadapters.process.clock import SystemClock
 from fmqbroker.failover.evidence import Gatherer
 from fmqbroker.failover.loop import Failover
+from fmqbroker.failover.transitions import Frozen
 from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.state_log import StateLog
 from fmqbroker.serving.gate import Gate
-from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part
+from fmqcore.errors import Unavailable
+from fmqcore.failover.evidence import Action, Decision, LeaseRule, Params, Part
 from fmqcore.failover.term_rules import Tenure
-from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, Position
 from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState, Mode
 
 ME, OTHER, THIRD = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
@@ -136,3 +141,231 @@ def test_what_was_once_stored_is_so_for_ever() -> None:
     commit.refuse("nobody is in sync", Position(90))
     commit.refuse("nobody is in sync", Position(40))
     assert commit.failed_below == 90
+
+
+# ---- what it remembers from round to round
+NOW_MS = 1000
+CLOCK = SimpleNamespace(monotonic_ms=lambda: NOW_MS)
+EDIT = GroupState(Mode.SLAVE_CONSUME, Epoch(4), OTHER, ME)
+
+
+def step(action: Action, **more: Any) -> Decision:
+    return replace(decided(), action=action, **more)
+
+
+@pytest.mark.parametrize(
+    ("action", "checking", "after"),
+    [
+        (Action.CHECK, True, (3, NOW_MS + 250)),
+        (Action.CLAIM, True, (2, 50)),
+        (Action.WAIT, True, (2, 50)),  # between two checks
+        (Action.LOOK, True, (2, 50)),
+        (Action.WAIT, False, (0, 0)),
+        (Action.LOOK, False, (0, 0)),
+    ],
+)
+def test_a_bad_check_begins_the_count_again(
+    action: Action, checking: bool, after: tuple[int, int]
+) -> None:
+    failover, _ = driver(
+        3, _clock=CLOCK, _params=Params(2, 250, 10_000), _checks=2, _next_check_ms=50
+    )
+    failover._count(step(action, checking=checking))
+    assert (failover._checks, failover._next_check_ms) == after
+
+
+@pytest.mark.parametrize(
+    ("decision", "timeout_s"),
+    [
+        (step(Action.CLAIM, edit=EDIT, wake_ms=NOW_MS), 0.2),  # it did not succeed
+        (step(Action.CHECK, wake_ms=NOW_MS + 9), 0.25),
+        (step(Action.WAIT), None),
+        (step(Action.WAIT, wake_ms=NOW_MS + 500), 0.5),
+        (step(Action.WAIT, wake_ms=NOW_MS - 1), 0),
+    ],
+)
+def test_when_it_decides_again_if_nothing_happens(
+    decision: Decision, timeout_s: float | None
+) -> None:
+    failover, _ = driver(3, _clock=CLOCK, _next_check_ms=NOW_MS + 250)
+    assert failover._timeout_s(decision) == timeout_s
+
+
+@pytest.mark.parametrize("action", [Action.CLAIM, Action.WAIT, Action.LOOK])
+def test_grants_stop_before_the_last_check_of_a_claim(action: Action) -> None:
+    """F3: a grant given after the check would bind a master that the claim takes the reads from."""
+    failover, _ = driver(3)
+    seen = []
+
+    def decide(*, fresh: bool) -> Decision:
+        seen.append((fresh, failover._slave.upstream.claiming))
+        return step(action)
+
+    failover._decide = decide
+    assert failover._may_still_claim() is (action is Action.CLAIM)
+    assert seen == [(True, True)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "reader", "term", "kept"),
+    [
+        (Mode.SLAVE_CONSUME, ME, 4, True),
+        (Mode.HANDOVER, ME, 3, True),
+        (Mode.SLAVE_CONSUME, ME, 3, False),  # its next term as a reader has another record
+        (Mode.SLAVE_CONSUME, OTHER, 4, False),
+        (Mode.MASTER, ME, 4, False),
+    ],
+)
+def test_a_frozen_record_is_kept_for_its_own_term_alone(
+    mode: Mode, reader: BrokerId, term: int, kept: bool
+) -> None:
+    failover, terms = driver(4)
+    failover._group.state = Versioned(GroupState(mode, Epoch(4), OTHER, reader), 1)
+    forgotten: list[bool] = []
+    changes: Any = terms
+    changes.frozen = Frozen(Epoch(term), b"x", "eA==")
+    changes.forget_record = lambda: forgotten.append(True)
+    failover._set_gate(decided())
+    assert forgotten == ([] if kept else [True])
+
+
+async def test_each_vain_move_waits_longer_for_the_next() -> None:
+    """Each costs a moment without a master."""
+    answers = [False, False, False, False, False, False, True, False]
+
+    async def move(edit: GroupState, version: int, within_s: float) -> bool:
+        assert (edit, version, within_s) == (EDIT, 3, 1.0)
+        return answers.pop(0)
+
+    failover, terms = driver(
+        3,
+        _clock=CLOCK,
+        _settings=SimpleNamespace(heartbeat_ms=500, dead_after_ms=2000),
+        _move_pause_ms=500,
+    )
+    cast(Any, terms).move = move
+    pauses = []
+    while answers:
+        assert await failover._move(EDIT, 3)
+        pauses.append(failover._next_move_ms and failover._next_move_ms - NOW_MS)
+    assert pauses == [500, 1000, 2000, 4000, 8000, 10_000, 0, 500]
+
+
+@pytest.mark.parametrize(
+    ("held", "connected", "action", "given"),
+    [
+        (3, True, Action.YIELD, True),
+        (3, True, Action.MOVE, False),  # F16: a move rests on more than a stop does
+        (3, True, Action.WAIT, False),
+        (3, False, Action.YIELD, False),
+        (0, True, Action.YIELD, False),
+    ],
+)
+async def test_a_stop_gives_the_reads_away_by_a_yield_alone(
+    held: int, connected: bool, action: Action, given: bool
+) -> None:
+    failover, terms = driver(3, Tenure(Epoch(held), 1) if held else None)
+    did: list[object] = []
+
+    async def note(*given: object) -> None:
+        did.append(given)
+
+    cast(Any, terms).leave = note
+    failover._group.connected, failover._group.refresh = connected, note
+    failover._offsets = SimpleNamespace(checkpoint=note)
+    failover._decide = lambda *, fresh: step(action, edit=EDIT if fresh else None)
+    await failover._leave()
+    looks = [(), ()] if held and connected else []
+    assert did == [*looks, (EDIT if given else None, 1, "this broker is being stopped")]
+
+
+@pytest.mark.parametrize(
+    ("frozen", "handed_over", "busy", "sends"),
+    [
+        (None, 0, None, False),
+        (4, 0, None, True),
+        (4, 3, None, True),
+        (4, 4, None, False),  # its master has installed it: the new state is awaited
+        (4, 0, True, False),
+        (4, 0, False, True),
+    ],
+)
+def test_a_record_is_sent_once_at_a_time_until_it_is_installed(
+    frozen: int | None, handed_over: int, busy: bool | None, sends: bool
+) -> None:
+    sending = None if busy is None else SimpleNamespace(done=lambda: not busy)
+    failover, terms = driver(4, _sending=sending, _handed_over=Epoch(handed_over))
+    cast(Any, terms).frozen = None if frozen is None else Frozen(Epoch(frozen), b"x", "eA==")
+    failover._send_record = lambda record: record
+    made: list[object] = []
+    failover._send(SimpleNamespace(create_task=made.append))
+    assert made == ([terms.frozen] if sends else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "installed"), [("", True), ("not yet", False), (Unavailable("cut"), False)]
+)
+async def test_a_record_counts_as_handed_over_once_its_master_says_so(
+    answer: str | Unavailable, installed: bool
+) -> None:
+    async def hand_over(term: Epoch, payload: bytes, timeout_s: float) -> str:
+        assert (term, payload, timeout_s) == (4, b"x", 2.0)
+        if isinstance(answer, Unavailable):
+            raise answer
+        return answer
+
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    failover, _ = driver(
+        4,
+        _settings=SimpleNamespace(dead_after_ms=2000),
+        _clock=SimpleNamespace(sleep=sleep),
+        _wake=Signal(),
+        _handed_over=Epoch(0),
+    )
+    failover._slave.hand_over = hand_over
+    await failover._send_record(Frozen(Epoch(4), b"x", "eA=="))
+    assert failover._handed_over == (4 if installed else 0)
+    assert pauses == ([] if installed else [0.2])
+    assert failover._wake.count == 1
+
+
+@pytest.mark.parametrize(
+    ("me", "connected", "mode", "grew", "announces"),
+    [
+        (OTHER, False, Mode.MASTER, True, True),
+        (OTHER, False, Mode.SLAVE_CONSUME, True, True),  # the reader
+        (THIRD, False, Mode.SLAVE_CONSUME, True, True),
+        (OTHER, False, Mode.MASTER, False, False),
+        (OTHER, True, Mode.MASTER, True, False),
+        (ME, False, Mode.MASTER, True, False),
+    ],
+)
+async def test_a_slave_announces_its_end_to_its_rivals(
+    me: BrokerId, connected: bool, mode: Mode, grew: bool, announces: bool
+) -> None:
+    """Else a less advanced one claims, and readers lose sight of what they were shown."""
+    members = tuple(Member(broker, f"{broker}:1") for broker in (ME, OTHER, THIRD))
+    announced: list[Any] = []
+
+    async def announce(live: object) -> None:
+        announced.append(live)
+
+    failover, _ = driver(4)
+    failover._me, failover._incarnation = me, "i"
+    failover._group.config = GroupConfig(GroupName("g1"), ME, members)
+    failover._group.state = Versioned(GroupState(mode, Epoch(4), ME, OTHER), 1)
+    failover._group.announce = announce
+    failover._slave.upstream.connected = connected
+    lacks = SimpleNamespace(lacks=False)
+    failover._journal = SimpleNamespace(epoch=Epoch(4), end=Position(80), doubts=lacks)
+    failover._told = failover._live()
+    failover._journal.end = Position(90 if grew else 80)
+    await failover._tell_my_end()
+    await failover._tell_my_end()
+    assert [(live.id, live.end, live.clean, live.moves) for live in announced] == (
+        [(me, 90, True, True)] if announces else []
+    )

@@ -170,7 +170,7 @@ def test_a_new_group_passes_the_journal_that_it_finds() -> None:
 
 @pytest.mark.parametrize("me", [M, S, BrokerId("x-9")])
 def test_a_stranger_and_a_second_process_do_nothing(me: BrokerId) -> None:
-    """F3: a grant of either would bind nobody."""
+    """F3: a grant of either would not bind the broker of that name."""
     f = {"session": True, "fresh": True, "held": True, "master_gone": True, "checked": True}
     for mode in Mode:
         known = replace(evidence(mode, f), superseded=me in (M, S))

@@ -204,7 +204,7 @@ def test_a_new_producer_never_pushes_out_one_that_may_retry() -> None:
     table.require_room(4, queue, now_ms + RETRY_MS, room)
     with pytest.raises(Overloaded, match="within 0 s"):
         table.require_room(4, queue, now_ms, room)
-    table.require_room(4, queue, now_ms - 1, room)  # the clock was set back: it tells nothing
+    table.require_room(4, queue, now_ms - 1, room)  # the clock was set back: it proves nothing
     with pytest.raises(Overloaded, match="at most 2 are remembered"):
         table.require_room(4, queue, now_ms, 2 * 180)
     writer.now_ms += RETRY_MS

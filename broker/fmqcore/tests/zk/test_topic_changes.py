@@ -37,7 +37,7 @@ def test_a_topic_grows(
 
 
 @pytest.mark.parametrize(
-    ("queues", "changes", "said"),
+    ("queues", "changes", "why"),
     [
         (7, [], "8 queues in group g2, and never fewer"),
         (0, [GroupChange(G1, 3)], "4 queues in group g1, and never fewer"),
@@ -49,9 +49,9 @@ def test_a_topic_grows(
     ],
 )
 def test_what_would_lose_messages_is_refused(
-    queues: int, changes: list[GroupChange], said: str
+    queues: int, changes: list[GroupChange], why: str
 ) -> None:
-    with pytest.raises((InvalidArgument, NotFound), match=said):
+    with pytest.raises((InvalidArgument, NotFound), match=why):
         altered(TOPIC, queues, changes, KNOWN)
 
 

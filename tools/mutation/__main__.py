@@ -33,7 +33,7 @@ def main() -> int:
     chosen = list(dict.fromkeys(named))
     if not asked.write:
         _hunt(chosen, asked)
-    found = list(_found(chosen, asked))
+    found = list(_found(chosen))
     if asked.write:
         page = report.written(report.PAGE.read_text(), report.table(found))
         report.PAGE.write_text(page)
@@ -44,11 +44,12 @@ def main() -> int:
     return 1 if survivors else 0
 
 
-def _found(chosen: list[Module], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The last result of each mutant in the samples, and what has been read since."""
+def _found(chosen: list[Module]) -> Iterator[dict[str, Any]]:
+    """The last result of each mutant that was planted, and what has been read since."""
     known, listed = _known(), equivalent.load()
     for module in chosen:
-        for each in _sampled(running.ROOT, module, asked):
+        source = (running.ROOT / module.file).read_bytes()
+        for each in mutants(module.file, source, running.fields()):
             if each.key in known:
                 read = {"outcome": "equivalent"} if any(e.covers(each) for e in listed) else {}
                 yield known[each.key] | read

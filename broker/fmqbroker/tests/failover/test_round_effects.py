@@ -19,7 +19,7 @@ from fmqbroker.runtime.state_log import StateLog
 from fmqbroker.serving.gate import Gate
 from fmqcore.errors import Unavailable
 from fmqcore.failover.evidence import Action, Decision, LeaseRule, Params, Part
-from fmqcore.failover.term_rules import Tenure
+from fmqcore.failover.term_rules import FOREVER, Tenure
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, Position
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, Member
@@ -84,6 +84,28 @@ def test_nothing_is_granted_while_a_claim_may_stand(
     assert failover._slave.upstream.claiming is claiming
 
 
+@pytest.mark.parametrize(
+    ("lease", "granted_until_ms", "serves"),
+    [
+        (LeaseRule.ZOOKEEPER_OR_GRANTS, FOREVER, True),
+        (LeaseRule.ZOOKEEPER_OR_GRANTS, 0, False),
+        (LeaseRule.ZOOKEEPER, FOREVER, False),  # grants bind slaves to a master, not to a reader
+    ],
+)
+def test_a_round_sets_the_gate_as_decided(
+    lease: LeaseRule, granted_until_ms: int, serves: bool
+) -> None:
+    gatherer = SimpleNamespace(granted_until=lambda: granted_until_ms)
+    failover, terms = driver(4, _gatherer=gatherer)
+    decision = replace(decided(), permission=Permission.FULL, lease=lease)
+    failover._set_gate(decision)
+    gate: Gate = failover._gate
+    assert (gate.mode, gate.epoch, gate.master, gate.reader) == (Mode.MASTER, 4, OTHER, OTHER)
+    assert gate.permission() is (Permission.FULL if serves else Permission.NONE)
+    assert (gate.why == decision.why) is serves
+    assert terms.did == [], "there is no term to drop"
+
+
 @pytest.mark.parametrize("held", [3, 4])
 def test_a_term_is_dropped_once_another_stands(held: int) -> None:
     failover, terms = driver(4, Tenure(Epoch(held), 1))
@@ -109,6 +131,17 @@ def test_a_term_that_goes_on_is_renewed_for_the_live_node_that_stands_now(
         assert held == [terms.tenure]
     else:
         assert terms.did == ["drop: my ZooKeeper session was lost: somebody may have taken over"]
+
+
+@pytest.mark.parametrize(("standing", "tenure"), [(0, Tenure(Epoch(3), 1)), (2, None)])
+def test_without_a_term_or_a_live_node_there_is_none_to_inherit(
+    standing: int, tenure: Tenure | None
+) -> None:
+    """While the node is away the lease alone ends the term: nothing has shown that it is over."""
+    failover, terms = driver(3, tenure, _gatherer=SimpleNamespace(granted_now=lambda: False))
+    failover._group.standing = standing
+    failover._inherit_tenure()
+    assert (terms.did, terms.tenure) == ([], tenure)
 
 
 def test_each_reader_is_waited_for_by_itself() -> None:
@@ -277,6 +310,17 @@ async def test_a_stop_gives_the_reads_away_by_a_yield_alone(
     await failover._leave()
     looks = [(), ()] if held and connected else []
     assert did == [*looks, (EDIT if given else None, 1, "this broker is being stopped")]
+
+
+@pytest.mark.parametrize("error", [Unavailable("cut"), TimeoutError()])
+async def test_a_stop_that_cannot_leave_in_order_serves_no_more(error: Exception) -> None:
+    async def leave(*_: object) -> None:
+        raise error
+
+    failover, terms = driver(3)
+    cast(Any, terms).leave = leave
+    await failover._leave()
+    assert terms.did == ["drop: this broker is being stopped"]
 
 
 @pytest.mark.parametrize(

@@ -501,6 +501,7 @@ MODULES: Final = (
         ),
         (
             "broker/fmqbroker/tests/replication/test_facts.py",
+            "broker/fmqbroker/tests/replication/test_commit_frontier.py",
             "broker/fmqbroker/tests/replication/test_commit_counts.py",
             "broker/fmqbroker/tests/replication/test_shippable_end.py",
             "broker/fmqbroker/tests/replication/test_in_sync_set.py",

@@ -47,12 +47,13 @@ def gatherer(state: GroupState = STATE, **changes: Any) -> tuple[Gatherer, dict[
         "received": Received(RECORD, b"x"),
         "held": Epoch(4),
         "end": Position(80),
+        "next_offsets": {1: 1},
     } | changes
     journal = SimpleNamespace(
         epoch=Epoch(9),
         end=parts["end"],
         doubts=parts["doubts"],
-        state=SimpleNamespace(next_offsets={1: 1}),
+        state=SimpleNamespace(next_offsets=parts["next_offsets"]),
     )
     stands: Any = SimpleNamespace(
         me=parts["me"],
@@ -102,6 +103,11 @@ def test_what_is_not_there_is_no_fact() -> None:
     assert not found.has_records, "only a group that was never opened asks for them"
     assert (found.links, found.lacking_since_ms) == ({}, None)
     assert found.reader_gone_since_ms == NOW_MS
+
+
+def test_a_new_group_has_records_if_its_journal_has_some() -> None:
+    assert evidence_of(gatherer()[0]).has_records
+    assert not evidence_of(gatherer(next_offsets={})[0]).has_records
 
 
 @pytest.mark.parametrize(("acked_under", "other"), [(0, False), (6, False), (5, True)])

@@ -96,13 +96,16 @@ def test_a_round_sets_the_gate_as_decided(
     lease: LeaseRule, granted_until_ms: int, serves: bool
 ) -> None:
     gatherer = SimpleNamespace(granted_until=lambda: granted_until_ms)
-    failover, terms = driver(4, _gatherer=gatherer)
+    noted: list[object] = []
+    log = SimpleNamespace(note=lambda *given: noted.append(given))
+    failover, terms = driver(4, _gatherer=gatherer, _state_log=log)
     decision = replace(decided(), permission=Permission.FULL, lease=lease)
     failover._set_gate(decision)
     gate: Gate = failover._gate
     assert (gate.mode, gate.epoch, gate.master, gate.reader) == (Mode.MASTER, 4, OTHER, OTHER)
     assert gate.permission() is (Permission.FULL if serves else Permission.NONE)
     assert (gate.why == decision.why) is serves
+    assert noted == [(decision, 4)]
     assert terms.did == [], "there is no term to drop"
 
 

@@ -155,6 +155,8 @@ def test_every_fact_of_a_link_reaches_the_in_sync_set() -> None:
         B: LinkFacts(),  # it never came
     }
     assert one._lost == {A}
+    stream.ready = False
+    assert not one._facts()[A].ready
     view.epoch = Epoch(5)
     assert not one._facts()[A].current, "its ack is of another term"
     received = AckPolicy(counts=SlaveCounts.RECEIVED)

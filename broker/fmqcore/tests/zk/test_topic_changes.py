@@ -19,6 +19,7 @@ TOPIC = TopicConfig("orders", TopicId(7), (TopicGroup(G1, 4, 2), TopicGroup(G2, 
     [
         (0, [], [(G1, 4, 2), (G2, 8, 1)]),
         (8, [], [(G1, 8, 2), (G2, 8, 1)]),
+        (MAX_QUEUES, [], [(G1, MAX_QUEUES, 2), (G2, MAX_QUEUES, 1)]),
         (0, [GroupChange(G1)], [(G1, 4, 2), (G2, 8, 1)]),
         (0, [GroupChange(G1, weight=0)], [(G1, 4, 0), (G2, 8, 1)]),
         (0, [GroupChange(G1, 5)], [(G1, 5, 2), (G2, 8, 1)]),
@@ -59,6 +60,19 @@ def test_a_group_is_closed_and_leaves() -> None:
     assert closed(TOPIC, G2).groups == (TopicGroup(G1, 4, 2), TopicGroup(G2, 8, 0))
     assert without(closed(TOPIC, G2), G2).groups == (TopicGroup(G1, 4, 2),)
     assert without(TOPIC, G3) == closed(TOPIC, G3) == TOPIC
+
+
+def test_a_topic_without_groups_gets_one_queue_and_without_known_groups_none() -> None:
+    bare = TopicConfig("orders", TopicId(7))
+    assert altered(bare, 0, [GroupChange(G1)], KNOWN).groups == (TopicGroup(G1, 1),)
+    with pytest.raises(NotFound, match="there are: none"):
+        altered(bare, 0, [GroupChange(G1)], ())
+
+
+def test_one_queue_of_weight_one_takes_the_messages_of_a_group_that_leaves() -> None:
+    topic = TopicConfig("orders", TopicId(7), (TopicGroup(G1, 4, 2), TopicGroup(G2, 1)))
+    assert closed(topic, G1).groups == (TopicGroup(G1, 4, 0), TopicGroup(G2, 1))
+    assert without(topic, G1).groups == (TopicGroup(G2, 1),)
 
 
 @pytest.mark.parametrize("change", [closed, without])

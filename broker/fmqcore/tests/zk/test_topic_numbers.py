@@ -87,6 +87,18 @@ def test_a_wished_number_is_given_unless_it_may_be_another_topics() -> None:
     assert numbers.claim(noted(salaries=2)).take("salaries", wanted=3)[0] == 2
 
 
+def test_a_wished_number_that_was_given_is_not_given_again() -> None:
+    """Else two topics would share it, and readers of one would get the other's messages."""
+    assert TopicNumbers(next_id=8).take("orders", wanted=5) == (8, TopicNumbers(9))
+    number, numbers = TopicNumbers().take("orders", wanted=5)
+    assert numbers.take("orders")[0] == number == 5, "making it failed: the same number again"
+
+
+def test_a_lost_topic_that_is_deleted_unmade_does_not_come_back() -> None:
+    numbers = TopicNumbers().claim(noted(orders=2)).forget("orders", TopicId(2))
+    assert numbers.claim(noted(orders=2)).lost == {}
+
+
 def test_two_journals_that_contradict_leave_the_number_to_the_first() -> None:
     numbers = TopicNumbers().claim(noted(orders=2)).claim(noted(salaries=2))
     assert numbers.lost == {"orders": 2}

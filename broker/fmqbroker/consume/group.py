@@ -142,6 +142,7 @@ class ConsumerGroup:
         self.timer_ms: int | None = None  # when `consume/registry.py` will call `on_time`
         self.timers: set[int] = set()  # all moments at which it will
         self.idle_since_ms = 0  # its last session went then
+        self.over = False  # dropped: its progress does not change any more
 
     def mark(self, queue: int) -> None:
         """Mark the queue's progress as changed, so that it is stored."""
@@ -369,7 +370,8 @@ class ConsumerGroup:
                 f"topic {self.topic} has queues 0 to {len(self.progress) - 1} here, not {queue}"
             )
         holding = self._assignments.holdings[queue]
-        return holding.generation == generation and self.sessions.get(holding.session) is session
+        holds = self.sessions.get(holding.session) is session
+        return holds and holding.generation == generation and not self.over
 
     def _busy(self) -> set[int]:
         return {q for q, p in enumerate(self.progress) if p.in_flight_records}

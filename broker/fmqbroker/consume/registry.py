@@ -9,7 +9,6 @@ in flight have been delivered.
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 import structlog
@@ -18,7 +17,9 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.group import ConsumerGroup
 from fmqbroker.consume.group_notes import opening_note
 from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.offsets.write_round import Round
 from fmqbroker.consume.queue_moments import QueueMoments
+from fmqbroker.consume.unstored import Entries, GroupKey, Unstored
 from fmqbroker.journal.journal import Journal
 from fmqbroker.journal.state_limits import StateLimits
 from fmqbroker.replication.commit_frontier import CommitFrontier
@@ -27,7 +28,7 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.serving.gate import Gate
-from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
+from fmqcore.batch.offset_entry import OffsetKey, merge
 from fmqcore.consume.in_flight import Limits, QueueProgress
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, TopicId
@@ -42,12 +43,8 @@ _RETRY_S: Final = 1.0
 _RANGE_SHARE: Final = 32
 """Segment bytes per acked range of a queue: a range takes 16 in its entry, which must fit."""
 _MOST_EPOCH_ENDS: Final = 10_000
-_A_TURN: Final = 200
-"""Entries made in one turn of the event loop."""
 
 _log = structlog.get_logger()
-GroupKey = tuple[str, TopicId]
-Entries = dict[OffsetKey, OffsetEntry]
 Waiter = Callable[[FmqError | None], None]
 
 
@@ -78,12 +75,11 @@ class GroupTable(QueueMoments):
         self._groups: dict[GroupKey, ConsumerGroup] = {}
         self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
-        self._dirty: dict[GroupKey, ConsumerGroup] = {}  # those with something to be stored
-        self._left: dict[OffsetKey, OffsetEntry] = {}  # to be stored, of groups that are gone
+        self._unstored = Unstored(offsets)
         self._waiters: list[Waiter] = []
         self._storing = False
         self._unsaved = Signal()
-        offsets.add_source(self._collect)
+        offsets.add_source(self._unstored)
 
     # ---- groups
     def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
@@ -112,7 +108,7 @@ class GroupTable(QueueMoments):
             begins = await self.positions(topic.id, queues, start, start_ms)
             self.require()
         if note := self.opening_note(name, topic, temporary=temporary):
-            self._left = self._left | note
+            self._unstored.left |= note
             self._unsaved.notify()
         if key not in self._groups:
             group = self._groups[key] = self._make(name, topic, begins)
@@ -129,7 +125,7 @@ class GroupTable(QueueMoments):
     def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
         """Return the notes to store in one write with the group's start (`group_notes.py`)."""
         new = (name, topic.id) not in self._groups and not self.has_begun(name, topic)
-        known = (self._offsets, self._left)
+        known = (self._offsets, self._unstored.left)
         return opening_note(*known, name, topic.id, new=new, temporary=temporary)
 
     async def _begun(self, group: ConsumerGroup) -> None:
@@ -155,7 +151,7 @@ class GroupTable(QueueMoments):
     def forget(self, name: str, topic_id: TopicId) -> None:
         """Drop a group that is being deleted, and its unstored progress."""
         self._groups.pop((name, topic_id), None)
-        self._dirty.pop((name, topic_id), None)
+        self._unstored.forget((name, topic_id))
 
     def require(self) -> None:
         """Raise `NoPermission` unless READ is held now, in the epoch of the groups in memory."""
@@ -172,13 +168,12 @@ class GroupTable(QueueMoments):
         """End all sessions with `error`; acked progress is still stored if the store takes it."""
         if not self._groups:
             return
-        self._left = self._collect()
+        self._unstored.drop(self._groups.values())
         for group in self._groups.values():
             for session in group.sessions.values():
                 session.finish(error)
         _log.info("consumer_groups_dropped", groups=len(self._groups), why=str(error))
         self._groups.clear()
-        self._dirty.clear()
         self._unsaved.notify()
 
     # ---- storing
@@ -191,8 +186,8 @@ class GroupTable(QueueMoments):
             self.wake_at(group, due_ms)
 
     def _mark(self, group: ConsumerGroup) -> None:
-        if self._groups.get(key := (group.name, group.topic_id)) is group:
-            self._dirty[key] = group
+        if self._groups.get((group.name, group.topic_id)) is group:
+            self._unstored.mark(group)
             self._unsaved.notify()
 
     def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
@@ -210,7 +205,7 @@ class GroupTable(QueueMoments):
 
     async def stored(self) -> None:
         """Wait until everything that is dirty now is stored; raise the error if it fails."""
-        if not (self._left or self._dirty or self._storing or self._waiters):
+        if not (self._unstored or self._storing or self._waiters):
             return
         done: asyncio.Future[FmqError | None] = asyncio.Future()
         self.when_stored(lambda error: None if done.done() else done.set_result(error))
@@ -267,22 +262,21 @@ class GroupTable(QueueMoments):
 
     async def _store(self) -> None:
         while True:
-            while not (self._waiters or self._left or self._dirty):
+            while not (self._waiters or self._unstored):
                 await self._unsaved.wait()
-            await self._collect_most()
-            entries = self._collect()
-            waiters, self._waiters = self._waiters, []
+            entries: Entries = {}
+            waiters: list[Waiter] = []
             error: FmqError | None = None
             self._storing = True
             try:
-                await self._offsets.put(entries)
+                await self._put(entries, waiters)
             except NoPermission as refused:
                 error = refused  # whoever reads now has what was stored
                 self.drop(refused)
-                self._left = {}
+                self._unstored.clear_gone()
             except FmqError as failed:
                 _log.error("offsets_not_stored", error=str(failed), entries=len(entries))
-                self._left = entries | self._left
+                self._unstored.give_back(entries)
                 self._waiters = waiters + self._waiters
                 await self._clock.sleep(_RETRY_S)
                 continue
@@ -290,32 +284,27 @@ class GroupTable(QueueMoments):
             for waiter in waiters:
                 waiter(error)
 
-    def _collect(self) -> dict[OffsetKey, OffsetEntry]:
-        """Take everything that is dirty, as entries."""
-        entries, self._left = self._left, {}
-        for group in list(self._dirty.values()):
-            entries |= self._entries_of(group)
-        return entries
+    async def _put(self, entries: Entries, waiters: list[Waiter]) -> None:
+        """Store everything unstored; add it to `entries`, and those who wait to `waiters`.
 
-    async def _collect_most(self) -> None:
-        """Move most dirty entries to `_left` in short turns of the event loop."""
-        while sum(len(group.dirty) for group in islice(self._dirty.values(), _A_TURN)) > _A_TURN:
-            group = next(iter(self._dirty.values()))
-            self._left |= self._entries_of(group, _A_TURN)
-            await asyncio.sleep(0)
-
-    def _entries_of(
-        self, group: ConsumerGroup, most: int | None = None
-    ) -> dict[OffsetKey, OffsetEntry]:
-        entries, queues = {}, list(islice(group.dirty, most))
-        for key, version in self._offsets.next_versions([group.key(q) for q in queues]).items():
-            progress = group.progress[key.queue_id]
-            version = max(version, progress.sought)
-            entries[key] = OffsetEntry(version, progress.floor, progress.acked, progress.sought)
-            del group.dirty[key.queue_id]
-        if not group.dirty:
-            self._dirty.pop((group.name, group.topic_id), None)
-        return entries
+        A piece is taken and accepted by the store in one turn, so that each entry is known to one
+        of the two at any time. The waiters are taken in the turn of the last piece: what they wait
+        for is in the pieces, or was stored before.
+        """
+        rounds: list[Round] = []
+        try:
+            while True:
+                piece = self._unstored.take()
+                entries |= piece
+                rounds.append(self._offsets.accept(piece))
+                if not self._unstored:
+                    break
+                await asyncio.sleep(0)
+        finally:
+            waiters += self._waiters
+            self._waiters = []
+        for written in rounds:
+            await written.wait()
 
     # ---- inside
     def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
@@ -334,9 +323,10 @@ class GroupTable(QueueMoments):
         """
         progress: list[QueueProgress] = []
         keys = {group.key(q): at for q, at in enumerate(begins, len(group.progress))}
-        known = self._offsets.get_all(keys)
-        if self._left:
-            merge(known, {key: self._left[key] for key in keys if key in self._left})
+        self._unstored.make_ready((group.name, group.topic_id))
+        known, left = self._offsets.get_all(keys), self._unstored.left
+        if left:
+            merge(known, {key: left[key] for key in keys if key in left})
         for key, begin in keys.items():
             queue, entry = key.queue_id, known.get(key)
             if entry is None or entry.deleted:
@@ -350,8 +340,10 @@ class GroupTable(QueueMoments):
 
     def has_begun(self, name: str, topic: TopicConfig) -> bool:
         """Return whether the group has progress on that topic."""
+        self._unstored.make_ready((name, topic.id))
+        left = self._unstored.left
         keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine)))
-        known = (e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e)
+        known = (e for k in keys for e in (left.get(k), self._offsets.get(k)) if e)
         return any(not entry.deleted for entry in known)
 
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
@@ -363,7 +355,7 @@ class GroupTable(QueueMoments):
         queues = topic.queues_in(self._mine) if topic else 0
         other = conflict(topic, self._journal.state.topics) if topic else None
         if topic is None or not queues or other is not None:
-            self._left = self._left | self._entries_of(group)
+            self._unstored.drop((group,))
             del self._groups[group.name, group.topic_id]
             gone = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
             error = other or gone

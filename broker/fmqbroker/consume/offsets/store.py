@@ -16,7 +16,7 @@ version always wins.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final, assert_never
@@ -27,7 +27,7 @@ from fmqbroker.consume.offsets.append import append_offsets
 from fmqbroker.consume.offsets.journal_tail import offsets_above
 from fmqbroker.consume.offsets.known_progress import KnownProgress
 from fmqbroker.consume.offsets.side_journal import SideDisk, SideJournal, checkpoint_of
-from fmqbroker.consume.offsets.write_round import Round
+from fmqbroker.consume.offsets.write_round import Round, Source
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal, wait_any
@@ -87,13 +87,19 @@ class OffsetStore(KnownProgress):
         self._side: SideJournal | None = None
         self._checkpointed = True
         self._saves = 0  # number of checkpoints started
-        self._sources: list[Callable[[], Mapping[OffsetKey, OffsetEntry]]] = []
+        self._sources: list[Source] = []
+        self._freezing: Round | None = None  # settled when frozen
         self._lock = asyncio.Lock()  # of the file, and of changes of mode
         self._dirty = Signal()
         self._moved = Signal()  # appended or changed mode: the waiters look again
         self._unsaved = Signal()  # the taker's entries have changed since the checkpoint
 
     # ---- reading
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the term in which entries are kept here."""
+        return self._epoch
+
     def _tables(self) -> Sequence[ProgressTable]:
         stored = self._journal.state.offsets
         return (self._round.entries, self._writing.entries, self._takeover, stored)
@@ -114,17 +120,29 @@ class OffsetStore(KnownProgress):
         Without entries, return once everything known here is stored. Raises `StorageFull`, and
         `NoPermission` while frozen or when neither master nor takeover reader.
         """
+        await self.accept(entries).wait()
+
+    def accept(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
+        """Like `put`, but return the write to wait for. From here on the entries are known."""
         if self._keeping not in (_Keeping.MASTER, _Keeping.TAKER):
             raise self._refusal()
-        if self._side is None:  # a taker that found no room: nothing of what is known is stored
-            entries = merged(self._takeover, entries)
-        if entries or self._round.entries:
-            await self._take_in(entries).wait()
-        elif self._keeping is _Keeping.MASTER:
-            await (self._writing if self._writing.entries else self._written()).wait()
+        if self._freezing is not None:  # they are in the frozen record, but stored for the next
+            self._take_in(entries)  # reader only: whoever waits is refused, as after the freeze
+            return self._freezing
+        if self._side is None:
+            entries = merged(entries)  # sorted, for the journal
+            # A taker that found no room: nothing of what is known is stored.
+            self._round.repeats = bool(self._takeover)
+        if entries or self._round.due:
+            return self._take_in(entries)
+        if self._keeping is _Keeping.MASTER:
+            return self._writing if self._writing.entries else self._written()
+        known = Round()
+        known.settle()
+        return known
 
-    def add_source(self, source: Callable[[], Mapping[OffsetKey, OffsetEntry]]) -> None:
-        """Add a source that `freeze` asks for entries that were accepted but not `put` yet."""
+    def add_source(self, source: Source) -> None:
+        """Add a source that `freeze` asks for entries that were acked but not accepted yet."""
         self._sources.append(source)
 
     async def run(self) -> None:
@@ -182,9 +200,7 @@ class OffsetStore(KnownProgress):
         They are all that the master may lack: see `become_taker`. Another call returns the same.
         """
         if self._keeping is _Keeping.TAKER:
-            for source in self._sources:
-                self._take_in(source())
-            self._keeping = _Keeping.FROZEN  # before the lock: nothing more comes in from here on
+            await self._take_all_in()
         async with self._lock:
             if self._keeping is not _Keeping.FROZEN:
                 raise self._refusal()
@@ -217,6 +233,25 @@ class OffsetStore(KnownProgress):
             await self._install(mine, lacking=lacking)
 
     # ---- inside
+    async def _take_all_in(self) -> None:
+        """Take everything from the sources in short turns, then keep nothing more (`FROZEN`).
+
+        The gate is closed: no new acks. A piece is taken and known here in one turn, and what is
+        put in between is in the record, too.
+        """
+        self._freezing = Round()
+        try:
+            for source in self._sources:
+                while source and self._keeping is _Keeping.TAKER:
+                    self._take_in(source.take())
+                    if source:
+                        await asyncio.sleep(0)
+        finally:
+            if self._keeping is _Keeping.TAKER:
+                self._keeping = _Keeping.FROZEN  # before the lock: nothing comes in from here on
+            self._freezing.settle(self._refusal())
+            self._freezing = None
+
     async def _own(self) -> tuple[Epoch, _Table]:
         left_in = await SideJournal.epoch_left(self._disk) or Epoch(0)
         mine = merged(await SideJournal.load(self._disk), self._takeover)
@@ -262,7 +297,7 @@ class OffsetStore(KnownProgress):
 
     async def _gather(self) -> None:
         while True:
-            while not self._round.entries:
+            while not self._round.due:
                 await self._dirty.wait()
             await self._clock.sleep(self._settings.offsets_interval_ms / 1000)
             async with self._lock:
@@ -301,13 +336,13 @@ class OffsetStore(KnownProgress):
             _log.error("takeover_journal_not_started", error=str(error))
 
     async def _write_side(self) -> None:
-        if not self._round.entries:
+        if not self._round.due:
             return
         full, self._round = self._round, Round()
         try:
             if self._side is None:
                 self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
-            else:
+            elif full.entries:
                 await self._side.append(full.entries)
             full.settle()
             await self._side.compact(self._takeover)

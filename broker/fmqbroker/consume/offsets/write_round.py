@@ -1,8 +1,22 @@
 """Progress entries that are gathered and written together, and their waiters. No I/O."""
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from fmqbroker.runtime.notifier import Signal
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.errors import FmqError
+
+
+class Source(Protocol):
+    """Acked progress that the store has not accepted yet, taken in pieces; false if empty."""
+
+    def __bool__(self) -> bool:
+        """Whether there is something to take."""
+
+    def take(self) -> Mapping[OffsetKey, OffsetEntry]:
+        """Take what one turn of the loop may take."""
 
 
 class Round:
@@ -10,9 +24,15 @@ class Round:
 
     def __init__(self) -> None:
         self.entries = ProgressTable()
+        self.repeats = False  # writes again what an earlier write had no room for
         self._stored = Signal()
         self.settled = False
         self._error: FmqError | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to write."""
+        return self.repeats or bool(self.entries)
 
     def settle(self, error: FmqError | None = None) -> None:
         """Mark the entries as stored, or as failed with `error`, and wake the waiters."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fmqbroker.consume.idle_groups import EVERY_S, TEMPORARY_MS
+from fmqbroker.consume.offsets.write_round import Round
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.consume.test_idle_groups import DAY_MS, WEEK_MS, World
 from fmqbroker.tests.consume_harness import TOPIC, consuming, key, running, until
@@ -53,14 +54,14 @@ async def test_the_note_comes_in_one_write_with_the_progress(tmp_path: Path) -> 
     rig = World(tmp_path)
     async with running(rig):
         writes: list[set[int]] = []
-        put = rig.offsets.put
+        accept = rig.offsets.accept
 
-        async def spying(entries: Any) -> None:
+        def spying(entries: Any) -> Round:
             if entries:
                 writes.append({k.queue_id for k in entries})
-            await put(entries)
+            return accept(entries)
 
-        rig.offsets.put = spying  # type: ignore[method-assign]
+        rig.offsets.accept = spying  # type: ignore[method-assign]
         await opened(rig, temporary=True)
         assert writes[0] == {TEMPORARY_QUEUE, 0, 1, 2, 3}
 

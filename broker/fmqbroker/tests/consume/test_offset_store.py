@@ -8,6 +8,7 @@ import pytest
 
 from fmqbroker.consume.offsets import append as offset_append
 from fmqbroker.consume.offsets.side_journal import SideJournal
+from fmqbroker.tests.consume.acked_source import Acked
 from fmqbroker.tests.consume_harness import (
     ME,
     SLAVE,
@@ -201,7 +202,7 @@ async def test_the_record_stays_until_every_slave_that_may_claim_has_what_was_in
 async def test_freeze_stores_what_was_taken_in_and_refuses_the_rest(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, offsets_interval_ms=60_000), lead=False) as rig:
         await take_over(rig, 2)
-        rig.offsets.add_source(lambda: {key(7): OffsetEntry(2 << 32, Offset(70))})
+        rig.offsets.add_source(Acked({key(7): OffsetEntry(2 << 32, Offset(70))}))
         putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
         await asyncio.sleep(0)
         payload = await rig.offsets.freeze()

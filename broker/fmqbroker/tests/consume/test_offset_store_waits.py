@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fmqbroker.consume.offsets.side_journal import SideJournal
+from fmqbroker.tests.consume.acked_source import Acked
 from fmqbroker.tests.consume_harness import Rig, at, commit_held, key, running, take_over, until
 from fmqcore.batch.control import decode_offsets, encode_offsets
 from fmqcore.batch.offset_entry import OffsetEntry
@@ -65,6 +67,32 @@ async def test_a_record_is_not_frozen_while_it_is_being_written(
         may.set()
         assert decode_offsets(await freezing)[key()].floor == 5
         await putting
+
+
+async def test_a_put_during_a_freeze_is_frozen_and_refused(tmp_path: Path) -> None:
+    """It is stored with the record, for the next reader; here no waiter learns of that."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        puts: list[asyncio.Task[None]] = []
+
+        def put() -> None:
+            more = at(rig, 9, queue=3) if not puts else {}
+            puts.append(asyncio.create_task(rig.offsets.put(more)))
+
+        rig.offsets.add_source(Acked(at(rig, 5) | at(rig, 6, queue=1) | at(rig, 7, queue=2), put))
+        frozen = decode_offsets(await rig.offsets.freeze())
+        assert {k.queue_id: e.floor for k, e in frozen.items()} == {0: 5, 1: 6, 2: 7, 3: 9}
+        assert await SideJournal.load(rig.side) == frozen
+        outcomes = await asyncio.gather(*puts, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [NoPermission] * 3
+
+
+async def test_reads_lost_during_a_freeze_then_no_record(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.offsets.add_source(Acked(at(rig, 5) | at(rig, 6, queue=1), rig.offsets.retire))
+        with pytest.raises(NoPermission):
+            await rig.offsets.freeze()
 
 
 async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fmqbroker.consume.offsets import store as offset_store
 from fmqbroker.consume.offsets.side_journal import SideJournal
+from fmqbroker.tests.consume.acked_source import Acked
 from fmqbroker.tests.consume_harness import SLAVE, Rig, at, key, running, take_over, until
 from fmqbroker.tests.seen_harness import known
 from fmqcore.batch.control import decode_offsets, encode_offsets
@@ -323,7 +324,7 @@ async def test_every_field_of_an_entry_survives_a_hand_over(tmp_path: Path) -> N
     assert all(all(entry) for entry in (sent, late)), "every field is set"
     async with running(Rig(tmp_path / "s", offsets_interval_ms=60_000), lead=False) as taker:
         await take_over(taker, 2)
-        taker.offsets.add_source(lambda: {key(1): late})
+        taker.offsets.add_source(Acked({key(1): late}))
         putting = asyncio.create_task(taker.offsets.put({key(0): sent}))
         await asyncio.sleep(0)
         payload = await taker.offsets.freeze()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.offsets.write_round import Round
 from fmqbroker.consume.registry import IDLE_MS
 from fmqbroker.tests.consume_harness import (
     TOPIC,
@@ -39,6 +40,12 @@ def billing(rig: Rig) -> ConsumerGroup:
     return consumer_group(rig, "billing")
 
 
+def no_room() -> Round:
+    failed = Round()
+    failed.settle(StorageFull("no room"))
+    return failed
+
+
 async def test_what_the_store_refuses_is_not_told_as_stored(tmp_path: Path) -> None:
     """A seek, say, of a group that lives: its term was over just before."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
@@ -56,14 +63,14 @@ async def test_acks_that_found_no_room_are_stored_by_the_next_try(tmp_path: Path
         async with consuming(rig) as consumer:
             await until(lambda: consumer.got)
             await rig.fetch.groups.stored()
-            put, refused = rig.offsets.put, asyncio.Event()
+            accept, refused = rig.offsets.accept, asyncio.Event()
 
-            async def full(entries: Mapping[OffsetKey, OffsetEntry]) -> None:
-                rig.offsets.put = put  # type: ignore[method-assign]
+            def full(entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
+                rig.offsets.accept = accept  # type: ignore[method-assign]
                 refused.set()
-                raise StorageFull("no room")
+                return no_room()
 
-            rig.offsets.put = full  # type: ignore[method-assign]
+            rig.offsets.accept = full  # type: ignore[method-assign]
             consumer.ack_range(0, 0, 1, token=7)
             await refused.wait()
             before = rig.hand.monotonic_ms()
@@ -83,17 +90,17 @@ async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_
         async with consuming(rig) as consumer:
             await until(lambda: consumer.got)
             await rig.fetch.groups.stored()
-            put, group, generation = rig.offsets.put, billing(rig), consumer.held[0]
+            accept, group, generation = rig.offsets.accept, billing(rig), consumer.held[0]
             refused = asyncio.Event()
 
-            async def full(entries: Mapping[OffsetKey, OffsetEntry]) -> None:
-                rig.offsets.put = put  # type: ignore[method-assign]
+            def full(entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
+                rig.offsets.accept = accept  # type: ignore[method-assign]
                 group.ack(group.sessions["s1"], 0, generation, Offset(1), Offset(2), 0)
                 rig.fetch.groups.drop(NoPermission("a moment"))
                 refused.set()
-                raise StorageFull("no room")
+                return no_room()
 
-            rig.offsets.put = full  # type: ignore[method-assign]
+            rig.offsets.accept = full  # type: ignore[method-assign]
             consumer.ack_range(0, 0, 1)
             await refused.wait()
             before = rig.hand.monotonic_ms()
@@ -277,7 +284,7 @@ async def test_what_is_left_of_a_group_that_was_dropped_is_no_news_to_a_newer_en
         rig.produce(0, *[b"v"] * 5)
         for floor in (2, 3):
             await rig.offsets.put(at(rig, floor))
-        rig.fetch.groups._left = old
+        rig.fetch.groups._unstored.left = old
         async with consuming(rig) as consumer:
             await until(lambda: len(consumer.held) == 4)
             assert consumer.begins[0] == 3

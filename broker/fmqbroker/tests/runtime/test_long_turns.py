@@ -17,11 +17,12 @@ from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.consume_harness import ME, Rig, running, take_over
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqbroker.tests.seen_harness import running_of
-from fmqcore.batch.control import decoding_offsets
+from fmqcore.batch.control import decode_offsets, decoding_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import decode_record
-from fmqcore.ids import GroupName, Offset, TopicId
+from fmqcore.errors import NoPermission
+from fmqcore.ids import GroupName, Offset, Permission, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import (
@@ -281,3 +282,52 @@ async def test_a_frozen_record_is_encoded_and_decoded_in_short_turns(tmp_path: P
             await asyncio.create_task(frozen())
             await asyncio.create_task(decoded())
         assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+LIVE = 4 * GROUPS * WIDE
+"""Queues of live groups: of twenty on each of the wide topics."""
+
+
+async def all_dirty(rig: Rig, topics: list[TopicConfig]) -> None:
+    groups = rig.fetch.groups
+    for topic in topics[:4]:
+        for g in range(GROUPS):
+            name = f"group-{g:02}"
+            group = await groups.ensure(name, topic, client_pb2.START_EARLIEST, 0)
+            for queue in range(WIDE):
+                group.mark(queue)
+
+
+async def test_dropped_groups_are_stored_in_short_turns(full: Full) -> None:
+    """Each of 80,000 queues was acked since the last write."""
+    groups, stored = full.rig.fetch.groups, full.rig.journal.state.offsets
+    before = dict(stored)
+    await all_dirty(full.rig, full.topics)
+
+    async def dropped() -> None:
+        groups.drop(NoPermission("the reads are over"))
+        await groups.stored()
+
+    with turns_counted() as turns:
+        await asyncio.create_task(dropped())
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+    assert len([key for key in stored if stored[key] != before[key]]) == LIVE
+
+
+async def test_a_freeze_takes_all_acks_in_short_turns(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await take_over(rig, 2)
+        topics = topics_of()[:4]
+        rig.cluster.set(*topics)
+        rig.permit(Permission.READ, epoch=2)
+        await all_dirty(rig, topics)
+        payloads: list[bytes] = []
+
+        async def frozen() -> None:
+            rig.gate.grant(Permission.NONE, "handing over")  # drops the groups in another task
+            payloads.append(await rig.offsets.freeze())
+
+        with turns_counted() as turns:
+            await asyncio.create_task(frozen())
+        assert 0 < turns.longest <= MOST_LINES, turns.where
+        assert len(decode_offsets(payloads[0])) == LIVE

@@ -14,7 +14,7 @@ from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk import layout as paths
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
-from fmqcore.zk.group_state import GroupState, begun_again, state_from_json, state_to_json
+from fmqcore.zk.group_state import GroupState, begin_again_state, state_from_json, state_to_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
 from fmqport.group_nodes import create_group, delete_group, was_removed
@@ -151,7 +151,7 @@ class Registry:
             raise InvalidArgument(
                 f"group {name} is in epoch {state.epoch}, not {at}: look again (fmq status)"
             )
-        after = begun_again(state)
+        after = begin_again_state(state)
         try:
             await self._coordination.set(node, state_to_json(after), found.version)
         except (BadVersion, NoNode):

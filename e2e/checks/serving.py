@@ -17,6 +17,7 @@ from e2e.checks.findings import Check, Finding
 from e2e.history.events import Down, Look, Serves, State
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Permission
+from fmqcore.zk.group_state import WHY_BEGIN_AGAIN, Mode
 
 BITS: Final = (Permission.READ, Permission.WRITE)
 _WAKE_MS: Final = 1.0
@@ -164,6 +165,7 @@ def _states(facts: Facts, group: str) -> Iterator[Finding]:
     """Check that in ZooKeeper the serving brokers change only with the epoch, which only rises."""
     for one, two in pairwise(facts.states.get(group, ())):
         changed = (one.mode, one.master, one.reader) != (two.mode, two.master, two.reader)
+        changed = changed and not _is_new_start(one, two)
         if two.epoch < one.epoch or (changed and two.epoch == one.epoch):
             text = f"the state went from {_brief(one)} to {_brief(two)}"
             yield Finding(Check.I8, two.at_ms, text, (group,))
@@ -188,3 +190,9 @@ def _opened_twice(facts: Facts) -> Iterator[Finding]:
                     f"{batch.opened_by} in that of {broker}"
                 )
                 yield Finding(Check.I8, facts.end_ms, text, (journal.group, by, batch.opened_by))
+
+
+def _is_new_start(one: State, two: State) -> bool:
+    """Whether a person let the group begin again: no broker serves by that state (ADR 0058)."""
+    again = (Mode.NEW, one.master, "", WHY_BEGIN_AGAIN)
+    return (two.mode, two.master, two.reader, two.why) == again

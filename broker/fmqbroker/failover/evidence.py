@@ -131,4 +131,5 @@ def _link(view: LinkView) -> Link:
         view.incarnation,
         view.whole,
         view.kept,
+        view.emptied,
     )

@@ -28,6 +28,14 @@ class Doubts:
         self.changed = Signal()
 
     @property
+    def emptied(self) -> bool:
+        """Whether this broker's disk was lost and no master has made it whole since.
+
+        Being whole in memory is enough while this process lives, but not after an unclean stop.
+        """
+        return self.anew and self.lacks
+
+    @property
     def all(self) -> tuple[bool, bool, bool, int]:
         """`lacks`, `tail_cut`, `anew`, `acked_under`."""
         return self.lacks, self.tail_cut, self.anew, self.acked_under

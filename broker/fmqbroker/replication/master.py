@@ -213,6 +213,9 @@ class MasterReplication:
         if not self._streams.counts(link):
             return "a newer stream took its place"
         self.links[link.broker] = link.view  # who is new here may dial before I am told of it
+        # A slave that once gave all it had is not emptied, even if its disk is lost later.
+        gave = link.view.heard and not link.view.emptied
+        link.view.emptied = link.slave.emptied and not gave
         link.view.connected = link.view.heard = True
         link.view.whole = link.view.whole or link.slave.whole  # what it had is mine now
         link.view.kept = link.view.kept or not link.slave.tail_cut

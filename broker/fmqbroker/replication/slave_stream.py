@@ -134,6 +134,7 @@ class Upstream:
             durable_end=journal.durable_end,
             clean=not journal.doubts.lacks,
             tail_cut=journal.doubts.tail_cut,
+            emptied=journal.doubts.emptied,
             commit_end=max(self._commit.commit_end, journal.known_commit_end),
             reader=taken_over and state.reader == self._me,
             last_header_crc=journal.last_header_crc,

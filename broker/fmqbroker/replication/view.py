@@ -29,6 +29,7 @@ class LinkView:
     refused: str = ""  # why its last Hello was refused; "" = it was not
     kept: bool = False  # heard when it had all that it ever fsynced
     whole: bool = False  # heard when it lacked nothing of what it ever acknowledged to hold
+    emptied: bool = False  # its disk was lost before it was first heard
 
 
 class Held(NamedTuple):

@@ -41,7 +41,18 @@ def slave_view(hello: wire.Hello) -> SlaveView:
         last_header_crc=hello.last_header_crc,
         tail_cut=hello.tail_cut,
         whole=hello.clean,
+        emptied=_is_emptied(hello),
     )
+
+
+def _is_emptied(hello: wire.Hello) -> bool:
+    """Return whether the slave's disk was lost and nothing has made it whole since.
+
+    A slave of an older version does not report it: then, whether its disk may have been lost.
+    """
+    if hello.HasField("emptied"):
+        return hello.emptied
+    return hello.end == hello.log_start or hello.tail_cut
 
 
 def welcome(

@@ -57,6 +57,7 @@ class Link(NamedTuple):
     incarnation: str = ""  # of the process whose stream it is
     whole: bool = False  # when it was heard, it lacked nothing of what it ever acknowledged to hold
     kept: bool = True  # then it had all that it ever fsynced
+    emptied: bool = False  # its disk was lost before it was first heard: it gave nothing back
 
 
 class Record(NamedTuple):

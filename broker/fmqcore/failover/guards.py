@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fmqcore.failover.context import Case, Guard, newer_journals
+from fmqcore.failover.lost_journals import BEGIN_AGAIN
 from fmqcore.failover.term_rules import is_best, reads, record_term
 from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
@@ -150,7 +151,9 @@ def _gathered(case: Case) -> bool:
 
 
 def _all_heard_if_records(case: Case) -> bool:
-    return not case.evidence.has_records or _all_heard(case, (m.id for m in case.config.slaves))
+    live, slaves = case.evidence.live, [m.id for m in case.config.slaves]
+    stored = case.evidence.has_records or any(live[b].epoch for b in slaves if b in live)
+    return not stored or _all_heard(case, slaves)
 
 
 def _reader_heard(case: Case) -> bool:
@@ -187,7 +190,7 @@ def _served_is_in(case: Case) -> bool:
         return True
     since = case.evidence.lacking_since_ms
     if _all_heard(case, case.state.isr):
-        return True  # nobody has it
+        return True  # no slave has it
     waited = since is not None and case.now_ms - since >= case.params.served_wait_ms
     return waited and not case.config.strict_takeover
 
@@ -207,9 +210,8 @@ JOURNAL_WHOLE: Final = Guard(
     "my journal has the term that I opened last",
     _journal_whole,
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
-    "replaced: it waits for its in-sync slaves ({isr}; if nobody is in sync, for every member) to "
-    "give back what they have; one that is gone for good may come back under its name with an "
-    "empty disk; with none of them left, delete the group's state in ZooKeeper to begin anew",
+    "replaced: it waits for its in-sync slaves ({isr}; if no slave is in sync, for every member) "
+    "to give back what they have; with none of them left: " + BEGIN_AGAIN,
 )
 JOURNAL_KEPT: Final = replace(
     # F17: otherwise acknowledged records would be given up although a member still has them.
@@ -225,8 +227,8 @@ GATHERED: Final = Guard(
 ALL_HEARD_IF_RECORDS: Final = Guard(
     "a journal with records under a new state: every slave heard",
     _all_heard_if_records,
-    "the journal of {me} has records but ZooKeeper knows no state of this group: it waits to hear "
-    "every configured slave",
+    "the journal of {me}, or of a slave, has records, and ZooKeeper knows no state of this group: "
+    "{me} waits to hear every configured slave",
 )
 RECORD_IN: Final = Guard(
     "the reader's frozen record is in",
@@ -334,8 +336,9 @@ SHOWS_ALL: Final = Guard(
     # C2: otherwise consumers start at 0, and their new progress outranks what they had before.
     "my journal is not one that was emptied since I served",
     lambda c: (
-        _linked(c)  # beside a master that is back: it cannot hand over what it does not hold
-        or (c.evidence.journal_epoch > 0 and not (c.evidence.anew and lacks_served(c)))
+        c.evidence.journal_epoch > 0
+        # Beside a master that is back: it cannot hand over what it does not hold.
+        and (_linked(c) or not (c.evidence.anew and lacks_served(c)))
     ),
     "the disk of {me} was lost or replaced while it served reads: it has nothing to show before "
     "master {master} is back and has filled it again",

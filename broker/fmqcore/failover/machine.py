@@ -71,6 +71,9 @@ The master changes as the configuration wants (ADR 0022). The state names the ac
 only that broker appends an EPOCH batch, so mastership is claimed (TAKE OVER) before a term is
 opened.
 
+Lost journals (`lost_journals.py`): every OPEN except that of a NEW group also requires that the
+other members can have what a lost journal of the master held, and that the journal is not empty.
+
 Every step raises the epoch by one, HANDOVER too. (Only a NEW group over a journal that has records
 jumps past that journal's epoch.) Changes of `isr` and `offsets` do not raise it and are not made
 here: replication and the offset store make them, in a term that they hold.
@@ -83,6 +86,7 @@ from fmqcore.failover import guards as g
 from fmqcore.failover import switchover_guards as m
 from fmqcore.failover.context import Case, newer_journals, next_epoch
 from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
+from fmqcore.failover.lost_journals import lost_journals
 from fmqcore.failover.table import RULES, Key, Row, Rules
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_config import GroupConfig
@@ -199,11 +203,13 @@ def _say(case: Case, text: str) -> str:
     return text.format(
         me=case.me,
         group=case.config.group,
+        epoch=case.state.epoch,
         master=case.state.master or case.config.master,
         reader=case.state.reader or "(none)",
         wanted=case.evidence.wanted,
         lost=case.state.lost or "(none)",
         newer=", ".join(newer_journals(case)) or "(none)",
+        emptied=", ".join(sorted(lost_journals(case))) or "(none)",
         isr=", ".join(sorted(case.state.isr)) or "none",
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fmqcore.failover import guards as g
+from fmqcore.failover import lost_journals
 from fmqcore.failover import switchover_guards as m
 from fmqcore.failover import transitions as edits
 from fmqcore.failover.context import Case, Guard
@@ -47,7 +48,7 @@ def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ())
     ]
 
 
-_OPEN: Final = (g.SESSION, g.STATE_CURRENT, g.GATHERED)
+_OPEN: Final = (g.SESSION, g.STATE_CURRENT, lost_journals.RECOVERABLE, g.GATHERED)
 _PROMOTABLE: Final = (
     m.GIVEN_UP,
     g.MASTER_GONE,
@@ -66,8 +67,9 @@ _LOST_RECORD: Final = (
     g.JOURNAL_KEPT,
     g.LINKED_HEARD,
     g.ENOUGH_HEARD,
+    lost_journals.NOT_EMPTY,
 )
-_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD, g.SERVED_IN)
+_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD, g.SERVED_IN, lost_journals.NOT_EMPTY)
 
 _ROWS: Final[tuple[Row, ...]] = (
     Row(
@@ -80,7 +82,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.MASTER,
         Part.MASTER,
-        (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD),
+        (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD, lost_journals.NOT_EMPTY),
         Action.OPEN,
         edits.open_again,
     ),
@@ -120,7 +122,15 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.SLAVE_CONSUME,
         Part.MASTER,
-        (*_OPEN, m.UNUSED, g.READER_GONE, g.JOURNAL_WHOLE, g.LINKED_HEARD, g.ENOUGH_HEARD),
+        (
+            *_OPEN,
+            m.UNUSED,
+            g.READER_GONE,
+            g.JOURNAL_WHOLE,
+            g.LINKED_HEARD,
+            g.ENOUGH_HEARD,
+            lost_journals.NOT_EMPTY,
+        ),
         Action.OPEN,
         edits.open_again,
     ),

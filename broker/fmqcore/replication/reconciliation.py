@@ -76,6 +76,7 @@ class SlaveView:
     last_header_crc: int = 0
     tail_cut: bool = False  # what it had fsynced may be gone: its disk is another, or was damaged
     whole: bool = False  # it lacks nothing of what it ever acknowledged to hold
+    emptied: bool = False  # its disk was lost, and no master has made it whole since
 
     @property
     def empty(self) -> bool:

@@ -8,6 +8,9 @@ from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.zk.codec import Decoding, dump_json, read_text
 from fmqcore.zk.group_config import GroupConfig
 
+WHY_BEGIN_AGAIN = "a person let the group begin again with what its journals hold"
+"""`why` of the state that `begin_again_state` makes; no broker writes it."""
+
 
 class Mode(Enum):
     """How a group is served."""
@@ -51,15 +54,14 @@ class GroupState:
     opened: Epoch = Epoch(0)
 
 
-def begun_again(state: GroupState) -> GroupState:
+def begin_again_state(state: GroupState) -> GroupState:
     """Return the state in which the group starts again with what its journals hold now.
 
     A person decides this. It is as if no term had been opened, except that the epochs continue and
     the acting master stays: it opens the next term once it has heard every member, if any journal
     has records.
     """
-    why = "a person let the group begin again with what its journals hold"
-    return GroupState(epoch=state.epoch, master=state.master, why=why)
+    return GroupState(epoch=state.epoch, master=state.master, why=WHY_BEGIN_AGAIN)
 
 
 def acting(config: GroupConfig, state: GroupState) -> GroupConfig:

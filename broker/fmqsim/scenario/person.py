@@ -1,17 +1,24 @@
-"""A person called by an alarm, who empties the disk of a slave that may not follow.
+"""A person whom an alarm calls: empties a slave's disk, or lets a group begin again.
 
-Only where that slave can have more than its master without a defect. Else the refusal must stay,
-and the group is never whole again (I11), which shows the defect.
+A disk is emptied only where that slave may not follow and can have more than its master without a
+defect. Else the refusal must stay, and the group is never whole again (I11), which shows the
+defect. A group begins again only if at least two disks were lost.
 """
 
 from typing import Final
 
 from e2e.history.events import Fault, FaultKind, State, Step
+from fmqcore.ids import GroupName
 from fmqcore.policy import HowMany, SlaveCounts
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_state import begin_again_state, state_to_json
 from fmqsim.scenario.api import GroupWorld
 from fmqsim.scenario.hosts import BrokerHost
+from fmqsim.scenario.scene import CLUSTER
 
 _COMES_S: Final = 1.0
+_DECIDES_S: Final = 30.0
+"""Delay of the decision: a broker that is only away for a while is back by then."""
 
 
 class Person:
@@ -20,6 +27,7 @@ class Person:
     def __init__(self, world: GroupWorld) -> None:
         self._world = world
         self._given_up: set[str] = set()
+        self._asked: set[tuple[str, int]] = set()
 
     def gives_up(self, broker: str) -> None:
         """Note that a broker is declared lost (ADR 0022)."""
@@ -30,6 +38,27 @@ class Person:
         host = self._world.brokers[slave]
         if "would lose committed bytes" in why and self._may_have_more(host):
             self._world.loop.at_world(_COMES_S, self._empty, host)
+
+    def waits(self, group: str, epoch: int) -> None:
+        """Handle a broker's log event that it waits for a person because journals are lost."""
+        if (group, epoch) not in self._asked:
+            self._asked.add((group, epoch))
+            self._world.loop.at_world(_DECIDES_S, self._begin_again, group, epoch)
+
+    def _begin_again(self, group: str, epoch: int) -> None:
+        """Act as `fmq cluster begin-again` if the group still waits there and disks were lost."""
+        world = self._world
+        state = world.state(group)
+        members = {m.id for m in world.configs[group].members}
+        emptied = {
+            e.on
+            for e in world.history.events
+            if isinstance(e, Fault) and e.kind is FaultKind.DISK_EMPTY and e.on in members
+        }
+        if state.epoch == epoch and len(emptied | self._given_up & members) > 1:
+            world.loop.note(f"a person lets {group} begin again at epoch {epoch}")
+            node = paths.state_node(CLUSTER, GroupName(group))
+            world.ensemble.put(node, state_to_json(begin_again_state(state)))
 
     def _may_have_more(self, host: BrokerHost) -> bool:
         """Whether the slave may have more than its master without a defect.

@@ -365,6 +365,9 @@ class _Logging:
                 self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
             if event["event"] == "slave_refused":
                 self._world.person.refused(str(event["slave"]), str(event["why"]))
+            if event["event"] == "part" and "begin-again" in event["why"] and process is not None:
+                group = self._world.brokers[process.node.name].group
+                self._world.person.waits(group, int(event["epoch"]))
             if process is not None and self._is_damage(event):
                 host = self._world.brokers.get(process.node.name)
                 if host is not None and not host.storage.hurt:

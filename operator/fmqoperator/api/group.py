@@ -40,6 +40,12 @@ SWITCHOVER: Final = "fmq.io/switchover"
 FENCE: Final = "fmq.io/fence"
 """Annotation: brokers that must serve nothing, separated by commas, or `all`."""
 
+BEGIN_AGAIN: Final = "fmq.io/begin-again"
+"""Annotation: the epoch in which a group waits because its journals are lost.
+
+The group begins again with what is left, once; then the annotation is removed.
+"""
+
 RESTART: Final = "fmq.io/restart"
 """Annotation: any text; a new one restarts all brokers, one by one."""
 

@@ -8,6 +8,7 @@ exits at once), children before anything that stops a broker, `Tell` before what
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from fmqcore.ids import Epoch
 from fmqcore.zk.group_config import GroupConfig
 from fmqoperator.api.base import Json
 
@@ -71,12 +72,24 @@ class KeepVolumes:
 class PutGroupConfig:
     """Compare-and-set the group's `config` node: `version` as read, -1 = create it.
 
-    The operator writes nothing else to ZooKeeper about a group. `config.master` is the *wanted*
-    master: brokers move the mastership by the failover machine; the state is theirs.
+    `config.master` is the *wanted* master: brokers move the mastership by the failover machine;
+    only they write the state, apart from `BeginAgain`.
     """
 
     config: GroupConfig
     version: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAgain:
+    """Let the group begin again with what its journals hold, if it is still in that epoch.
+
+    A person decides this when journals are lost (ADR 0058). The operator writes nothing else to
+    ZooKeeper about a group than this and `PutGroupConfig`.
+    """
+
+    epoch: Epoch
     why: str
 
 
@@ -131,6 +144,7 @@ Action = (
     | OwnClaim
     | KeepVolumes
     | PutGroupConfig
+    | BeginAgain
     | RestartPod
     | RemoveAnnotation
     | ChangeAnnotation

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fmqoperator.core import facts
+from fmqoperator.core import facts, lost_journals
 from fmqoperator.core.actions import Tell
 from fmqoperator.core.observation import Node, Observation, Pod, PodPhase
 
@@ -134,6 +134,8 @@ def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
         answer = facts.answer_of(seen, broker)
         if answer is not None and answer.damage:
             yield "JournalDamaged", f"the journal of {broker} is damaged: {answer.damage}"
+    if why := lost_journals.waits(seen):
+        yield "JournalsLost", why
 
 
 def told(seen: Observation) -> Iterator[Tell]:

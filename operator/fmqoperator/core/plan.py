@@ -14,7 +14,7 @@ from fmqoperator.api.group import SWITCHOVER
 from fmqoperator.api.times import of_text
 from fmqoperator.core import broker_trouble as trouble
 from fmqoperator.core import desired_config as wanted
-from fmqoperator.core import facts
+from fmqoperator.core import facts, lost_journals
 from fmqoperator.core import switchovers as moves
 from fmqoperator.core.actions import (
     Action,
@@ -73,6 +73,7 @@ def plan(seen: Observation) -> list[Action]:
 def _annotation(seen: Observation) -> Iterator[Action]:
     """Act on the annotations: a fence, and a one-time switchover that ended or needs a choice."""
     yield from _fence(seen)
+    yield from lost_journals.asked_for(seen)
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None:
         return

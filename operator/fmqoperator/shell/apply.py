@@ -16,6 +16,7 @@ from fmqoperator.api.parts import Reclaim
 from fmqoperator.core.actions import (
     Action,
     ApplyChild,
+    BeginAgain,
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
@@ -92,6 +93,9 @@ class Applier:
             case PutGroupConfig():
                 ensemble = self.ensembles.of(group.spec.zookeeper.connect)
                 await ensemble.put_config(group.cluster, action.config, action.version)
+            case BeginAgain():
+                ensemble = self.ensembles.of(group.spec.zookeeper.connect)
+                await ensemble.begin_again(group.cluster, group.name, action.epoch)
             case RestartPod():
                 await kube.delete(Ref("Pod", namespace, action.pod), action.uid)
             case RemoveAnnotation():
@@ -191,6 +195,8 @@ def _what(action: Action) -> str:
             return f"StatefulSet {action.name}"
         case PutGroupConfig():
             return "ZooKeeper config"
+        case BeginAgain():
+            return "ZooKeeper state"
         case RestartPod():
             return f"restart {action.pod}"
         case RemoveAnnotation() | ChangeAnnotation():

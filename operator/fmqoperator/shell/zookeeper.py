@@ -17,11 +17,17 @@ import structlog
 from fmqadapters.zookeeper.hosts import nobody_answers
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import FmqError, Malformed, Unavailable
-from fmqcore.ids import BrokerId, GroupName, TopicId
+from fmqcore.ids import BrokerId, Epoch, GroupName, TopicId
 from fmqcore.zk import layout as paths
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
-from fmqcore.zk.group_state import GroupState, state_from_json
+from fmqcore.zk.group_state import (
+    GroupState,
+    Mode,
+    begin_again_state,
+    state_from_json,
+    state_to_json,
+)
 from fmqcore.zk.live_broker import LiveBroker, live_from_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqoperator.core.observation import InZooKeeper
@@ -103,6 +109,24 @@ class Ensemble:
             else:
                 await self._session.set(node, data, version)
         except (BadVersion, NodeExists, NoNode):
+            raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
+
+    async def begin_again(self, cluster: str, group: str, epoch: Epoch) -> None:
+        """Act as `fmq cluster begin-again` if the group is still in that epoch; idempotent.
+
+        Raises `Unavailable`, also if the state changed meanwhile.
+        """
+        await self._connected()
+        node = paths.state_node(cluster, GroupName(group))
+        found = await self._session.get(node, synced=True)
+        state = GroupState() if found is None else state_from_json(found.data)
+        if found is None or state.epoch != epoch:
+            raise Unavailable(f"{node} is in epoch {state.epoch} by now, not {epoch}")
+        if state.mode is Mode.NEW:
+            return
+        try:
+            await self._session.set(node, state_to_json(begin_again_state(state)), found.version)
+        except (BadVersion, NoNode):
             raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
 
     async def forget(self, cluster: str, group: str) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig
-from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.group_state import GroupState, Mode, begin_again_state
 from fmqcore.zk.live_broker import LiveBroker
 from fmqoperator.api.base import Json
 from fmqoperator.api.group import RESTART, BrokerGroup
 from fmqoperator.core.actions import (
     Action,
     ApplyChild,
+    BeginAgain,
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
@@ -181,6 +182,9 @@ class World:
             case PutGroupConfig(config=config, version=version):
                 assert version == (-1 if self.config is None else self.config.version)
                 self.config = Versioned(config, version + 1)
+            case BeginAgain(epoch=epoch):
+                assert self.state.epoch == epoch
+                self.state = begin_again_state(self.state)
             case RestartPod(pod=pod, uid=uid):
                 assert self.pods[pod].uid == uid
                 self.pods[pod] = replace(self.pods[pod], deleting=True, ready=False)

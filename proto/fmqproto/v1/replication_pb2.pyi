@@ -41,7 +41,7 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "incarnation", "zone", "epochs", "log_start", "end", "durable_end", "clean", "commit_end", "reader", "last_header_crc", "tail_cut", "dial")
+    __slots__ = ("cluster", "group", "broker", "incarnation", "zone", "epochs", "log_start", "end", "durable_end", "clean", "commit_end", "reader", "last_header_crc", "tail_cut", "emptied", "dial")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class Hello(_message.Message):
     READER_FIELD_NUMBER: _ClassVar[int]
     LAST_HEADER_CRC_FIELD_NUMBER: _ClassVar[int]
     TAIL_CUT_FIELD_NUMBER: _ClassVar[int]
+    EMPTIED_FIELD_NUMBER: _ClassVar[int]
     DIAL_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
@@ -71,8 +72,9 @@ class Hello(_message.Message):
     reader: bool
     last_header_crc: int
     tail_cut: bool
+    emptied: bool
     dial: int
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., incarnation: _Optional[str] = ..., zone: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., clean: _Optional[bool] = ..., commit_end: _Optional[int] = ..., reader: _Optional[bool] = ..., last_header_crc: _Optional[int] = ..., tail_cut: _Optional[bool] = ..., dial: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., incarnation: _Optional[str] = ..., zone: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., clean: _Optional[bool] = ..., commit_end: _Optional[int] = ..., reader: _Optional[bool] = ..., last_header_crc: _Optional[int] = ..., tail_cut: _Optional[bool] = ..., emptied: _Optional[bool] = ..., dial: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("action", "position", "epochs", "reason", "epoch", "master", "incarnation")

@@ -46,8 +46,10 @@ def test_of_two_policies_neither_says_who_acknowledged(
 @pytest.mark.parametrize("durably", [False, True])
 def test_who_is_whole_in_memory_may_lose_what_it_had_fsynced(durably: bool) -> None:
     doubts = doubtful(7)
+    assert doubts.emptied
     doubts.made_whole(durably=durably)
     assert doubts.all == (False, not durably, not durably, 0)
+    assert not doubts.emptied, "this process has all that it acknowledged"
     doubts.made_whole(durably=durably)
     assert told(doubts) == 1, "there was nothing more to say"
     doubts.made_whole()

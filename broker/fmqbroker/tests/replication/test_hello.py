@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fmqadapters.grpc import GrpcTransport
+from fmqbroker.replication.wire import slave_view
 from fmqbroker.tests.replication.test_master_stream import say_hello, send_ack
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
 from fmqcore.ids import BrokerId
@@ -281,3 +282,18 @@ async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path)
         view = c.master.master.links.get(name)
         assert view is None or not view.heard
         await until(lambda: slave.slave.upstream.connected, "linked")
+
+
+@pytest.mark.parametrize(
+    ("fields", "emptied"),
+    [
+        ({"end": 5}, False),
+        ({"end": 0}, True),
+        ({"end": 5, "tail_cut": True}, True),  # an older version: its disk may have been lost
+        ({"end": 5, "tail_cut": True, "emptied": False}, False),
+        ({"end": 0, "emptied": False}, False),
+        ({"end": 5, "emptied": True}, True),
+    ],
+)
+def test_a_hello_reports_whether_a_disk_was_lost(fields: dict[str, Any], emptied: bool) -> None:
+    assert slave_view(wire.Hello(**fields)).emptied is emptied

@@ -71,9 +71,11 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
     term = {Mode.SLAVE_CONSUME: EPOCH, Mode.HANDOVER: Epoch(EPOCH - 1)}.get(mode, Epoch(0))
     others = not f.get("alone")
     there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: others, U: others}
+    stored = EPOCH if mode is not Mode.NEW or f.get("records") else 0
     life = "other" if f.get("other_life") else "i"
     heard = Link(connected=True, caught_up=True, heard=True, incarnation=life, whole=True)
-    unheard = Link(connected=True)
+    heard = heard._replace(emptied=f.get("both", False))
+    unheard = Link(connected=True, emptied=f.get("both", False))
     reader = Link() if f.get("away") else heard if f.get("reader_heard") else unheard
     return Evidence(
         session_live=f.get("session", False),
@@ -82,7 +84,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         live={
             b: live(
                 b,
-                epoch=EPOCH + int(b == T and f.get("newer", False)),
+                epoch=stored + int(b == T and f.get("newer", False)),
                 end=99 if b == U and f.get("rival") else 0,
             )
             for b in there
@@ -95,8 +97,8 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         journal_end=Position(1),
         has_records=f.get("records", False),
         stopping=f.get("stopping", False),
-        may_lack=f.get("unclean", False),
-        anew=f.get("anew", False),
+        may_lack=f.get("unclean", False) or f.get("both", False),
+        anew=f.get("anew", False) or f.get("both", False),
         upstream_connected=f.get("stream", False),
         upstream_caught_up=f.get("stream", False),
         promised_until_ms=NOW if f.get("promised") else NOW - 1,
@@ -146,7 +148,7 @@ def _may_show(f: Facts) -> bool:
 
 
 def _has_what_it_showed(f: Facts) -> bool:
-    return bool(f.get("stream") or not (f.get("emptied") or (f.get("anew") and f.get("lacks"))))
+    return not f.get("emptied") and bool(f.get("stream") or not (f.get("anew") and f.get("lacks")))
 
 
 def new_master(f: Facts) -> Action:
@@ -169,6 +171,7 @@ def master_master(f: Facts) -> Action:
         return Action.MOVE if current else Action.WAIT
     fits = bool(current and (not f.get("gathering") or given_back))
     good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
+    good = good and not f.get("emptied") and not f.get("both")  # no slave had all to give back
     return Action.OPEN if good else Action.WAIT
 
 
@@ -186,7 +189,9 @@ def _gathered(f: Facts) -> bool:
 
 
 def _returns(f: Facts, mode: Mode) -> Action:
-    if not f.get("session") or not state_current(f) or not _gathered(f):
+    if not f.get("session") or not state_current(f) or not _gathered(f) or f.get("emptied"):
+        return Action.WAIT
+    if f.get("both"):  # S and T lost their disks, too, and one slave makes an acknowledgement
         return Action.WAIT
     unclean = f.get("unclean")
     reader_heard = f.get("reader_heard") and not f.get("away")
@@ -273,6 +278,8 @@ RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean
              "long", "lenient", "sealed", "away", "lacks")  # fmt: skip
 GIVEN = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
          "long", "heir", "hollow", "gathering", "away")  # fmt: skip
+EMPTIED = ("session", "fresh", "record", "reader_heard", "t", "emptied", "reader_gone", "long",
+           "sealed", "heir", "both")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
@@ -286,6 +293,10 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
       "other_life", "s_out", "stopping", "fits")),
     (Mode.MASTER, M, master_master,
      ("held", "session", "fresh", "gathering", "whole", "reader_heard", "t")),
+    (Mode.MASTER, M, master_master,
+     ("held", "session", "fresh", "emptied", "both", "whole", "reader_heard", "t")),
+    (Mode.SLAVE_CONSUME, M, consume_master, EMPTIED),
+    (Mode.HANDOVER, M, hand_over_master, EMPTIED),
     (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),
     (Mode.SLAVE_CONSUME, M, consume_master, GIVEN),
     (Mode.HANDOVER, M, hand_over_master,

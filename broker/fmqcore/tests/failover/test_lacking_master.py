@@ -21,13 +21,13 @@ from fmqcore.tests.failover.expected_table import (
     evidence,
     state,
 )
-from fmqcore.zk.group_state import Mode
+from fmqcore.zk.group_state import GroupState, Mode, begin_again_state
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
 FSYNC = AckPolicy(Flush.FSYNC)
 FSYNC_ALL = AckPolicy(Flush.FSYNC, how_many=HowMany.ALL)
 FSYNC_ALONE = AckPolicy(Flush.FSYNC, how_many=HowMany.NONE)
-NOBODY_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
+NO_SLAVE_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ NOBODY_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
         (FSYNC_ALL, True, (S,), (T,), Action.OPEN),  # each has what was acknowledged
         (FSYNC, True, (), (S, T, U), Action.WAIT),  # what was acknowledged may be only with them
         (FSYNC_ALONE, True, (), (S, T, U), Action.OPEN),  # no acknowledgement asked for one
-        (NOBODY_ASKED, False, (), (), Action.WAIT),  # they would stay ahead for ever
-        (NOBODY_ASKED, False, (S,), (), Action.WAIT),
-        (NOBODY_ASKED, False, (S, T), (), Action.OPEN),
-        (NOBODY_ASKED, False, (), (S, T, U), Action.OPEN),
+        (NO_SLAVE_ASKED, False, (), (), Action.WAIT),  # they would stay ahead for ever
+        (NO_SLAVE_ASKED, False, (S,), (), Action.WAIT),
+        (NO_SLAVE_ASKED, False, (S, T), (), Action.OPEN),
+        (NO_SLAVE_ASKED, False, (), (S, T, U), Action.OPEN),
     ],
 )
 def test_who_is_heard(
@@ -75,7 +75,7 @@ DURABLE_ALL = replace(CACHED_ALL, counts=SlaveCounts.DURABLE)
         (CACHED_ALL, (S,), (), Action.WAIT),  # the power went for it, too
         (CACHED_ALL, (S, T), (), Action.WAIT),
         (CACHED_ALL, (S, T), (T,), Action.OPEN),
-        (CACHED_ALL, (S, T, U), (), Action.OPEN),  # nobody has it
+        (CACHED_ALL, (S, T, U), (), Action.OPEN),  # no slave has it
         (DURABLE_ALL, (S,), (), Action.OPEN),  # it fsynced before it counted
         (CACHED, (S, T), (S, T), Action.WAIT),  # the third alone may have made an ack
         (CACHED, (S, T, U), (), Action.OPEN),
@@ -103,7 +103,7 @@ WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
     [
         (0, WAIT_MS - 1, True, Action.WAIT),
         (0, WAIT_MS, True, Action.OPEN),
-        (50, WAIT_MS, True, Action.OPEN),  # all of it is here
+        (50, WAIT_MS, True, Action.OPEN),  # everything is here
         (51, WAIT_MS, True, Action.WAIT),
         (51, SERVED_WAIT_MS - 1, True, Action.WAIT),
         (51, SERVED_WAIT_MS, True, Action.OPEN),
@@ -155,7 +155,7 @@ def test_a_claim_says_what_readers_may_have_shown(
 @pytest.mark.parametrize(
     ("heard", "lacking_ms", "lenient", "action"),
     [
-        (True, 0, True, Action.OPEN),  # all are heard: nobody has it
+        (True, 0, True, Action.OPEN),  # all are heard: no slave has it
         (False, SERVED_WAIT_MS - 1, True, Action.WAIT),
         (False, SERVED_WAIT_MS, True, Action.OPEN),
         (False, SERVED_WAIT_MS, False, Action.WAIT),
@@ -184,7 +184,7 @@ def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
     assert (edit.degraded, edit.served_end) == (False, 0)
     stands = replace(stands, served_end=Position(2))  # the reader came back with an empty disk
     edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
-    assert edit is not None, "every slave in sync is heard: nobody has it"
+    assert edit is not None, "every slave in sync is heard: no slave has it"
     assert edit is not None
     assert (edit.degraded, edit.served_end, edit.offsets) == (True, 2, "")
     assert "taken back" in edit.why
@@ -197,7 +197,8 @@ def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
         (6, 6, False, Action.OPEN),
         (6, 5, False, Action.WAIT),  # a copy of long ago in its place
         (6, 0, False, Action.WAIT),  # an empty disk, started and stopped in good order since
-        (6, 0, True, Action.OPEN),  # they gave back all there is
+        (6, 0, True, Action.WAIT),  # they had nothing either: a person decides
+        (6, 4, True, Action.OPEN),  # they gave back all there is
         (0, 1, False, Action.OPEN),  # a state of an older version does not say
         (0, 0, False, Action.WAIT),
     ],
@@ -214,7 +215,7 @@ def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_f
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action
     if action is Action.WAIT:
-        assert "was lost or replaced" in decision.why
+        assert "lost or replaced" in decision.why
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_a_term_is_opened_again_over_the_one_before_also_if_the_state_does_not_n
 
 @pytest.mark.parametrize("mode", [Mode.MASTER, Mode.SLAVE_CONSUME])
 def test_nobody_in_sync_has_given_back_nothing(mode: Mode) -> None:
-    """An empty set is not unanimous here: the journal was lost, and nobody has another."""
+    """An empty set is not unanimous here: the journal was lost, and no slave has another."""
     facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True, "long": True}
     lost = replace(evidence(mode, facts), journal_epoch=Epoch(0), links={})
     stands = replace(state(mode, facts), isr=frozenset())
@@ -260,16 +261,34 @@ def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
     assert decide(M, config(facts), stands, found, NOW, PARAMS).action is Action.OPEN
 
 
-@pytest.mark.parametrize(("heard", "action"), [("T", Action.WAIT), ("TU", Action.OPEN)])
+@pytest.mark.parametrize(
+    ("policy", "lost", "heard", "action"),
+    [
+        (FSYNC_ALL, S, "T", Action.WAIT),
+        (FSYNC_ALL, S, "TU", Action.OPEN),  # each has what was acknowledged
+        (FSYNC, S, "TU", Action.WAIT),  # S and M alone may have acknowledged: a person decides
+        (FSYNC, "", "TU", Action.OPEN),  # the master gave way in good order, and is heard
+    ],
+)
 def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
-    heard: str, action: Action
+    policy: AckPolicy, lost: str, heard: str, action: Action
 ) -> None:
-    """Who came first may have the term that it began from, and little of it (I1, ADR 0043)."""
+    """The first slave may have the term that it started from, and little more (I1, ADR 0043)."""
     facts = {"session": True, "fresh": True, "away": True}
     links = {b: Link(connected=True, heard=b == T or "U" in heard) for b in (T, U)}
+    if not lost:
+        links[S] = Link(connected=True, heard=True)
+    facts["unclean"] = True
     found = replace(evidence(Mode.MASTER, facts), journal_epoch=EPOCH, anew=True, links=links)
-    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), lost=S)
-    assert decide(M, config(facts), stands, found, NOW, PARAMS).action is action
+    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), lost=BrokerId(lost))
+    stands = replace(stands, isr=frozenset({T, U} if lost else {S, T, U}))
+    decision = decide(M, replace(config(facts), policy=policy), stands, found, NOW, PARAMS)
+    assert decision.action is action, decision.why
+    if policy is FSYNC and lost:
+        assert f"so was that of {lost}: " in decision.why
+        whole = replace(found, may_lack=False)  # made whole, but not durably before it took over
+        decision = decide(M, replace(config(facts), policy=policy), stands, whole, NOW, PARAMS)
+        assert decision.action is Action.OPEN
 
 
 @pytest.mark.parametrize(
@@ -299,6 +318,65 @@ def test_what_an_emptied_master_was_given_by_chance_proves_nothing(
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
     assert decision.action is action
+
+
+@pytest.mark.parametrize(
+    ("policy", "isr", "emptied", "action"),
+    [
+        (FSYNC, "ST", "", Action.OPEN),
+        (FSYNC, "ST", "T", Action.WAIT),  # it may have been the one that acknowledged
+        (FSYNC, "ST", "ST", Action.WAIT),
+        (FSYNC, "ST", "U", Action.OPEN),  # it was not in sync
+        (FSYNC_ALL, "ST", "T", Action.OPEN),  # S has what was acknowledged
+        (FSYNC_ALONE, "ST", "T", Action.WAIT),
+        (FSYNC, "", "", Action.OPEN),
+        (FSYNC, "", "U", Action.WAIT),  # it may have been the last one in sync
+    ],
+)
+def test_who_lost_its_journal_too_gives_nothing_back(
+    policy: AckPolicy, isr: str, emptied: str, action: Action
+) -> None:
+    """A volume that is lost comes back empty by itself: that is no person's decision."""
+    names = {"S": S, "T": T, "U": U}
+    known = evidence(Mode.MASTER, BACK)
+    links = {
+        b: Link(connected=True, heard=True, whole=n not in emptied, emptied=n in emptied)
+        for n, b in names.items()
+    }
+    known = replace(known, links=links, anew=True, tail_cut=True)
+    stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
+    decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
+    assert decision.action is action, decision.why
+    if action is Action.WAIT:
+        assert "`fmq cluster begin-again g --epoch 7`" in decision.why
+        lost = ", ".join(names[n] for n in emptied)
+        assert f"so was that of {lost}: " in decision.why
+    own = replace(known, anew=False, tail_cut=False)
+    decision = decide(M, replace(config(BACK), policy=policy), stands, own, NOW, PARAMS)
+    assert decision.action is Action.OPEN, "its own journal suffices"
+
+
+def test_an_emptied_group_waits_until_a_person_begins_again() -> None:
+    """Every member lost its journal while ZooKeeper kept the state; the epochs go on."""
+    known = evidence(Mode.MASTER, BACK)
+    links = {b: Link(connected=True, heard=True, emptied=True) for b in (S, T, U)}
+    live = {b: replace(broker, epoch=Epoch(0)) for b, broker in known.live.items()}
+    known = replace(known, links=links, live=live, anew=True, journal_epoch=Epoch(0))
+    stands = state(Mode.MASTER, BACK)
+    assert decide(M, config(BACK), stands, known, NOW, PARAMS).action is Action.WAIT
+    decision = decide(M, config(BACK), begin_again_state(stands), known, NOW, PARAMS)
+    assert decision.action is Action.OPEN, decision.why
+    assert decision.edit is not None
+    assert decision.edit.epoch == stands.epoch + 1
+
+
+def test_a_new_state_waits_for_a_slave_that_has_a_journal() -> None:
+    """ZooKeeper lost its data and the master its disk: the slave has what there is."""
+    known = evidence(Mode.NEW, {"session": True, "fresh": True})
+    live = {M: known.live[M], S: replace(known.live[S], epoch=EPOCH)}
+    decision = decide(M, config({}), GroupState(), replace(known, live=live), NOW, PARAMS)
+    assert decision.action is Action.WAIT
+    assert "or of a slave, has records" in decision.why
 
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])

@@ -13,7 +13,7 @@ from fmqoperator.api.group import FENCE
 from fmqoperator.api.job import Verdict as JobVerdict
 from fmqoperator.api.status import Access
 from fmqoperator.core import broker_trouble as trouble
-from fmqoperator.core import facts
+from fmqoperator.core import facts, lost_journals
 from fmqoperator.core.children import volumes
 from fmqoperator.core.observation import Observation
 from fmqoperator.core.outlook import Outlook
@@ -115,6 +115,8 @@ def _writes(seen: Observation) -> Verdict:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     state, config = facts.state_of(seen), facts.config_of(seen)
     if not Permission[now.value] & Permission.WRITE:
+        if why := lost_journals.waits(seen):
+            return Verdict(kind, "False", "JournalsLost", why)
         return Verdict(kind, "False", "NoMaster", _nobody(seen, Permission.WRITE))
     master = None if config is None else config.member(state.master)
     if config is not None and master is not None:
@@ -133,6 +135,8 @@ def _reads(seen: Observation) -> Verdict:
     if now is Access.UNKNOWN:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     if not Permission[now.value] & Permission.READ:
+        if why := lost_journals.waits(seen):
+            return Verdict(kind, "False", "JournalsLost", why)
         return Verdict(kind, "False", "NoReader", _nobody(seen, Permission.READ))
     return Verdict(kind, "True", "Serving", f"{_server(seen)} serves reads")
 

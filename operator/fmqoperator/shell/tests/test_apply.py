@@ -7,9 +7,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from fmqcore.errors import Unavailable
+from fmqcore.ids import Epoch
 from fmqoperator.core.actions import (
     Action,
     ApplyChild,
+    BeginAgain,
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
@@ -87,6 +89,7 @@ def applier(calls: Calls) -> Applier:
             ),
         ),
         (PutGroupConfig(CONFIG.value, 4, "why"), ("put_config", "shop", CONFIG.value, 4)),
+        (BeginAgain(Epoch(7), "why"), ("begin_again", "shop", "g1", 7)),
         (
             RemoveAnnotation("fmq.io/switchover", "any"),
             (

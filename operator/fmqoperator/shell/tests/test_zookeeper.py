@@ -8,8 +8,10 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from fmqcore.errors import InvalidArgument, Malformed, Unavailable
-from fmqcore.ids import BrokerId, GroupName, TopicId
+from fmqcore.ids import BrokerId, Epoch, GroupName, TopicId
+from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState, Mode, begin_again_state, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.shell import zookeeper
 from fmqoperator.shell.zookeeper import Ensemble, Ensembles
@@ -203,6 +205,32 @@ async def test_a_config_that_somebody_else_wrote_is_not_overwritten(zookeeper: s
         await ensemble.close()
 
 
+@pytest.mark.processes
+async def test_a_group_begins_again_only_in_the_named_epoch(zookeeper: str) -> None:
+    """A person decides about the state that the person has seen, and only once."""
+    ensemble = Ensemble(zookeeper)
+    lost = GroupState(Mode.MASTER, Epoch(7), BrokerId("g1-0"), BrokerId("g1-0"), opened=Epoch(7))
+    node = paths.state_node("c", GroupName("g1"))
+
+    async def stored() -> GroupState:
+        return (await ensemble.look("c", "g1")).state
+
+    try:
+        async with asyncio.timeout(_LONG_S):
+            with pytest.raises(Unavailable, match="in epoch 0 by now, not 7"):
+                await ensemble.begin_again("c", "g1", Epoch(7))
+            await ensemble._session.create(node, state_to_json(lost), make_parents=True)
+            for other in (6, 8):
+                with pytest.raises(Unavailable, match=f"in epoch 7 by now, not {other}"):
+                    await ensemble.begin_again("c", "g1", Epoch(other))
+            assert await stored() == lost
+            for _ in range(2):  # an operator that dies before it removes the annotation asks again
+                await ensemble.begin_again("c", "g1", Epoch(7))
+                assert await stored() == begin_again_state(lost)
+    finally:
+        await ensemble.close()
+
+
 class Holds:
     """A session of an ensemble that holds these nodes."""
 
@@ -219,16 +247,16 @@ class Holds:
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "error"),
     [
         ("config", "delete /fmq/shop/groups/g1/config: the operator writes it again"),
         ("state", "put /fmq/shop/groups/g1/state back as it was"),
         ("live/g1-0", "restart g1-0, with which /fmq/shop/groups/g1/live/g1-0 goes"),
     ],
 )
-async def test_what_to_do_about_a_node_that_does_not_decode(node: str, said: str) -> None:
+async def test_what_to_do_about_a_node_that_does_not_decode(node: str, error: str) -> None:
     ensemble = Ensemble.__new__(Ensemble)
     ensemble._session = cast(Any, Holds({f"/fmq/shop/groups/g1/{node}": b"{"}))
     with pytest.raises(Malformed, match="does not decode") as found:
         await ensemble._look("shop", GroupName("g1"))
-    assert str(found.value).endswith(said)
+    assert str(found.value).endswith(error)

@@ -155,7 +155,7 @@ CASES = [
         60,
         summary="Group g takes no messages",
     ),
-    Case(  # nobody has opened it yet: its first master's image is on its way
+    Case(  # no master has opened it yet: its first master's image is on its way
         "FmqGroupTakesNoWrites",
         of("fmq_serves", "0x240", more=WRITE) | of("fmq_mode", "1x240", more=NEW),
         None,
@@ -164,6 +164,22 @@ CASES = [
         "FmqGroupServesNoReads",
         of("fmq_serves", "0x240", more=READ) | of("fmq_mode", "1x240", more=NEW),
         None,
+    ),
+    Case(  # a person let it begin again, and its master does not open the next term
+        "FmqGroupTakesNoWrites",
+        of("fmq_serves", "0x240", more=WRITE)
+        | of("fmq_mode", "1x240", more=NEW)
+        | of("fmq_epoch", "7x240"),
+        60,
+        summary="Group g takes no messages",
+    ),
+    Case(  # a person let it begin again, and its master does not open the next term
+        "FmqGroupServesNoReads",
+        of("fmq_serves", "0x240", more=READ)
+        | of("fmq_mode", "1x240", more=NEW)
+        | of("fmq_epoch", "7x240"),
+        30,
+        summary="Group g serves nobody",
     ),
     Case(
         "FmqPolicyUnmet",

@@ -297,3 +297,21 @@ async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path)
 )
 def test_a_hello_reports_whether_a_disk_was_lost(fields: dict[str, Any], emptied: bool) -> None:
     assert slave_view(wire.Hello(**fields)).emptied is emptied
+
+
+async def test_a_slave_of_an_older_version_comes_in_sync(tmp_path: Path) -> None:
+    """Its Hello lacks `emptied`; only a master whose own disk was lost asks for that."""
+    async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
+        await c.slaves[0].stop()
+        await c.master.open_term()
+        connection = GrpcTransport().connect(c.master.address)
+        stream = await say_hello(connection, c)
+        view, end = c.master.master.links[BrokerId("g1-1")], c.master.journal.end
+        assert view.emptied, "it may have lost its disk: its journal is empty"
+        await send_ack(stream, credit_bytes=1 << 20, epoch=1)
+        while not (await stream.receive()).HasField("append"):
+            pass
+        await send_ack(stream, received_end=end, durable_end=end, credit_bytes=1 << 20, epoch=1)
+        await until(lambda: view.caught_up, "it is level")
+        assert view.connected
+        await connection.close()

@@ -54,6 +54,7 @@ check: $(STAMP) ## lint, format, types, layers, sizes, ports, words, stubs, CRDs
 	$(BIN)/python tools/make_settings.py --check
 	$(BIN)/python tools/make_log_events.py --check
 	$(BIN)/python tools/make_crds_page.py --check
+	$(BIN)/python tools/make_errors.py --check
 
 format: $(STAMP) ## let ruff put the code in shape
 	$(BIN)/ruff check --fix .

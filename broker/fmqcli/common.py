@@ -27,14 +27,15 @@ import typer
 from fmqcli.stdio.reader_watch import ReaderWatch
 from fmqclient.address import DEFAULT_PORT, DEFAULT_URL
 from fmqclient.settings import Start
-from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.error_spec import EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_USAGE, spec_of
+from fmqcore.errors import FmqError, InvalidArgument
 from fmqport.transport import TransportError
 
 T = TypeVar("T")
 
-FAILED: Final = 1
-USAGE: Final = 64
-UNAVAILABLE: Final = 69
+FAILED: Final = EXIT_FAILED
+USAGE: Final = EXIT_USAGE
+UNAVAILABLE: Final = EXIT_UNAVAILABLE
 INTERRUPTED: Final = 130
 NO_READER: Final = 141
 TERMINATED: Final = 143
@@ -47,15 +48,6 @@ class NotWritten(OSError):
     def __init__(self, error: OSError) -> None:
         why = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
         super().__init__(f"standard output could not be written: {why}; what is there is not all")
-
-
-_EXITS: Final[tuple[tuple[type[BaseException], int], ...]] = (
-    (Unavailable, UNAVAILABLE),
-    (TransportError, UNAVAILABLE),
-    (InvalidArgument, USAGE),
-    (FmqError, FAILED),
-    (OSError, FAILED),
-)
 
 
 class Output(Enum):
@@ -104,7 +96,11 @@ def counted(number: int, what: str) -> str:
 
 def exit_code(error: BaseException) -> int | None:
     """Return the exit code of an expected error; None: a bug in FMQ."""
-    return next((code for kind, code in _EXITS if isinstance(error, kind)), None)
+    if isinstance(error, TransportError):
+        return UNAVAILABLE
+    if isinstance(error, FmqError):
+        return spec_of(error).exit_code
+    return FAILED if isinstance(error, OSError) else None
 
 
 def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False) -> T:

@@ -23,9 +23,9 @@ from fmqclient.producer.batches import Flight, Pile, Record, record_bytes
 from fmqclient.settings import LEVELS
 from fmqcore.batch.columns import encode_headers
 from fmqcore.batch.header import MAX_PAYLOAD
+from fmqcore.error_spec import spec_of_code
 from fmqcore.errors import (
     DeliveryUnknown,
-    ErrorCode,
     FmqError,
     InvalidArgument,
     OutOfSequence,
@@ -45,19 +45,6 @@ BATCH_BYTES: Final = MAX_PAYLOAD // 2
 PATIENCE_S: Final = 120.0
 """How long the same batch is retried; then the run ends, and the next run goes on."""
 ANSWER_S: Final = 30.0
-_PASSING: Final[frozenset[int]] = frozenset(
-    {
-        ErrorCode.NO_PERMISSION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.OVERLOADED,
-        ErrorCode.STORAGE_FULL,
-        ErrorCode.UNAVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC,
-        ErrorCode.UNKNOWN_QUEUE,
-        ErrorCode.DELIVERY_UNKNOWN,
-        ErrorCode.INTERNAL,
-    }
-)
 
 
 class Archived(Protocol):
@@ -257,7 +244,7 @@ class Lines:
                 queue = asked.pop(ack.correlation)
                 if ack.code == client_pb2.OK:
                     del left[queue]
-                elif int(ack.code) in _PASSING:
+                elif spec_of_code(ack.code).transient:
                     why = ack.message
                 else:
                     raise self._refusal(group, queue, ack)

@@ -1,57 +1,21 @@
-"""How a producer handles a refused batch: a table by the code of the ack, and the actions.
+"""How a producer handles a refused batch: by the retry action of the error (`error_spec`).
 
 "Not appended" counts only if it is true of every attempt. Once an attempt may have been stored
 (`flight.unknown`), a refusal of a later one proves nothing, and the batch is retried unchanged.
 """
 
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Final, assert_never
 
 from fmqclient.net.routes import STRANGE_MS
 from fmqclient.producer.accumulator import Outbox
 from fmqclient.producer.batches import Flight
 from fmqclient.producer.queue_buffer import Lane
-from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
+from fmqcore.error_spec import RetryAction, spec_of_code
+from fmqcore.errors import DeliveryUnknown, FmqError
 from fmqport.clock import Clock
 
 RETRY_MS: Final = 100
-
-
-class Verdict(Enum):
-    """What to do with a batch that was not acknowledged as stored."""
-
-    UNKNOWN = auto()  # it may be stored: the same bytes to the same lane again, a little later
-    LEAVE = auto()  # not appended, and this broker takes no writes: open at another one
-    AGAIN = auto()  # not appended: again, in its order
-    ELSEWHERE = auto()  # not appended: to another group if there is one, else again
-    STRANGE = auto()  # not appended: the broker does not know the topic (yet)
-    TOO_LARGE = auto()  # not appended: in two halves, if it has two records
-    DROP = auto()  # not appended, and never will be
-    OUT_OF_ORDER = auto()  # not appended now: an earlier one was refused, or the table lost us
-    GIVE_UP = auto()  # may be stored, and asking again cannot tell
-
-
-_BY_CODE: Final[dict[int, Verdict]] = {
-    ErrorCode.NO_PERMISSION: Verdict.LEAVE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: Verdict.ELSEWHERE,
-    ErrorCode.OVERLOADED: Verdict.ELSEWHERE,
-    ErrorCode.STORAGE_FULL: Verdict.ELSEWHERE,
-    ErrorCode.UNKNOWN_TOPIC: Verdict.STRANGE,
-    ErrorCode.UNKNOWN_QUEUE: Verdict.STRANGE,
-    ErrorCode.TOO_LARGE: Verdict.TOO_LARGE,
-    ErrorCode.BAD_CRC: Verdict.DROP,
-    ErrorCode.MALFORMED: Verdict.DROP,
-    ErrorCode.UNSUPPORTED: Verdict.DROP,
-    ErrorCode.INVALID_ARGUMENT: Verdict.DROP,
-    ErrorCode.OUT_OF_SEQUENCE: Verdict.OUT_OF_ORDER,
-    ErrorCode.PRODUCER_FENCED: Verdict.OUT_OF_ORDER,
-}
-
-
-def verdict_of(code: int) -> Verdict:
-    """Return the verdict for a wire code; with an unlisted code the batch may have been stored."""
-    return _BY_CODE.get(code, Verdict.UNKNOWN)
 
 
 class Refusals:
@@ -73,57 +37,61 @@ class Refusals:
 
     def take(self, lane: Lane, flight: Flight, error: FmqError) -> bool:
         """Handle one refusal; return True if the session is to be left."""
-        verdict = self._judge(lane, flight, error)
-        match verdict:
-            case Verdict.UNKNOWN:
+        action = self._judge(lane, flight, error)
+        match action:
+            case RetryAction.RESEND_SAME:
                 flight.unknown = True
                 flight.due_ms = self._later_ms(3 * RETRY_MS)
                 self._avoid()
-            case Verdict.LEAVE:
+            case RetryAction.SWITCH_BROKER:
                 if not flight.unknown:
                     lane.refused(flight)
-            case Verdict.AGAIN:
+            case RetryAction.RETRY:
                 self._again(lane, flight)
-            case Verdict.ELSEWHERE:
+            case RetryAction.REROUTE:
                 self._again(lane, flight)
                 self._avoid()
-            case Verdict.STRANGE:
+            case RetryAction.REFRESH_ROUTES:
                 self._strange(lane, flight, error)
-            case Verdict.TOO_LARGE if len(flight.records) > 1:
+            case RetryAction.SPLIT if len(flight.records) > 1:
                 lane.split(flight)
-            case Verdict.TOO_LARGE | Verdict.DROP:
+            case RetryAction.SPLIT | RetryAction.FAIL:
                 self._drop(lane, flight, error)
-            case Verdict.OUT_OF_ORDER:
+            case RetryAction.AFTER_EARLIER:
                 raise AssertionError("judged before")
-            case Verdict.GIVE_UP:
+            case RetryAction.FAIL_UNKNOWN:
                 lane.abandoned(flight)
                 self._renew()
                 unknown = DeliveryUnknown(f"it may be stored or not: {error}")
                 self._outbox.fail((flight,), unknown)
             case _:
-                assert_never(verdict)
-        return verdict is Verdict.LEAVE
+                assert_never(action)
+        return action is RetryAction.SWITCH_BROKER
 
-    def _judge(self, lane: Lane, flight: Flight, error: FmqError) -> Verdict:
-        verdict = verdict_of(error.code)
-        if verdict is Verdict.OUT_OF_ORDER:
+    def _judge(self, lane: Lane, flight: Flight, error: FmqError) -> RetryAction:
+        action = spec_of_code(error.code).retry
+        if action is RetryAction.AFTER_EARLIER:
             if flight.unknown and lane.broken:
                 # A batch before this one was refused, so this one was refused too when it first
                 # arrived. No sequence may be used again: a late copy could then fit (L5).
                 lane.poisoned = True
                 self._renew()
-                return Verdict.AGAIN
+                return RetryAction.RETRY
             if flight.unknown:
                 # Earlier ones first; for the first, the broker cannot know the outcome any more.
-                return Verdict.GIVE_UP if lane.flights[0] is flight else Verdict.UNKNOWN
+                return (
+                    RetryAction.FAIL_UNKNOWN
+                    if lane.flights[0] is flight
+                    else RetryAction.RESEND_SAME
+                )
             if not lane.broken:  # no refusal of ours explains it: its table has lost us
                 self._renew()
-            return Verdict.AGAIN
-        if flight.unknown and verdict is Verdict.STRANGE and self._outbox.is_gone(lane):
-            return Verdict.GIVE_UP  # nobody can tell any more, and others wait for its end
-        if flight.unknown and verdict is not Verdict.LEAVE:
-            return Verdict.UNKNOWN
-        return verdict
+            return RetryAction.RETRY
+        if flight.unknown and action is RetryAction.REFRESH_ROUTES and self._outbox.is_gone(lane):
+            return RetryAction.FAIL_UNKNOWN  # nobody can tell any more, and others wait for its end
+        if flight.unknown and action is not RetryAction.SWITCH_BROKER:
+            return RetryAction.RESEND_SAME
+        return action
 
     def _again(self, lane: Lane, flight: Flight) -> None:
         lane.hold_until_ms = self._later_ms(RETRY_MS)

@@ -7,8 +7,9 @@ import pytest
 from fmqadapters.process.clock import SystemClock
 from fmqclient.net.routes import STRANGE_MS
 from fmqclient.producer.batches import Flight, Pile
-from fmqclient.producer.error_policy import Refusals, Verdict, verdict_of
+from fmqclient.producer.error_policy import Refusals
 from fmqclient.producer.queue_buffer import Lane
+from fmqcore.error_spec import RetryAction, spec_of_code
 from fmqcore.errors import (
     ErrorCode,
     FmqError,
@@ -147,8 +148,8 @@ def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: E
         ErrorCode.UNSUPPORTED,
         ErrorCode.INVALID_ARGUMENT,
     }
-    assert (verdict_of(code) is Verdict.UNKNOWN) == (code not in certain)
-    assert verdict_of(999) is Verdict.UNKNOWN
+    assert spec_of_code(code).appended == (code not in certain)
+    assert spec_of_code(999).retry is RetryAction.RESEND_SAME
 
 
 def test_a_broker_that_does_not_know_the_topic_is_waited_for_each_time_anew() -> None:

@@ -94,6 +94,15 @@ def test_a_wished_number_that_was_given_is_not_given_again() -> None:
     assert numbers.take("orders")[0] == number == 5, "making it failed: the same number again"
 
 
+def test_numbers_that_are_all_given_again_leave_no_trace_but_the_lost_names() -> None:
+    numbers = TopicNumbers().claim(noted(audit=1, orders=3))
+    assert numbers.skipped == ((1, 2), (2, 4))
+    for name, skipped in (("audit", ((2, 4),)), ("orders", ((2, 3),))):
+        _, numbers = numbers.take(name)
+        assert numbers.skipped == skipped
+    assert numbers_from_json(b"") == TopicNumbers()
+
+
 def test_a_lost_topic_that_is_deleted_unmade_does_not_come_back() -> None:
     numbers = TopicNumbers().claim(noted(orders=2)).forget("orders", TopicId(2))
     assert numbers.claim(noted(orders=2)).lost == {}
@@ -115,7 +124,7 @@ def test_a_number_that_the_journal_knows_for_another_name_conflicts() -> None:
 @pytest.mark.parametrize(
     "garbage",
     [b"7", b"{", b'{"next_id": 3, "lost": [1]}', b'{"next_id": 3, "skipped": [[1]]}',
-     b'{"next_id": 3, "lost": {"a/b": 2}}'],
+     b'{"next_id": 3, "lost": {"a/b": 2}}', b'{"next_id": 3, "lost": {"a": 1, "a/b": 2}}'],
 )  # fmt: skip
 def test_garbage_does_not_decode(garbage: bytes) -> None:
     with pytest.raises(Malformed):

@@ -1,9 +1,9 @@
 """Fixtures for all tests.
 
-`zookeeper_server`: a real ZooKeeper (3.9) process on a free port, one for the whole run, up on
-first use. `zookeeper`: the address to connect to, e.g. `127.0.0.1:40123/t7`: each test its own
-root on that server (made by the session that connects first), so tests do not see each other.
-Mark a test that uses them `@pytest.mark.processes`.
+`zookeeper_server`: a real ZooKeeper (3.9) process on a free port, one for the whole run, started at
+first use. `zookeeper`: the address to connect to, e.g. `127.0.0.1:40123/t7`: each test has its own
+root on that server (created by the first session), so tests do not see each other. Mark a test that
+uses them `@pytest.mark.processes`.
 """
 
 import itertools
@@ -24,11 +24,11 @@ _BYTECODE = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What the processes that tests start get from this one.
+    """Set what the processes that tests start inherit from this one.
 
-    A run started in the background of a script ignores SIGINT, and one under `nohup` SIGHUP, and so
-    would its children. Where Python may not leave bytecode beside its sources, each of a hundred
-    processes would compile all of them: they get a folder for it, which goes with the run.
+    A run in the background of a script ignores SIGINT, and one under `nohup` SIGHUP, and so would
+    its children. Where Python may not leave bytecode beside its sources, each of a hundred
+    processes would compile all of them: they share a folder for it, which is removed with the run.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -38,14 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Nothing of the run is left."""
+    """Remove what the run left."""
     if folder := config.stash.get(_BYTECODE, ""):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
 def logging_configuration() -> Iterator[None]:
-    """Commands configure structlog for their process: a test leaves it as it was.
+    """Restore structlog's configuration, which commands set for their process.
 
     A command that silences its log would silence it for each later test of the same process.
     """
@@ -62,7 +62,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Embe
     from fmqadapters.process.free_ports import free_port
     from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 
-    # Nobody cuts its power; but on a busy disk an fsync may take longer than a session lives.
+    # No test cuts its power; but on a busy disk an fsync may take longer than a session's time-out.
     folder = tmp_path_factory.mktemp("zookeeper")
     server = EmbeddedZooKeeper(folder, free_port(), fsync=False)
     server.start()

@@ -1,4 +1,4 @@
-"""What the benchmarks read is a journal like any other."""
+"""The journal that the benchmarks read is an ordinary one."""
 
 from pathlib import Path
 

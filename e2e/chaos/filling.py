@@ -68,7 +68,7 @@ class Filling:
         empty(cluster.brokers[BrokerId(slave)].data)
         while slave in (await cluster.groups.state(GROUP)).isr:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        await asyncio.sleep(1.0)  # what waited for it has had its answer
+        await asyncio.sleep(1.0)  # earlier sends have their answers
 
     async def _preload(self, client: Client, mebibytes: int) -> None:
         async with client.producer() as producer:

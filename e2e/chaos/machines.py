@@ -35,7 +35,7 @@ table ip fmq {
 
 
 class Cut(Enum):
-    """What happens to packets from one machine to another."""
+    """The fate of packets from one machine to another."""
 
     DROP = "drop"  # swallowed, as when a cable is pulled
     RESET = "reset"  # the sender's connections are reset

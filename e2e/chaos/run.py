@@ -37,7 +37,7 @@ class Run:
     def __init__(self, options: Options, ground: Ground) -> None:
         self.options = options
         self.outcomes: list[Outcome] = []
-        self.findings: list[str] = []  # that belong to no round
+        self.findings: list[str] = []  # findings that belong to no round
         self._ground = ground
         self._clusters = count(1)
         self._rounds = count(1)

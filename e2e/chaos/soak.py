@@ -35,7 +35,7 @@ class Soak:
         self.did: Counter[str] = Counter()
         self._stage = stage
         self._cluster = stage.cluster
-        self._held: set[str] = set()  # parts that a hand is on
+        self._held: set[str] = set()  # parts held by a hand
         self._number = 0
         self._acts: list[tuple[int, Callable[[random.Random], Awaitable[None]]]] = [
             (5, self._kill),

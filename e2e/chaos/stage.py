@@ -55,9 +55,9 @@ class Stage:
         self.directory = directory
         self._kind = kind
         self._next = numbers
-        self.on: list[str] = []  # what the fault is done to
-        self._numbers: dict[str, int] = {}  # of these, what it was done to already
-        self.faults: list[str] = []  # what must not be, seen on the way
+        self.on: list[str] = []  # the targets of the fault
+        self._numbers: dict[str, int] = {}  # target → its fault's number
+        self.faults: list[str] = []  # forbidden observations on the way
 
     @property
     def network(self) -> Network:
@@ -138,7 +138,7 @@ class Stage:
             try:
                 await self.cluster.wait_healthy(within_s=max(0.1, until_s - time.monotonic()))
                 return
-            except ConnectionLost:  # our own session, too, has to come back first
+            except ConnectionLost:  # the stage's own session has to come back first
                 await asyncio.sleep(_POLL_S)
 
     # ---- waiting

@@ -30,7 +30,7 @@ def inconsistent(facts: Facts) -> Iterator[Finding]:
         before = known.setdefault((told.place, told.offset), told)
         if before.record == told.record or truth is not None:
             continue
-        if may_be_gone(facts, before):  # its offset was given again
+        if may_be_gone(facts, before):  # the offset was reused
             known[told.place, told.offset] = told
         elif not may_be_gone(facts, told):
             text = f"record {told.record} for {told.who}, record {before.record} for {before.who}"
@@ -70,7 +70,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
             continue
         truth = facts.truth(outcome.place)
         if outcome.offset < truth.begin or outcome.offset in truth.records:
-            continue  # deleted by retention; or there (if as another record, I1 says so)
+            continue  # deleted by retention; or present (as another record: I1 reports that)
         sent = facts.sent.get(outcome.record)
         if not facts.judged(outcome.place.group) or sent is None:
             continue

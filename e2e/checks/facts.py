@@ -58,13 +58,13 @@ class InVain(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What a place holds in the end: offset → record, from `begin` on (before: deleted)."""
+    """The final content of a place: offset → record, from `begin` on (before: deleted)."""
 
     records: dict[int, int]
     begin: int
     bases: list[int]  # of its batches, ascending
     positions: list[int]  # one past each of them
-    epochs: list[int]  # in which each was appended
+    epochs: list[int]  # the epoch of each batch
 
 
 _NOTHING: Final = Truth({}, 0, [], [], [])
@@ -158,7 +158,7 @@ class Facts:
             last_ms = next(masters, 0.0)
             taken = next((s.at_ms for s in states[:at] if s.at_ms > last_ms), state.at_ms)
             within = taken <= told_ms <= state.at_ms + LATE_MS
-            by = [s.reader for s in states[:at] if s.at_ms <= told_ms][-1:]  # who showed it
+            by = [s.reader for s in states[:at] if s.at_ms <= told_ms][-1:]  # reader that showed it
             if within and by and self._might_give_up(by[0], taken, state.at_ms):
                 return f"{state.master} came back without what had been shown to {state.served_end}"
         return ""
@@ -288,7 +288,7 @@ class Facts:
         self.waits[event.who].append((since_ms, event.at_ms))
         if event.why and not event.stale:
             self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.why))
-            return  # it may still be stored later: asked again
+            return  # it may still be stored later: the client asks again
         count = self._asked.pop(event.who, 0)
         pending = self._pending[event.who]
         acks, self._pending[event.who] = pending[:count], pending[count:]

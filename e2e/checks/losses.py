@@ -42,7 +42,7 @@ class Losses:
                     continue
                 takes = ENDS_TAKE[event.how]
                 if event.how is Ending.STOPPED and self._full(event):
-                    takes = Copy.MEMORY  # it had no room for what waited
+                    takes = Copy.MEMORY  # there was no space for data that waited
                 if takes > Copy.NONE:
                     self._add(broker, event.at_ms, takes)
 

@@ -48,7 +48,7 @@ class _Skipped:
 
     def __init__(self) -> None:
         self._jumped: list[range] = []
-        self._counted: dict[str, int] = {}  # who → of what it was told
+        self._counted: dict[str, int] = {}  # client → how many it was informed of
 
     def jump(self, newest: int, arrival: Arrival) -> None:
         """Record the jump to the arrived message.

@@ -91,7 +91,7 @@ def told_early(facts: Facts) -> Iterator[Finding]:
         position = _position(facts, outcome)
         batch = (outcome.place, position, outcome.at_ms)
         if position is None or batch in seen:
-            continue  # one answer for all of its records
+            continue  # one ack for all of its records
         seen.add(batch)
         promise = _promise(facts, outcome)
         if promise is None:
@@ -117,7 +117,7 @@ def _position(facts: Facts, told: Stored | Delivered) -> int | None:
     at = bisect_right(truth.bases, told.offset) - 1
     state = facts.state_at(told.place.group, told.at_ms)
     if state is None or truth.epochs[at] > state.epoch:
-        return None  # stored anew, after what was told had been lost
+        return None  # stored again, after the acked copy was lost
     return truth.positions[at]
 
 

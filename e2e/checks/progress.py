@@ -32,14 +32,14 @@ class Arrival(NamedTuple):
     """A message arrived: what was known about it at that moment."""
 
     event: Delivered
-    first: bool  # what came before says nothing: a seek, an offset that was given again
+    first: bool  # earlier deliveries do not count: a seek, or a reused offset
     before: Delivered | None  # the same message, since the last seek
-    nacked: bool  # it was to come again
-    acked_ms: float | None  # when the same member had said that it is done with it
+    nacked: bool  # it was to be redelivered
+    acked_ms: float | None  # when the same member had acked it
     confirmed: Confirmed | None
     sought: Confirmed | None  # the last seek: as an ack that was confirmed when it was answered
-    skipped: int = 0  # messages of which the member had been told that they are deleted
-    early: bool = False  # it came after the last seek, too, before that was answered
+    skipped: int = 0  # messages that the member was informed are deleted
+    early: bool = False  # it also came after the last seek, before the answer
 
 
 class Promised(NamedTuple):
@@ -57,7 +57,7 @@ class Read:
 
     def __init__(self, events: Iterable[Progress]) -> None:
         reading = _Reading()
-        self.arrivals: list[Arrival] = []  # but those of which nothing is known
+        self.arrivals: list[Arrival] = []  # without those about which nothing is known
         self.promises: list[Promised] = []
         self._confirmed: dict[int, list[Confirmed]] = defaultdict(list)
         for event in events:
@@ -118,25 +118,25 @@ class _Reading:
         self.ever: set[int] = set()  # offsets delivered at all
         self.got_ever: set[tuple[int, int]] = set()  # offset, record
         self.acked_ever: set[int] = set()
-        self.skipped_to = 0  # a seek went forward up to there
+        self.skipped_to = 0  # target of a seek forward
         self.acked: dict[str, dict[int, float]] = defaultdict(
             dict
-        )  # who → offset → when it said so
-        self.nacked: set[int] = set()  # to come again
-        self.skipped: dict[str, int] = defaultdict(int)  # who → how many, as told
+        )  # client → offset → when it acked
+        self.nacked: set[int] = set()  # to be redelivered
+        self.skipped: dict[str, int] = defaultdict(int)  # client → how many it was informed of
         self.confirmed: dict[int, Confirmed] = {}
         self.first = -1  # the lowest offset delivered since the last seek
         self.floor = -1  # everything from `first` to here is confirmed
         self.blurred = False
-        self.anew = True  # nothing came since the last seek
+        self.anew = True  # no message came since the last seek
         self.sought: Confirmed | None = None
-        self._waiting: int | None = None  # the message that the last seek went to
-        self._asked = False  # it has no answer yet
+        self._waiting: int | None = None  # the target of the last seek
+        self._asked = False  # the seek has no answer yet
         self._asked_ms = 0.0
-        self._meanwhile: set[int] = set()  # came before its answer
-        self.early: set[int] = set()  # of the last seek that was answered: these
+        self._meanwhile: set[int] = set()  # messages that came before the answer
+        self.early: set[int] = set()  # such messages of the last answered seek
         self._twice = -1  # this message may come once more
-        self._got: set[tuple[str, int]] = set()  # delivered since the last seek: who, offset
+        self._got: set[tuple[str, int]] = set()  # delivered since the last seek: client, offset
         self._counted: set[tuple[str, int]] = set()  # acks that are not void
 
     @property

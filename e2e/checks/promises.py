@@ -1,4 +1,4 @@
-"""What an OK promises, and which faults may break the promise: `may_lose`. Pure.
+"""The promise of an OK, and the faults that may break it: `may_lose`. Pure.
 
 An OK says that certain brokers held a copy when it was given, and how well each held it. A fault
 takes copies away up to a kind: a killed process loses its memory, a machine without power also what
@@ -51,7 +51,7 @@ TAKES: Final[dict[FaultKind, Copy]] = {
     FaultKind.ZOOKEEPER: Copy.NONE,
     FaultKind.EXPIRE: Copy.NONE,
     FaultKind.DISK_ERROR: Copy.CACHE,  # a failed fsync: the kernel may have dropped the pages
-    FaultKind.DISK_FULL: Copy.NONE,  # what waits in memory is tried again until there is room
+    FaultKind.DISK_FULL: Copy.NONE,  # data in memory is tried again until there is space
     FaultKind.DISK_SLOW: Copy.NONE,
     FaultKind.DISK_DAMAGE: Copy.DISK,
     FaultKind.DISK_EMPTY: Copy.DISK,
@@ -86,22 +86,22 @@ class Loss(NamedTuple):
     from_ms: float
     until_ms: float
     takes: Copy
-    idle: tuple[tuple[float, float], ...] = ()  # times before in which nothing need have got on
-    settled_ms: float = -inf  # all that it had then was on its disk: it opened its journal, or left
-    kept: int = -1  # it came up again with its journal to there; -1: not known
+    idle: tuple[tuple[float, float], ...] = ()  # earlier times in which nothing need have been done
+    settled_ms: float = -inf  # by then all data was on disk: the journal was opened, or closed
+    kept: int = -1  # journal end at the next start; -1: not known
 
 
 class Promise(NamedTuple):
     """Which brokers held a record when its OK was given, and how well."""
 
-    since_ms: float  # not held before
+    since_ms: float  # the copies are not older
     told_ms: float
     master: str
     master_copy: Copy
     slave_copy: Copy
-    ways: tuple[frozenset[str], ...]  # each a set of slaves that together with the master made it
-    flush_ms: float | None  # a cached copy is on disk so long after; None: nobody knows when
-    below: float = inf  # its position is, as far as anybody saw a journal go
+    ways: tuple[frozenset[str], ...]  # each: slaves that together with the master made the ack
+    flush_ms: float | None  # until a cached copy is on disk; None: not known
+    below: float = inf  # the batch's end position, as far as observed
 
 
 def promise_of(
@@ -160,9 +160,9 @@ def may_lose(promise: Promise | None, losses: Sequence[Loss]) -> str:
 
 def _takes(promise: Promise, loss: Loss) -> bool:
     if loss.from_ms < promise.since_ms:
-        return False  # it was held only afterwards
+        return False  # the copy is younger
     if loss.takes is not Copy.DISK and loss.kept >= promise.below:
-        return False  # it took nothing of that: it was seen to be there
+        return False  # the batch was seen after the fault: not lost
     copy = promise.master_copy if loss.broker == promise.master else promise.slave_copy
     worked_ms = _worked_ms(promise, loss)
     if copy is Copy.MEMORY and worked_ms > SETTLE_MS:
@@ -171,7 +171,7 @@ def _takes(promise: Promise, loss: Loss) -> bool:
     if copy is Copy.CACHE and flush_ms is not None and worked_ms > flush_ms + SETTLE_MS:
         copy = Copy.DISK
     if copy is not Copy.NONE and promise.told_ms <= loss.settled_ms:
-        copy = Copy.DISK  # or it was lost before that
+        copy = Copy.DISK  # or the loss came before that
     return loss.takes >= copy
 
 

@@ -76,7 +76,7 @@ def _again(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
             if not from_ms < before.at_ms <= event.at_ms <= to_ms:
                 continue
             if any(before.at_ms - _DRAIN_MS <= moved <= event.at_ms for moved in moves):
-                continue  # members came or went
+                continue  # members joined or left
             text = f"delivered to {readers} twice: {before.at_ms:.0f} and {event.at_ms:.0f} ms"
             about = (before.who, event.who, place.group)
             yield Finding(Check.I12, event.at_ms, text, about, place, event.offset, event.record)

@@ -103,7 +103,7 @@ def _paired(facts: Facts, group: str, bit: Permission) -> Iterator[Span]:
 
 
 def _overlaps(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]:
-    latest: Span | None = None  # of those so far, the one that ends last
+    latest: Span | None = None  # the span that ends last so far
     for span in spans:
         if latest is not None and span.from_ms < latest.to_ms and span.broker != latest.broker:
             yield _two(group, bit, latest, span)
@@ -145,7 +145,7 @@ def _epochs(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]
         if other != span.broker:
             text = f"{span.broker} served {bit.name} in epoch {span.epoch}, which is {other}'s"
             yield Finding(Check.I8, span.from_ms, text, (group, span.broker, other))
-    newest: Span | None = None  # among those that had surely begun
+    newest: Span | None = None  # the newest epoch that had surely started
     begun = sorted(spans, key=lambda span: span.to_ms)
     at = 0
     for span in spans:

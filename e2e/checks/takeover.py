@@ -76,7 +76,7 @@ def _not_with_the_taker(
         if taken.mode is not Mode.SLAVE_CONSUME or taken.at_ms <= state.at_ms:
             continue
         if facts.losses.end_at(taken.reader, taken.at_ms) >= promise.below:
-            continue  # it had all that there was when it was confirmed
+            continue  # it had everything at the time of the confirmation
         for way in promise.ways:
             if all(_kept_away(facts, promise, who, taken) for who in sorted(way)):
                 return f"{taken.reader} took over, and {', '.join(sorted(way)) or 'nobody'} had it"
@@ -117,13 +117,13 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     lost_ms = _emptied_ms(facts, state.reader, since_ms, now_ms if end is None else end.at_ms)
     if state.mode is Mode.HANDOVER and (end is None or not end.degraded):
         return ""
-    if lost_ms < confirmed.at_ms:  # it was stored after that, on the disk that it has now
+    if lost_ms < confirmed.at_ms:  # it was stored later, on the present disk
         lost_ms = inf
     if lost_ms == inf:
         if end is None:
             return ""
         if end.mode is Mode.HANDOVER and end.reader == state.reader:
-            return ""  # of another: who claimed in between was not seen (states are polled)
+            return ""  # another reader's: a claim in between was not seen (states are polled)
         lost_ms = end.at_ms
     over_ms = _served_until_ms(facts, state.reader, since_ms, lost_ms)
     setup = facts.setups[-1]

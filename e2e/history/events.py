@@ -175,7 +175,7 @@ class Sought(NamedTuple):
     readers: str
     place: Place
     why: str = ""  # "" = done
-    offset: int = -1  # what it wanted; else where what the reader has begins after it, or ends
+    offset: int = -1  # the sought offset; or the reader's first or last one
 
 
 # ---- the cluster
@@ -199,8 +199,8 @@ class Setup(NamedTuple):
     groups: tuple[GroupSetup, ...]
     checkpoint_ms: int = 1000  # `takeover_checkpoint_ms` of the brokers
     retention_bytes: int = -1  # 0 = nothing may be deleted; -1 = not known
-    served_wait_ms: int = -1  # so long a master waits for what a reader showed; -1 = not known
-    lease_ms: int = -1  # so long a reader that lost ZooKeeper may serve; -1 = not known
+    served_wait_ms: int = -1  # how long a master waits for what a reader showed; -1 = not known
+    lease_ms: int = -1  # how long a reader without ZooKeeper may serve; -1 = not known
 
 
 class Serves(NamedTuple):
@@ -253,7 +253,7 @@ class State(NamedTuple):
     isr: tuple[str, ...]
     degraded: bool = False
     why: str = ""
-    served_end: int = 0  # of a master that is back: readers may have shown what it does not have
+    served_end: int = 0  # of a master that is back: readers may have shown records that it lacks
 
 
 class Floor(NamedTuple):
@@ -304,7 +304,7 @@ class Refusal(NamedTuple):
 class Ending(Enum):
     """How a process ended."""
 
-    STOPPED = "stopped"  # in good order
+    STOPPED = "stopped"  # in order
     KILLED = "killed"  # the machine goes on: what was written stays
     POWER = "power"  # what was not fsynced is gone
     FATAL = "fatal"  # it ended itself
@@ -358,12 +358,12 @@ class Fault(NamedTuple):
 class PhaseName(Enum):
     """The phases of a run. Each lasts until the next one."""
 
-    CALM = "calm"  # nothing is wrong, and all was whole when it began
+    CALM = "calm"  # no fault, and all was whole at its start
     TROUBLE = "trouble"
     HEALED = "healed"  # every fault is over
     WHOLE = "whole"  # every group is as configured, all in sync
     ANSWERED = "answered"  # every send has an outcome
-    DRAINED = "drained"  # consumers have had the time to take all there is
+    DRAINED = "drained"  # consumers have had the time to take everything
     OVER = "over"
 
 

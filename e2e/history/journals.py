@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     header: BatchHeader
     records: tuple[int, ...]
     keys: tuple[str, ...]
-    opened_by: str = ""  # EPOCH: whose term it opens
+    opened_by: str = ""  # EPOCH: the broker whose term it opens
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Journal:
     log_start: Position
     end: Position
     batches: tuple[Batch, ...]
-    begins: dict[Place, int]  # the first offset that is there; a place not here begins at 0
+    begins: dict[Place, int]  # the first offset kept; a missing place starts at 0
     floors: dict[tuple[str, Place], int]  # (readers, place) → committed offset
     topics: dict[int, str]
     trouble: tuple[str, ...] = ()

@@ -9,10 +9,10 @@ It needs docker, kind, kubectl and helm on the PATH. Not part of `make test`.
 
 | environment | default | |
 |---|---|---|
-| `KIND_CLUSTER_NAME` | `fmq-e2e` | used if it is there, else made, and removed at the end |
+| `KIND_CLUSTER_NAME` | `fmq-e2e` | used if it exists, else created and removed at the end |
 | `KIND_NODE_IMAGE` | kind's own | for `kind create cluster --image` |
 | `KIND_WORKERS` | 0; of `make e2e` 2 | nodes besides the control plane |
-| `KEEP` | | leave what was made |
+| `KEEP` | | leave the cluster |
 | `FMQ_DOCKER_BUILD` | `docker build --network host` | how images are built |
-| `FMQ_SPARK_OPERATOR_UP` | | what puts Spark's operator into the cluster (`test_spark.py`) |
+| `FMQ_SPARK_OPERATOR_UP` | | the program that installs Spark's operator (`test_spark.py`) |
 """

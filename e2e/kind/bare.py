@@ -1,4 +1,4 @@
-"""The operator without a cluster: its process, and a bare API server that knows our resources."""
+"""The operator without a cluster: its process, and a bare API server that knows FMQ's resources."""
 
 import os
 import re
@@ -20,7 +20,7 @@ BROKER_GROUPS = "/apis/fmq.io/v1alpha1/namespaces/%s/brokergroups"
 
 
 class Operator:
-    """One process of it."""
+    """One operator process."""
 
     def __init__(self, folder: Path, config: Path) -> None:
         self.log = folder / f"operator-{time.time_ns()}.log"
@@ -38,7 +38,7 @@ class Operator:
             )
 
     def figure(self, name: str, group: str = "") -> float:
-        """One of its metrics; -1 while it does not answer."""
+        """Return one of its metrics; -1 while it does not answer."""
         labels = rf"{{.*group=\"{group}\".*}}" if group else ""
         try:
             with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as a:
@@ -48,19 +48,19 @@ class Operator:
         return float(found[1]) if found else -1
 
     def looked_at(self, groups: int) -> bool:
-        """A round of every group is over."""
+        """Whether a round of every group is over."""
         rounds = self.figure("fmq_operator_rounds_total")
         return rounds >= groups and self.figure("fmq_operator_stalled_seconds") == 0
 
     def stop(self) -> int:
-        """In order; its status."""
+        """Stop in order; return the exit status."""
         self.process.terminate()
         return self.process.wait(60)
 
 
 @contextmanager
 def operator(folder: Path, config: Path) -> Iterator[Operator]:
-    """One for as long as the context lasts."""
+    """Run an operator for as long as the context lasts."""
     found = Operator(folder, config)
     try:
         yield found
@@ -70,7 +70,7 @@ def operator(folder: Path, config: Path) -> Iterator[Operator]:
 
 
 def kubeconfig(api: ApiServer, path: Path, token: str = ADMIN) -> Path:
-    """Of whoever has that token. Leaves `path`."""
+    """Write a kubeconfig with that token. Leaves `path`."""
     cluster = {"server": api._url, "insecure-skip-tls-verify": True}
     path.write_text(
         yaml.safe_dump(
@@ -88,7 +88,7 @@ def kubeconfig(api: ApiServer, path: Path, token: str = ADMIN) -> Path:
 
 
 def install(api: ApiServer) -> None:
-    """Our resources, and the operator's namespace."""
+    """Install the CRDs and the operator's namespace."""
     for file in sorted((ROOT / "charts" / "fmq" / "files" / "crds").glob("*.yaml")):
         where = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         api.call("POST", where, yaml.safe_load(file.read_text()))
@@ -97,7 +97,7 @@ def install(api: ApiServer) -> None:
 
 
 def make_group(api: ApiServer, name: str, zookeeper: str, namespace: str = "default") -> None:
-    """A master and a slave."""
+    """Create a group of a master and a slave."""
     api.call(
         "POST",
         BROKER_GROUPS % namespace,

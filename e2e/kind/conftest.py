@@ -1,4 +1,4 @@
-"""The cluster of a run: made if it is not there, with images and chart; removed at the end."""
+"""The cluster of a run: created if missing, with images and chart; removed at the end."""
 
 import os
 import time
@@ -20,7 +20,7 @@ SYSTEM = "fmq-system"
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A kind cluster with the three images in it (their tags), and KUBECONFIG naming it."""
+    """A kind cluster with the three images loaded (yields their tags); KUBECONFIG names it."""
     if lacking := tools.missing():
         pytest.fail(f"the tests on kind need {', '.join(lacking)} on the PATH", pytrace=False)
     ours = CLUSTER not in run("kind", "get", "clusters").split()
@@ -47,11 +47,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 @pytest.fixture(scope="session")
 def installed(images: dict[str, str]) -> Iterator[str]:
-    """The chart with the quick start's ZooKeeper; gives where brokers find it."""
+    """The chart with the quick start's ZooKeeper; yields the address for brokers."""
     count = zookeepers()
     if count > 1:
         taint = "node-role.kubernetes.io/control-plane:NoSchedule-"
-        with suppress(Failed):  # it has none
+        with suppress(Failed):  # no node has the taint
             kubectl("taint", "nodes", "--all", taint)
     install(images, count)
     names = (f"fmq-zookeeper-{n}.fmq-zookeeper.{SYSTEM}.svc:2181" for n in range(count))
@@ -63,12 +63,12 @@ def installed(images: dict[str, str]) -> Iterator[str]:
 
 
 def zookeepers() -> int:
-    """Servers of the quick start: three where each has a node of its own, else one."""
+    """Return the quick start's server count: three where each has its own node, else one."""
     return 3 if len(hurting.workers()) >= 2 else 1
 
 
 def install(images: dict[str, str], zookeepers: int) -> None:
-    """The chart, or what it is now."""
+    """Install the chart, or upgrade it."""
     values = [f"image.{name}={tag}" for name, tag in images.items()]
     values += ["quickstart.zookeeper.enabled=true", f"quickstart.zookeeper.replicas={zookeepers}"]
     options = [f"--set={value}" for value in values]
@@ -81,10 +81,10 @@ def install(images: dict[str, str], zookeepers: int) -> None:
 
 @pytest.fixture(scope="module")
 def pair(installed: str, images: dict[str, str]) -> Iterator[Group]:
-    """A master and a slave, on a worker each if there are two; ready."""
+    """A master and a slave, each on its own worker if there are two; ready."""
     namespace = f"fmq-pair-{time.time_ns() // 1_000_000_000 % 100_000}"
     made = Group("g1", namespace, installed, images["broker"])
-    made.spec["settings"] = {"segmentBytes": 4 << 20}  # a short run rolls some
+    made.spec["settings"] = {"segmentBytes": 4 << 20}  # so a short run rolls segments
     if len(found := hurting.workers()) >= 2:
         for node in found:
             kubectl("label", "node", node, "fmq-e2e=broker", "--overwrite")
@@ -99,7 +99,7 @@ def pair(installed: str, images: dict[str, str]) -> Iterator[Group]:
 
 @pytest.fixture(scope="session")
 def report() -> Iterator[dict[str, str]]:
-    """What was measured; printed at the end, and left in build/e2e-kind.txt."""
+    """The measurements; printed at the end, and left in build/e2e-kind.txt."""
     found: dict[str, str] = {}
     yield found
     text = "".join(f"{name:58} {value:>16}\n" for name, value in found.items())

@@ -17,7 +17,7 @@ SECURITY: Json = {
 
 
 class Group:
-    """One of them, in a namespace of its own."""
+    """One broker group, in a namespace of its own."""
 
     def __init__(self, name: str, namespace: str, zookeeper: str, image: str) -> None:
         self.name, self.namespace = name, namespace
@@ -41,7 +41,7 @@ class Group:
         self.apply()
 
     def apply(self, **annotations: str) -> None:
-        """Apply the resource as `spec` says now."""
+        """Apply the resource with the current `spec`."""
         apply(
             {
                 "apiVersion": "fmq.io/v1alpha1",
@@ -57,18 +57,18 @@ class Group:
 
     @property
     def status(self) -> Json:
-        """As the operator wrote it."""
+        """The status that the operator wrote."""
         found = get("brokergroup", self.name, "-n", self.namespace)
         return (found or {}).get("status") or {}
 
     def condition(self, kind: str) -> Json:
-        """One of its conditions; {} if it has none of that kind."""
+        """Return one of its conditions; {} if it has none of that type."""
         conditions = self.status.get("conditions") or []
         found: Json = next((c for c in conditions if c["type"] == kind), {})
         return found
 
     def wait_ready(self, patience_s: float = 180) -> float:
-        """Until it serves as declared; how long that took."""
+        """Wait until it serves as declared; return how long that took."""
         begun_s = time.monotonic()
 
         def ready() -> bool:
@@ -86,43 +86,43 @@ class Group:
         return time.monotonic() - begun_s
 
     def _waiting(self) -> list[str]:
-        """What keeps its pods from being placed."""
+        """Return why its pods are not scheduled."""
         conditions = [c for pod in self.pods() for c in pod["status"].get("conditions") or ()]
         return [c["message"] for c in conditions if c["status"] == "False" and c.get("message")]
 
     def events(self) -> list[str]:
-        """Reasons of the Events on it."""
+        """Return the reasons of its Events."""
         return [e["reason"] for e in self._told()]
 
     def messages(self, reason: str) -> list[str]:
-        """Of the Events with that reason, in the order in which they were told."""
+        """Return the messages of its Events with that reason, in order."""
         mine = [e for e in self._told() if e["reason"] == reason]
         mine.sort(key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
         return [e["message"] for e in mine]
 
     def _told(self) -> list[Json]:
-        """The Events on it."""
+        """Return its Events."""
         found = get("events", "-n", self.namespace)["items"]
         return [e for e in found if e["involvedObject"]["name"] == self.name]
 
     def pods(self) -> list[Json]:
-        """Its pods."""
+        """Return its pods."""
         found = get("pods", "-n", self.namespace, "-l", f"fmq.io/group={self.name}")
         items: list[Json] = found["items"]
         return items
 
     def row(self) -> str:
-        """What `kubectl get bg` shows of it."""
+        """Return what `kubectl get bg` shows for it."""
         shown = kubectl("get", "bg", self.name, "-n", self.namespace, "--no-headers")
         return " ".join(shown.split())
 
     def in_pod(self, script: str, name: str = "try") -> str:
-        """Run a shell script in a pod with the broker's image; its output."""
+        """Run a shell script in a pod with the broker's image; return its output."""
         self._start(name, ["sh", "-ec", script])
         return self.finished(name)
 
     def start_traffic(self, seconds: int, every_ms: int = 20, name: str = "traffic") -> None:
-        """Messages in and out, from a pod; returns when they flow."""
+        """Start a pod that sends and receives messages; return when they flow."""
         text = (ROOT / "e2e" / "kind" / "traffic.py").read_text()
         brokers = f"fmq://{self.name}-rw:9876,{self.name}-ro:9876"
         command = ["python", "-c", text, brokers, name, str(seconds), str(every_ms)]
@@ -130,7 +130,7 @@ class Group:
         until(lambda: "begun" in self._logs(name), "traffic flows")
 
     def verdict(self, name: str = "traffic", patience_s: float = 240) -> Json:
-        """What the traffic saw."""
+        """Return the verdict of the traffic."""
         output = self.finished(name, patience_s, may_fail=True)
         said = [line for line in output.splitlines() if line.startswith("verdict ")]
         assert said, f"traffic ended without a verdict:\n{output}"
@@ -138,7 +138,7 @@ class Group:
         return found
 
     def finished(self, name: str, patience_s: float = 120, *, may_fail: bool = False) -> str:
-        """Wait for the end of such a pod; its output. The pod goes."""
+        """Wait for the end of such a pod, delete it and return its output."""
 
         def phase() -> str:
             found = get("pod", name, "-n", self.namespace)["status"].get("phase", "")

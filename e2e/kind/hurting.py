@@ -1,4 +1,4 @@
-"""What is done to pods and nodes from below: a node of kind is a container of docker's."""
+"""Faults done to pods and nodes from below: a node of kind is a Docker container."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ from e2e.kind.tools import Failed, get, kubectl, run, until
 
 
 def node_of(group: Group, broker: str) -> str:
-    """The node that its pod is on."""
+    """Return the node of the pod."""
     pod = get("pod", broker, "-n", group.namespace)
     found: str = pod["spec"]["nodeName"]
     return found
 
 
 def process_of(namespace: str, pod: str) -> tuple[str, str]:
-    """The node of a pod, and the number there of its container's first process."""
+    """Return the node of a pod, and the PID there of its container's first process."""
     found = get("pod", pod, "-n", namespace)
     node = found["spec"]["nodeName"]
     container = found["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
@@ -27,26 +27,26 @@ def process_of(namespace: str, pod: str) -> tuple[str, str]:
 
 
 def signal_to(namespace: str, pod: str, signal: str) -> None:
-    """To the first process in its container."""
+    """Send a signal to the first process in its container."""
     node, number = process_of(namespace, pod)
     run("docker", "exec", node, "kill", f"-{signal}", number)
 
 
 def restarts(namespace: str, pod: str) -> int:
-    """How often its container was started again."""
+    """Return how often its container was restarted."""
     found = get("pod", pod, "-n", namespace)
     count: int = found["status"]["containerStatuses"][0]["restartCount"]
     return count
 
 
 def addresses(namespace: str, pods: Sequence[str]) -> list[str]:
-    """Their IPs."""
+    """Return the IPs of these pods."""
     return [get("pod", pod, "-n", namespace)["status"]["podIP"] for pod in pods]
 
 
 @contextmanager
 def cut(namespace: str, pod: str, others: Sequence[str]) -> Iterator[None]:
-    """Between a pod and these IPs nothing goes either way."""
+    """Drop all packets between a pod and these IPs, in both directions."""
     node, number = process_of(namespace, pod)
     inside = ("docker", "exec", node, "nsenter", "-t", number, "-n", "iptables")
     rules = [
@@ -58,13 +58,13 @@ def cut(namespace: str, pod: str, others: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         for chain, way, ip in rules:
-            with suppress(Failed):  # its network has gone with it
+            with suppress(Failed):  # its network went with the pod
                 run(*inside, "-D", chain, way, ip, "-j", "DROP")
 
 
 @contextmanager
 def node_lost(node: str) -> Iterator[None]:
-    """As if its power were cut; afterwards it is switched on again."""
+    """The node loses its power; afterwards it is switched on again."""
     run("docker", "kill", node)
     try:
         yield
@@ -75,7 +75,7 @@ def node_lost(node: str) -> Iterator[None]:
 
 @contextmanager
 def node_hangs(node: str) -> Iterator[None]:
-    """Nothing on it runs; afterwards all goes on where it stood."""
+    """Every process on the node is paused; afterwards all continue."""
     run("docker", "pause", node)
     try:
         yield
@@ -84,13 +84,13 @@ def node_hangs(node: str) -> Iterator[None]:
 
 
 def node_is(node: str, ready: str) -> bool:
-    """What the cluster thinks of it: True, False, Unknown."""
+    """Whether the node's `Ready` condition has that status: True, False or Unknown."""
     conditions = get("node", node)["status"]["conditions"]
     return any(c["type"] == "Ready" and c["status"] == ready for c in conditions)
 
 
 def workers() -> list[str]:
-    """Nodes besides the control plane."""
+    """Return the nodes besides the control plane."""
     nodes = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
     role = "node-role.kubernetes.io/control-plane"
     return [n["metadata"]["name"] for n in nodes if role not in n["metadata"]["labels"]]

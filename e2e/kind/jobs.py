@@ -1,4 +1,4 @@
-"""BrokerJobs on the cluster, and what they are to find."""
+"""BrokerJobs on the cluster, and the data that they work on."""
 
 from typing import Final
 
@@ -24,18 +24,18 @@ print(path)
 
 
 def fill(group: Group) -> None:
-    """A topic `filling` with `RECORDS` messages: twelve megabytes."""
+    """Create a topic `filling` with `RECORDS` messages: twelve megabytes."""
     group.in_pod(_FILL)
 
 
 def plant_damage(group: Group, broker: str) -> str:
-    """A byte of its journal is another one; the path of the file."""
+    """Change a byte of its journal; return the path of the file."""
     command = ("exec", broker, "-n", group.namespace, "--", "python", "-c", _FLIP)
     return kubectl(*command).strip()
 
 
 def begin(group: Group, name: str, **spec: object) -> None:
-    """Ask for it."""
+    """Create the BrokerJob."""
     apply(
         {
             "apiVersion": "fmq.io/v1alpha1",
@@ -47,13 +47,13 @@ def begin(group: Group, name: str, **spec: object) -> None:
 
 
 def job(group: Group, name: str, *, patience_s: float = 180, **spec: object) -> Json:
-    """Run it to its end: its status."""
+    """Run it to its end; return its status."""
     begin(group, name, **spec)
     return end(group, name, patience_s)
 
 
 def end(group: Group, name: str, patience_s: float = 180) -> Json:
-    """Once it has ended: its status."""
+    """Wait for its end; return its status."""
 
     def ended() -> bool:
         return status(group, name).get("phase") in ("Succeeded", "Failed")
@@ -63,11 +63,11 @@ def end(group: Group, name: str, patience_s: float = 180) -> Json:
 
 
 def status(group: Group, name: str) -> Json:
-    """As the operator wrote it."""
+    """Return the status that the operator wrote."""
     found = get("brokerjob", name, "-n", group.namespace)
     return (found or {}).get("status") or {}
 
 
 def deep_check(group: Group, name: str) -> Json:
-    """Of every byte, as the operator thinks best."""
+    """Return a check of every byte, with the operator's choice of engine."""
     return job(group, name, type="check", level="deep")

@@ -14,19 +14,19 @@ from e2e.kind.groups import Group
 from e2e.kind.tools import get, until
 
 _MONITORED: Final = {SYSTEM: {"job": "fmq-operator", "namespace": SYSTEM}}
-"""As the chart's ServiceMonitor labels all replicas of the operator."""
+"""The labels that the chart's ServiceMonitor gives the operator's replicas."""
 Place = tuple[str, str]
 """Namespace, and pod:port."""
 
 
 def operators() -> list[Place]:
-    """Its replicas."""
+    """Return the operator's replicas."""
     pods = get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=operator")["items"]
     return [(SYSTEM, f"{pod['metadata']['name']}:8080") for pod in pods]
 
 
 def brokers(group: Group) -> list[Place]:
-    """The group's pods."""
+    """Return the group's pods."""
     return [(group.namespace, f"{pod['metadata']['name']}:9870") for pod in group.pods()]
 
 
@@ -34,7 +34,7 @@ def brokers(group: Group) -> list[Place]:
 def scraping(
     folder: Path, places: Iterable[Place], rules: Path = FILES / "rules.yaml"
 ) -> Iterator[Prometheus]:
-    """One that has seen each of these pods; with our rules loaded."""
+    """Run a Prometheus with the chart's rules that has scraped each of these pods."""
     with kube_proxy() as proxy:
         targets = [
             Target(
@@ -54,7 +54,7 @@ def scraping(
 
 @contextmanager
 def kube_proxy() -> Iterator[str]:
-    """`kubectl proxy` on a free port: its host:port."""
+    """Run `kubectl proxy` on a free port; yield its host:port."""
     process = subprocess.Popen(
         ["kubectl", "proxy", "--port=0"],
         stdout=subprocess.PIPE,

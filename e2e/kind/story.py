@@ -2,11 +2,11 @@
 
     with story(group, report, "master killed", FaultKind.KILL) as told:
         told.fired("g1-0")
-        ...                      # do it, look at what is said meanwhile
-        told.healed()            # everything that was broken is mended; nothing is done any more
+        ...                      # inject the fault, look at what is reported meanwhile
+        told.healed()            # every fault is undone, and no other follows
 
-At the end of the block the group must become whole, the traffic come to its end, and the checks I1
-to I12 find nothing in the history and the journals of all brokers. Times go into the report.
+At the end of the block the group must recover, the traffic must end, and the checks I1 to I12 must
+find nothing in the history and the journals of all brokers. Times go into the report.
 """
 
 import base64
@@ -33,10 +33,10 @@ from fmqcore.ids import Permission
 from fmqdev.demo.verdict import Seen, longest_pause, outages
 
 LIMITS: Final = Limits(acked_records=500, reader_changes=0, whole_ms=300_000.0)
-"""A pod is scheduled, started and probed before its broker is there again."""
+"""`whole_ms` covers scheduling, starting and probing a pod before its broker is back."""
 
 _PAST: Final[dict[str, list[Event]]] = {}
-"""All that happened to the group of a namespace: its journals hold the traffic of each story."""
+"""All events of a namespace's group: its journals hold the traffic of every story."""
 
 _NAME: Final = "witness"
 _NUMBERS: Final = count(1)
@@ -55,7 +55,7 @@ Report = dict[str, str]
 
 
 class Story:
-    """What we do and when, while a pod writes down what comes of it."""
+    """Records what the test does and when, while a pod records the effects."""
 
     def __init__(self, group: Group, kind: FaultKind) -> None:
         self.group = group
@@ -63,13 +63,13 @@ class Story:
         self._ours: list[Event] = []
         self._open: list[tuple[int, str]] = []
         self.begun_ms = self.fired_ms = self.healed_ms = 0.0
-        # When it is over: what every broker served, look by look; when something was acknowledged.
+        # Set at the end: what every broker served, look by look; when messages were acknowledged.
         self.seen: list[Seen] = []
         self.acked_ms: list[float] = []
 
     # ---- what the test says
     def fired(self, *on: str, detail: str = "") -> None:
-        """It is about to be done to these brokers."""
+        """Record that the fault is about to be done to these brokers."""
         self.fired_ms = self.fired_ms or _now_ms()
         self._say(Phase(_now_ms(), PhaseName.TROUBLE))
         for part in on:
@@ -79,11 +79,11 @@ class Story:
                 self._say(Fault(_now_ms(), number, self._kind, part, step, detail))
 
     def down(self, broker: str, how: Ending) -> None:
-        """Its process has ended."""
+        """Record that the broker's process has ended."""
         self._say(Down(_now_ms(), broker, self.group.name, how))
 
     def healed(self) -> None:
-        """It is over: from now on all must come to a good end."""
+        """Record the end of the fault: from now on the cluster must recover."""
         for number, part in self._open:
             self._say(Fault(_now_ms(), number, self._kind, part, Step.HEALED, ""))
         self._open.clear()
@@ -91,7 +91,7 @@ class Story:
         self._say(Phase(self.healed_ms, PhaseName.HEALED))
 
     def whole(self) -> None:
-        """It is as declared again."""
+        """Record that the group is as declared again."""
         self._say(Phase(_now_ms(), PhaseName.WHOLE))
 
     def _say(self, event: Event) -> None:
@@ -99,7 +99,7 @@ class Story:
 
     # ---- the pod
     def start(self) -> None:
-        """Returns when messages flow."""
+        """Start the traffic; return when messages flow."""
         group, seed = self.group, next(_NUMBERS)
         apply(code(group.namespace))
         kubectl("delete", "pod", _NAME, "-n", group.namespace, "--ignore-not-found", "--now")
@@ -112,7 +112,7 @@ class Story:
         self._say(Phase(self.begun_ms, PhaseName.CALM))
 
     def finish(self) -> tuple[list[Event], list[Seen], list[str]]:
-        """The traffic ends in order: the history, looks, and what did not come in time."""
+        """End the traffic in order; return history, looks and what did not come in time."""
         self._exec("touch /tmp/finish")
         lacks: list[str] = json.loads(until(lambda: self._said("over"), "traffic ends", 400))
         theirs = [from_line(x) for x in self._read("history.jsonl").decode().splitlines()]
@@ -123,7 +123,7 @@ class Story:
         return [setup, *sorted(rest, key=lambda event: event.at_ms)], seen, lacks
 
     def journals(self) -> list[Journal]:
-        """Of every broker, at rest."""
+        """Return the journal of every broker, at rest."""
         name, found = self.group.name, []
         for pod in self.group.pods():
             broker = pod["metadata"]["name"]
@@ -159,7 +159,7 @@ def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator
     try:
         yield told
     except (Exception, pytest.fail.Exception):
-        with suppress(Exception):  # what it sent is in the journals: the next story must know of it
+        with suppress(Exception):  # the next story must know what is in the journals
             _PAST.setdefault(group.namespace, []).extend(told.finish()[0])
         raise
     assert told.healed_ms, "a story says when all is over"
@@ -179,7 +179,7 @@ def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator
 
 
 def _settled(group: Group) -> bool:
-    """Nothing is on its way any more: what is read now is read at rest."""
+    """Whether no batch is in flight any more, so that journals are read at rest."""
     brokers: Sequence[Json] = group.status.get("brokers") or ()
     return all(broker.get("lagBytes", 0) == 0 for broker in brokers)
 
@@ -208,12 +208,12 @@ def _tell(
 
 
 def _now_ms() -> float:
-    """The clock of all of this machine's processes, those in its containers too."""
+    """Return the clock that all processes on this machine share, also those in containers."""
     return time.monotonic() * 1000
 
 
 def code(namespace: str) -> Json:
-    """What the pod runs, of this tree."""
+    """Return the modules of this tree that the pod runs."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for pattern in _MODULES:
@@ -228,7 +228,7 @@ def code(namespace: str) -> Json:
 
 
 def _pod(group: Group, seed: int) -> Json:
-    """On the control plane: that node is not hurt."""
+    """The pod runs on the control plane, which no test hurts."""
     brokers = ",".join(f"{group.name}-{n}" for n in range(group.spec["replicas"]))
     zookeeper = group.spec["zookeeper"]["connect"]
     arguments = [group.name, group.namespace, brokers, zookeeper, str(seed)]

@@ -1,7 +1,7 @@
-"""Every alert about what the operator tells: caused on the cluster, seen by a real Prometheus.
+"""Every alert about what the operator reports: caused on the cluster, seen by a real Prometheus.
 
-Those about brokers: `seeing/tests/test_live.py`. An operator that stalls: `test_many_groups.py`.
-One that may not do its work: `test_operator_rights.py`. Alerts hold their breath for `FOR_S` here.
+Alerts about brokers: `seeing/tests/test_live.py`. A stalled operator: `test_many_groups.py`. An
+operator without rights: `test_operator_rights.py`. Alerts wait for `FOR_S` here.
 """
 
 from functools import partial
@@ -68,7 +68,7 @@ def test_all_brokers_are_gone(pair: Group, rules: Path, tmp_path: Path) -> None:
 
 @causes("FmqDamageFound")
 def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: Report) -> None:
-    """And what the runbook says of a slave's damage makes it good."""
+    """And the runbook's steps for a slave's damage repair it."""
     fill(pair)
     slave = "g1-1"
     assert pair.status["master"] != slave
@@ -90,7 +90,7 @@ NOBODYS = {"groups": [{"group": "nobody", "queues": 2}]}
 
 @causes("FmqTopicNotReady", "FmqJobFailed")
 def test_a_topic_and_a_job_that_cannot_be(pair: Group, rules: Path, tmp_path: Path) -> None:
-    """A topic in a group that is not there; an archive into a claim that is not there."""
+    """A topic in a missing group; an archive into a missing claim."""
     name = {"name": "astray", "namespace": pair.namespace}
     kinds = {"apiVersion": "fmq.io/v1alpha1", "metadata": name}
     with scraping(tmp_path / "p", operators(), rules) as found:

@@ -1,4 +1,4 @@
-"""ZooKeeper without a quorum for a minute: masters serve on, all is well again without a hand."""
+"""ZooKeeper without a quorum for a minute: masters serve on, and the cluster recovers by itself."""
 
 import time
 

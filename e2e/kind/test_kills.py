@@ -24,8 +24,8 @@ KILLS = int(os.environ.get("KILLS", "3"))
 
 
 def test_reads_come_back_after_every_kill(pair: Group, report: Report) -> None:
-    """kill -9 of the master's process; then its pod is made anew, or kubelet would hold it back
-    for longer after each."""
+    """kill -9 of the master's process; then its pod is recreated, or kubelet would delay each
+    restart for longer."""
     times_ms: list[tuple[float, float]] = []
     title = f"kill -9, {KILLS} times"
     with story(pair, report, title, FaultKind.KILL) as told, _watched(pair) as said:
@@ -39,7 +39,7 @@ def test_reads_come_back_after_every_kill(pair: Group, report: Report) -> None:
             times_ms.append((from_ms, time.monotonic() * 1000))
         told.healed()
     away_s = _tell(report, title, told, times_ms)
-    # What the status says at first may have ended while no operator looked: without a time.
+    # The first outage in the status may have ended while no operator looked; it has no duration.
     told_s = [int(ms) / 1000 for ms, *_ in map(str.split, said.values()) if ms.isdecimal()]
     report[f"{title}: by the clients; each change, and its way back, by the status"] = (
         f"{away_s}; {told_s} s"
@@ -47,7 +47,7 @@ def test_reads_come_back_after_every_kill(pair: Group, report: Report) -> None:
 
 
 def test_reads_go_over_before_a_deleted_pod_ends(pair: Group, report: Report) -> None:
-    """`kubectl delete pod` of the master is an orderly stop, and with that a planned move."""
+    """`kubectl delete pod` of the master is an orderly stop, and so a planned move."""
     times_ms: list[tuple[float, float]] = []
     with story(pair, report, f"kubectl delete pod, {KILLS} times", FaultKind.STOP) as told:
         for _ in range(KILLS):
@@ -64,7 +64,7 @@ def test_reads_go_over_before_a_deleted_pod_ends(pair: Group, report: Report) ->
 def _tell(
     report: Report, what: str, told: Story, times_ms: list[tuple[float, float]]
 ) -> list[float]:
-    """The longest time without reads in each span, its way back included."""
+    """Report the longest time without reads in each span, including the way back."""
     away_s = [round(outages(told.seen, *span)[0].reads_ms / 1000, 2) for span in times_ms]
     said = f"{statistics.median(away_s):.2f}, {max(away_s):.2f} s"
     report[f"{what}: without reads, median and most"] = said
@@ -74,8 +74,8 @@ def _tell(
 
 @contextmanager
 def _watched(group: Group) -> Iterator[dict[int, str]]:
-    """What `kubectl get -w` shows of the status meanwhile, by epoch: reads away for so many ms,
-    and who serves what since; afterwards."""
+    """Yield what `kubectl get -w` shows of the status, by epoch: for how many ms reads were away,
+    and who has served what since. Filled at the end."""
     found: dict[int, str] = {}
     last = "{.status.lastTransition.epoch} {.status.lastTransition.readOutageMs}"
     columns = f'-ojsonpath={last} {{.status.lastTransition.to}}{{"\\n"}}'
@@ -100,7 +100,7 @@ def _kill(group: Group, down: Told) -> None:
 
 
 def _renew(group: Group, down: Told, how: Ending = Ending.KILLED) -> None:
-    """Another pod. After a kill the process may not have come far enough to stop in order."""
+    """Recreate the pod. After a kill the process may be too young to stop in order."""
     (old,) = (p["metadata"]["uid"] for p in group.pods() if p["metadata"]["name"] == "g1-0")
     kubectl("delete", "pod", "g1-0", "-n", group.namespace)
     down("g1-0", how)

@@ -1,4 +1,5 @@
-"""Two hundred groups and one operator: how soon a restart has seen all, and that it writes nothing.
+"""Two hundred groups, one operator: how soon a restart has observed all, and that it writes
+nothing.
 
 Without a cluster: a real API server and a real ZooKeeper, the operator as a process, no pods.
 """
@@ -32,7 +33,7 @@ KINDS = (
 
 
 def versions(api: ApiServer) -> dict[str, str]:
-    """Of all that the operator may have written."""
+    """Return the versions of everything that the operator may have written."""
     found = {}
     for path in KINDS:
         for item in api.call("GET", path)["items"]:
@@ -79,9 +80,9 @@ def test_two_hundred_groups(tmp_path: Path, zookeeper: str, report: dict[str, st
 
 
 def _stalls(works: Operator, api: ApiServer, folder: Path) -> None:
-    """What it writes hangs in a webhook that never answers, and everybody wants something.
+    """Its writes hang in a webhook that never answers, while every group needs a change.
 
-    (Its Lease does not.) The alert holds its breath for a moment only.
+    (Its Lease does not hang.) The alert waits for a moment only.
     """
     if not available():
         return
@@ -99,7 +100,7 @@ def _stalls(works: Operator, api: ApiServer, folder: Path) -> None:
 
 
 def webhook(url: str) -> dict[str, Any]:
-    """That is asked about everything which the operator writes of a group."""
+    """Return a webhook for everything that the operator writes for a group."""
     wheres = (
         ("apps", "v1", "statefulsets"),
         ("", "v1", "services"),
@@ -129,7 +130,7 @@ def webhook(url: str) -> dict[str, Any]:
 
 
 def before_again(api: ApiServer, seen: dict[str, str]) -> dict[str, str]:
-    """As it is a little later; `seen` is brought up to that."""
+    """Return the versions if they stayed for a while, else {}; updates `seen`."""
     time.sleep(3)
     now = versions(api)
     changed = now != seen

@@ -1,6 +1,6 @@
-"""Another broker becomes master as planned: asked for, with the operator killed, while scaled.
+"""Planned moves of the master: requested, with the operator killed, while scaling.
 
-Two workers with a broker each are better, one node does for all but the lost master.
+Two workers with a broker each are better; one node does for all but the lost master.
 """
 
 import os
@@ -25,7 +25,7 @@ MOVES = int(os.environ.get("MOVES", "3"))
 
 
 def test_a_switchover_that_was_asked_for(pair: Group, report: Report) -> None:
-    """And back again, to whoever can."""
+    """And back again, to any broker that can."""
     for title, asked in (("a planned switchover", other(pair)), ("and back again", "any")):
         before, to, pods = pair.status["master"], other(pair), _uids(pair)
         with story(pair, report, title, FaultKind.OPERATOR) as told:
@@ -67,7 +67,7 @@ def test_how_long_a_switchover_takes(pair: Group, report: Report) -> None:
 
 @pytest.mark.parametrize("step", ["asked", "wished", "done"])
 def test_the_operator_is_killed_in_mid_switchover(pair: Group, report: Report, step: str) -> None:
-    """Whoever works then goes on, and nobody moves twice."""
+    """The next active operator continues, and no mastership moves twice."""
     until(_holder, "an operator works", 60)
     before, to, epoch = pair.status["master"], other(pair), pair.status["epoch"]
     with story(pair, report, f"operator killed, switchover {step}", FaultKind.OPERATOR) as told:
@@ -88,7 +88,7 @@ def test_the_operator_is_killed_in_mid_switchover(pair: Group, report: Report, s
 
 
 def test_a_master_that_is_lost_for_good_is_replaced(pair: Group, report: Report) -> None:
-    """Its volume's node takes no pod: the reader becomes master. It comes back as a slave."""
+    """Its volume's node takes no pod: the reader becomes master; the broker returns as a slave."""
     if len(workers()) < 2:
         pytest.skip("needs two worker nodes: make e2e")
     lost, to = pair.status["master"], other(pair)
@@ -116,7 +116,7 @@ def test_a_master_that_is_lost_for_good_is_replaced(pair: Group, report: Report)
 
 @pytest.fixture(scope="module")
 def lone(installed: str, images: dict[str, str]) -> Iterator[Group]:
-    """A master and nobody else, ready."""
+    """A lone master, ready."""
     namespace = f"fmq-scale-{time.time_ns() // 1_000_000_000 % 100_000}"
     made = Group("g1", namespace, installed, images["broker"])
     made.spec |= {"replicas": 1, "policy": {"howMany": "none"}}
@@ -128,7 +128,7 @@ def lone(installed: str, images: dict[str, str]) -> Iterator[Group]:
 
 
 def test_scaled_up_and_down_under_traffic(lone: Group, report: Report) -> None:
-    """1, 2, 3, 2: at last it is the master that is too many, and gives way before it leaves."""
+    """1, 2, 3, 2: in the last step the master has to leave, and first hands over its role."""
     lone.start_traffic(90)
     for count in (2, 3):
         scale(lone, count)
@@ -152,34 +152,34 @@ def test_scaled_up_and_down_under_traffic(lone: Group, report: Report) -> None:
 
 
 def annotate(group: Group, asked: str) -> None:
-    """As a person does."""
+    """Annotate the group as a person does."""
     kubectl("annotate", "bg", group.name, "-n", group.namespace, f"{SWITCHOVER}={asked}")
 
 
 def scale(group: Group, count: int) -> None:
-    """As a person does; what the test knows follows."""
+    """Scale as a person does; the test's copy of the spec follows."""
     kubectl("scale", "bg", group.name, "-n", group.namespace, f"--replicas={count}")
     group.spec["replicas"] = count
 
 
 def other(group: Group) -> str:
-    """The broker of two that is not master."""
+    """Return the broker of two that is not master."""
     return next(b for b in ("g1-0", "g1-1") if b != group.status["master"])
 
 
 def until_master(group: Group, broker: str, *, asked: bool = False) -> None:
-    """Returns when it is."""
+    """Wait until the broker is master."""
     until(lambda: _is_master(group, broker, asked=asked), f"{broker} is master")
 
 
 def _wished(group: Group, epoch: int) -> bool:
-    """The wish is written, or more."""
+    """Whether the switchover is written, or further."""
     status = group.status
     return bool(status["memory"].get("move")) or status["epoch"] > epoch
 
 
 def _is_master(group: Group, broker: str, *, asked: bool = False) -> bool:
-    """It serves, with a slave or without; the annotation is gone (or `asked`: may be there)."""
+    """Whether it serves, with or without a slave; the annotation is gone (or allowed: `asked`)."""
     found = get("brokergroup", group.name, "-n", group.namespace)
     status, notes = found["status"], found["metadata"].get("annotations") or {}
     last = status.get("lastTransition") or {}

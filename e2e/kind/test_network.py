@@ -19,7 +19,7 @@ HOLDS_S = 15  # many times the session's timeout
 
 
 def test_cut_off_from_zookeeper_alone(pair: Group, report: Report) -> None:
-    """Its slave's grants hold: it serves on, nobody takes over, the status says why."""
+    """Its slave's grants hold: it serves on, no slave takes over, the status names the reason."""
     epoch = pair.status["epoch"]
     with story(pair, report, "master cut off from ZooKeeper", FaultKind.ZOOKEEPER) as told:
         with _cut_off(told, pair, zookeeper=True):
@@ -32,7 +32,7 @@ def test_cut_off_from_zookeeper_alone(pair: Group, report: Report) -> None:
 
 
 def test_cut_off_from_its_slave_alone(pair: Group, report: Report) -> None:
-    """It counts the slave out and serves on; the slave claims nothing from a master that lives."""
+    """It drops the slave and serves on; the slave claims nothing from a master that lives."""
     epoch = pair.status["epoch"]
     with story(pair, report, "master cut off from its slave", FaultKind.CUT) as told:
         with _cut_off(told, pair, slave=True):
@@ -63,7 +63,7 @@ def test_cut_off_from_both(pair: Group, report: Report) -> None:
 def _cut_off(
     told: Story, pair: Group, *, zookeeper: bool = False, slave: bool = False
 ) -> Iterator[None]:
-    """The master's pod, from these."""
+    """Cut the master's pod off from these."""
     others: list[str] = []
     if zookeeper:
         others += addresses(SYSTEM, _servers())

@@ -1,4 +1,4 @@
-"""A new default image, by an upgrade of the chart: it comes to one group after another."""
+"""A new default image, by an upgrade of the chart: groups get it one after another."""
 
 import time
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ WRONG = "fmq/nowhere:2"
 
 @pytest.fixture(scope="module")
 def groups(installed: str, images: dict[str, str]) -> Iterator[list[Group]]:
-    """Three that name no image; the operator's default is put back behind them."""
+    """Three groups that name no image; afterwards the operator's default is restored."""
     namespace = f"fmq-default-{time.time_ns() // 1_000_000_000 % 100_000}"
     made = [Group(f"d{n}", namespace, installed, images["broker"]) for n in range(3)]
     for group in made:
@@ -35,11 +35,11 @@ def groups(installed: str, images: dict[str, str]) -> Iterator[list[Group]]:
 def test_an_image_that_cannot_be_had_stops_at_the_first_group(
     groups: list[Group], images: dict[str, str]
 ) -> None:
-    """One slave of one group; the others say who is first, and serve as before."""
+    """One slave of one group; the others report which group is first, and serve as before."""
     install(images | {"broker": WRONG}, zookeepers())
     until(lambda: WRONG in _images(groups), "one has begun", 120)
     until(lambda: len(_waiting(groups)) == 2, "the others say whom they wait for", 60)
-    time.sleep(40)  # longer than the operator leaves between two looks
+    time.sleep(40)  # longer than the operator's pause between two looks
     assert _images(groups).count(WRONG) == 1
     assert len(_waiting(groups)) == 2
     assert [g.status["access"] for g in groups].count("FULL") == 2
@@ -55,7 +55,7 @@ def test_a_good_one_mends_it_and_comes_to_one_after_another(
     load_image(new, CLUSTER)
     begun_s = time.monotonic()
     install(images | {"broker": new}, zookeepers())
-    seen: list[str] = []  # groups in the order in which a broker of theirs has the new image
+    seen: list[str] = []  # groups in the order in which one of their brokers got the new image
 
     def all_have_it() -> bool:
         now = {group.name: _images([group]) for group in groups}
@@ -79,12 +79,12 @@ def _turn(group: Group) -> str:
 
 
 def _images(groups: list[Group]) -> list[str]:
-    """Of all brokers."""
+    """Return the images of all brokers."""
     pods = [pod for group in groups for pod in group.pods()]
     return [c["image"] for pod in pods for c in pod["spec"]["containers"]]
 
 
 def _waiting(groups: list[Group]) -> list[str]:
-    """What they say who wait for their turn."""
+    """Return the messages of groups that wait for their turn."""
     said = [str(group.status.get("message", "")) for group in groups]
     return [words for words in said if "the operator's new image comes to 1 group" in words]

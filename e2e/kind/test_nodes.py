@@ -1,6 +1,6 @@
-"""Nodes: lost and back, hanging and going on, drained. Master and slave are on one each.
+"""Nodes: lost and back, hanging and resuming, drained. Master and slave are on one each.
 
-They need two workers (`make e2e`): on the only node of a cluster there is nobody left to look.
+They need two workers (`make e2e`): on the only node of a cluster the test could not observe.
 """
 
 import time
@@ -16,12 +16,12 @@ from e2e.kind.tools import kubectl, until
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
-HANGS_S = 15  # well over the session's timeout, under what the cluster calls a lost node
+HANGS_S = 15  # well over the session's timeout, below the cluster's limit for a lost node
 
 
 @pytest.fixture(scope="module")
 def apart(pair: Group) -> Group:
-    """Master and slave on different nodes."""
+    """A master and a slave on different nodes."""
     if len(hurting.workers()) < 2:
         pytest.skip("needs two worker nodes: make e2e")
     assert node_of(pair, "g1-0") != node_of(pair, "g1-1")
@@ -29,7 +29,7 @@ def apart(pair: Group) -> Group:
 
 
 def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -> None:
-    """The slave serves the reads; what the node held is there again with it."""
+    """The slave serves the reads; what the node held comes back with it."""
     node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
     with story(apart, report, "the master's node lost", FaultKind.KILL) as told:
         told.fired("g1-0", detail=node)
@@ -46,7 +46,7 @@ def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -
 
 
 def test_the_masters_node_hangs_and_goes_on(apart: Group, report: Report) -> None:
-    """It wakes up with a lease that has run out: it serves nothing before it is master again."""
+    """It wakes up with an expired lease: it serves nothing before it is master again."""
     node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
     with story(apart, report, "the master's node hangs", FaultKind.PAUSE) as told:
         told.fired("g1-0", detail=node)
@@ -58,7 +58,7 @@ def test_the_masters_node_hangs_and_goes_on(apart: Group, report: Report) -> Non
 
 
 def test_the_slaves_node_hangs(apart: Group, report: Report) -> None:
-    """The master goes on: at once, or as soon as it counts that slave out."""
+    """The master continues: at once, or as soon as it has dropped that slave."""
     node, master = node_of(apart, "g1-1"), apart.status["master"]
     with story(apart, report, "the slave's node hangs", FaultKind.PAUSE) as told:
         told.fired("g1-1", detail=node)
@@ -96,8 +96,8 @@ def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
 
 
 def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: Report) -> None:
-    """A node that is lost says nothing (its `Ready` is `Unknown`), and its pod stays for minutes:
-    nobody waits for that."""
+    """A lost node reports nothing (its `Ready` is `Unknown`), and its pod stays for minutes: the
+    promotion does not wait for that."""
     master, node = apart.status["master"], node_of(apart, apart.status["master"])
     slave = next(b for b in ("g1-0", "g1-1") if b != master)
     apart.spec["promotion"] = {"policy": "after", "afterSeconds": 30}
@@ -122,7 +122,7 @@ def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: 
 
 
 def _drain(node: str) -> None:
-    """As an administrator does, who waits for budgets."""
+    """Drain as an administrator does, who waits for budgets."""
     kubectl(
         *("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=240s"),
         "--pod-selector=app.kubernetes.io/name=fmq-broker",

@@ -1,7 +1,7 @@
-"""An operator that may not do its work: the alerts say so, and fall silent when it may.
+"""An operator without its rights: the alerts report it, and fall silent once it has them.
 
 Without a cluster, as `test_many_groups.py`: a real API server judges by the roles of the manifests,
-of which some are kept back. Alerts hold their breath for `FOR_S`.
+some of which are withheld. Alerts wait for `FOR_S`.
 """
 
 import urllib.error
@@ -35,7 +35,7 @@ LOOKS = {"get", "list", "watch"}
 
 
 class Rights:
-    """What the operator's account may: at first its Lease."""
+    """The rights of the operator's account: at first its Lease."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -46,7 +46,7 @@ class Rights:
         self._allow("Role", "lease", self._rules["fmq-operator-lease"], "fmq-system")
 
     def look(self, but: str = "") -> None:
-        """At everything, but that one kind."""
+        """Grant reading everything but that one kind."""
         rules = [
             rule
             | {"verbs": sorted(LOOKS & set(rule["verbs"]))}
@@ -58,7 +58,7 @@ class Rights:
         self._allow("ClusterRole", "looks", rules)
 
     def work(self, namespace: str) -> None:
-        """In that namespace."""
+        """Grant its work in that namespace."""
         self._allow("Role", "works", self._rules["fmq-fmq-system-groups"], namespace)
 
     def _allow(self, kind: str, name: str, rules: Any, namespace: str = "") -> None:
@@ -76,7 +76,7 @@ class Rights:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ApiServer]:
-    """With two namespaces, a and b."""
+    """An API server with two namespaces, a and b."""
     with api_server(tmp_path) as found:
         install(found)
         for name in ("a", "b"):
@@ -85,7 +85,7 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 
 
 def firing(found: Prometheus) -> dict[str, set[str]]:
-    """Which of the two alerts fires, and of whom."""
+    """Return which of the two alerts fires, and for which objects."""
     return {
         name: {alert["labels"].get("group", "") for alert in alerts}
         for name, alerts in found.alerts().items()
@@ -95,7 +95,7 @@ def firing(found: Prometheus) -> dict[str, set[str]]:
 
 @causes(NEGLECTED, FAILS)
 def test_one_that_may_not_write(api: ApiServer, zookeeper: str, tmp_path: Path) -> None:
-    """In any namespace; then in one; then in none."""
+    """In every namespace; then in one; then in none."""
     rights = Rights(api)
     rights.look()
     make_group(api, "g1", zookeeper, "a")
@@ -116,7 +116,7 @@ def test_one_that_may_not_write(api: ApiServer, zookeeper: str, tmp_path: Path) 
 
 @causes(FAILS)
 def test_one_that_may_not_list_groups(api: ApiServer, zookeeper: str, tmp_path: Path) -> None:
-    """It knows of none, and goes on by itself once it may."""
+    """It knows no group, and continues by itself once allowed."""
     rights = Rights(api)
     rights.look(but="brokergroups")
     rights.work("a")
@@ -137,7 +137,7 @@ def test_one_that_may_not_list_groups(api: ApiServer, zookeeper: str, tmp_path: 
 def test_one_that_may_not_see_all_says_so_where_people_look(
     api: ApiServer, zookeeper: str, tmp_path: Path
 ) -> None:
-    """One kind of many: nothing is done for any group until it may; then all is."""
+    """One kind of many: no group is changed until it is allowed; then all are."""
     rights = Rights(api)
     rights.look(but="configmaps")
     rights.work("a")

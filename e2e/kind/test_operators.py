@@ -1,6 +1,6 @@
-"""Operators: one of two works, none is needed to serve or to delete, an uninstall takes no data.
+"""Operators: one of two is active, none is needed to serve or delete, uninstalling keeps the data.
 
-The tests build on one another, in the order in which they stand; the last one deletes the group.
+The tests build on one another, in their order; the last one deletes the group.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 
 def test_one_of_two_works(pair: Group, report: Report) -> None:
-    """The one that works hangs: the other takes over, and the first ends itself when it wakes."""
+    """The active one hangs: the other takes over, and the first ends itself when it wakes."""
     until(lambda: _holder() in _operators() and len(_operators()) == 2, "one works, one stands by")
     first, epoch = _holder(), pair.status["epoch"]
     pods = {pod["metadata"]["uid"] for pod in pair.pods()}
@@ -37,7 +37,7 @@ def test_one_of_two_works(pair: Group, report: Report) -> None:
 
 
 def test_uninstall_leaves_the_data(pair: Group, images: dict[str, str], report: Report) -> None:
-    """With the chart goes its ZooKeeper, too: the master serves on, and all is there afterwards."""
+    """The chart's ZooKeeper goes with it: the master serves on, and all is there afterwards."""
     servers = get("statefulset", "fmq-zookeeper", "-n", SYSTEM)["spec"]["replicas"]
     with story(pair, report, "uninstalled, installed again", FaultKind.ZOOKEEPER) as told:
         told.fired("g1-0", "g1-1")
@@ -55,7 +55,7 @@ def test_uninstall_leaves_the_data(pair: Group, images: dict[str, str], report: 
 
 
 def test_a_group_is_deleted_without_an_operator(pair: Group, report: Report) -> None:
-    """Nothing waits for it, volumes stay, and made again the group has its messages."""
+    """Nothing waits for it, volumes stay, and a recreated group has its messages."""
     pair.in_pod("fmq topic create kept --queues 2 && seq 50 | fmq produce kept")
     kubectl("scale", "deployment/fmq-operator", "-n", SYSTEM, "--replicas=0")
     try:
@@ -74,7 +74,7 @@ def test_a_group_is_deleted_without_an_operator(pair: Group, report: Report) -> 
 
 
 def _touch(group: Group) -> None:
-    """Somebody changes what is declared, and nobody need be restarted: who works says so."""
+    """Change the declared group without a restart; the active operator acts on it."""
     before = group.spec.get("promotion", {}).get("afterSeconds", 300)
     group.spec["promotion"] = {"policy": "off", "afterSeconds": before + 1}
     group.apply()

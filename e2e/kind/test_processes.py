@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 
 def test_kill_9_of_the_masters_process(pair: Group, report: Report) -> None:
-    """The pod stays, its container is started again; the slave serves the reads meanwhile."""
+    """The pod stays and its container is restarted; the slave serves the reads meanwhile."""
     before, epoch = restarts(pair.namespace, "g1-0"), pair.status["epoch"]
     with story(pair, report, "kill -9 of the broker", FaultKind.KILL) as told:
         told.fired("g1-0")
@@ -26,7 +26,7 @@ def test_kill_9_of_the_masters_process(pair: Group, report: Report) -> None:
 
 
 def test_both_pods_at_once(pair: Group, report: Report) -> None:
-    """Nobody is left to serve: what was acknowledged is on both volumes, and comes back."""
+    """No broker is left to serve: acknowledged messages are on both volumes, and come back."""
     old = {pod["metadata"]["uid"] for pod in pair.pods()}
     with story(pair, report, "both pods deleted", FaultKind.STOP) as told:
         told.fired("g1-0", "g1-1")

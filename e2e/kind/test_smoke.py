@@ -1,6 +1,6 @@
-"""The way of a user, and of a bad day, on a real cluster: install, traffic, losses, uninstall.
+"""A user's way, and a bad day's, on a real cluster: install, traffic, losses, uninstall.
 
-The tests build on one another, in the order in which they stand.
+The tests build on one another, in their order.
 """
 
 import re
@@ -26,7 +26,7 @@ Report = dict[str, str]
 
 @pytest.fixture(scope="module")
 def group(installed: str, images: dict[str, str]) -> Iterator[Group]:
-    """Not made yet; in a namespace of this file, which goes with all that is in it.
+    """A group not created yet, in a namespace that is removed with this file's tests.
 
     A node of two cores has no room for its brokers and for those of the next file.
     """
@@ -41,7 +41,7 @@ def test_helm_test(installed: str) -> None:
 
 
 def test_the_operator_that_works_is_killed(installed: str, report: Report) -> None:
-    """The one that stood by takes over, by its own clock."""
+    """The standby takes over, by its own clock."""
     until(lambda: _works() and len(_operators()) == 2, "one works, one stands by")
     killed = get("lease", "fmq-operator", "-n", SYSTEM)["spec"]["holderIdentity"]
     begun_s = time.monotonic()
@@ -92,7 +92,7 @@ def test_a_declared_topic(group: Group) -> None:
 
 
 def test_a_check_of_the_journals(group: Group, report: Report) -> None:
-    """A BrokerJob: beside the volumes, while the brokers are at work; a verdict about the data."""
+    """A BrokerJob beside the volumes of running brokers gives a verdict about the data."""
     begun_s = time.monotonic()
     apply(
         {
@@ -148,7 +148,7 @@ def test_calm_when_nothing_is_to_do(group: Group) -> None:
     kubectl("rollout", "restart", "deployment/fmq-operator", "-n", SYSTEM)
     kubectl("rollout", "status", "deployment/fmq-operator", "-n", SYSTEM, "--timeout=180s")
     until(_works, "a replica of the operator works")
-    time.sleep(20)  # more than a round of looking at everything: nothing may come of it
+    time.sleep(20)  # longer than a round of all groups: it must change nothing
     assert _versions(group) == before
 
 
@@ -167,7 +167,7 @@ def test_the_masters_pod_is_killed(group: Group, report: Report) -> None:
 
 
 def test_the_masters_pod_is_deleted(group: Group, report: Report) -> None:
-    """An orderly stop: the reads are given away, nobody waits for a session to run out."""
+    """An orderly stop: the reads are handed over, no broker waits for a session to expire."""
     group.start_traffic(40)
     epoch = group.status["epoch"]
     kubectl("delete", "pod", "g1-0", "-n", group.namespace)
@@ -179,7 +179,7 @@ def test_the_masters_pod_is_deleted(group: Group, report: Report) -> None:
 
 
 def test_a_switchover(group: Group, report: Report) -> None:
-    """There and back: all live on, nobody waits for anything to run out."""
+    """There and back: all brokers live on, and no session or lease has to expire."""
     group.start_traffic(40)
     for asked, to in (("g1-1", "g1-1"), ("any", "g1-0")):
         kubectl("annotate", "bg", "g1", "-n", group.namespace, f"fmq.io/switchover={asked}")
@@ -192,7 +192,7 @@ def test_a_switchover(group: Group, report: Report) -> None:
 
 
 def test_without_the_operator(group: Group, report: Report) -> None:
-    """The group fails over by itself, and deleting never waits for the operator."""
+    """The group fails over by itself, and deletion never waits for the operator."""
     kubectl("scale", "deployment/fmq-operator", "-n", SYSTEM, "--replicas=0")
     until(lambda: not _operators(), "no operator is left")
     try:
@@ -229,7 +229,7 @@ def test_a_wrong_zookeeper_is_told_and_stops_nobody(group: Group) -> None:
 
 
 def test_what_is_not_ours_is_left_alone(group: Group) -> None:
-    """Somebody's Service has the name of one of ours: it is neither changed nor deleted."""
+    """A foreign Service has the name of one of the group's: it is neither changed nor deleted."""
     name = {"name": "taken-rw", "namespace": group.namespace}
     spec = {"ports": [{"port": 80}], "selector": {"app": "shop"}}
     apply({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": spec})
@@ -315,7 +315,7 @@ def _works() -> bool:
 
 
 def _versions(group: Group) -> dict[str, str]:
-    """Of everything that the operator made: whatever is written changes it."""
+    """Return the versions of everything that the operator created: any write changes one."""
     found = {}
     for kind in ("statefulset", "service", "configmap", "pdb", "networkpolicy", "pod"):
         for item in get(kind, "-n", group.namespace, "-l", f"fmq.io/group={group.name}")["items"]:

@@ -30,19 +30,19 @@ pytestmark = [
 ]
 
 SPACE = "default"
-"""Where Kubeflow's Spark operator looks, as its chart comes."""
+"""The namespace that Kubeflow's Spark operator watches by default."""
 APPLICATIONS = "sparkapplications.sparkoperator.k8s.io"
 ENFORCED = "pod-security.kubernetes.io/enforce"
 
 SLOWLY = 600_000
-"""Bytes a second: the check of what `fill` makes takes forty seconds."""
+"""Bytes a second: a check of the data of `fill` takes forty seconds."""
 
 Report = dict[str, str]
 
 
 @pytest.fixture(scope="module")
 def image(installed: str) -> str:
-    """Of the jobs; FMQ's operator was there before Spark's."""
+    """The image of the jobs; FMQ's operator was there before Spark's."""
     run("env", f"KIND_CLUSTER_NAME={CLUSTER}", UP, patience_s=1500)
     until(lambda: get("crd", APPLICATIONS), "the cluster knows SparkApplications")
     tag = build_image("spark")
@@ -71,7 +71,7 @@ def group(installed: str, images: dict[str, str], image: str) -> Iterator[Group]
 
 
 def test_a_check(group: Group, image: str, report: Report) -> None:
-    """All of both replicas is read, by executors, and the group has no other brokers for it."""
+    """Executors read all of both replicas, and the group has no other brokers for it."""
     begun_s = time.monotonic()
     status = on_spark(group, "well", image, type="check", level="deep")
     report["a deep check by Spark"] = f"{time.monotonic() - begun_s:.1f} s"
@@ -92,7 +92,7 @@ def test_a_check(group: Group, image: str, report: Report) -> None:
 
 
 def test_an_executor_that_is_killed(group: Group, image: str) -> None:
-    """In mid-work: another one reads its segments again, and nothing is missing."""
+    """In mid-work: another executor reads its segments again, and nothing is missing."""
     of: Json = {"type": "check", "level": "deep", "rateBytesPerS": SLOWLY}
     begin(group, "bereft", **asked(image, **of))
     (victim, _) = until(lambda: executors(group, "bereft", 2), "two executors work", 240)
@@ -106,11 +106,11 @@ def test_an_executor_that_is_killed(group: Group, image: str) -> None:
 
 
 def test_a_driver_that_is_killed(group: Group, image: str) -> None:
-    """That is no verdict, and it is said what became of it; its executors go with it."""
+    """That is no verdict, and the status reports it; its executors go with it."""
     of: Json = {"type": "check", "level": "deep", "rateBytesPerS": SLOWLY}
     begin(group, "beheaded", **asked(image, **of))
     until(lambda: executors(group, "beheaded", 2), "two executors work", 240)
-    time.sleep(5)  # they know it by then: one that does not looks for it for minutes
+    time.sleep(5)  # the executors know the driver by then; otherwise they search for minutes
     hurting.signal_to(SPACE, f"{status(group, 'beheaded')['children'][0]}-driver", "KILL")
     found = end(group, "beheaded", 300)
     assert found["phase"] == "Failed", found
@@ -119,7 +119,7 @@ def test_a_driver_that_is_killed(group: Group, image: str) -> None:
 
 
 def test_damage_in_one_replica(group: Group, image: str) -> None:
-    """It is found where it is, and nowhere else; the verdict is told, and in which words."""
+    """It is found where it is, and nowhere else; the status has the verdict and the reason."""
     file = plant_damage(group, "g1-1").rpartition("/")[2]
     status = on_spark(group, "hurt", image, type="check", level="deep")
     ended = (status["phase"], status["verdict"], status["exitCode"])
@@ -164,7 +164,7 @@ print(path)
 
 
 def test_an_index_made_anew(group: Group, image: str, report: Report) -> None:
-    """While the group sleeps; `auto` is Spark where there is some and its image is known."""
+    """While the group is hibernated; `auto` is Spark where it is installed with a known image."""
     command = ("exec", "g1-0", "-n", SPACE, "--", "python", "-c", _LOSE_INDEX)
     index = kubectl(*command).strip().rpartition("/")[2]
     group.spec["hibernated"] = True
@@ -188,19 +188,19 @@ def test_an_index_made_anew(group: Group, image: str, report: Report) -> None:
 
 
 def on_spark(group: Group, name: str, image: str, **spec: object) -> Json:
-    """A BrokerJob with two executors, to its end: its status."""
+    """Run a BrokerJob with two executors to its end; return its status."""
     return job(group, name, patience_s=600, **asked(image, **spec))
 
 
 def asked(image: str, **spec: object) -> Json:
-    """Of Spark, with two executors."""
+    """Return a BrokerJob on Spark with two executors."""
     requests = {"cpu": "100m", "memory": "1Gi"}
     of_all: Json = {"engine": "spark", "executors": 2, "image": image}
     return of_all | {"resources": {"requests": requests}} | spec
 
 
 def executors(group: Group, name: str, many: int) -> list[str]:
-    """The names of those at work, if there are so many of them."""
+    """Return the names of running executors, if there are that many."""
     children = status(group, name).get("children")
     if not children:
         return []
@@ -211,7 +211,7 @@ def executors(group: Group, name: str, many: int) -> list[str]:
 
 
 def printed(application: str) -> Json:
-    """What the job says in its driver's log, among Spark's words."""
+    """Return the job's lines in its driver's log, without Spark's."""
     log = kubectl("logs", f"{application}-driver", "-n", SPACE)
     found = re.search(r"^\{$.*?^\}$", log, re.MULTILINE | re.DOTALL)
     assert found, log

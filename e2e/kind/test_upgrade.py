@@ -1,4 +1,4 @@
-"""Another image for brokers at work: a good one, and one that nobody can pull."""
+"""Another image for running brokers: a good one, and one that cannot be pulled."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_an_upgrade_to_another_image(pair: Group, images: dict[str, str], report
 def test_an_image_that_cannot_be_had_stops_one_slave_and_is_taken_back(
     pair: Group, images: dict[str, str], report: Report
 ) -> None:
-    """The master and its reads go on; what is wrong is said; a good image again mends it."""
+    """The master and its reads continue; the status names the fault; a good image repairs it."""
     master, slave = pair.status["master"], _slave(pair)
     good, wrong = pair.spec.get("image", images["broker"]), "fmq/nowhere:1"
     with story(pair, report, "an image that cannot be had", FaultKind.OPERATOR) as told:

@@ -1,6 +1,6 @@
-"""What people do to a group that is at work: restart, take out, fence, evict, hibernate it.
+"""Manual work on a running group: restart, take out, fence, evict, hibernate.
 
-The tests build on one another, in the order in which they stand.
+The tests build on one another, in their order.
 """
 
 import json
@@ -55,7 +55,7 @@ def test_a_restart_that_was_asked_for(group: Group, report: Report) -> None:
 
 
 def test_a_mistake_stays_with_the_pods_that_were_made_with_it(group: Group) -> None:
-    """A broker that crashes meanwhile comes back with its own settings; taken back, all is well."""
+    """A broker that crashes meanwhile returns with its own settings; a revert repairs the group."""
     good = group.spec["zookeeper"]["connect"]
     other = next(b for b in ("g1-2", "g1-1") if b != group.status["master"])
     group.spec["zookeeper"]["connect"] = "nowhere.invalid:2181"
@@ -86,7 +86,7 @@ def test_a_slave_is_taken_out(group: Group, report: Report) -> None:
 
 
 def test_a_master_is_not_evicted(group: Group) -> None:
-    """Its budget keeps it; a slave may go."""
+    """Its budget keeps it; a slave may be evicted."""
     master = group.status["master"]
     with pytest.raises(Failed, match="disruption budget"):
         _evict(group, master)

@@ -1,4 +1,4 @@
-"""Volumes: one is lost, and the runbook makes the group whole again; with whom they all go."""
+"""Volumes: one is lost and the runbook repairs the group; and when they are deleted."""
 
 import pytest
 
@@ -12,11 +12,11 @@ pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 
 def test_the_masters_volume_is_lost(pair: Group, report: Report) -> None:
-    """A new broker under its name gets all from the slave, which serves the reads meanwhile."""
+    """A new broker of that name copies all from the slave, which serves the reads meanwhile."""
     space, epoch = pair.namespace, pair.status["epoch"]
     volume = get("pvc", "data-g1-0", "-n", space)["spec"]["volumeName"]
     with story(pair, report, "the master's volume lost", FaultKind.DISK_EMPTY) as told:
-        with cordoned():  # there is no new volume before somebody has read what is wrong
+        with cordoned():  # no new volume before the test has read the reported fault
             told.fired("g1-0")
             kubectl("delete", "pvc", "data-g1-0", "-n", space, "--wait=false")
             kubectl("delete", "pod", "g1-0", "-n", space, "--force", "--grace-period=0")
@@ -36,7 +36,7 @@ def test_the_masters_volume_is_lost(pair: Group, report: Report) -> None:
 def test_volumes_go_with_the_group_and_not_with_its_stateful_set(
     pair: Group, report: Report
 ) -> None:
-    """Whoever deletes the StatefulSet wants it made anew; and no operator is needed at the end."""
+    """A deleted StatefulSet is recreated; deleting the group needs no operator."""
     space = pair.namespace
     pair.spec["storage"]["onDelete"] = "Delete"
     pair.apply()
@@ -60,7 +60,7 @@ def test_volumes_go_with_the_group_and_not_with_its_stateful_set(
 
 
 def _claims(group: Group) -> dict[str, str]:
-    """Those there are: name and uid."""
+    """Return the existing claims: name and uid."""
     found = get("pvc", "-n", group.namespace, "-l", f"fmq.io/group={group.name}")["items"]
     return {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in found}
 

@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class Failed(Exception):
-    """A program's own words."""
+    """A program failed; the message is its output."""
 
 
 def missing() -> list[str]:
-    """What is not on the PATH."""
+    """Return the programs missing on the PATH."""
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
 def run(*command: str, given: str = "", patience_s: float = 600) -> str:
-    """Run a program; its standard output. Raises `Failed`."""
+    """Run a program; return its standard output. Raises `Failed`."""
     done = subprocess.run(
         command, input=given or None, capture_output=True, text=True, timeout=patience_s, cwd=ROOT
     )
@@ -37,12 +37,12 @@ def run(*command: str, given: str = "", patience_s: float = 600) -> str:
 
 
 def kubectl(*arguments: str, given: str = "", patience_s: float = 300) -> str:
-    """`kubectl ...`."""
+    """Run `kubectl ...`."""
     return run("kubectl", *arguments, given=given, patience_s=patience_s)
 
 
 def get(*what: str) -> Any:
-    """`kubectl get ... -o json`; None if it is not there."""
+    """Return `kubectl get ... -o json`; None if the object does not exist."""
     try:
         return json.loads(kubectl("get", *what, "-o", "json"))
     except Failed as error:
@@ -52,12 +52,12 @@ def get(*what: str) -> Any:
 
 
 def apply(manifest: Any) -> None:
-    """`kubectl apply` of one object."""
+    """Run `kubectl apply` for one object."""
     kubectl("apply", "-f", "-", given=json.dumps(manifest))
 
 
 def until(look: Callable[[], T], what: str, patience_s: float = 180) -> T:
-    """Look again and again until it is true; that value. Raises `Failed` with the last look."""
+    """Call `look` until it is true; return that value. Raises `Failed` with the last one."""
     end_s = time.monotonic() + patience_s
     while True:
         seen = look()
@@ -69,7 +69,7 @@ def until(look: Callable[[], T], what: str, patience_s: float = 180) -> T:
 
 
 def build_image(name: str) -> str:
-    """Build one of the three images; its tag, which is of what is in it."""
+    """Build one of the three images; return its tag, which depends on its content."""
     command = shlex.split(os.environ.get("FMQ_DOCKER_BUILD", "docker build --network host"))
     file = f"Dockerfile.{name}"
     built = run(*command, "-q", "-f", file, "-t", f"fmq/{name}:e2e", ".", patience_s=1800)
@@ -79,7 +79,7 @@ def build_image(name: str) -> str:
 
 
 def image_like(tag: str) -> str:
-    """Another image with the same in it, as a rebuild would make; its tag."""
+    """Build another image of the same content, as a rebuild would; return its tag."""
     container = run("docker", "create", tag).strip()
     try:
         made = run("docker", "commit", "--change", "LABEL fmq.io/e2e=another", container)
@@ -91,13 +91,13 @@ def image_like(tag: str) -> str:
 
 
 def load_image(tag: str, cluster: str) -> None:
-    """Give it to every node of a kind cluster."""
+    """Load the image into every node of a kind cluster."""
     run("kind", "load", "docker-image", "--name", cluster, tag)
 
 
 @contextmanager
 def cordoned() -> Iterator[None]:
-    """No new pod finds a node meanwhile."""
+    """Let no node accept a new pod meanwhile."""
     nodes = [node["metadata"]["name"] for node in get("nodes")["items"]]
     kubectl("cordon", *nodes)
     try:

@@ -1,7 +1,7 @@
-"""Traffic from a pod: numbered messages in, the same out again, and a verdict as one line of JSON.
+"""Traffic from a pod: send numbered messages, receive them, print a verdict as one line of JSON.
 
-Runs inside the broker's image, which has `fmqclient`; it is handed over as text, so it imports
-nothing else of ours. Usage: python traffic.py BROKERS TOPIC SECONDS EVERY_MS
+Runs inside the broker's image, which has `fmqclient`; the pod gets this file as text, so it
+imports no other module of FMQ. Usage: python traffic.py BROKERS TOPIC SECONDS EVERY_MS
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from fmqclient import FmqError
 Figures = dict[str, Any]
 
 PATIENCE_S = 60.0
-BITE = 4  # messages of the backlog at once, every so often: it must last longer than the traffic
+BITE = 4  # messages of the backlog at once; the backlog must outlast the traffic
 EVERY_S = 0.02
 
 
@@ -34,7 +34,7 @@ class Gap:
 
 
 async def produce(client: fmqclient.Client, topic: str, seconds: float, every_s: float) -> Figures:
-    """What was acknowledged, what got no answer, what was refused."""
+    """Send; return acknowledged, unanswered and refused messages."""
     acked, unknown, gap = [], [], Gap()
     end, n = time.monotonic() + seconds, 0
     async with client.producer(delivery_timeout_s=PATIENCE_S) as producer:
@@ -52,7 +52,7 @@ async def produce(client: fmqclient.Client, topic: str, seconds: float, every_s:
 
 
 async def consume(client: fmqclient.Client, topic: str, done: asyncio.Event) -> Figures:
-    """What came, until nothing more comes after everything was sent."""
+    """Receive until nothing more arrives after all was sent."""
     seen: set[int] = set()
     again = 0
     async with client.consumer(topic, group="traffic", start="earliest") as subscription:
@@ -70,7 +70,7 @@ async def consume(client: fmqclient.Client, topic: str, done: asyncio.Event) -> 
 
 
 async def read_backlog(client: fmqclient.Client, topic: str, done: asyncio.Event) -> int:
-    """Read slowly what is there anyway: the longest time for which that could not be done."""
+    """Read the backlog slowly; measure the longest time without a message."""
     gap = Gap()
     async with client.consumer(topic, group="slow", start="earliest") as subscription:
         while not done.is_set():

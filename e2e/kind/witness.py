@@ -2,10 +2,10 @@
 
 Usage: python -m e2e.kind.witness GROUP NAMESPACE BROKERS ZOOKEEPER SEED
 
-Runs inside the broker's image, with what it needs of `e2e` beside it. The same traffic and the same
-looks as `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
-in ZooKeeper. Says `begun MS` when messages flow, and ends in order once there is a file `finish`;
-then says `over` and waits to be read and removed. Leaves in /tmp: `history.jsonl`, `seen.json`.
+Runs inside the broker's image, with the modules of `e2e` that it needs. It has the traffic and the
+looks of `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
+in ZooKeeper. Prints `begun MS` when messages flow, and ends in order once a file `finish` exists;
+then prints `over` and waits to be read and removed. Leaves in /tmp: `history.jsonl`, `seen.json`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Where histories that break a promise are gathered, each with the checks that must find it."""
+"""Collects histories that break a promise, each with the checks that must find it."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,9 @@ BREAKS: list[tuple[str, set[Check], Break]] = []
 
 
 def breaks(*checks: Check) -> Callable[[Break], Break]:
-    """What finds it: the first is what it is about, the others cannot but see it too."""
+    """Declare the checks that find the history: first its own, then those that cannot but find it
+    too.
+    """
 
     def take(build: Break) -> Break:
         BREAKS.append((build.__name__, set(checks), build))

@@ -1,4 +1,4 @@
-"""What clients see and must not: I1 to I6."""
+"""Histories in which clients see what they must not: checks I1 to I6."""
 
 from e2e.checks.findings import Check
 from e2e.history.events import Delivered, Ending, Failed, FaultKind, Sent, Setup, Stored, Unsure
@@ -76,7 +76,7 @@ def lost_in_caches_one_after_the_other_though_the_first_had_it_again() -> Kit:
 
 
 def _told_before(short: str, level: str = "replicated", asked_ago: float = 0) -> Kit:
-    """The broker `short` has it only a second later."""
+    """The broker `short` has the batch only a second after the ack."""
     kit = Kit()
     kit.produce(1)
     before = int(kit.writer.end)
@@ -293,7 +293,7 @@ def stored_out_of_the_order_of_its_key() -> Kit:
 
 @breaks(Check.I6)
 def delivered_in_another_order_than_its_key_s_and_deleted_since() -> Kit:
-    """Nobody was told where they are, and nothing of them is left but that they came."""
+    """No ack named their offsets, and only their deliveries are left."""
     kit = Kit()
     kit.change(Setup, 0, retention_bytes=1 << 16)
     records = kit.send(2)

@@ -1,4 +1,4 @@
-"""What a cluster does and must not: I7 to I10."""
+"""Histories in which a cluster does what it must not: checks I7 to I10."""
 
 from e2e.checks.findings import Check
 from e2e.history.events import Ending, FaultKind, Look, Refusal, Step
@@ -243,7 +243,7 @@ def a_broker_ends_itself() -> Kit:
 
 @breaks(Check.I10)
 def a_restart_without_what_was_durable_after_a_start_that_broke_off() -> Kit:
-    """Durable, and not committed: what its end told counts, not that of a start that was killed."""
+    """Durable, not committed: the end of the last full run counts, not that of a killed start."""
     kit = Kit()
     kit.produce(2)
     kit.ends(SLAVE, commit_end=int(kit.writer.end) - 8)

@@ -1,4 +1,4 @@
-"""What a cluster does and must not: I11 and I12."""
+"""Histories in which a cluster does what it must not: checks I11 and I12."""
 
 from e2e.checks.findings import Check
 from e2e.history.events import (

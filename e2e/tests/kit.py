@@ -1,7 +1,7 @@
 """A small sound run to break: one group of two, a topic of two queues, one consumer group.
 
-Every method writes down what such a run would show, in the order in which it would happen; a test
-leaves something out, adds something, or changes `events` and the journals afterwards.
+Every method records what such a run would show, in order; a test leaves something out, adds
+something, or changes `events` and the journals afterwards.
 """
 
 from collections.abc import Sequence
@@ -56,12 +56,12 @@ def place(queue: int = 0) -> Place:
 
 
 class Kit:
-    """Time goes on by 10 ms with every event."""
+    """Records the events of a run; each takes 10 ms."""
 
     def __init__(self, policy: AckPolicy | None = None, members: int = 2) -> None:
         self.events: list[Event] = []
         self.writer = JournalWriter()
-        self.second: JournalWriter | None = None  # what the slave has, if it is not the same
+        self.second: JournalWriter | None = None  # the slave's journal, if it differs
         self.now = 1000.0
         self.records = 0
         self.epoch = 1
@@ -113,7 +113,7 @@ class Kit:
         self.add(Up(self.at(), broker, GROUP, 0, end, end))
 
     def ends(self, broker: str, end: int = -1, commit_end: int = -1, asked_ago: float = 0) -> None:
-        """All of the journal, or up to there."""
+        """Record a journal's ends: the whole journal, or up to `end`."""
         now, end = self.at(), int(self.writer.end) if end < 0 else end
         commit_end = end if commit_end < 0 else commit_end
         self.add(Ends(now - asked_ago, now, broker, GROUP, 0, end, end, commit_end))
@@ -122,14 +122,14 @@ class Kit:
         self.add(Phase(self.at(), name))
 
     def take_over(self) -> None:
-        """The master dies, the slave reads."""
+        """The master dies, and a slave takes the reads over."""
         self.end(MASTER, Ending.KILLED, int(self.writer.end))
         self.epoch += 1
         self.state(Mode.SLAVE_CONSUME, SLAVE)
         self.serves(SLAVE, READ)
 
     def come_back(self) -> None:
-        """The master is back, and its slave is gone."""
+        """The master comes back after its slave is gone."""
         self.up(MASTER)
         self.epoch += 1
         self.writer.open_epoch(self.epoch, MASTER)
@@ -137,7 +137,7 @@ class Kit:
         self.serves(MASTER, FULL)
 
     def hand_over(self) -> None:
-        """The master is back."""
+        """The master comes back, and the slave hands the reads over."""
         self.up(MASTER)
         self.serves(SLAVE, NONE)
         self.epoch += 1
@@ -149,7 +149,7 @@ class Kit:
 
     # ---- clients
     def send(self, count: int = 3, queue: int = 0, level: str = "replicated") -> list[int]:
-        """Sent, not stored."""
+        """Record sends, without storing them."""
         records = []
         for _ in range(count):
             self.records += 1
@@ -158,7 +158,7 @@ class Kit:
         return records
 
     def store(self, records: Sequence[int], queue: int = 0) -> BatchHeader:
-        """In the journal."""
+        """Append the records to the journal."""
         values = [value_of(record, 40) for record in records]
         attrs, payload = encode(values, [b"k"] * len(values))
         return self.writer.append(
@@ -172,14 +172,14 @@ class Kit:
         )
 
     def told(self, records: Sequence[int], header: BatchHeader, more: int = 0) -> None:
-        """OK to the producer; `more` offsets beyond that batch."""
+        """Record the producer's acks, with offsets `more` beyond that batch."""
         now = self.at()
         for at, record in enumerate(records):
             offset = header.base_offset + more + at
             self.add(Stored(now, PRODUCER, record, place(header.queue_id), offset))
 
     def produce(self, count: int = 3, queue: int = 0, level: str = "replicated") -> BatchHeader:
-        """All of it."""
+        """Send, store and acknowledge records."""
         records = self.send(count, queue, level)
         header = self.store(records, queue)
         for name in self.names:
@@ -201,7 +201,7 @@ class Kit:
             self.add(Acked(self.at(), who, READERS, place(queue), offset))
 
     def commit(self, floor: int = -1, queue: int = 0, who: str = MEMBER) -> None:
-        """Asked, stored (if a floor is given) and confirmed."""
+        """Record a commit: requested, stored (if a floor is given) and confirmed."""
         self.add(Committing(self.at(), who, READERS))
         if floor >= 0:
             self.store_floor(floor, queue)
@@ -214,7 +214,7 @@ class Kit:
         self.writer.offsets({key: OffsetEntry(version or len(self.events), Offset(floor))})
 
     def consume(self, offsets: Sequence[int], queue: int = 0, who: str = MEMBER) -> None:
-        """All of it; the floor is after the last."""
+        """Deliver, ack and commit; the floor is after the last offset."""
         self.deliver(offsets, queue, who)
         self.ack(offsets, queue, who)
         self.commit(offsets[-1] + 1, queue, who)
@@ -224,7 +224,7 @@ class Kit:
         self.add(Floor(now, now, broker, READERS, place(queue), floor))
 
     def stored(self, queue: int = 0) -> dict[int, int]:
-        """offset → record, as the journal has them now."""
+        """Return offset → record, as the journal has them now."""
         journal = self.journal(MASTER)
         return {
             offset: record
@@ -252,7 +252,7 @@ class Kit:
         return judge(self.events, found, limits)
 
     def broken(self, limits: Limits = ANY) -> set[Check]:
-        """Which checks find something."""
+        """Return the checks that find something."""
         return {finding.check for finding in self.judge(limits).findings}
 
     def change(self, kind: type, nth: int, **fields: Any) -> None:
@@ -267,7 +267,7 @@ class Kit:
 
 
 def sound(policy: AckPolicy | None = None) -> Kit:
-    """A run with a takeover and nothing wrong."""
+    """Return a sound run with a takeover."""
     kit = Kit(policy)
     kit.phase(PhaseName.CALM)
     kit.produce(3)

@@ -1,4 +1,4 @@
-"""One history for each way to break a promise: the check must find it, and only that check."""
+"""One history for each way to break a promise: its check must find it, and no other."""
 
 import pytest
 

@@ -31,7 +31,7 @@ RELEASED = sorted((ROOT / "charts" / "released").glob("*.tgz"))
 SYSTEM = "fmq-system"
 PARSED_ONLY = ("kubectl exec", "kubectl logs", "kubectl drain", "kubectl wait", "helm test",
                "kubectl run", "kubectl port-forward", "kubectl rollout")  # fmt: skip
-"""What needs a kubelet or a controller, or waits for one."""
+"""Commands that need a kubelet or a controller, or wait for one."""
 PLACEHOLDERS = {
     "GROUP": "g1",
     "BROKER": "g1-0",
@@ -55,7 +55,7 @@ needs_server = pytest.mark.skipif(
 
 
 def documented(text: str) -> list[str]:
-    """The helm and kubectl commands of a page, in its order: of blocks (`$ ...`) and of spans."""
+    """Return a page's helm and kubectl commands in order, from blocks (`$ ...`) and spans."""
     found: list[tuple[int, str]] = []
     fenced = re.compile(r"^```\w*\n(.*?)^```$", re.M | re.S)
     for block in fenced.finditer(text):
@@ -125,14 +125,14 @@ def shell(api: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 @pytest.fixture
 def emptied(shell: Shell, api: ApiServer) -> Iterator[Shell]:
-    """Without a release of the chart and without groups, before and after."""
+    """A shell on a server without a release of the chart and without groups, before and after."""
     yield shell
     shell.run(f"helm uninstall fmq -n {SYSTEM}")
     try:
         for name in [o["metadata"]["name"] for o in groups(api)]:
             api.call("DELETE", f"{BROKER_GROUPS % SYSTEM}/{name}")
     except Refused:
-        pass  # the definitions are not there
+        pass  # the CRDs are gone
 
 
 def groups(api: ApiServer) -> list[dict[str, dict[str, str]]]:
@@ -157,7 +157,7 @@ def revision(shell: Shell) -> tuple[int, str]:
 @needs_server
 @pytest.mark.processes
 def test_the_documented_quick_start_is_upgraded(emptied: Shell, api: ApiServer) -> None:
-    """With the first group there: the notes of an upgrade look for it."""
+    """The first group exists: the notes of an upgrade look for it."""
     emptied.ok(the_quick_start())
     assert [o["metadata"]["name"] for o in groups(api)] == ["g1"]
     assert len(upgrades()) >= 2
@@ -173,7 +173,7 @@ def test_the_documented_quick_start_is_upgraded(emptied: Shell, api: ApiServer) 
 def test_an_upgrade_without_the_first_group_says_how_to_make_it(
     emptied: Shell, api: ApiServer
 ) -> None:
-    """And what it says to paste is taken by the API server."""
+    """And the API server takes what the notes print."""
     emptied.ok(the_quick_start())
     api.call("DELETE", f"{BROKER_GROUPS % SYSTEM}/g1")
     notes = emptied.ok(upgrades()[0])
@@ -188,7 +188,7 @@ def test_an_upgrade_without_the_first_group_says_how_to_make_it(
 @pytest.mark.parametrize("package", RELEASED, ids=lambda file: file.stem)
 @pytest.mark.parametrize("values", ["quick start", "operator alone"])
 def test_each_released_chart_is_upgraded(emptied: Shell, package: Path, values: str) -> None:
-    """With the values that the release was installed with; twice, as the second changes nothing."""
+    """With the release's own values; twice, as the second upgrade changes nothing."""
     command = the_quick_start().replace("charts/fmq", str(package))
     if values == "operator alone":
         command = command.partition("--set")[0]
@@ -199,7 +199,7 @@ def test_each_released_chart_is_upgraded(emptied: Shell, package: Path, values: 
 
 
 def _make_named_objects(shell: Shell) -> None:
-    """What the commands name: brokers' pods and volumes, a topic, a job."""
+    """Create the objects that the commands name: brokers' pods and volumes, a topic, a job."""
     found: list[tuple[str, str, Any, Any]] = []
     for name in ("g1-0", "g1-1"):
         meta = {"name": name, "labels": {"fmq.io/group": "g1"}}
@@ -219,8 +219,8 @@ def _make_named_objects(shell: Shell) -> None:
 
 
 def as_typed(command: str) -> str:
-    """With names for the placeholders; a watch ends after its first look, and a deletion is only
-    judged by the server: what follows needs the object, and some wait for a controller."""
+    """Fill in the placeholders. A watch ends after its first look, and a deletion is only judged by
+    the server: later commands need the object, and some deletions wait for a controller."""
     for word, name in PLACEHOLDERS.items():
         command = re.sub(rf"\b{word}\b", name, command)
     if command.startswith("kubectl delete "):
@@ -234,7 +234,7 @@ def _is_parsed_only(command: str) -> bool:
 
 
 def _options_known(shell: Shell, command: str) -> "subprocess.CompletedProcess[str]":
-    """Both programs refuse an unknown option before they print their help."""
+    """Run with `--help`: both programs refuse an unknown option before they print it."""
     own = shlex.split(command.partition(" -- ")[0].partition(" | ")[0])
     return shell.run(shlex.join([*own, "--help"]))
 

@@ -69,7 +69,7 @@ def test_what_comes_before_it_is_sent_was_never_sent() -> None:
 
 @pytest.mark.parametrize("level", ["one_way", "received"])
 def test_what_came_stays_whatever_its_producer_asked_for(level: str) -> None:
-    """A reader shows what its policy has made safe."""
+    """A reader shows only what its policy has made safe."""
     kit = Kit()
     kit.produce(1)
     (record,) = kit.send(1, level=level)
@@ -77,7 +77,7 @@ def test_what_came_stays_whatever_its_producer_asked_for(level: str) -> None:
     kit.add(Unsure(kit.at(), "p", record, "no answer"))
     kit.fault(FaultKind.KILL, MASTER)
     assert kit.broken() == {Check.I4}
-    kit.produce(1)  # its offset is given again
+    kit.produce(1)  # its offset is reused
     assert kit.broken() == {Check.I1}
 
 
@@ -93,7 +93,7 @@ def test_a_master_that_was_none_then_lost_nothing_of_it() -> None:
 
 
 def test_who_becomes_master_just_afterwards_did_not_give_the_answer() -> None:
-    """What is known exactly is not seen late."""
+    """An exactly known change of master is not seen late."""
     kit = Kit(CACHE_ALONE)
     header = kit.produce(1)
     kit.told(kit.send(1), header, 1)
@@ -107,7 +107,7 @@ def test_who_becomes_master_just_afterwards_did_not_give_the_answer() -> None:
 
 
 def _short(kit: Kit, broker: str, asked_ago: float = 0, *, durable: int, commit: int = -1) -> None:
-    """All of the journal is there, so much of it is durable."""
+    """The whole journal is there, but durable only up to `durable`."""
     end, now = int(kit.writer.end), kit.at()
     commit = end if commit < 0 else commit
     kit.add(Ends(now - asked_ago, now, broker, GROUP, 0, end, durable, commit))
@@ -207,7 +207,7 @@ def test_stored_twice_and_one_of_them_deleted_since() -> None:
 def _slept(
     asleep: str, *, confirmed_late_ms: float = 0, wakes_ms: float = 0, stands_ms: float = 5000
 ) -> Kit:
-    """A message is in the hands of `m.2`; `m.1` is done with it; `m.2` gets it."""
+    """`m.2` holds a message, `m.1` finishes it, and `m.2` delivers it."""
     kit = Kit()
     kit.produce(1)
     kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, asleep, Step.FIRED, "pause client"))
@@ -231,7 +231,7 @@ def test_who_stood_still_may_have_it_in_its_hands_for_a_moment() -> None:
 
 
 def test_a_message_that_was_lost_only_after_it_came_again_came_again() -> None:
-    """All of the journal goes with the power, and nothing of it when it came the second time."""
+    """The power takes the whole journal, before or after the redelivery."""
     for late, broken in ((False, set()), (True, {Check.I5})):
         kit = Kit(CACHE_ALONE)
         kit.produce(3)

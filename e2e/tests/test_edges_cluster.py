@@ -1,4 +1,4 @@
-"""As `test_edges.py`, of what a cluster does: order, offsets, permissions, journals, restarts."""
+"""As `test_edges.py`, for the cluster: order, offsets, permissions, journals, restarts."""
 
 import pytest
 
@@ -45,7 +45,7 @@ OTHER = f"{SLAVE[:-1]}2"
 
 @pytest.mark.parametrize("orders", [("k0", "k0"), ("k0", "k1")])
 def test_stored_in_another_order_though_nobody_was_told_where(orders: tuple[str, str]) -> None:
-    """Only what has one order has to be in it."""
+    """Only records of one order key must be in order."""
     kit = Kit()
     records = kit.send(2)
     for nth, order in enumerate(orders):
@@ -157,7 +157,7 @@ def test_who_stopped_in_order_has_all_and_who_was_killed_may_not(how: Ending | N
 def test_what_was_under_way_when_all_were_stopped_a_slave_may_lack(
     before_ms: float, stops_ms: float, wrong: bool
 ) -> None:
-    """One of two slaves had the last of it; to the other it was lost, and sent again too late."""
+    """One of two slaves had the last batch; the other lost it, and the retry came too late."""
     kit = Kit(members=3)
     kit.second = Kit(members=3).writer
     kit.store(kit.send(2))

@@ -26,7 +26,7 @@ OTHER = f"{SLAVE[:-1]}2"
 
 
 def _gone(kept: int) -> set[Check]:
-    """A record was told, the power is cut, and it comes back with so much less than it had."""
+    """A record is acked, the power fails, and the journal comes back with `kept` less."""
     kit = Kit(CACHE_ALONE)
     header = kit.produce(1)
     records = kit.send(1)
@@ -67,7 +67,7 @@ def test_an_ack_may_be_lost_only_before_its_message_comes_again(power: str) -> N
 def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_message(
     lost: bool,
 ) -> None:
-    """Its producer had no answer yet; the member that acked the first one sees the second."""
+    """Its producer had no answer yet; the member that acked the first copy sees the second."""
     kit = Kit(CACHE_ALONE)
     kit.produce(1)
     (record,) = kit.send(1)
@@ -90,7 +90,7 @@ def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_m
 def test_an_ack_said_after_its_message_was_lost_promises_nothing(
     lost: bool, broken: set[Check], seen: bool
 ) -> None:
-    """The member says it to the next reader, which answers OK; one message below is there still."""
+    """The member acks to the next reader, which answers OK; one message below is still there."""
     kit = Kit(CACHE_ALONE)
     kit.produce(2)
     kit.deliver([0, 1])
@@ -131,7 +131,7 @@ def test_what_is_lost_later_excuses_no_offset_seen_before(power: str) -> None:
 
 
 def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> None:
-    """The first record at offset 1 was lost with the power; the second was lost by nothing."""
+    """The power took the first record at offset 1; no fault took the second."""
     kit = Kit(CACHE_ALONE)
     kit.produce(1)
     for nth in (1, 2):
@@ -148,7 +148,7 @@ def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> 
 
 @pytest.mark.parametrize("wide", [MASTER, SLAVE])
 def test_an_in_sync_set_made_no_answer_of_another_master(wide: str) -> None:
-    """The mastership moved; one of the two had `OTHER` in sync, too."""
+    """The mastership moved; one of the two masters had `OTHER` in sync, too."""
     kit = Kit(members=3)
     kit.state(Mode.MASTER, MASTER, isr=(SLAVE, OTHER) if wide == MASTER else (SLAVE,))
     header = kit.produce(1)
@@ -163,7 +163,7 @@ def test_an_in_sync_set_made_no_answer_of_another_master(wide: str) -> None:
 
 
 def _taken_over(has_it: bool, counts: SlaveCounts = SlaveCounts.SENT) -> Kit:
-    """An ack is confirmed, the master dies, a slave reads and gives the message again."""
+    """An ack is confirmed, the master dies, a slave takes over and delivers the message again."""
     kit = Kit(AckPolicy(counts=counts, how_many=HowMany.ONE), members=3)
     kit.produce(3)
     kit.consume([0, 1, 2])
@@ -183,7 +183,7 @@ def test_what_the_taker_has_counts_whatever_the_policy_asked() -> None:
     ("emptied", "whole_again", "broken"),
     [
         ("before", False, set()),
-        ("before", True, {Check.I5}),  # it was given all of it again, and took over later
+        ("before", True, {Check.I5}),  # it had copied everything again, and took over later
         ("after", False, {Check.I5}),  # it took over with it
     ],
 )
@@ -208,7 +208,9 @@ def test_a_taker_that_lost_its_disk_at_another_time_has_no_excuse(
 
 @pytest.mark.parametrize(("why", "broken"), [("", True), ("waits", False), ("stands", False)])
 def test_who_waited_or_stood_still_goes_on_with_what_is_taken_back(why: str, broken: bool) -> None:
-    """A reader showed it; when it comes to the program the master is back without it (ADR 0025)."""
+    """A takeover reader showed it; when a client delivers it, the master is back without it (ADR
+    0025).
+    """
     kit = Kit()
     kit.change(Setup, 0, served_wait_ms=3000)
     kit.produce(1)
@@ -236,7 +238,7 @@ def test_who_waited_or_stood_still_goes_on_with_what_is_taken_back(why: str, bro
 
 
 def test_who_has_become_master_may_be_seen_later() -> None:
-    """Between two looks the mastership moved; the answer was the new master's."""
+    """The mastership moved between two looks; the ack was the new master's."""
     for late_ms, broken in ((100, set()), (5000, {Check.I2})):
         kit = Kit(CACHE_ALONE)
         header = kit.produce(1)
@@ -254,9 +256,9 @@ def test_who_has_become_master_may_be_seen_later() -> None:
     ("kind", "waits_ms", "broken"),
     [
         (FaultKind.DISK_EMPTY, 10, set()),
-        (FaultKind.KILL, 10, {Check.I5}),  # what it had stored is on its disk
+        (FaultKind.KILL, 10, {Check.I5}),  # the stored ack is on its disk
         (FaultKind.DISK_DAMAGE, 10, {Check.I5}),  # in another file
-        (FaultKind.DISK_EMPTY, 60_000, {Check.I5}),  # it is in the group's state long since
+        (FaultKind.DISK_EMPTY, 60_000, {Check.I5}),  # it has long been in the group's state
     ],
 )
 def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
@@ -283,14 +285,14 @@ def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
 def test_a_reader_that_had_no_zookeeper_needs_a_moment_for_its_checkpoint(
     served_ms: float, broken: set[Check]
 ) -> None:
-    """It serves again for a moment, and another one reads from then on (seed 1320002154)."""
+    """It serves again for a moment, and another broker reads from then on."""
     kit = Kit(members=3)
     kit.produce(3)
     for slave in (SLAVE, OTHER):
         kit.ends(slave)
     kit.take_over()
     kit.consume([0, 1, 2])
-    kit.serves(SLAVE, NONE)  # its lease is out
+    kit.serves(SLAVE, NONE)  # its lease has expired
     kit.wait(60_000)
     kit.serves(SLAVE, READ)
     kit.wait(served_ms)
@@ -318,7 +320,7 @@ def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_n
     kit.state(Mode.SLAVE_CONSUME, SLAVE)
     kit.serves(SLAVE, READ)
     kit.wait(30_000)
-    kit.commit(3)  # said again, and stored in this life
+    kit.commit(3)  # confirmed again, and stored in this incarnation
     kit.wait(60_000)
     kit.hand_over()
     kit.deliver([1])
@@ -327,7 +329,7 @@ def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_n
 
 @pytest.mark.parametrize("emptied", [True, False])
 def test_what_was_handed_over_is_stored_as_the_policy_says_no_better(emptied: bool) -> None:
-    """A reader handed over, lost its disk, and its master died again: it reads from nothing."""
+    """A reader handed over, lost its disk, and its master died again: its progress is empty."""
     kit = Kit()
     kit.produce(3)
     kit.ends(SLAVE)

@@ -1,4 +1,4 @@
-"""Histories as lines, values that tell themselves apart, journals out of bytes."""
+"""Histories as lines, values that identify their records, journals from bytes."""
 
 import typing
 from typing import Any
@@ -85,7 +85,7 @@ def test_a_damaged_value_is_nobodys(record: int, size: int, data: st.DataObject)
 
 
 def _other(value: bytes, record: int) -> int:
-    """A flip in the number may make another record's value, if that one looks the same."""
+    """A flipped bit in the number may give another record's value, if that one looks the same."""
     found = record_of(value)
     return found if found != record and value_of(found, len(value)) == value else NOBODYS
 

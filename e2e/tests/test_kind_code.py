@@ -1,4 +1,4 @@
-"""What a pod of a story on kind is given is enough to run it: the pod has nothing else of `e2e`."""
+"""The archive for a pod of a story on kind is complete: the pod has no other module of `e2e`."""
 
 import base64
 import os

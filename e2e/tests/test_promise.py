@@ -1,4 +1,4 @@
-"""What an OK promises, and what may break it: a table, and laws that hold for all of it."""
+"""Promises of acks, and the losses that may break them: a table, and laws for all of it."""
 
 from math import inf
 
@@ -213,7 +213,7 @@ def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
     }
     ends = {
         "m": [_at("m", 290, 50), _at("m", 410, 40), _at("m", 420, 60)],
-        "a": [_at("a", 100, 90), _at("a", 295, 60)],  # it was cut back meanwhile
+        "a": [_at("a", 100, 90), _at("a", 295, 60)],  # it was truncated meanwhile
     }
     (loss,) = Losses([], lives, ends).all
     assert loss == Loss("m", 300, 420, Copy.CACHE, kept=10)
@@ -228,7 +228,7 @@ def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
 def test_what_a_broker_had_before_it_ended_is_not_seen_in_its_next_life(
     down_ms: float | None, seen: int | None
 ) -> None:
-    """Sent at 100 ms, handed out at 200, seen at 205; sampled, as in real processes."""
+    """Sent at 100 ms, delivered at 200, seen at 205; sampled, as in real processes."""
     ends = [Ends(at - 1, at, "m", "g", 0, of, of, of) for at, of in ((150, 50), (206, 5))]
     life = [] if down_ms is None else [Down(down_ms, "m", "g", Ending.KILLED)]
     found = _Ends(ends, life, ()).most(100, 200)
@@ -252,7 +252,7 @@ def test_a_standstill_is_no_time_in_which_anything_is_written() -> None:
 
 @pytest.mark.parametrize(("how", "idle"), [(Ending.KILLED, True), (Ending.STOPPED, False)])
 def test_the_dead_write_nothing(how: Ending, idle: bool) -> None:
-    """Killed, and not up again when its power goes, though it had begun to start."""
+    """Killed, and not up again when its power fails, though a start was under way."""
     begun = Down(900, "m", "g", Ending.POWER)
     life: list[Up | Down] = [Up(50, "m", "g", 0, 10, 10), Down(100, "m", "g", how), begun]
     power = [Fault(900, 1, FaultKind.POWER, "m", Step.FIRED)]

@@ -1,7 +1,7 @@
 """Every `fmq` command of the runbooks, run as it stands against a cluster of real processes.
 
-A command with its arguments is run at the place of the story where a person would need it. What the
-runbooks only name, without arguments, must be a command.
+A command with arguments runs at the point of the story where a person would need it. A command that
+the runbooks only name, without arguments, must exist.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ ONLY_NAMED: Final = {
 
 
 def documented() -> set[str]:
-    """As they stand in spans, without the way into a pod."""
+    """Return the commands in spans, without the `kubectl exec` before them."""
     prose = re.sub(r"^```.*?^```", "", PAGE.read_text(), flags=re.M | re.S)
     spans = re.findall(r"`([^`]+)`", prose)
     words = (re.sub(r"^kubectl exec \w+ -- ", "", " ".join(span.split())) for span in spans)
@@ -56,7 +56,7 @@ class Person:
         }
 
     async def types(self, command: str, wanted: int = 0, **names: str) -> str:
-        """Run a documented command; what it printed. `names` are those of its placeholders."""
+        """Run a documented command; return its output. `names` fill its placeholders."""
         assert command in documented(), "it is in no runbook"
         self.done.add(command)
         return await self.runs(self._with(command, names), wanted)
@@ -70,7 +70,7 @@ class Person:
             stderr=asyncio.subprocess.STDOUT,
             env=self._environment,
         )
-        printed, _ = await process.communicate(b"y\n")  # the answer to what it asks
+        printed, _ = await process.communicate(b"y\n")  # the answer to its question
         assert process.returncode == wanted, f"{line}\n{printed.decode()}"
         return printed.decode()
 
@@ -88,7 +88,7 @@ class Person:
         return command
 
     async def master(self) -> str:
-        """Of the group, once it is whole."""
+        """Return the group's master, once the group is whole."""
         await self.dev.wait_healthy()
         return (await self.dev.groups.state("g1")).master
 
@@ -136,7 +136,7 @@ async def changes(person: Person) -> None:
 
 
 async def moves(person: Person) -> None:
-    """A switch-over, then the loss of the new master, then a group that begins again."""
+    """A switchover, then the loss of the new master, then a group that begins again."""
     switch = "fmq failover GROUP --to BROKER -z ZOOKEEPER -c CLUSTER"
     assert await person.master() == "g1-0"
     await person.types(switch, BROKER="g1-1")
@@ -170,7 +170,7 @@ async def topics_come_and_go(person: Person) -> None:
 
 
 async def reads_journals(person: Person) -> None:
-    """Of brokers that are stopped."""
+    """Read the journals of stopped brokers."""
     folders = [str(broker.data) for broker in person.dev.brokers.values()]
     for broker in person.dev.brokers:
         assert await person.dev.stop_broker(broker)

@@ -1,4 +1,4 @@
-"""What may be said of a consumer group that somebody moves: right histories, and broken ones."""
+"""Seeks of a consumer group: what checks accept, and what they find."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_it_went_to_the_first_that_was_not_deleted() -> None:
 
 
 def test_it_went_to_the_end_of_a_reader_that_has_no_more() -> None:
-    """One that took over may lack where it was to go, as the policy says."""
+    """A takeover reader may lack the seek's target, as far as the policy allows."""
     kit = Kit()
     kit.produce(6)
     kit.consume([0, 1, 2, 3, 4])
@@ -76,7 +76,7 @@ def test_it_went_to_the_end_of_a_reader_that_has_no_more() -> None:
 
 
 def test_a_seek_may_be_made_twice_before_it_is_answered() -> None:
-    """Its first answer was lost; and so was the seek, with its reader, before it was made again."""
+    """Its first answer was lost; then the seek was lost with its reader, and made again."""
     kit = Kit()
     kit.produce(6)
     kit.consume([0, 1, 2, 3])
@@ -117,7 +117,7 @@ def test_after_it_order_counts_again() -> None:
 
 
 def test_what_came_before_its_answer_may_come_again() -> None:
-    """The answer was late: others had come by then; after it the member loses its session."""
+    """The answer was late: other messages had come by then; later the member loses its session."""
     kit = Kit()
     kit.produce(6)
     kit.consume([0, 1, 2, 3])
@@ -170,7 +170,7 @@ def test_a_seek_counts_for_nothing_where_an_ack_may(counts: SlaveCounts) -> None
 def test_the_ack_that_counts_is_that_of_the_message_at_which_it_stands(
     stands_at: int, broken: set[Check]
 ) -> None:
-    """A reader was lost with the ack of 1; later ones, confirmed by the next, wait for it."""
+    """A reader was lost with the ack of 1; later acks, which the next confirmed, wait for it."""
     kit = Kit()
     kit.produce(4)
     kit.deliver([0, 1, 2, 3])
@@ -199,7 +199,7 @@ def test_the_ack_that_counts_is_that_of_the_message_at_which_it_stands(
 def test_a_seek_that_its_reader_had_not_heard_of_may_be_back_with_its_master(
     knows: bool, old: bool, broken: set[Check]
 ) -> None:
-    """What was acked of the reader's copies meanwhile is void: a member cannot tell (ADR 0021)."""
+    """Acks of the reader's copies are void meanwhile: a member cannot know (ADR 0021)."""
     kit = Kit(AckPolicy(how_many=HowMany.NONE))
     kit.produce(6)
     kit.consume([0, 1, 2, 3])
@@ -223,7 +223,7 @@ def test_a_seek_that_its_reader_had_not_heard_of_may_be_back_with_its_master(
 def test_what_one_reader_deleted_where_a_seek_led_another_may_have_still(
     told: int, broken: set[Check]
 ) -> None:
-    """What comes first after a seek may have jumped, too (seed 1280006482)."""
+    """The first delivery after a seek may have skipped offsets, too."""
     kit = Kit()
     kit.produce(6)
     kit.consume([0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""Runs with nothing wrong: no check may find anything."""
+"""Sound runs: no check may find anything."""
 
 from dataclasses import replace
 
@@ -124,7 +124,7 @@ def test_an_offset_whose_record_may_be_lost_is_free_again() -> None:
 def test_acks_that_no_policy_covers_may_be_lost_by_what_they_do_not_cover() -> None:
     kit = Kit()
     records = kit.send(2, level="received")
-    header = kit.store([9])  # takes their place once they are gone
+    header = kit.store([9])  # takes their place once they are lost
     kit.told(records, header, 5)
     kit.fault(FaultKind.KILL, MASTER)
     kit.end(MASTER, Ending.KILLED)
@@ -165,7 +165,7 @@ def test_another_message_at_a_lost_offset_is_no_duplicate() -> None:
 
 
 def _lost_and_stored_anew(again_is_the_same: bool) -> Kit:
-    """Told and delivered at offset 1; all lost; the master's next term fills that offset anew."""
+    """Acked and delivered at offset 1; all is lost; the master's next term reuses that offset."""
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     header = kit.produce(1)
     (lost,) = kit.send(1)
@@ -192,13 +192,13 @@ def test_where_a_lost_message_is_stored_anew_says_nothing_of_when_it_was_told_fi
 
 
 def _stored_anew_below(lost: bool, deleted: bool) -> set[Check]:
-    """One message is told at a later offset than the next of its order gets."""
+    """A message is acked at a later offset than the next of its order gets."""
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     kit.change(Setup, 0, retention_bytes=1 << 16)
     header = kit.produce(1)
     (first,) = kit.send(1)
     kit.ends(MASTER, int(kit.writer.end) + 800, int(kit.writer.end))
-    kit.told([first], header, 5)  # what lay between is lost, too
+    kit.told([first], header, 5)  # the records between are lost, too
     if lost:
         kit.fault(FaultKind.POWER, MASTER)
         kit.end(MASTER, Ending.POWER, 0)
@@ -307,7 +307,7 @@ def test_what_retention_may_delete_is_not_missed() -> None:
 
 
 def test_a_reader_jumps_over_what_its_own_retention_deleted() -> None:
-    """The master has it still; who never read has jumped over nothing."""
+    """The master still has them; a broker that never read skips nothing."""
     for read in (True, False):
         kit = Kit()
         kit.produce(3)
@@ -342,7 +342,7 @@ def test_what_a_reader_s_own_retention_deleted_need_not_come_to_anybody() -> Non
 
 @pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
 def test_what_one_reader_deleted_another_may_have_still(told: int, broken: set[Check]) -> None:
-    """Its member was told how many it jumped over."""
+    """Its member was informed how many it skipped."""
     kit = Kit()
     kit.produce(5)
     kit.take_over()

@@ -1,4 +1,4 @@
-"""Consumers who rightly get again what somebody was done with, and those who do not (check I5)."""
+"""Redelivery of finished messages: where the checks allow it, and where not (check I5)."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_what_only_the_master_had_may_come_again_when_another_reads() -> None:
 
 
 def test_what_a_wedged_reader_had_stored_last_may_come_again_however_late() -> None:
-    """It serves no more from when its lease ends, and its master is back long after."""
+    """It stops serving when its lease expires, and its master is back long after."""
     kit = Kit(AckPolicy(how_many=HowMany.ONE))
     kit.produce(3)
     kit.take_over()
@@ -49,7 +49,7 @@ def test_what_a_reader_stored_long_before_it_was_wedged_does_not_come_again() ->
 def test_what_a_lost_reader_stored_last_may_come_again_though_its_heir_was_seen_late(
     seen: bool,
 ) -> None:
-    """States are looked at now and then: that another claimed shows in its hand-over alone."""
+    """States are polled: only the hand-over shows that another broker claimed."""
     kit = Kit(members=3)
     other = f"{SLAVE[:-1]}2"
     kit.produce(3)
@@ -84,8 +84,8 @@ def test_who_stood_still_wakes_with_what_another_is_done_with(
     ("epoch", "later_ms", "broken"),
     [
         (1, 100, set()),
-        (2, 100, {"I5"}),  # it has it from who knew of the ack
-        (0, 100, {"I5"}),  # nobody knows from whom
+        (2, 100, {"I5"}),  # the copy is from a reader that knew of the ack
+        (0, 100, {"I5"}),  # the copy's reader is unknown
         (1, 10_000, {"I5"}),  # by then it knows that the reader is gone
     ],
 )
@@ -104,7 +104,7 @@ def test_who_has_not_noticed_that_its_reader_is_gone_hands_out_what_it_had_from_
 
 
 def test_what_it_had_from_a_lost_reader_and_has_acked_is_not_shown_again() -> None:
-    """Only of what another is done with it cannot know."""
+    """A client cannot know only what another one acked."""
     kit = Kit()
     kit.produce(1)
     kit.deliver([0])

@@ -37,7 +37,7 @@ async def status(stage: Scenario, broker: str) -> admin_pb2.StatusReply:
 
 
 async def equal_journals(stage: Scenario) -> None:
-    """Once all have stopped in good order."""
+    """Stop all brokers in order, then compare their journals."""
     await stage.cluster.stop()
     master, *slaves = stage.cluster.group("g1")
     for slave in slaves:
@@ -46,7 +46,7 @@ async def equal_journals(stage: Scenario) -> None:
 
 
 async def flood(stage: Scenario, count: int, size: int) -> None:
-    """So many large messages, beside the traffic, in a topic of their own."""
+    """Send that many large messages, beside the traffic, in a topic of their own."""
     admin = stage.traffic.client.admin()
     await admin.create_topic("flood", queues=1)
     async with stage.traffic.client.producer() as producer:
@@ -57,7 +57,7 @@ async def flood(stage: Scenario, count: int, size: int) -> None:
 async def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retention(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """Slave and consumer come back below the log start: each goes on at what is left, whole."""
+    """Slave and consumer come back below the log start: each continues at what is left."""
     small = {"segment_bytes": MIB // 4, "retention_bytes": MIB // 2, "tail_cache_bytes": MIB}
     async with scenario(tmp_path, zookeeper_server, policy=ALONE, settings=small) as stage:
         client, stored = stage.traffic.client, 120
@@ -72,7 +72,8 @@ async def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_r
         async with asyncio.timeout(60):
             while (await status(stage, MASTER)).log_start <= had:
                 await asyncio.sleep(0.05)
-            # That is told before the queues begin there, and the next look may take more.
+            # The broker reports `log_start` before the queues start there; the next look may remove
+            # more.
             while (await client.admin().offsets(topic="edge"))[0].begin < stored - 16:
                 await asyncio.sleep(0.05)
         stage.cluster.start_broker(SLAVE)
@@ -92,7 +93,7 @@ async def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_r
 
 
 async def one_of(client: fmqclient.Client, topic: str, group: str) -> int:
-    """A consumer group takes its first message and says that it is done with it."""
+    """Take the first message of a consumer group and ack it."""
     async with client.consumer(topic, group=group, buffer_bytes=4096) as consumer:
         [first, *_] = await consumer.fetch(1)
         await first.ack()
@@ -103,7 +104,7 @@ async def one_of(client: fmqclient.Client, topic: str, group: str) -> int:
 async def test_sliding_window_under_a_stalled_slave(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """What is sent to a slave that stands still is bounded by its credit: so is memory."""
+    """Data in flight to a stalled slave is bounded by its credit, and so is memory."""
     settings = {
         "credit_bytes": 2 * MIB,
         "tail_cache_bytes": MIB,
@@ -113,7 +114,7 @@ async def test_sliding_window_under_a_stalled_slave(
     }
     async with scenario(tmp_path, zookeeper_server, policy=ALONE, settings=settings) as stage:
         master = psutil.Process(stage.cluster.pid(MASTER))
-        await flood(stage, 30, LARGE)  # what it holds at most in calm times, it holds now
+        await flood(stage, 30, LARGE)  # now the master holds what it holds at most in calm times
         stage.cluster.pause(SLAVE)
         before = master.memory_info().rss
         async with stage.traffic.client.producer() as producer:
@@ -129,7 +130,7 @@ async def test_sliding_window_under_a_stalled_slave(
 
 
 async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
-    """Nothing to send for longer than a dead link takes to be noticed: the link stands."""
+    """Nothing to send for longer than the time to detect a dead link: the link stays up."""
     soon = {"dead_after_ms": 1200}
     async with scenario(tmp_path, zookeeper_server, proxied=True, settings=soon) as stage:
         await stage.stop_consumer()
@@ -138,7 +139,7 @@ async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeep
         who = stage.cluster._who_calls
         opened = [writer for writer, at in link._open.items() if who(at.port) == SLAVE]
         assert opened
-        await asyncio.sleep(3)  # two and a half times `dead_after_ms`, and nothing is said
+        await asyncio.sleep(3)  # two and a half times `dead_after_ms`, and nothing is sent
         assert [writer for writer in opened if writer in link._open] == opened
         assert await stage.state() == state
         assert (await status(stage, MASTER)).replicas[0].in_sync
@@ -148,7 +149,7 @@ async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeep
 async def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """A cable is pulled. Without the notice the answer would come only with `ack_timeout_ms`."""
+    """A cable is pulled. Without detection the answer would come only with `ack_timeout_ms`."""
     settings = {"dead_after_ms": 1200, "ack_timeout_ms": 10 * LONG_MS}
     async with scenario(tmp_path, zookeeper_server, proxied=True, settings=settings) as stage:
         link = stage.cluster.broker_links[MASTER]
@@ -167,7 +168,7 @@ async def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once(
 async def test_a_new_empty_slave_fills_up_under_live_traffic(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """Throttled, not counted until it has all, and nobody else notices."""
+    """Throttled, not counted until it has everything, and no other part notices."""
     throttle = {"learner_bytes_per_s": 8 * MIB}
     late = frozenset(["g1-2"])
     async with scenario(
@@ -192,7 +193,7 @@ async def test_a_new_empty_slave_fills_up_under_live_traffic(
 async def test_a_slave_cut_off_in_mid_batch(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """Cut again and again in a flood of batches that are larger than one read of a socket."""
+    """Cut again and again in a flood of batches that are larger than one socket read."""
     async with scenario(tmp_path, zookeeper_server, proxied=True, policy=ALONE) as stage:
         link, pid = stage.cluster.broker_links[MASTER], stage.cluster.pid(SLAVE)
         flooding = asyncio.create_task(flood(stage, 48, MIB // 2))
@@ -215,7 +216,7 @@ async def test_a_slave_cut_off_in_mid_batch(
 async def test_all_replicas_with_one_slave_gone(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """What waits fails at once; then the in-sync set is enough, but not for `strict`."""
+    """Waiting sends fail at once; then the in-sync set is enough, but not for `strict`."""
     policy = AckPolicy(how_many=HowMany.ALL)
     settings = {"ack_timeout_ms": 10 * LONG_MS}
     async with scenario(
@@ -224,8 +225,8 @@ async def test_all_replicas_with_one_slave_gone(
         stage.cluster.pause("g1-2")
         async with stage.raw(MASTER) as raw:
             await raw.send(client_pb2.REPLICATED)
-            await stage.kill("g1-2")  # its link breaks: nobody waits for a timeout
-            assert await raw.answers() in ([UNSURE], [ErrorCode.OK])  # OK: of those left
+            await stage.kill("g1-2")  # its link breaks: no send waits for a timeout
+            assert await raw.answers() in ([UNSURE], [ErrorCode.OK])  # OK: of the slaves left
         await stage.until_state(lambda s: s.isr == {SLAVE}, "it is out of the in-sync set")
         assert await stage.answer() is ErrorCode.OK
         config = await stage.cluster.groups.config("g1")

@@ -1,4 +1,4 @@
-"""What a reader showed and its master came back without (ADR 0025): when that is no finding."""
+"""Records that a reader showed and its master came back without (ADR 0025): allowed cases."""
 
 import pytest
 
@@ -16,9 +16,9 @@ def _shown_and_gone(
     emptied: bool = False,
     bytes_: int = 96,
 ) -> Kit:
-    """A slave in the master's place shows a message that the master comes back without.
+    """A takeover reader shows a message that the master comes back without.
 
-    `bytes_`: so much further than its master's the reader's journal goes.
+    `bytes_`: how much longer the reader's journal is than its master's.
     """
     kit = Kit()
     kit.change(Setup, 0, served_wait_ms=3000)
@@ -69,7 +69,7 @@ def test_who_gets_an_offset_that_was_taken_back_must_come_to_somebody() -> None:
 def test_what_was_taken_back_need_not_be_committed_in_the_end(
     lacking: bool, away_ms: float, broken: bool
 ) -> None:
-    """The reader saw it committed, and the journal never grew so long again (seed 1190002408)."""
+    """The reader saw it committed, and the journal never grew that long again."""
     kit = _shown_and_gone(lacking, away_ms=away_ms, bytes_=50_000)
     assert (Check.I9 in kit.broken()) == broken
 
@@ -78,7 +78,7 @@ def test_what_was_taken_back_need_not_be_committed_in_the_end(
     ("flush", "broken"), [(Flush.OS_CACHE, False), (Flush.FSYNC, True)], ids=["cached", "fsynced"]
 )
 def test_a_slave_knows_of_a_commit_that_its_master_has_lost(flush: Flush, broken: bool) -> None:
-    """It is told a moment later: the loss was not before the commit."""
+    """It learns the commit end a moment later: the loss was not before the commit."""
     kit = Kit(AckPolicy(flush, counts=SlaveCounts.SENT, how_many=HowMany.NONE))
     kit.produce(1)
     kit.ends(MASTER)

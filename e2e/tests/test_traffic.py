@@ -1,4 +1,4 @@
-"""The traffic by itself, on the double of the client's tests and in virtual time."""
+"""The traffic alone, on the double of the client's tests and in virtual time."""
 
 import asyncio
 from collections import Counter

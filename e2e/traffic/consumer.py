@@ -43,9 +43,9 @@ class Member:
     start: str = "earliest"
     stay_s: tuple[float, float] | None = None  # None: for good
     away_s: tuple[float, float] = (0.3, 2.0)
-    abrupt: float = 0.0  # of its ends, so many without a word
-    nacks: float = 0.02  # of first deliveries, so many are given back
-    holds: float = 0.1  # of fetches, so many are acked a while later
+    abrupt: float = 0.0  # share of ends without a goodbye
+    nacks: float = 0.02  # share of first deliveries that are nacked
+    holds: float = 0.1  # share of fetches that are acked a while later
     commit_every_s: tuple[float, float] = (0.2, 0.8)
     buffer_bytes: int = 256 * 1024
     handle_s: tuple[float, float] = (0.0, 0.01)  # between a fetch and its acks
@@ -74,7 +74,7 @@ class _Life:
         self._who = who
         self._dice = dice
         self._held: list[Message] = []  # to be acked with a later fetch
-        self._skipped: dict[tuple[str, int], int] = {}  # (group, queue) → as told so far
+        self._skipped: dict[tuple[str, int], int] = {}  # (group, queue) → as reported so far
         self._abrupt = member.stay_s is not None and dice.random() < member.abrupt
         self._until_ms = float("inf")
         if member.stay_s is not None:

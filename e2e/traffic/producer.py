@@ -24,7 +24,7 @@ class Sending:
     name: str
     topic: str
     level: str = "replicated"
-    keys: int = 4  # different ones; 0 = none
+    keys: int = 4  # number of keys; 0 = none
     burst: tuple[int, int] = (1, 6)  # records at a time
     pause_s: tuple[float, float] = (0.02, 0.12)  # between bursts
     size: tuple[int, int] = (24, 200)  # bytes of a value

@@ -72,7 +72,7 @@ class Traffic(TrafficState):
             try:
                 async with door.client(seeks.name) as client:
                     await self._seek_on(seeks, client, dice)
-            except FmqError:  # nobody was there for as long as a client waits when it begins
+            except FmqError:  # no broker answered for as long as a client waits at its start
                 await self.rest(_POLL_S, lambda: self.sending)
 
     async def _seek_on(self, seeks: Seeks, client: Client, dice: random.Random) -> None:
@@ -126,7 +126,7 @@ class Traffic(TrafficState):
         """
         until_ms = self.now_ms() + within_s * 1000
         waiting = list(readers)
-        gone_ms = self.now_ms() + _GONE_S * 1000  # by then what is not delivered is not there
+        gone_ms = self.now_ms() + _GONE_S * 1000  # by then an undelivered record is not there
         async with door.client("drain") as client:
             while waiting and self.now_ms() < until_ms:
                 await asyncio.sleep(_POLL_S)

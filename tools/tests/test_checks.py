@@ -1,4 +1,4 @@
-"""The project's own checks find what they are for, and nothing else."""
+"""The project's own checks find what they must, and nothing else."""
 
 import importlib.util
 import subprocess
@@ -11,7 +11,7 @@ TOOLS = Path(__file__).resolve().parent.parent
 
 
 def tool(name: str, root: Path) -> ModuleType:
-    """The tool, made to look at another tree."""
+    """Return the tool, pointed at another tree."""
     spec = importlib.util.spec_from_file_location(f"tool_{name}", TOOLS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

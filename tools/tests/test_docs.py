@@ -1,4 +1,4 @@
-"""The documents name files, functions, tests and invariants that are there."""
+"""The documents name files, functions, tests and invariants that exist."""
 
 import ast
 import re
@@ -43,20 +43,20 @@ def quoted(text: str) -> Iterator[str]:
 
 
 def find(name: str, beside: Path | None = None) -> Path | None:
-    """The file or folder of that name: below the root, below `broker`, or beside another."""
+    """Return the file or folder of that name: below the root, below `broker`, or beside another."""
     homes = (*((beside.parent, beside.parent.parent) if beside else ()), *ROOTS)
     return next((home / name for home in homes if (home / name).exists()), None)
 
 
 @cache
 def functions(path: Path) -> frozenset[str]:
-    """The names of all functions and methods in it."""
+    """Return the names of all functions and methods in the file."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return frozenset(n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, kinds))
 
 
 def rows() -> dict[str, list[str]]:
-    """The places and tests of each invariant."""
+    """Return the places and tests of each invariant."""
     found: dict[str, list[str]] = {}
     for line in INVARIANTS.read_text().splitlines():
         if row := _ROW.match(line):

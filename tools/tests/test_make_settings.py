@@ -1,4 +1,4 @@
-"""The page of settings has all of them, and a stale one is refused."""
+"""The settings page has every setting, and a stale page is refused."""
 
 import dataclasses
 import importlib.util

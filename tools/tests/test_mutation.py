@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def planted(source: str, optional: frozenset[str] = frozenset()) -> set[tuple[str, str]]:
-    """The kind of each mutant, and the line that it changes as it reads then."""
+    """Return each mutant's kind, and the line that it changes as it then reads."""
     found = set()
     for each in mutants("a.py", source.encode(), optional):
         line = each.apply(source.encode()).decode().splitlines()[each.line - 1]
@@ -147,7 +147,7 @@ def test_each_invariant_has_a_break_that_can_be_planted() -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A tree with a module and a test of it."""
+    """A tree with a module and a test of that module."""
     folder = tmp_path / "broker"
     folder.mkdir()
     (folder / "fmqsample.py").write_text("def less(a, b):\n    return a < b\n")
@@ -183,7 +183,7 @@ def test_a_mutant_runs_the_tests_that_reach_it_fastest_first(copy: Path) -> None
     assert reach.of("broker/fmqsample.py", "more") == ["broker/test_other.py::test_more"]
     assert reach.of("broker/fmqother.py", "less") == []
     assert not reach.calls("broker/fmqsample.py", "unused")
-    assert len(reach.of("broker/fmqsample.py", "unused")) == 3  # perhaps called at import
+    assert len(reach.of("broker/fmqsample.py", "unused")) == 3  # it may be called at import
     assert len(reach.of("broker/fmqsample.py", "A")) == 3
 
 

@@ -1,4 +1,4 @@
-"""What is true of the real disk adapter only: real error numbers, left-overs, threads."""
+"""The real disk adapter only: real error numbers, left-overs, threads."""
 
 import asyncio
 import errno
@@ -120,7 +120,7 @@ def _open_files() -> list[str]:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
 async def test_whatever_fails_is_told_as_the_disks_failure(tmp_path: Path, number: int) -> None:
-    """A bare `OSError` is nobody's: it ended the broker as a mistake of its own would."""
+    """A bare `OSError` would end the broker as a bug does."""
 
     class Failing(OsCalls):
         broken = False
@@ -162,7 +162,7 @@ async def test_whatever_fails_is_told_as_the_disks_failure(tmp_path: Path, numbe
 
 
 async def test_no_room_for_a_name_is_a_full_disk(tmp_path: Path) -> None:
-    """Some file systems need room for it, and others have a fixed number of files."""
+    """Some file systems need room for a name, others have a fixed number of files."""
 
     class Full(OsCalls):
         def open(self, path: str, flags: int) -> int:
@@ -179,7 +179,7 @@ async def test_no_room_for_a_name_is_a_full_disk(tmp_path: Path) -> None:
 
 
 class Watched(OsCalls):
-    """Which directories were synced, and whatever else a test is about."""
+    """Record the synced directories, and whatever else a test needs."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []
@@ -205,7 +205,7 @@ class Watched(OsCalls):
 
     def allocate(self, fd: int, size: int) -> None:
         super().allocate(fd, size)
-        self._fail("allocate")  # what it has found until then is the file's
+        self._fail("allocate")  # what it found until then belongs to the file
 
     def _fail(self, call: str) -> None:
         if call in self.fails:
@@ -215,9 +215,9 @@ class Watched(OsCalls):
 async def test_a_data_directory_is_there_after_a_power_cut_and_all_above_it(
     tmp_path: Path,
 ) -> None:
-    """A directory's name is durable when the one above it is synced: each that was made."""
+    """A directory's name is durable once its parent is synced: each created one."""
     made_in = [tmp_path, tmp_path / "deep", tmp_path / "deep" / "er"]
-    for synced in (made_in, made_in[-1:]):  # then it is there: made by one that has died, perhaps
+    for synced in (made_in, made_in[-1:]):  # then it exists: perhaps made by a process that died
         calls = Watched()
         disk = FileDisk(str(made_in[-1] / "data"), calls)
         await disk.lock("me")
@@ -226,7 +226,7 @@ async def test_a_data_directory_is_there_after_a_power_cut_and_all_above_it(
 
 
 async def test_no_room_at_a_sync_is_a_failure_for_ever(tmp_path: Path) -> None:
-    """The kernel had taken the bytes and found no blocks for them: it may have dropped them."""
+    """The kernel accepted the bytes and found no blocks: it may have dropped them."""
     calls = Watched()
     disk = FileDisk(str(tmp_path), calls)
     await disk.lock("me")
@@ -242,7 +242,7 @@ async def test_no_room_at_a_sync_is_a_failure_for_ever(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_can_be_locked_and_leaves_nothing_half_made(tmp_path: Path) -> None:
-    """What is in it can still be read; what has no room must not take any."""
+    """Its files can still be read; files that do not fit must not take room."""
     (tmp_path / "lock").write_text("a broker of a much longer name, which was killed")
     calls = Watched()
     disk = FileDisk(str(tmp_path), calls)

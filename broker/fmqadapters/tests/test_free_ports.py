@@ -1,4 +1,4 @@
-"""Which ports are chosen."""
+"""The choice of free ports."""
 
 import socket
 from pathlib import Path
@@ -10,7 +10,7 @@ from fmqadapters.process.free_ports import free_port, free_ports
 
 
 def test_a_port_lies_below_those_of_outgoing_connections() -> None:
-    """A killed broker's port must still be there when it comes back."""
+    """A killed broker's port must still be free when it restarts."""
     assert all(module.LOWEST <= port < module.HIGHEST for port in free_ports(20))
 
 
@@ -31,7 +31,7 @@ def test_the_preferred_ones_come_first_unless_somebody_has_them() -> None:
 
 
 def test_no_preference_is_not_left_to_the_kernel() -> None:
-    """It would give one of the outgoing ones: a cluster that is new prefers nothing."""
+    """The kernel would give an outgoing port; a new cluster has no preference."""
     assert all(module.LOWEST <= port < module.HIGHEST for port in free_ports(9, [0] * 9))
 
 
@@ -39,7 +39,7 @@ def test_no_preference_is_not_left_to_the_kernel() -> None:
 def test_whatever_the_kernel_says_of_its_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
-    """No room below the outgoing ones: then one of theirs."""
+    """No room below the outgoing range: then one inside it."""
     (tmp_path / "range").write_text(told)
     monkeypatch.setattr(module, "OUTGOING", tmp_path / "range")
     assert 0 < free_port() < 65536

@@ -1,4 +1,4 @@
-"""What gRPC says of addresses that are wrong, in words; from real connections where it is quick."""
+"""gRPC errors about wrong addresses in plain words; from real connections where quick."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -66,7 +66,7 @@ async def answered(answer: bytes) -> str:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
         writer.write_eof()
-        while await reader.read(65536):  # to close with something unread would be a reset
+        while await reader.read(65536):  # closing with unread data would be a reset
             pass
         writer.close()
 

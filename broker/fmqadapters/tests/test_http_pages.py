@@ -1,4 +1,4 @@
-"""Pages over HTTP: where they can be had."""
+"""The addresses on which HTTP pages are served."""
 
 import socket
 
@@ -10,12 +10,12 @@ from fmqport.transport import TransportError
 
 
 async def well() -> Page:
-    """A page."""
+    """Serve a page."""
     return Page("well\n")
 
 
 async def asked(host: str, port: int) -> str:
-    """What it says there; why it does not."""
+    """Return the page or the error."""
     try:
         async with aiohttp.ClientSession() as http, http.get(f"http://{host}:{port}/p") as reply:
             return await reply.text()
@@ -26,7 +26,7 @@ async def asked(host: str, port: int) -> str:
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 async def test_everywhere_is_every_address_of_either_family(address: str) -> None:
-    """A cluster may give its pods IPv6 alone: no probe would ever be answered there."""
+    """A cluster may give its pods IPv6 only: probes there would get no answer."""
     async with serve_pages(address, {"/p": well}) as port:
         assert [await asked(host, port) for host in ("127.0.0.1", "[::1]")] == ["well\n"] * 2
 

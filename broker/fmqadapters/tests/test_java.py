@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""The choice of Java, and the error without one."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which events a server process logs."""
+"""The events that a server process logs."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ for level in ("debug", "info", "warning", "error", "critical"):
     ],
 )
 def test_a_level_drops_what_is_less_severe(level: str, logged: list[str]) -> None:
-    """Also of a logger that was used before."""
+    """Even from a logger that was used before."""
     command = [sys.executable, "-c", PROGRAM, level]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     events = [line.partition("event=")[2].split()[0] for line in done.stderr.splitlines()]

@@ -1,4 +1,4 @@
-"""What every coordination session does above its link: calls that wait, states, watches."""
+"""Every coordination session above its link: pending calls, states, watches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +13,7 @@ from fmqport.coordination import ConnectionLost, Node, SessionExpired, SessionSt
 
 
 class FakeLink:
-    """Answers when it is told to."""
+    """A link that answers on request."""
 
     session_id = 7
     timeout_ms = 2000
@@ -53,7 +53,7 @@ async def session(link: FakeLink) -> AsyncIterator[SteadySession]:
 
 
 async def asked(session: SteadySession, link: FakeLink) -> "asyncio.Task[Node | None]":
-    """A read that has no answer yet."""
+    """Return a read without an answer yet."""
     task = asyncio.ensure_future(session.get("/a"))
     await asyncio.sleep(0)
     assert [request.verb for request, _ in link.asked] == [Verb.READ]
@@ -82,7 +82,7 @@ async def test_what_waits_fails_with_its_session_and_what_comes_too_late_is_nobo
 async def test_who_waits_is_told_when_the_session_is_closed_and_nobody_hears_of_it_later(
     session: SteadySession, link: FakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if nobody answers that."""
+    """Even if the close gets no answer."""
     states: list[SessionState] = []
     session.on_state(states.append)
     task = await asked(session, link)
@@ -149,7 +149,7 @@ async def test_a_start_ends_at_its_time_out_when_the_connection_stays_away(
 
 
 async def test_a_watch_is_armed_before_it_tells_and_silent_when_it_was_stopped() -> None:
-    """Told first, a change between the look and the arming would be missed."""
+    """In the other order, a change between the read and the arming would be missed."""
     watches, steps = Watches(), list[str]()
     may_arm = asyncio.Event()
 

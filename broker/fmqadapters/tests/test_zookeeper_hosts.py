@@ -1,4 +1,4 @@
-"""Who cannot reach ZooKeeper is told which name is not known here."""
+"""Errors about an unreachable ZooKeeper name the unresolved hosts."""
 
 import socket
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fmqport.coordination import ConnectionLost
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name service that knows no name but numbers and `localhost`, wherever this runs."""
+    """A name service that resolves only numbers and `localhost`, on any machine."""
     real = socket.getaddrinfo
 
     def lookup(host: str, *rest: Any, **more: Any) -> Sequence[Any]:

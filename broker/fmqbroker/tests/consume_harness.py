@@ -1,7 +1,7 @@
-"""What the tests of the consume way share: a real journal, stand-ins, a consumer.
+"""Shared by the consume tests: a real journal, stand-ins and a test consumer.
 
-Time: the journal and the offset store run by the machine's clock; the fetch service by
-`HandClock`, which moves only by hand.
+Journal and offset store run on the machine's clock, the fetch service on `HandClock`, which moves
+only by hand.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ GENEROUS_S = 20.0
 
 
 async def until(seen: Callable[[], object], what: str = "") -> None:
-    """Wait for a condition, generously."""
+    """Wait for a condition with a generous timeout."""
     try:
         async with asyncio.timeout(GENEROUS_S):
             while not seen():
@@ -65,7 +65,7 @@ class HandClock(SystemClock):
         return self._now_ms
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Counts from the call, not from when its task has its first turn: time may have moved."""
+        """Sleep from the call, not from the task's first turn: time may have moved."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers.append((self._now_ms + round(seconds * 1000), future))
 
@@ -75,7 +75,7 @@ class HandClock(SystemClock):
         return until_then()
 
     def sleeps_until(self, ms: int) -> bool:
-        """Whether somebody has got as far as to sleep until that moment."""
+        """Return whether some task sleeps until that moment."""
         return any(when == ms and not future.done() for when, future in self._sleepers)
 
     def advance(self, ms: int) -> None:
@@ -115,11 +115,11 @@ class Group:
 
 
 class Cluster:
-    """Stands in for `ClusterView`: topics."""
+    """Stands in for `ClusterView`: the topics."""
 
     def __init__(self, *topics: TopicConfig) -> None:
         self.changed = Signal()
-        self.unheard: list[TopicConfig] = []  # in ZooKeeper, and not yet known here
+        self.unheard: list[TopicConfig] = []  # in ZooKeeper, not yet known here
         self.topics: dict[str, TopicConfig] = {}
         self.topics_by_id: dict[TopicId, TopicConfig] = {}
         self.set(*topics)
@@ -135,7 +135,7 @@ class Cluster:
 
 
 class Life:
-    """Stands in for the lifecycle: fatal raises."""
+    """Stands in for the lifecycle: `fatal` raises."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -145,7 +145,7 @@ class Life:
 
 
 class Rig:
-    """One broker's reading half on a real journal in `path`."""
+    """The reading half of one broker, on a real journal in `path`."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self.settings = BrokerSettings(
@@ -181,7 +181,7 @@ class Rig:
         self.fetch = FetchService(self.settings, self.hand, *parts)
 
     async def lead(self, epoch: int = 1) -> None:
-        """Become the master of that epoch."""
+        """Become master of that epoch."""
         self.group.become(Mode.MASTER, epoch)
         payload = encode_epoch(Epoch(epoch), ME)
         self.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
@@ -194,18 +194,18 @@ class Rig:
         self.gate.grant(permission, "the test says so")
 
     def produce(self, queue: int, *values: bytes, topic: TopicId = TOPIC.id) -> Offset:
-        """Append one batch; returns its base offset."""
+        """Append one batch and return its base offset."""
         _, payload = encode(values)
         return self.journal.append(
             BatchDraft(BatchType.DATA, payload, crc32c(payload), topic, queue, len(values))
         ).base_offset
 
     async def committed(self) -> None:
-        """Until all that is appended is committed."""
+        """Wait until everything appended is committed."""
         await until(lambda: self.commit.commit_end >= self.journal.end, "committed")
 
     async def follow(self) -> None:
-        """The commit end follows the durable end, unless held."""
+        """Let the commit end follow the durable end, unless held."""
         while True:
             if not self.hold_commit:
                 self.commit.advance(self.journal.durable_end, self.journal.durable_end)
@@ -214,7 +214,7 @@ class Rig:
 
 @asynccontextmanager
 async def running(rig: Rig, *, lead: bool = True, epoch: int = 1) -> AsyncIterator[Rig]:
-    """The rig, open and at work; its journal is closed at the end."""
+    """Run a rig; its journal is closed at the end."""
     await rig.open()
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -231,7 +231,7 @@ async def running(rig: Rig, *, lead: bool = True, epoch: int = 1) -> AsyncIterat
 
 
 class Consumer:
-    """A consumer written for tests: keeps what it was told; acks only when asked to."""
+    """A test consumer: it keeps what it receives and acks only on request."""
 
     def __init__(self, send: Callable[[ConsumeRequest], None]) -> None:
         self.send = send
@@ -311,12 +311,12 @@ class Consumer:
         self.send(ConsumeRequest(nacks=[nack]))
 
     def values(self, since: int = 0) -> list[tuple[int, int, bytes, int]]:
-        """(queue, offset, value, delivery count) of all that was delivered."""
+        """Return (queue, offset, value, delivery count) of everything delivered."""
         return [each for delivery in self.got[since:] for each in values_of(delivery)]
 
 
 def values_of(delivery: client_pb2.Delivery) -> Iterator[tuple[int, int, bytes, int]]:
-    """What a delivery means of its batch."""
+    """Return the records that a delivery names in its batch."""
     header = parse_header(delivery.batch)
     payload = delivery.batch[HEADER_LEN : HEADER_LEN + header.payload_len]
     values = decode(header.attrs, header.record_count, payload).values
@@ -326,7 +326,7 @@ def values_of(delivery: client_pb2.Delivery) -> Iterator[tuple[int, int, bytes, 
 
 
 def open_request(session: str = "s1", **fields: Any) -> ConsumeRequest:
-    """The first message of a session."""
+    """Return the first message of a session."""
     credit = fields.pop("credit", 100_000_000)
     fields = {"topic": TOPIC.name, "group": "billing", "session_id": session} | fields
     return ConsumeRequest(open=client_pb2.ConsumeOpen(**fields), credit_bytes=credit)
@@ -334,7 +334,7 @@ def open_request(session: str = "s1", **fields: Any) -> ConsumeRequest:
 
 @asynccontextmanager
 async def consuming(rig: Rig, session: str = "s1", **fields: Any) -> AsyncIterator[Consumer]:
-    """A consumer on a stream in memory; its stream is torn at the end."""
+    """Run a consumer on an in-memory stream, which is torn at the end."""
     pipe = Pipe()
     consumer = Consumer(pipe.requests.put_nowait)
     consumer.pipe = pipe
@@ -342,7 +342,7 @@ async def consuming(rig: Rig, session: str = "s1", **fields: Any) -> AsyncIterat
     async def listen() -> None:
         while True:
             reply = await pipe.replies.get()
-            consumer.take(reply)  # as it is now: a test may have put another in its place
+            consumer.take(reply)  # looked up now: a test may have replaced it
 
     async def serve() -> None:
         with suppress(TransportError):
@@ -362,12 +362,12 @@ async def consuming(rig: Rig, session: str = "s1", **fields: Any) -> AsyncIterat
         async with asyncio.timeout(GENEROUS_S):
             await serving
         if isinstance(heard, Exception):
-            raise heard  # why the test waited in vain
+            raise heard  # why the wait failed
 
 
 @contextmanager
 def commit_held(rig: Rig) -> Iterator[None]:
-    """The commit end stands still meanwhile."""
+    """Hold the commit end for the duration."""
     rig.hold_commit = True
     try:
         yield
@@ -377,26 +377,26 @@ def commit_held(rig: Rig) -> Iterator[None]:
 
 
 def key(queue: int = 0) -> OffsetKey:
-    """Under which the progress of `billing` is stored."""
+    """Return the key under which the progress of `billing` is stored."""
     return OffsetKey("billing", TOPIC.id, queue)
 
 
 def stored(rig: Rig, queue: int) -> OffsetEntry:
-    """That progress, as the journal has it."""
+    """Return that progress from the journal."""
     return rig.journal.state.offsets.get(key(queue)) or OffsetEntry(0, Offset(0))
 
 
 def numbers(consumer: Consumer, queue: int, since: int = 0) -> list[int]:
-    """Offsets of a queue in the order of delivery."""
+    """Return a queue's offsets in the order of delivery."""
     return [offset for q, offset, _, _ in consumer.values(since) if q == queue]
 
 
 def at(rig: Rig, floor: int, queue: int = 0) -> dict[OffsetKey, OffsetEntry]:
-    """The next entry of a queue."""
+    """Return the next entry of a queue."""
     return {key(queue): OffsetEntry(rig.offsets.next_version(key(queue)), Offset(floor))}
 
 
 async def take_over(rig: Rig, epoch: int, record: str = "") -> None:
-    """Become the reader of a slave-consume term, as far as offsets go."""
+    """Become the reader of a slave-consume term, for the offset store only."""
     rig.group.become(Mode.SLAVE_CONSUME, epoch)
     await rig.offsets.become_taker(record, rig.journal.end)

@@ -1,9 +1,8 @@
-"""What the tests of failover share: brokers in this process on a real ZooKeeper.
+"""Shared by the failover tests: brokers in this process on a real ZooKeeper.
 
-Real: ZooKeeper, group store, journal on a disk, offset store, gate, lease, failover. Stood in for:
+Real: ZooKeeper, group store, journal on a disk, offset store, gate, lease, failover. Stand-ins:
 replication (`Net.carry` copies journals and promises) and the network to ZooKeeper (`Proxy`, which
-can be cut). Every permission that any broker holds is watched all the time: two readers fail the
-test.
+can be cut). Every permission of every broker is watched all the time: two readers fail the test.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ KEY = OffsetKey("billing", TopicId(1), 0)
 
 
 async def until(seen: Callable[[], object], what: str = "") -> None:
-    """Wait for a condition, generously."""
+    """Wait for a condition with a generous timeout."""
     try:
         async with asyncio.timeout(GENEROUS_S):
             while not seen():
@@ -147,7 +146,7 @@ class Node:
         self._ready = asyncio.Event()
 
     async def start(self) -> "Node":
-        """Come up; at return the group is loaded and failover runs."""
+        """Start; on return the group is loaded and failover runs."""
         self.net.nodes[self.me] = self
         self._task = asyncio.create_task(self._live())
         ready = asyncio.create_task(self._ready.wait())
@@ -202,7 +201,7 @@ class Node:
             await disk.close()
 
     async def kill(self) -> None:
-        """As kill -9: ZooKeeper is told nothing, its session runs out."""
+        """Kill as `kill -9` does: ZooKeeper is not informed, the session expires."""
         assert self._task is not None
         self.alive = False
         await self.proxy.cut()
@@ -210,20 +209,20 @@ class Node:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def stop(self) -> None:
-        """As SIGTERM."""
+        """Stop as SIGTERM does."""
         assert self._task is not None
         self.life.stopping.set()
         await self._task
 
-    # ---- what it does
+    # ---- actions and views
     @property
     def serves(self) -> Permission:
-        """At this moment."""
+        """Return the permission served at this moment."""
         return self.gate.permission() if self.alive else Permission.NONE
 
     @property
     def state(self) -> GroupState:
-        """The group's, as cached here."""
+        """Return the group state cached here."""
         return self.group.state.value
 
     def produce(self, value: bytes) -> None:
@@ -235,13 +234,13 @@ class Node:
         self.journal.append(draft)
 
     async def ack(self, floor: int, version: int) -> None:
-        """A consumer's progress, stored."""
+        """Store a consumer's progress."""
         assert self.serves & Permission.READ
         await self.offsets.put({KEY: OffsetEntry(version, Offset(floor))})
 
 
 class Net:
-    """The group: ZooKeeper, brokers, and the wire between them."""
+    """The group: ZooKeeper, the brokers and the wire between them."""
 
     def __init__(self, zookeeper: str, path: Path, members: tuple[BrokerId, ...]) -> None:
         self.zookeeper = zookeeper
@@ -261,7 +260,7 @@ class Net:
         )
 
     async def configure(self, config: GroupConfig) -> None:
-        """As the administrator, who tries again while the connection breaks."""
+        """Write the configuration; retry while the connection breaks, as an administrator does."""
         self.config = config
         path, data = f"{ROOT}/config", config_to_json(config)
         async with asyncio.timeout(GENEROUS_S):
@@ -283,9 +282,9 @@ class Net:
         )
         await self.configure(replace(self.config, members=members))
 
-    # ---- what always goes on
+    # ---- background tasks
     async def watch(self) -> None:
-        """Never two readers; and which terms were seen."""
+        """Fail on two readers at once, and record the terms seen."""
         while True:
             serving = {n.me: n.serves for n in self.nodes.values()}
             if sum(1 for p in serving.values() if p & Permission.READ) > 1:
@@ -297,7 +296,7 @@ class Net:
             await asyncio.sleep(0.001)
 
     async def carry(self) -> None:
-        """The wire: journals, ends, grants, in-sync set; one turn every few milliseconds."""
+        """Carry journals, ends, grants and the in-sync set, one turn every few milliseconds."""
         while True:
             await asyncio.sleep(0.01)
             master = self.nodes.get(M)
@@ -367,7 +366,7 @@ class Net:
 async def group_of(
     zookeeper: str, path: Path, *members: BrokerId, **config: Any
 ) -> AsyncIterator[Net]:
-    """A configured group; brokers that still run at the end are killed."""
+    """Run a configured group; brokers still running at the end are killed."""
     net = Net(zookeeper, path, members)
     await net.admin.start(GENEROUS_S)
     try:
@@ -392,7 +391,7 @@ async def group_of(
 
 
 async def whole(net: Net, *slaves: BrokerId, **changes: Any) -> tuple[Node, ...]:
-    """Master and slaves at work, all in sync, one record in the journal."""
+    """Start master and slaves, all in sync, with one record in the journal."""
     nodes = [await Node(net, b, **changes).start() for b in (M, *slaves)]
     await until(lambda: nodes[0].serves is Permission.FULL)
     await until(lambda: nodes[0].state.isr == set(slaves), "all are in sync")

@@ -1,7 +1,7 @@
-"""A disk for tests: the real adapter, with each step written down, and faults on request.
+"""A test disk: the real adapter, which records each step and injects faults on request.
 
-From the steps `image` makes the directory as a crash at any point may leave it: with all that was
-written and not synced lost, all of it there, or the last write cut in the middle.
+From the steps, `image` makes the directory as a crash at any point may leave it: unsynced bytes all
+lost, all kept, or the last write torn.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 class Loss(Enum):
-    """What a crash does to bytes that were not synced."""
+    """The effect of a crash on bytes that were not synced."""
 
     ALL = "all of it is lost"
     NONE = "all of it is there"
@@ -33,7 +33,7 @@ class Loss(Enum):
 
 
 class FaultDisk:
-    """`fault(step)` is asked before each step and may raise; the step is then not done."""
+    """Ask `fault(step)` before each step; if it raises, the step is not done."""
 
     def __init__(self, path: Path) -> None:
         self._real = FileDisk(str(path))
@@ -43,7 +43,7 @@ class FaultDisk:
         self.free: int | None = None
 
     def note(self, step: Step) -> None:
-        """Take down a step that is about to be done."""
+        """Record a step that is about to be done."""
         self.fault(step)
         self.done()
         self.steps.append(step)
@@ -134,7 +134,7 @@ def image(steps: Sequence[Step], loss: Loss, path: Path) -> None:
         if step.kind == "sync":
             unsynced = [s for s in unsynced if s.name != step.name]
             durable[step.name] = bytearray(now[step.name])
-        else:  # all others are durable when they are done
+        else:  # all others are durable once done
             _do(durable, step)
     if loss is Loss.NONE:
         durable = now

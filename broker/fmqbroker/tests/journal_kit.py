@@ -1,4 +1,4 @@
-"""What the journal's tests share: a real directory, a stopped clock, a fatal that raises."""
+"""Shared by the journal tests: a real directory, a stopped clock, a `fatal` that raises."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ class Died(BaseException):
 
 
 class Life:
-    """A lifecycle that raises, and counts."""
+    """A lifecycle that raises and counts."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -38,7 +38,7 @@ class Life:
 
 
 class Clock(SystemClock):
-    """Wall time stands still unless it is moved."""
+    """A wall clock that stands still unless moved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ async def running(
     crash: bool = False,
     **changes: Any,
 ) -> AsyncIterator[Journal]:
-    """An open journal whose tasks run; closed at the end, or left as a crash would leave it."""
+    """Run an open journal; close it at the end, or leave it as a crash would."""
     disk = disk or FileDisk(str(path))
     journal = await Journal.open(disk, settings(path, **changes), clock or Clock(), life or Life())
     task = asyncio.create_task(journal.run())
@@ -92,7 +92,7 @@ def data(payload: bytes, queue: int = 0, count: int = 1, **more: Any) -> BatchDr
 
 
 def records(*values: bytes, **more: Any) -> BatchDraft:
-    """As `data`, but with a payload as a producer makes it."""
+    """Return a batch like `data`, with a payload as a producer encodes it."""
     attrs, payload = encode(values)
     return data(payload, count=len(values), attrs=attrs, **more)
 
@@ -103,14 +103,14 @@ def epoch(number: int) -> BatchDraft:
 
 
 def fill(journal: Journal, count: int, size: int = 1000, queues: int = 3) -> list[Position]:
-    """Append `count` batches; return where each ended."""
+    """Append `count` batches and return the end of each."""
     return [
         journal.append(data((b"%d " % i * size)[:size], queue=i % queues)).end for i in range(count)
     ]
 
 
 async def everything(journal: Journal, start: int | None = None, step: int = 1 << 20) -> bytes:
-    """All stored bytes from `start` on, as `read` gives them."""
+    """Return all stored bytes from `start` on, as `read` returns them."""
     at = journal.log_start if start is None else start
     parts = []
     while at < journal.end:
@@ -136,6 +136,6 @@ def segment_files(path: Path) -> dict[str, bytes]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the test's own timeout bounds it."""
+    """Wait for a condition; the test's own timeout bounds the wait."""
     while not condition():
         await asyncio.sleep(0.002)

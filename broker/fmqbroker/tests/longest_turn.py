@@ -1,7 +1,7 @@
-"""How much Python one turn of the loop executes: lines, not time, so it is the same anywhere.
+"""Count the lines of Python that one turn of the loop executes, the same on any machine.
 
-Lines of code are what is counted, in all code that runs in a callback of the loop; what a single
-call does within C (a sort, a copy of a dictionary) is not seen.
+Lines are counted in all code that runs in a callback of the loop; work of a single call in C (a
+sort, a copy of a dictionary) is not seen.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ MOST_LINES = 35_000
 
 
 class Turns:
-    """`longest`: the most lines in one callback of the loop so far; `where` it began."""
+    """`longest`: the most lines in one callback so far; `where`: that callback."""
 
     def __init__(self) -> None:
         self.longest = 0
@@ -47,9 +47,9 @@ class Turns:
 
 @contextmanager
 def turns_counted() -> Iterator[Turns]:
-    """Count the turns that begin meanwhile; only in an asyncio loop written in Python.
+    """Count the turns that start meanwhile; only in an asyncio loop written in Python.
 
-    A frame that was entered before is not traced: make the work in a task of its own.
+    Frames entered earlier are not traced: run the work in its own task.
     """
     turns, run = Turns(), asyncio.events.Handle._run
 

@@ -1,4 +1,4 @@
-"""A stream in memory, for tests: what one end sends the other receives; torn, both fail."""
+"""An in-memory stream for tests: each end receives what the other sends; torn, both fail."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from fmqport.transport import TransportError
 
 
 class Pipe:
-    """A stream in memory: two ends, torn together."""
+    """An in-memory stream whose two ends are torn together."""
 
     def __init__(self) -> None:
         self.requests: asyncio.Queue[Any] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""What the tests of the produce way share: a real journal; commit end, gate, topics by hand."""
+"""Shared by the produce tests: a real journal; commit end, gate and topics set by hand."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ class View(Cluster):
 
 
 class Bench:
-    """A produce service and what it leans on."""
+    """A produce service and its dependencies."""
 
     def __init__(self, journal: Journal, path: Path, **changes: Any) -> None:
         self.journal = journal
@@ -89,7 +89,7 @@ class Bench:
 
 
 class Ack(NamedTuple):
-    """An ack as the tests look at it."""
+    """An ack as tests compare it."""
 
     correlation: int
     code: ErrorCode
@@ -104,7 +104,7 @@ class Ack(NamedTuple):
 
 
 class Session:
-    """The producer's end."""
+    """The producer's end of a session."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -134,7 +134,7 @@ class Session:
         return self._acks.pop(0)
 
     async def silent(self) -> bool:
-        """No ack comes, though everything had its chance."""
+        """Assert that no ack arrives, although all tasks had their turns."""
         journal = self.bench.journal
         await journal.wait_durable(journal.end)
         await asyncio.sleep(0.01)

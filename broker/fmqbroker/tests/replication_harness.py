@@ -1,9 +1,8 @@
-"""What the tests of replication share: brokers' replicating halves in one process.
+"""Shared by the replication tests: the replicating halves of brokers, in one process.
 
 Real journals in directories, real gRPC on loopback, the machine's clock. ZooKeeper is `Zoo`, an
-in-memory compare-and-set: what is tested here is what replication makes of its answers. Terms are
-opened as `failover/transitions.py` does it. `Tap` sits in a slave's streams: it may hold, drop,
-change or repeat.
+in-memory compare-and-set. Terms are opened as `failover/transitions.py` opens them. `Tap` sits in a
+slave's streams: it may hold, drop, change or repeat messages.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ POLICY = AckPolicy()
 
 
 async def until(seen: Callable[[], object], what: str = "") -> None:
-    """Wait for a condition, generously."""
+    """Wait for a condition with a generous timeout."""
     try:
         async with asyncio.timeout(GENEROUS_S):
             while not seen():
@@ -54,13 +53,13 @@ async def until(seen: Callable[[], object], what: str = "") -> None:
 
 
 async def turns(count: int = 50) -> None:
-    """Let everything happen that is ready to."""
+    """Let all ready tasks run."""
     for _ in range(count):
         await asyncio.sleep(0.001)
 
 
 class Zoo:
-    """The group's nodes, and every state that ever stood."""
+    """The group's nodes, and every state they ever had."""
 
     def __init__(self, config: GroupConfig, state: GroupState) -> None:
         self.config = config
@@ -103,7 +102,7 @@ class GroupDouble(GroupStore):
         self.changed.notify()
 
     def acts_as_master(self, broker: str) -> None:
-        """The state says so from now on: seen here alone."""
+        """Name the acting master in the state, seen here alone."""
         self._configured = self.config
         self._see(replace(self.state, value=replace(self.state.value, master=BrokerId(broker))))
 
@@ -122,7 +121,7 @@ class GroupDouble(GroupStore):
 
 
 class Tap:
-    """What happens to the messages of a slave's streams."""
+    """Controls the messages of a slave's streams."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()  # unset: the slave's messages are held back
@@ -135,7 +134,7 @@ class Tap:
         self.newest: Callable[[], Stream | None] = lambda: None  # a weak reference
 
     def cut(self) -> None:
-        """Tear the newest stream down, if there is one now."""
+        """Tear down the newest stream, if there is one."""
         stream = self.newest()
         if stream is not None:
             stream.cancel()
@@ -194,7 +193,7 @@ class TapConnection:
 
 
 class TapTransport(GrpcTransport):
-    """The real transport with a tap in it."""
+    """The real transport with a tap in its streams."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
@@ -268,7 +267,7 @@ class Node:
             tasks.create_task(self.slave.run())
 
     async def stop(self, *, crash: bool = False) -> None:
-        """End it; a crash leaves the directory as it is."""
+        """Stop; a crash leaves the directory as it is."""
         if self._task is None:
             return
         task, self._task = self._task, None
@@ -283,7 +282,7 @@ class Node:
         assert isinstance(failed, asyncio.CancelledError), repr(failed)
 
     async def open_term(self) -> None:
-        """As `failover/transitions.py`: EPOCH batch, durable, compare-and-set, open."""
+        """Open a term as `failover/transitions.py` does: EPOCH, durable, compare-and-set, open."""
         state = self.zoo.history[-1]
         number = Epoch(max(state.epoch, self.journal.epoch) + 1)
         self.master.close_writes()
@@ -294,16 +293,16 @@ class Node:
         self.master.open_for(number)
 
     def produce(self, count: int = 10, size: int = 1000) -> Position:
-        """Append so many batches; the end of the last."""
+        """Append `count` batches and return the end of the last."""
         ends = [self.journal.append(data(b"x" * size, queue=i % 3)).end for i in range(count)]
         return ends[-1]
 
     async def reaches(self, end: int) -> None:
-        """Until its journal ends there."""
+        """Wait until the journal ends at that position."""
         await until(lambda: self.journal.end == end, f"{self.name} ends at {end}")
 
     async def bytes(self, start: int | None = None) -> bytes:
-        """All stored bytes."""
+        """Return all stored bytes."""
         return await everything(self.journal, start)
 
     def save(self) -> Path:
@@ -314,7 +313,7 @@ class Node:
         return copy
 
     def put_back(self, copy: Path | None) -> None:
-        """While stopped: be as that copy was (None: an empty disk)."""
+        """Restore that copy while stopped (None: an empty disk)."""
         shutil.rmtree(self.path)
         if copy is None:
             self.path.mkdir()
@@ -336,7 +335,7 @@ class Cluster:
         self.master, self.slaves = self.nodes[0], self.nodes[1:]
 
     def addressed(self) -> None:
-        """The configuration names the address at which the master really listens."""
+        """Configure the address at which the master really listens."""
         members = tuple(
             replace(m, address=node.address or m.address)
             for m, node in zip(self.zoo.config.members, self.nodes, strict=True)
@@ -349,22 +348,22 @@ class Cluster:
         return set(self.zoo.history[-1].isr)
 
     async def in_sync(self, count: int | None = None) -> None:
-        """Until so many slaves are in sync."""
+        """Wait until that many slaves are in sync."""
         wanted = len(self.slaves) if count is None else count
         await until(lambda: len(self.isr) == wanted, f"{wanted} in sync")
 
     async def committed(self, end: int | None = None) -> None:
-        """Until the master's commit end has reached that position."""
+        """Wait until the master's commit end has reached that position."""
         wanted = self.master.journal.end if end is None else end
         await until(lambda: self.master.commit.commit_end >= wanted, f"committed to {wanted}")
 
     async def acked(self, slave: Node, end: int) -> None:
-        """Until the slave has acknowledged to the master that it received up to there."""
+        """Wait until the slave has acknowledged receipt up to that position."""
         links = self.master.master.links
         await until(lambda: links[slave.name].received_end >= end, f"{slave.name} acks {end}")
 
     async def equal(self, *slaves: Node) -> None:
-        """R1: every slave comes to hold the master's bytes."""
+        """R1: wait until every slave holds the master's bytes."""
         for slave in slaves or tuple(self.slaves):
             await slave.reaches(self.master.journal.end)
             start = max(slave.journal.log_start, self.master.journal.log_start)
@@ -380,7 +379,7 @@ async def cluster(
     in_sync: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
-    """A cluster that serves, its slaves in sync; all of it stopped at the end."""
+    """Run a serving cluster with its slaves in sync; stop it at the end."""
     made = Cluster(path, slaves, policy, **settings)
     try:
         await made.master.start()

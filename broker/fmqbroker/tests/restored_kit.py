@@ -1,4 +1,4 @@
-"""A group of real brokers on a real ZooKeeper server whose data is put back to an older state."""
+"""A group of real brokers on a real ZooKeeper whose data is restored to an older state."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ _BOUND_S: Final = 300.0
 
 
 class Restorable:
-    """Brokers `g1-0`, `g1-1`, ... and a ZooKeeper with one server; `backup`, later `restore`."""
+    """Brokers `g1-0`, `g1-1`, ... and a ZooKeeper of one server; `backup`, later `restore`."""
 
     def __init__(self, folder: Path, brokers: int = 2) -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class Restorable:
                 assert await self.brokers[broker].stop() == 0, self.brokers[broker].log
 
     async def backup(self) -> Path:
-        """All stop; a copy of ZooKeeper's data; all start."""
+        """Stop everything, copy ZooKeeper's data, start everything."""
         copy = self._folder / "backup"
         await self.stop()
         await self.stop_zookeeper()
@@ -93,7 +93,7 @@ class Restorable:
         return copy
 
     async def restore(self, copy: Path | None) -> None:
-        """ZooKeeper starts with that data (None: with none); brokers must be stopped."""
+        """Start ZooKeeper with that data (None: empty); brokers must be stopped."""
         await self.stop_zookeeper()
         shutil.rmtree(self._server.directory / "data")
         if copy is not None:
@@ -143,7 +143,7 @@ class Restorable:
         return last
 
     async def whole(self) -> GroupState:
-        """The master serves, and all slaves are in sync."""
+        """Wait until the master serves and all slaves are in sync."""
         others = self.brokers.keys() - {M}
         state = await self.until_state(
             lambda s: s.mode.value == "MASTER" and not s.base and s.isr == others | {M} - {s.master}
@@ -156,7 +156,7 @@ class Restorable:
             return [await producer.send(topic, value, key=value) for value in values]
 
     async def read(self, topic: str, count: int, group: str) -> dict[bytes, tuple[int, int]]:
-        """So many messages, acked: value → (queue, offset)."""
+        """Consume and ack `count` messages; return value → (queue, offset)."""
         found: dict[bytes, tuple[int, int]] = {}
         async with (
             fmqclient.connect(self.url) as client,
@@ -172,7 +172,7 @@ class Restorable:
 
 @asynccontextmanager
 async def restorable(folder: Path, brokers: int = 2) -> AsyncIterator[Restorable]:
-    """Started, and whole."""
+    """Run a group that is whole."""
     cluster = Restorable(folder, brokers)
     try:
         await cluster.start_zookeeper()

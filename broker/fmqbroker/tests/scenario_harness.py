@@ -1,4 +1,4 @@
-"""What the scenarios share: a stage with a cluster of real processes, its watch and its traffic."""
+"""Shared by the scenarios: a stage with a cluster of real processes, its watch and traffic."""
 
 import asyncio
 import base64
@@ -49,34 +49,34 @@ class Scenario:
 
     # ---- traffic
     def start_producer(self) -> None:
-        """Messages go in from now on."""
+        """Start sending messages."""
         self._tasks["producer"] = asyncio.create_task(self.traffic.produce())
 
     def start_consumer(self) -> None:
-        """Messages come out from now on."""
+        """Start consuming messages."""
         self._tasks["consumer"] = asyncio.create_task(self.traffic.consume())
 
     async def stop_consumer(self) -> None:
-        """Its acks are said; it is gone."""
+        """Stop the consumer after its acks are sent."""
         task = self._tasks.pop("consumer")
         task.cancel()
         await asyncio.wait([task])
 
     async def gather_backlog(self, count: int = 200) -> None:
-        """So many messages go into the first group and are not consumed."""
+        """Put `count` messages into the first group and do not consume them."""
         await self.stop_consumer()
         wanted = self.traffic.acked() + count
         await self.until(lambda: self.traffic.acked() >= wanted, "messages go in")
 
     async def consume_backlog(self, least: int = 200) -> None:
-        """They come out now, and the first group's reader says that the progress is stored."""
+        """Consume the backlog until the first group's reader reports its progress as stored."""
         wanted = self._promised() + least
         self.start_consumer()
         await self.until(lambda: self._promised() >= wanted, "consumer progress is stored")
         await self.until(lambda: self.traffic.missing() == 0, "all is consumed")
 
     async def flow(self, count: int = 200, group: str = "g1", *, stored: bool = True) -> None:
-        """Wait until so many more messages went in and came out, and some progress was stored."""
+        """Wait until `count` more messages went in and out, and some progress was stored."""
         traffic = self.traffic
         acked, consumed = traffic.acked(group) + count, traffic.consumed(group) + count
         await self.until(lambda: traffic.acked(group) >= acked, "messages go in")
@@ -90,21 +90,21 @@ class Scenario:
         return sum(f for p, f in self.watch.promised.items() if p.group == group)
 
     def raw(self, broker: str) -> Raw:
-        """A producer that does not try again."""
+        """Return a producer that does not retry."""
         return Raw(self.cluster, self.traffic, broker)
 
     async def answer(self, level: int = client_pb2.REPLICATED) -> ErrorCode:
-        """What one message to the first group's master comes to."""
+        """Return the outcome of one message to the first group's master."""
         async with self.raw(MASTER) as raw:
             await raw.send(level)
             [said] = await raw.answers()
         return said
 
     async def refuses(self) -> None:
-        """Wait until the master refuses what must be replicated; until then it may say UNKNOWN.
+        """Wait until the master refuses replicated messages; until then it may answer UNKNOWN.
 
-        A state in ZooKeeper is known to who reads it before the master has the answer to its own
-        compare-and-set: what it appends between the two waits for a slave that is gone.
+        Others can read a state in ZooKeeper before the master has the answer to its
+        compare-and-set: batches it appends in between wait for a slave that is gone.
         """
         async with asyncio.timeout(BOUND_S):
             while (said := await self.answer()) is not ErrorCode.NOT_ENOUGH_REPLICAS:
@@ -112,7 +112,7 @@ class Scenario:
 
     # ---- waiting
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Wait for it; a task of ours that has failed fails the test at once."""
+        """Wait for a condition; a failed task of the stage fails the test at once."""
         try:
             async with asyncio.timeout(BOUND_S):
                 while not condition():
@@ -125,7 +125,7 @@ class Scenario:
             raise AssertionError(f"waited in vain: {what}\n{seen}") from None
 
     async def serves(self, broker: str, permission: Permission, why: str = "") -> Sample:
-        """Wait until a broker serves exactly that (and says why)."""
+        """Wait until a broker serves exactly that permission, with that reason."""
         latest = self.watch.latest
 
         def so() -> bool:
@@ -136,16 +136,16 @@ class Scenario:
         return latest[BrokerId(broker)]
 
     async def looked(self, times: int = 10) -> None:
-        """The watch has looked at everybody so many times more."""
+        """Wait until the watch has asked every broker `times` more times."""
         wanted = {broker: self.watch.looks[broker] + times for broker in self.watch.latest}
         await self.until(lambda: all(self.watch.looks[b] >= n for b, n in wanted.items()), "looks")
 
     async def state(self, group: str = "g1") -> GroupState:
-        """As ZooKeeper has it now."""
+        """Return the state that ZooKeeper has now."""
         return await self.cluster.groups.state(group)
 
     async def until_state(self, condition: Callable[[GroupState], Any], what: str) -> GroupState:
-        """Wait for what ZooKeeper holds."""
+        """Wait for a state in ZooKeeper."""
         state = await self.state()
         try:
             async with asyncio.timeout(BOUND_S):
@@ -157,13 +157,13 @@ class Scenario:
         return state
 
     async def gone_from_zookeeper(self, broker: str) -> None:
-        """Wait until its live node is gone."""
+        """Wait until the broker's live node is gone."""
         async with asyncio.timeout(BOUND_S):
             while broker in await self.cluster.groups.live(broker.rpartition("-")[0]):
                 await asyncio.sleep(0.02)
 
     async def checkpointed(self) -> None:
-        """Wait until the state in ZooKeeper holds what consumers were told, of the first group."""
+        """Wait until the state in ZooKeeper holds all progress confirmed by the first group."""
         promised = {p.queue: f for p, f in self.watch.promised.items() if p.group == "g1"}
 
         def holds(state: GroupState) -> bool:
@@ -175,15 +175,15 @@ class Scenario:
 
     # ---- faults
     async def kill(self, *brokers: str) -> None:
-        """SIGKILL, all at once; the watch has seen it: what it knows is not of their last life."""
+        """SIGKILL all at once, then wait until the watch knows nothing of the old incarnations."""
         for broker in brokers:
             self.cluster.kill(broker)
         for broker in brokers:
             assert await self.cluster.ended(broker)
-        await self.looked(2)  # one may have been under way
+        await self.looked(2)  # one may have been in flight
 
     async def start_again(self) -> None:
-        """All that this cluster consisted of, after it was killed; where it was."""
+        """Start killed parts of the cluster again, at their old places."""
         ports = [b.port for b in self.cluster.brokers.values()]
         await self.cluster.leave()
         self.cluster = DevCluster(self.cluster.directory, self.cluster.options)
@@ -192,23 +192,23 @@ class Scenario:
         await self.looked(2)
 
     def cut_from_zookeeper(self, broker: BrokerId) -> None:
-        """Its connections are reset, new ones too."""
+        """Reset the broker's connections to ZooKeeper, new ones too."""
         self.cluster.zookeeper_links[broker].cut()
 
     def cut_from_master(self, broker: str) -> None:
-        """The slave's stream is reset, new ones too; clients of the master are not."""
+        """Reset the slave's stream, new ones too; the master's clients keep their connections."""
         self.cluster.broker_links[MASTER].cut(broker)
 
     def only_one_connection(self, broker: str) -> list[int]:
-        """What that slave opens to the master beside its stream is reset; returns what is, live."""
+        """Reset that slave's connections to the master beside its stream; return the live ones."""
         return self.cluster.broker_links[MASTER].only_one(broker)
 
     def let_stream_through(self, broker: str) -> None:
-        """Undo `cut_from_master`, and nothing else."""
+        """Undo `cut_from_master` only."""
         self.cluster.broker_links[MASTER].resume(broker)
 
     async def permit(self, broker: str, permission: Permission) -> None:
-        """As an administrator: what a broker may serve at most."""
+        """Set a broker's maximum permission, as an administrator does."""
         groups = self.cluster.groups
         config = await groups.config(broker.rpartition("-")[0])
         members = tuple(
@@ -217,14 +217,14 @@ class Scenario:
         await groups.put_config(replace(config, members=members))
 
     def heal(self) -> None:
-        """Every link is whole again."""
+        """Heal every link."""
         links = self.cluster.zookeeper_links, self.cluster.broker_links
         for link in (link for some in links for link in some.values()):
             link.heal()
 
     # ---- the verdict
     async def verdict(self) -> None:
-        """All has an answer, all that was acknowledged came, and comes again; nothing was wrong."""
+        """Check that each send has an outcome, and each acked message comes, also when reread."""
         traffic = self.traffic
         traffic.enough.set()
         producer = self._tasks.pop("producer")
@@ -240,14 +240,14 @@ class Scenario:
         assert not self.watch.violations, self.watch.violations[:3]
 
     async def close(self) -> None:
-        """Nothing of it is left."""
+        """Stop the whole stage."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
 async def switched(stage: Scenario, epoch: int) -> None:
-    """The whole way there and back, and the group is whole again."""
+    """Wait for the whole switch there and back, until the group is whole again."""
     state = await stage.until_state(lambda s: s.mode is Mode.MASTER and s.epoch > epoch, "back")
     assert state.epoch == epoch + 3, "claim, hand-over, return"
     assert not state.degraded
@@ -259,7 +259,7 @@ async def switched(stage: Scenario, epoch: int) -> None:
 
 
 class LateCluster(DevCluster):
-    """A cluster some of whose brokers never came: they start when they are started again."""
+    """A cluster in which some brokers never started; `start_again` starts them."""
 
     def __init__(self, directory: Path, options: ClusterOptions, late: frozenset[str]) -> None:
         super().__init__(directory, options)
@@ -291,7 +291,7 @@ async def scenario(
     settings: Mapping[str, int] | None = None,
     **options: Any,
 ) -> AsyncIterator[Scenario]:
-    """A healthy cluster of one group (unless told otherwise) with traffic in flow."""
+    """Run a healthy cluster of one group (by default) with traffic flowing."""
     given: dict[str, Any] = {"groups": 1, "cluster": f"s{next(_clusters)}", **options}
     given["settings"] = {**SETTINGS, **(settings or {})}
     given["zookeeper"] = f"{server.address}/{given['cluster']}" if server is not None else ""
@@ -315,5 +315,5 @@ async def scenario(
     finally:
         running = cluster if stage is None else stage.cluster
         for broker in filter(running.alive, running.brokers):
-            running.kill(broker)  # nobody waits for an orderly end
+            running.kill(broker)  # no orderly end is needed
         await running.stop()

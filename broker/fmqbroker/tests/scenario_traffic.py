@@ -1,4 +1,4 @@
-"""The scenarios' clients: small traffic that writes down what happened to each message."""
+"""The scenarios' clients: small traffic that records what happened to each message."""
 
 import asyncio
 from contextlib import suppress
@@ -25,7 +25,7 @@ _OUTSTANDING: Final = 200
 
 
 class Traffic:
-    """Numbered messages in and out at the same time, and what became of each."""
+    """Numbered messages in and out at once, and the outcome of each."""
 
     def __init__(self, client: fmqclient.Client, watch: Watch) -> None:
         self.client = client
@@ -36,24 +36,24 @@ class Traffic:
         self._seen: set[int] = set()
 
     def row(self, key: bytes | None = None) -> int:
-        """One more message, known to the history before it is sent."""
+        """Add a message to the history before it is sent."""
         self.history.keys.append(key)
         return len(self.history.keys) - 1
 
     def acked(self, group: str = "g1") -> int:
-        """Messages that the group has acknowledged."""
+        """Return the number of messages that the group has acknowledged."""
         return sum(len(rows) for place, rows in self.history.acked.items() if place.group == group)
 
     def consumed(self, group: str = "g1") -> int:
-        """Deliveries of the group."""
+        """Return the number of deliveries of the group."""
         return sum(len(s) for place, s in self.history.consumed.items() if place.group == group)
 
     def missing(self) -> int:
-        """Acknowledged, and not consumed yet."""
+        """Return the messages acknowledged and not consumed yet."""
         return sum(row not in self._seen for r in self.history.acked.values() for row in r.values())
 
     async def produce(self) -> None:
-        """Until `enough`, then until everything has an answer."""
+        """Produce until `enough`, then until every message has an outcome."""
         async with self.client.producer(close_timeout_s=1) as producer:
             while not self.enough.is_set():
                 for _ in range(10):
@@ -66,7 +66,7 @@ class Traffic:
             await producer.flush()
 
     def answered(self, row: int, future: "asyncio.Future[SendResult]") -> None:
-        """What became of it."""
+        """Record the outcome of a message."""
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or isinstance(error, DeliveryUnknown):
             self.history.unknown[row] = str(error)
@@ -77,8 +77,8 @@ class Traffic:
             self.history.acked.setdefault(Place(r.group, r.queue), {})[int(r.offset)] = row
 
     async def consume(self) -> None:
-        """As the one member of the consumer group, until cancelled."""
-        self._next = {}  # what the member before acked last, it alone can be told to be stored
+        """Consume as the only member of the consumer group, until cancelled."""
+        self._next = {}  # only the previous member can learn that its last acks are stored
         async with self.client.consumer(TOPIC, group=READERS) as consumer:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._take(consumer))
@@ -95,7 +95,7 @@ class Traffic:
     async def _commit(self, consumer: fmqclient.Consumer) -> None:
         while True:
             told = dict(self._next)
-            with suppress(FmqError):  # its reader went away: later
+            with suppress(FmqError):  # its reader went away: retry later
                 await consumer.commit()
                 self._watch.promised.update(told)
             await asyncio.sleep(0.02)
@@ -111,7 +111,7 @@ class Traffic:
             history.foreign.setdefault(place, []).append(offset)
 
     async def read_again(self) -> History:
-        """A newcomer reads all from the start: what is stored now."""
+        """Read everything from the start as a new group: what is stored now."""
         h = self.history
         again = History(h.keys, h.checksums, h.acked, h.unknown, h.refused)
         wanted = {(p, o) for p, rows in h.acked.items() for o in rows}
@@ -128,7 +128,7 @@ class Traffic:
 
 
 class Raw:
-    """A producer that does not try again: one session at one broker, as it is on the wire."""
+    """A producer that does not retry: one session at one broker, as on the wire."""
 
     def __init__(self, cluster: DevCluster, traffic: Traffic, broker: str) -> None:
         self._cluster = cluster
@@ -156,7 +156,7 @@ class Raw:
         await self.connection.close()
 
     async def send(self, level: int = client_pb2.REPLICATED) -> None:
-        """One message; it is unknown until it is answered."""
+        """Send one message; its outcome is unknown until it is answered."""
         assert self._stream is not None
         row = self._traffic.row()
         attrs, payload = encode([b"%d" % row])
@@ -174,7 +174,7 @@ class Raw:
         await self._stream.send(client_pb2.ProduceRequest(batches=[batch]))
 
     async def answers(self) -> list[ErrorCode]:
-        """Of all that was sent; what is OK counts as acknowledged. DELIVERY_UNKNOWN if it broke."""
+        """Return all answers; OK counts as acknowledged, DELIVERY_UNKNOWN marks a broken stream."""
         assert self._stream is not None
         codes: list[ErrorCode] = []
         try:

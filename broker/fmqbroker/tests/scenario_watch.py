@@ -1,10 +1,10 @@
-"""The scenarios' watch over who serves: asks all brokers, again and again, and judges what it sees.
+"""The scenarios' watch: ask all brokers who serves, again and again, and judge the answers.
 
-It asks the brokers of a group one after another and judges only what is sound: a broker that holds
-a permission in two of its samples *of one epoch* held that term between them, so another broker
-that holds the same in a sample asked and answered between these two is a violation. Whenever a
-broker serves reads it is asked for its consumer offsets as well: none may be lower than what a
-consumer was told to be stored before it was asked. So reads never come back before the offsets.
+The watch asks the brokers of a group one after another and judges only what is sound: a broker with
+a permission in two samples *of one epoch* held that term between them, so another broker with the
+same permission in a sample asked and answered between these two is a violation. A broker that
+serves reads is also asked for its consumer offsets: none may be lower than what a consumer was
+confirmed before the question. So reads never return before the offsets.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _ANSWER_S: Final = 0.4
 
 
 class Sample(NamedTuple):
-    """One look at one broker; NONE if it did not answer."""
+    """One answer of one broker; NONE if it did not answer."""
 
     broker: str
     permission: Permission
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 class Watch:
-    """Asks all brokers, again and again, and writes down what must never be."""
+    """Ask all brokers, again and again, and record violations."""
 
     def __init__(self, plans: Sequence[BrokerPlan]) -> None:
         self.latest = {p.id: Sample(p.id, NONE, 0, "", "not asked yet") for p in plans}
@@ -82,7 +82,7 @@ class Watch:
         return sample
 
     def _two_at_once(self, history: Sequence[Sample]) -> None:
-        """Between two samples of one broker in one epoch, nobody else may serve the same."""
+        """Between two samples of one broker in one epoch, no other broker may serve the same."""
         last = history[-1]
         between: list[Sample] = []
         for earlier in reversed(history[:-1]):

@@ -1,4 +1,4 @@
-"""What a rig's parts look like from outside: to metrics, and to who asks for all progress."""
+"""A rig's parts as metrics and progress queries read them."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ from fmqcore.zk.group_config import GroupConfig, Member
 
 
 def running_of(rig: Rig) -> Running:
-    """What metrics look at; nothing of replication."""
+    """Return what metrics read, without replication."""
     nothing: Any = SimpleNamespace(links={}, sent_bytes=0, refused=0, forgotten=0)
     group: Any = rig.group
     group.connected = True
@@ -38,7 +38,7 @@ def running_of(rig: Rig) -> Running:
 
 
 def known(rig: Rig) -> list[OffsetKey]:
-    """Whose progress the store knows, sorted; deleted ones left out."""
+    """Return the sorted keys of the store's progress, without deleted ones."""
     offsets = rig.offsets
     found = [(g, t) for t in offsets.topics() for g in offsets.groups_in(t)]
     return sorted(OffsetKey(g, t, q) for g, t in found for q in offsets.queues_of(g, t))

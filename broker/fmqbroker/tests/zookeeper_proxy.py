@@ -1,4 +1,4 @@
-"""A proxy in front of ZooKeeper, for tests: the broker's network to it, which can be cut."""
+"""A proxy in front of ZooKeeper, for tests: the broker's network path, which can be cut."""
 
 import asyncio
 from contextlib import suppress
@@ -7,7 +7,7 @@ from fmqport.tests.held_port import held_port
 
 
 class Proxy:
-    """Forwards bytes to ZooKeeper; can be cut: then nothing gets through and nobody can dial."""
+    """Forward bytes to ZooKeeper; while cut, no bytes pass and no connection opens."""
 
     def __init__(self, address: str) -> None:
         self._address, _, self.root = address.partition("/")
@@ -16,13 +16,13 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def mend(self) -> str:
-        """Listen (again, on the same port); the address to use."""
+        """Listen (again, on the same port) and return the address to use."""
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         return f"127.0.0.1:{self._port}/{self.root}"
 
     async def cut(self) -> None:
-        """Drop what is connected, refuse what comes."""
+        """Drop open connections and refuse new ones."""
         if self._server is not None:
             self._server.close()
             self._server = None

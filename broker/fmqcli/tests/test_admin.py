@@ -1,4 +1,4 @@
-"""`fmq topic|group delete`: look first, then ask, then do it; `fmq status`, `fmq dev status`."""
+"""`fmq topic|group delete`: check, ask, then delete; `fmq status`, `fmq dev status`."""
 
 import io
 import json
@@ -21,7 +21,7 @@ from fmqdev.cluster_plan import BrokerPlan
 
 
 class Admin:
-    """Knows the topic `orders`, read by the group `orders`."""
+    """An admin that knows the topic `orders`, read by the group `orders`."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
@@ -120,7 +120,7 @@ def test_nothing_is_asked_about_what_is_not_there(
 
 
 def test_a_broker_group_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two weights one was taken, and nobody said which."""
+    """One of two weights was used silently."""
     assert main.run(["topic", "create", "t", "-g", "g1:1", "-g", "g1:5"]) == common.USAGE
     assert "'g1' is given twice" in capsys.readouterr().err
 
@@ -171,7 +171,7 @@ def test_a_slave_that_does_not_answer_leaves_a_group_healthy(admin: Admin) -> No
 
 
 def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """An IPv6 address has no pictures in it, and nobody's name moves the cursor."""
+    """An IPv6 address gets no emoji, and control codes in names do not move the cursor."""
     rows = [("[fd00:abc::1]:9876", "me\x1b[2J\nyou"), ("[fd00:100:ab:1::2]:9876", "café")]
     common.show(common.Output.TABLE, ("ADDRESS", "MEMBER"), rows, None)
     _, first, second = capsysbinary.readouterr().out.decode().splitlines()

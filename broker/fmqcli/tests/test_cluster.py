@@ -1,4 +1,4 @@
-"""`fmq cluster` and `fmq broker permit`: files with mistakes, and two writers on one ZooKeeper."""
+"""`fmq cluster` and `fmq broker permit`: invalid files, and two writers on one ZooKeeper."""
 
 import asyncio
 import json
@@ -151,7 +151,7 @@ def test_apply_show_permit_and_a_second_writer(
     code, _, err = fmq("broker", "permit", "g1-9", "FULL", *named)
     assert (code, "there are: g1-0, g1-1, g2-0" in err) == (1, True)
 
-    # What was shown before the permission changed may not undo it.
+    # A file shown before the permission changed may not undo the change.
     stale = tmp_path / "stale.json"
     stale.write_text(json.dumps(shown))
     code, _, err = fmq("cluster", "apply", "-f", str(stale), *at)
@@ -179,7 +179,7 @@ async def with_registry(
 
 @pytest.mark.processes
 async def test_who_only_looks_makes_no_root(zookeeper: str) -> None:
-    """A mistyped one would stay for ever, and hide what was meant."""
+    """A mistyped root would stay for ever, and hide the intended one."""
     server, _, root = zookeeper.partition("/")
     async with registry(zookeeper, "prod") as groups:
         assert await groups.groups() == {}
@@ -238,7 +238,7 @@ async def test_what_a_group_in_service_cannot_follow(zookeeper: str, tmp_path: P
 def test_what_show_prints_makes_a_new_ensemble(
     tmp_path: Path, zookeeper: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """ZooKeeper lost its data: what was printed before is applied, versions and all."""
+    """ZooKeeper lost its data: the file printed before is applied, versions and all."""
     lost, new = ("-z", zookeeper, "-c", "prod"), ("-z", f"{zookeeper}b", "-c", "prod")
     file, printed = tmp_path / "cluster.toml", tmp_path / "shown.json"
     file.write_text(TOML)
@@ -258,7 +258,7 @@ def test_what_show_prints_makes_a_new_ensemble(
 def test_a_file_of_another_cluster_than_asked_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is asked: there is no ZooKeeper at that address."""
+    """Before any connection: there is no ZooKeeper at that address."""
     (file := tmp_path / "staging.toml").write_text(TOML.replace('"prod"', '"staging"'))
     monkeypatch.setenv("FMQ_CLUSTER", "prod")
     code = main.run(("cluster", "apply", "-f", str(file), "-z", "127.0.0.1:1"))

@@ -1,4 +1,4 @@
-"""`fmq cluster apply` on a group in service: its file has wishes, ZooKeeper has the facts."""
+"""`fmq cluster apply` on a serving group: the file has wishes, ZooKeeper the facts."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from fmqcore.zk.layout import state_node
 
 
 async def in_service(zookeeper: str, master: str, slave: str, lost: str = "") -> None:
-    """Group g1 has this master in epoch 3, who is also the wanted one."""
+    """Make g1 serve in epoch 3 with this master, which is also the wanted one."""
     async with registry(zookeeper, "prod") as groups:
         state = GroupState(
             Mode.MASTER, Epoch(3), BrokerId(master), BrokerId(master), frozenset({BrokerId(slave)})
@@ -59,7 +59,7 @@ def test_apply_after_a_failover_keeps_the_master_and_who_is_lost(
     after = asyncio.run(config_of_g1(zookeeper))
     assert (after.master, after.lost, after.strict_takeover) == ("g1-1", "g1-0", True)
 
-    # The first file names no master: there is nothing to say. The printed one is old now.
+    # The first file names no master: nothing to report. The printed one is stale now.
     assert main.run(("cluster", "apply", "-f", str(file), *named)) == 0
     assert "fmq failover" not in capsys.readouterr().err
     assert main.run(("cluster", "apply", "-f", str(printed), *named)) == 0
@@ -92,7 +92,7 @@ def test_apply_does_not_take_out_who_is_wanted_as_master(
 def test_apply_checks_the_policy_with_the_master_it_keeps(
     tmp_path: Path, zookeeper: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slave in the master's own zone is asked for: g1-0 has one, g1-2 has none."""
+    """The policy needs a slave in the master's own zone: g1-0 has one, g1-2 has none."""
     named = ("-z", zookeeper, "-c", "prod")
     (file := tmp_path / "cluster.toml").write_text("""
 [groups.g1]
@@ -131,7 +131,7 @@ def test_the_master_is_a_wish_until_the_first_epoch(
 
 
 def test_a_version_counts_as_a_number_of_the_node_too(tmp_path: Path) -> None:
-    """As `fmq cluster show` printed it before it knew wishes from facts."""
+    """As printed by `fmq cluster show` before it distinguished wishes from facts."""
     found = Versioned(spec_of(tmp_path, TOML).groups[0], 4)
     assert is_current(4, found, in_service=True)
     assert not is_current(3, found, in_service=True)

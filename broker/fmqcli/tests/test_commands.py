@@ -1,4 +1,4 @@
-"""The command line where no cluster is needed: formats, usage, exit codes, lazy imports."""
+"""The command line without a cluster: formats, usage, exit codes, lazy imports."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ from fmqproto.v1 import client_pb2
 
 
 class Heard(Acker):
-    """Hears of acks, and is not asked what of."""
+    """Count acks without their messages."""
 
     epoch = Epoch(1)
 
@@ -175,7 +175,7 @@ def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
     [("consume t >&-", b"nobody can see"), ("produce t <&-", b"standard input is closed")],
 )
 def test_what_is_closed_is_refused(command: str, said: bytes) -> None:
-    """Nothing is acknowledged that nobody can see."""
+    """Messages are not acknowledged when their output cannot be seen."""
     line = f"{sys.executable} -m fmq {command}"
     ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == common.USAGE
@@ -184,7 +184,7 @@ def test_what_is_closed_is_refused(command: str, said: bytes) -> None:
 
 @pytest.mark.parametrize("command", ["version", "--help", "topic --help", "broker settings"])
 def test_output_that_nobody_reads_ends_quietly(command: str) -> None:
-    """`fmq ... | head` has seen enough: also where click prints by itself."""
+    """`fmq ... | head` has read enough: also where click itself prints."""
     read, write = os.pipe()
     os.close(read)
     line = [sys.executable, "-m", "fmq", *command.split()]
@@ -205,7 +205,7 @@ def test_output_that_nobody_reads_ends_quietly(command: str) -> None:
 def test_output_that_cannot_be_written_is_told_once(
     tmp_path: Path, command: str, why: str, code: int
 ) -> None:
-    """Python would try again at the exit, complain, and end with a status of its own."""
+    """Python would retry at the exit, complain, and end with its own status."""
     writer = sample(batches=3)
     write(tmp_path, writer.files(writer.checkpoint()))
     line = f"{sys.executable} -m fmq {command.format(tmp_path)}"

@@ -21,7 +21,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def shell(home: Path, script: str, *words: str, name: str = "bash", **more: str) -> list[str]:
-    """The lines that a shell prints; `fmq` is on its path."""
+    """Return the lines a shell prints; `fmq` is on its path."""
     assert BASH is not None
     commands = home / "bin"
     commands.mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def shell(home: Path, script: str, *words: str, name: str = "bash", **more: str)
 
 
 def ask(home: Path, *words: str) -> set[str]:
-    """What bash offers for the last of these words, which follow `fmq`."""
+    """Return bash's completions for the last of these words, which follow `fmq`."""
     return set(shell(home, ASK, "fmq", *words))
 
 

@@ -1,4 +1,4 @@
-"""`fmq consume`: what it acknowledges."""
+"""Acknowledgement in `fmq consume`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from fmqcore.errors import Unavailable
 
 
 class Sub:
-    """A client, its consumer and the one message that this has, all in one."""
+    """A client, its consumer and its one message in one."""
 
     value = b"v"
     connected: dict[str, str] = {}  # noqa: RUF012
@@ -53,7 +53,7 @@ def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
     options: list[str],
     acks: int,
 ) -> None:
-    """What is not acked comes again and again, and bars the way to what is behind it."""
+    """Unacked messages are redelivered for ever and block those behind them."""
     sub = Sub()
 
     @asynccontextmanager
@@ -66,7 +66,7 @@ def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
 
 
 class Failing(Sub):
-    """Its reader is lost as soon as all is printed: so often nobody tells how far the group is."""
+    """Its reader is lost once all is printed; then progress is unavailable `silent` times."""
 
     group, queue, offset = "g1", 0, 0
 

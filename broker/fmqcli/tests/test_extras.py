@@ -1,6 +1,6 @@
-"""Installed without an extra: each command names the one it needs, and none is a stack trace.
+"""Without an extra installed, each command names the missing one, without a stack trace.
 
-What the extra would bring is hidden from the import system; all else is as it is.
+The extra's packages are hidden from the import system; everything else is real.
 """
 
 import re
@@ -33,7 +33,7 @@ main()
 
 
 def run(line: str, *installed: str) -> subprocess.CompletedProcess[str]:
-    """The command where only these extras are installed."""
+    """Run the command with only these extras installed."""
     hidden = {p for extra, ps in _EXTRAS.items() if extra not in installed for p in ps}
     argv = line.split()
     script = HIDE.format(hidden=hidden, argv=argv, main=MAIN[argv[0]])
@@ -91,7 +91,7 @@ def test_a_library_without_its_extra_says_so() -> None:
 
 
 def test_each_package_of_an_extra_is_known() -> None:
-    """A requirement that is added later is named, too, when it is missing."""
+    """A requirement added later is named, too, when it is missing."""
     modules: dict[str, set[str]] = {}
     for module, names in packages_distributions().items():
         for name in names:
@@ -106,7 +106,7 @@ def test_each_package_of_an_extra_is_known() -> None:
 
 
 def test_the_name_of_another_project_is_nowhere() -> None:
-    """`fmq` of the public index is somebody else's."""
+    """`fmq` on the public index is another project."""
     assert PROJECT["name"] == DISTRIBUTION
     own = [r for rs in PROJECT["optional-dependencies"].values() for r in rs if r.startswith("fmq")]
     assert all(r.startswith(f"{DISTRIBUTION}[") for r in own)

@@ -1,4 +1,4 @@
-"""What counts as not consumed before a broker group is removed."""
+"""The messages that count as not consumed before a broker group is removed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Paths as arguments: `-` is standard input, wherever a file is read; an empty text is an error."""
+"""Path arguments: `-` is standard input wherever a file is read; an empty text is an error."""
 
 import io
 import subprocess
@@ -30,7 +30,7 @@ def callbacks(app: typer.Typer, path: str) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize("name", ["produce", *main._ELSEWHERE])
 def test_each_path_argument_is_parsed_by_these(name: str) -> None:
-    """A new path argument that takes `-` or an empty text for a name is found here."""
+    """This finds a new path argument that takes `-` or an empty text for a name."""
     for command, callback in callbacks(main.build([name]), "fmq"):
         for parameter, hint in get_type_hints(callback, include_extras=True).items():
             infos = [m for m in getattr(hint, "__metadata__", ()) if hasattr(m, "parser")]

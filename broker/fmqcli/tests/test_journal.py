@@ -1,4 +1,4 @@
-"""`fmq journal` on real directories, whole and damaged in every way it must tell apart."""
+"""`fmq journal` on real directories, whole and damaged in every way it distinguishes."""
 
 import fcntl
 import json
@@ -144,7 +144,7 @@ def test_a_batch_that_does_not_follow_is_told_and_read(
     (directory / FIRST).write_bytes(raw)
     code, found = verify(directory)
     assert code == 2
-    # Its own chain, and that of the one behind it.
+    # Its own chain, and that of the next batch.
     assert codes(found) == ["J003"]
     assert [f["position"] for f in found["findings"]] == [at, victim.end]
     assert found["coverage"]["bytes_not_read"] == 0
@@ -318,7 +318,7 @@ def test_what_cannot_be_read_is_incomplete(
 def test_damage_counts_more_than_what_was_not_read(
     directory: Path, writer: JournalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who sees "incomplete" runs it again; who sees "inconsistent" must act."""
+    """The result "incomplete" calls for another run, "inconsistent" for action."""
 
     def failing(fd: int, length: int, at: int) -> bytes:
         data = real(fd, length, at)

@@ -1,4 +1,4 @@
-"""`fmq journal ls` and `dump`, and all three commands on what a broker really wrote."""
+"""`fmq journal ls` and `dump`, and all three commands on a real broker's files."""
 
 import asyncio
 import json
@@ -95,7 +95,7 @@ def test_dump_goes_on_behind_damage(directory: Path, writer: JournalWriter) -> N
     assert positions == [h.position for h in writer.headers if h != victim]
 
 
-# ---- what a broker really writes
+# ---- files of a real broker
 async def test_a_brokers_own_directory_is_clean_at_work_after_a_crash_and_after_a_stop(
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`fmq journal` and the small files: the resume file, the note of damage, the checkpoint."""
+"""`fmq journal` and the small files: resume file, damage note, checkpoint."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ __all__ = ["directory", "writer"]  # fixtures
 
 @pytest.fixture
 def resume(writer: JournalWriter) -> Resume:
-    """What a broker would write at the journal's end."""
+    """Return the resume file a broker would write at the journal's end."""
     base, last = writer.last_base, writer.headers[-1]
     index = SegmentIndex(base)
     for header in writer.headers:
@@ -129,7 +129,7 @@ def test_a_resume_file_that_counts_and_is_wrong_is_an_error(
     what: str,
     change: Callable[[Resume, JournalWriter], Resume],
 ) -> None:
-    """A start would believe it."""
+    """A start would trust it."""
     (directory / RESUME).write_bytes(encode_resume(change(resume, writer)))
     code, found = verify(directory)
     assert (code, codes(found)) == (2, ["M001"])
@@ -152,7 +152,7 @@ def test_one_of_an_older_segment_is_no_finding(
 async def test_what_a_broker_really_writes_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: bool
 ) -> None:
-    """Producers, progress, tombstones; over rolls and starts, from the resume file too."""
+    """Producers, progress, tombstones; over rolls and starts, also from the resume file."""
     monkeypatch.setattr(resumes, "EVERY_BYTES", 16 * 1024)
     path, fitted = tmp_path / "data", 0
     for term in range(1, 6):
@@ -175,7 +175,7 @@ async def test_what_a_broker_really_writes_fits(
     assert fitted >= 3, "it mostly tells of the newest segment"
 
 
-# ---- the note of damage
+# ---- the damage note
 def test_a_note_of_damage_that_is_there(directory: Path, writer: JournalWriter) -> None:
     (directory / SUSPECT).write_bytes(b"0\n")
     flip(directory / FIRST, writer.headers[4].position + 100)
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_told(directory: Path) -> None:
     assert "not read: suspect: Is a directory" in said
 
 
-# ---- what `ls` sees, and the checkpoint
+# ---- `ls`, and the checkpoint
 def test_ls_ends_as_verify_does(directory: Path, writer: JournalWriter) -> None:
     (directory / CHECKPOINT).unlink()
     code, _, said = run("ls", directory)

@@ -1,4 +1,4 @@
-"""`fmq` as a user types it, against a cluster of real processes (one for all of these tests)."""
+"""`fmq` as a user types it, on one cluster of real processes shared by these tests."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ async def fmq(tmp_path: Path, zookeeper: str) -> AsyncIterator[Fmq]:
 
 
 async def test_a_day_with_fmq(fmq: Fmq, tmp_path: Path) -> None:
-    """One story, as starting a cluster costs more than all of it."""
+    """One story, because starting a cluster costs more than the whole test."""
     await topics(fmq)
     await produce_and_consume(fmq, tmp_path)
     await groups(fmq)
@@ -92,7 +92,7 @@ async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
     places = [line.split() for line in out.splitlines()]
     assert places[0][:2] == places[1][:2]  # one key, one queue
     assert int(places[1][2]) == int(places[0][2]) + 1
-    for lines in (b"x\n", b""):  # also before anything is typed
+    for lines in (b"x\n", b""):  # even before anything is typed
         code, _, err = await fmq("produce", "nope", stdin=lines)
         assert (code, "there is no topic 'nope'" in err) == (1, True)
         for wanted, *place in (
@@ -120,7 +120,7 @@ async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
 async def groups(fmq: Fmq) -> None:
     code, out, _ = await fmq("group", "list", "-o", "json")
     found: dict[str, Any] = {g["group"]: g for g in json.loads(out)}
-    assert sorted(found) == ["billing", "x"]  # what had no name is gone
+    assert sorted(found) == ["billing", "x"]  # unnamed groups are gone
     assert found["billing"]["lag"] == 0
     code, out, err = await fmq("group", "lag", "billing")
     assert (code, "0 messages behind in 8 queues" in err) == (0, True)
@@ -145,7 +145,7 @@ async def status(fmq: Fmq) -> None:
 
 
 async def ends(fmq: Fmq) -> None:
-    """A closed pipe, Ctrl-C and SIGTERM end it quietly, with their codes."""
+    """A closed pipe, Ctrl-C and SIGTERM end it quietly, with their exit codes."""
     for number, wanted in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = await fmq.start("consume", "orders", "-g", f"end-{wanted}")
         assert process.stdout is not None
@@ -164,7 +164,7 @@ async def ends(fmq: Fmq) -> None:
     process.send_signal(signal.SIGINT)
     _, err = await process.communicate()
     assert (process.returncode, err) == (130, b"fmq: cut short: of 2 sent 2 are stored\n")
-    # All of it fits into the pipe before its reader goes: no later write would tell.
+    # Everything fits into the pipe before its reader goes: no later write would notice.
     assert (await fmq("topic", "create", "small", "-q", "1"))[0] == 0
     assert (await fmq("produce", "small", stdin=b"1\n2\n3\n"))[0] == 0
     for topic in ("orders", "small"):
@@ -172,7 +172,7 @@ async def ends(fmq: Fmq) -> None:
 
 
 async def hang_ups(fmq: Fmq) -> None:
-    """A closed terminal ends it in order: its group is deleted. Under nohup it goes on."""
+    """A closed terminal ends it in order and deletes its group. Under nohup it continues."""
     before = await group_names(fmq)
     process = await fmq.start("consume", "orders")
     assert process.stdout is not None

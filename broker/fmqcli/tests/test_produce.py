@@ -15,7 +15,7 @@ from fmqcore.errors import StorageFull, TooLarge
 async def test_a_failure_is_told_though_no_more_lines_come(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`tail -f log | fmq produce t`: it was told when the next 10,000 lines were there."""
+    """`tail -f log | fmq produce t`: the report used to wait for the next 10,000 lines."""
     monkeypatch.setattr(produce, "_STALLED_S", 0.01)
     told = asyncio.Event()
 
@@ -75,7 +75,7 @@ async def test_who_is_interrupted_is_told_how_much_is_stored(
 def test_a_file_is_opened_where_signals_end_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To open a pipe waits for its writer: in the loop neither SIGTERM nor Ctrl-C ended that."""
+    """Opening a pipe waits for its writer: in the loop, SIGTERM and Ctrl-C did not end that."""
     monkeypatch.setattr(produce, "run", lambda _: pytest.fail("the loop is there already"))
     assert main.run(["produce", "t", "-f", "/nope"]) == common.FAILED
     assert "/nope: No such file" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A command whose output nobody reads any more ends by itself, although it has nothing to write."""
+"""A command whose output has lost its reader ends, although it has nothing to write."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ def test_a_command_that_waits_ends_when_its_reader_goes(monkeypatch: pytest.Monk
 async def test_a_socket_with_something_to_read_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the other end sends is not ours to read, and no sign that it has gone."""
+    """Incoming data is not the command's to read, and no sign that the peer has gone."""
     monkeypatch.setattr("fmqcli.stdio.reader_watch._LOOK_S", 0.01)
     gone = asyncio.Event()
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""What was accepted without a word and did something else, or nothing, is refused or told."""
+"""Options that were silently ignored or misapplied are refused or reported."""
 
 import sys
 from collections.abc import AsyncIterator

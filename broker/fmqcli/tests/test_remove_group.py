@@ -1,4 +1,4 @@
-"""`fmq cluster remove-group`, on a real ZooKeeper with real brokers, under traffic, interrupted."""
+"""`fmq cluster remove-group` on real ZooKeeper and brokers, under traffic, interrupted."""
 
 import asyncio
 import signal
@@ -46,7 +46,7 @@ class Trial:
         return code, said
 
     async def run_until(self, text: str, number: signal.Signals) -> None:
-        """Run the command, and end it by a signal when it says this."""
+        """Run the command, and end it by a signal once it prints this."""
         process = await self.fmq.start(*self.command("--yes"))
         assert process.stderr is not None
         said = ""
@@ -66,7 +66,7 @@ class Trial:
         return found.value.removal, {m.permission for m in found.value.members}
 
     async def topics(self) -> dict[str, dict[str, int]]:
-        """The weights by topic and group, as ZooKeeper has them."""
+        """Return the weights by topic and group, as ZooKeeper has them."""
         async with registry(self._zookeeper, "dev") as groups:
             found = {t.name: t for g in (G1, G2) for t in await groups.topics_of(g)}
         return {n: {str(g.group): g.weight for g in t.groups} for n, t in found.items()}
@@ -85,7 +85,7 @@ async def trial(folder: Path, zookeeper: str, *, slaves: int = 0) -> AsyncIterat
 
 
 async def fill(trial: Trial, topic: str, count: int, *, read: bool) -> None:
-    """A topic with messages in both groups, which a consumer group has read or not."""
+    """Create a topic with messages in both groups, read by a consumer group or not."""
     async with fmqclient.connect(trial.cluster.url) as client:
         await client.admin().create_topic(topic, queues=2)
         async with client.consumer(topic, group="shop") as subscription:
@@ -188,7 +188,7 @@ async def test_it_is_refused_for_what_nobody_has_read(tmp_path: Path, zookeeper:
 
 
 async def test_it_goes_on_wherever_it_was_killed(tmp_path: Path, zookeeper: str) -> None:
-    """And a broker that missed all of it does not bring the group back."""
+    """A broker that missed the whole removal does not bring the group back."""
     async with trial(tmp_path, zookeeper) as t:
         await fill(t, "orders", 40, read=True)
         await fill(t, "bills", 10, read=True)
@@ -215,7 +215,7 @@ async def test_it_goes_on_wherever_it_was_killed(tmp_path: Path, zookeeper: str)
             while "group_was_removed" not in log.read_text():
                 await asyncio.sleep(0.05)
         assert "stop this broker" in log.read_text()
-        await asyncio.sleep(1)  # it goes on trying to announce itself
+        await asyncio.sleep(1)  # it keeps trying to announce itself
         assert not await t.is_there()
         assert await t.topics() == {name: {"g1": 1} for name in ("orders", "bills", "late")}
 
@@ -249,7 +249,7 @@ def test_a_group_that_never_served_is_removed_without_brokers(
     assert main.run(("cluster", "remove-group", "g7", "--yes", *named)) == common.FAILED
     assert "no group 'g7'; it has: g1" in capsys.readouterr().err
 
-    file.write_text(TOML)  # and it may be made again
+    file.write_text(TOML)  # and it may be recreated
     assert main.run(("cluster", "apply", "-f", str(file), *named)) == 0
     assert "group g2: new" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What a replay sends from a place on depends on what is noted there alone."""
+"""The batches a replay sends from a place on depend only on what is noted there."""
 
 import json
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def plan(
 
 
 def sent(made: Plan, rows: Sequence[Row], number: int = 0) -> list[Sent]:
-    """(group, queue, sequence, values) of each step."""
+    """Return (group, queue, sequence, values) of each step."""
     return [
         [
             (g, q, f.sequence, tuple(decode(f.attrs, len(f.records), f.payload).values))

@@ -1,4 +1,4 @@
-"""Standard input, output and error that are not as a program expects them."""
+"""Standard input, output and error in unusual states."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     ("command", "code"), [("bogus", common.USAGE), ("version", 0), ("broker run", common.USAGE)]
 )
 def test_talk_that_cannot_be_written_changes_nothing(command: str, code: int) -> None:
-    """A command that is done says so, though nobody can be told in words."""
+    """A finished command ends with its result, even if its message cannot be written."""
     line = f"{sys.executable} -m fmq {command} 2>/dev/full"
     ended = subprocess.run(line, shell=True, stdout=subprocess.PIPE, check=False)
     assert ended.returncode == code
@@ -60,7 +60,7 @@ asyncio.run(main())
 
 
 def test_a_log_on_a_full_disk_does_not_end_what_it_tells_of() -> None:
-    """The log's disk is often the journal's: a broker goes on, and `fatal` still ends it."""
+    """The log's disk is often the journal's: a broker continues, and `fatal` still ends it."""
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
             [sys.executable, "-c", BROKER], stdout=subprocess.PIPE, stderr=full, check=False
@@ -124,7 +124,7 @@ async def test_lines_come_whole_however_they_are_cut(tmp_path: Path) -> None:
 
 
 async def test_a_line_without_an_end_is_not_gathered_for_ever() -> None:
-    """It filled the memory, and took a time that grew with its square, to be refused at last."""
+    """It filled the memory, took quadratic time, and was refused at last."""
     endless = os.open("/dev/zero", os.O_RDONLY)
     with pytest.raises(TooLarge, match="a line is longer"):
         await anext(lines(endless))

@@ -1,4 +1,4 @@
-"""Output that goes slowly, or nowhere, while the loop goes on."""
+"""Slow or failing output while the loop goes on."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 async def test_a_slow_reader_blocks_nobody(pipe: tuple[int, int]) -> None:
-    """All of it comes, in order, as fast as it is read."""
+    """Everything arrives in order, as fast as it is read."""
     out, end = pipe
     writer = Writer(end)
     writing = asyncio.create_task(writer.write(LARGE))
@@ -60,7 +60,7 @@ async def test_cancelled_in_a_stopped_write(pipe: tuple[int, int]) -> None:
 
 
 async def test_nobody_reads(pipe: tuple[int, int]) -> None:
-    """The reader has gone, before or while it was written."""
+    """The reader has gone, before or during the write."""
     out, end = pipe
     writer = Writer(end)
     writing = asyncio.create_task(writer.write(LARGE))

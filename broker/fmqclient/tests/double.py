@@ -1,7 +1,7 @@
-"""A small cluster that speaks the real protocol over the real transport, for the corner cases.
+"""A small cluster that speaks the real protocol over the real transport, for edge cases.
 
-Not a broker: queues are lists in memory, nothing is stored or replicated. What a test wants to go
-wrong it says with `script`: what becomes of the next batches.
+Not a broker: queues are lists in memory, nothing is stored or replicated. A test sets faults with
+`script`: the outcomes of the next batches.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from fmqproto.v1 import client_pb2
 from fmqwire.methods import CONSUME, PRODUCE, ROUTES
 
 Script = Callable[[client_pb2.ProduceBatch], "ErrorCode | str | None"]
-"""What becomes of a batch: a code (refused), "lose" (appended, the stream dies), "drop" (not
+"""The outcome of a batch: a code (refused), "lose" (appended, the stream dies), "drop" (not
 appended, the stream dies), "unknown" (appended, DELIVERY_UNKNOWN), "hang" (no answer), None: OK."""
 
 
@@ -81,7 +81,7 @@ class BrokerDouble:
         while (request := await stream.receive()) is not None:
             self.requests.append(request)
             if delay_s := self.slow():
-                await asyncio.sleep(delay_s)  # although the producer may have gone meanwhile
+                await asyncio.sleep(delay_s)  # although the producer may have gone
             acks = [self._take(b, opening, stream) for b in request.batches]
             acks = [a for a in acks if a is not None]
             if acks:
@@ -149,7 +149,7 @@ class ClusterDouble:
         for name, broker in self.brokers.items():
             broker.permission = Permission.FULL if name.endswith("-0") else Permission.NONE
         self.topics = {"orders": 1}
-        self.shown: dict[str, client_pb2.GroupRoute] = {}  # told instead of the truth
+        self.shown: dict[str, client_pb2.GroupRoute] = {}  # returned instead of the real route
         self.asked = 0
 
     @property
@@ -191,7 +191,7 @@ class ClusterDouble:
         )
 
     async def knows_only(self, broker: str, topics: dict[str, int]) -> None:
-        """What that broker answers from now on to who asks for routes: it heard of no others."""
+        """Make that broker return only these routes from now on, as if it knew no others."""
 
         async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
             there, self.topics = self.topics, topics

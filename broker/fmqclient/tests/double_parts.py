@@ -1,4 +1,4 @@
-"""The parts of the double: a group's queues in memory, and a session that consumes them all."""
+"""Parts of the double: a group's queues in memory, and a session that consumes them all."""
 
 import asyncio
 from collections import deque
@@ -31,7 +31,7 @@ class Stored:
 
 @dataclass
 class GroupDouble:
-    """A group: its queues and what it believes of itself."""
+    """A group: its queues, and what it believes of its own state."""
 
     name: str
     topic_id: int = 1
@@ -43,7 +43,7 @@ class GroupDouble:
     floors: dict[tuple[str, int], int] = field(default_factory=dict)
     acked: dict[tuple[str, int], tuple[Range, ...]] = field(default_factory=dict)
     sought: dict[tuple[str, int], int] = field(default_factory=dict)
-    session: "ConsumeDouble | None" = None  # the one whose word counts
+    session: "ConsumeDouble | None" = None  # the one that counts
 
     def values(self, queue: int | None = None) -> list[bytes]:
         wanted = self.stored if queue is None else {queue: self.stored.get(queue, [])}
@@ -234,7 +234,7 @@ class ConsumeDouble:
             group.sought[(self.group, queue)] = progress.sought
 
     def move_to(self, queue: int, offset: int) -> None:
-        """A seek: the same holder begins anew under a new generation."""
+        """Seek: the same holder starts again under a new generation."""
         ConsumeDouble.generation += 1
         self.generations[queue] = ConsumeDouble.generation
         progress = self.progress[queue]

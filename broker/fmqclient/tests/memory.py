@@ -1,7 +1,7 @@
-"""Clock and transport in memory: the client's ports swapped, so that seeds can be replayed.
+"""In-memory clock and transport: the client's ports replaced, so that seeds can be replayed.
 
-Time is the loop's (on a `VirtualLoop` it jumps), chance is seeded, streams are queues. What a
-stream promises is kept (`fmqport.transport`); what was sent before a cancel may be lost or not.
+Time is the loop's (on a `VirtualLoop` it jumps), chance is seeded, streams are queues. The
+guarantees of streams hold (`fmqport.transport`); messages sent before a cancel may be lost.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time jumps to the next timer when nothing else is to be done."""
+    """A loop whose time jumps to the next timer when nothing else is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class MemoryServer:
             except* TransportError:
                 pass
             finally:
-                await asyncio.sleep(0.01)  # what was sent last is on its way
+                await asyncio.sleep(0.01)  # the last messages are in flight
                 pair.over.set()
 
         task = asyncio.ensure_future(serve())
@@ -173,7 +173,7 @@ class MemoryConnection:
         return MemoryStream(pair, pair.to_server, pair.to_client, self.address)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 class MemoryTransport:

@@ -1,4 +1,4 @@
-"""What the admin says when an earlier try of its own was heard, and its answer was lost."""
+"""Admin calls whose earlier try was applied, with its answer lost."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -20,13 +20,13 @@ CUT = Unavailable("not connected to ZooKeeper")
 
 
 class _Answers:
-    """What all brokers know: topics, and in which groups \"billing\" has progress."""
+    """The state that all brokers share: topics, and the groups in which "billing" has progress."""
 
     def __init__(self, one: ClusterDouble, transport: MemoryTransport) -> None:
         self.topics: dict[str, client_pb2.TopicRoute] = {}
         self.progress = set(one.groups)
         self.asked: list[str] = []
-        self.fails: dict[str, tuple[bool, Exception]] = {}  # broker -> (was it done?, what it says)
+        self.fails: dict[str, tuple[bool, Exception]] = {}  # broker -> (was it done?, its error)
         self._one = one
         for name, broker in one.brokers.items():
             server = transport.servers[int(broker.address.rpartition(":")[2])]
@@ -116,7 +116,7 @@ def test_a_topic_that_was_there_or_is_another_one_is_not_taken_for_ours(shape: i
 
     async def script(one: ClusterDouble, answers: _Answers, admin: Admin) -> None:
         answers.there("new", 3, shape)
-        if shape == 3:  # just as asked for; else somebody has made it meanwhile
+        if shape == 3:  # as requested; else another client created it
             one.topics["new"] = 3
         answers.fails["g1-0"] = (False, GONE)
         with pytest.raises(AlreadyExists):

@@ -1,4 +1,4 @@
-"""A value of a wrong type is refused with words, before anything is sent."""
+"""Values of wrong types are refused with a clear error before anything is sent."""
 
 from collections.abc import AsyncIterator
 from typing import Any

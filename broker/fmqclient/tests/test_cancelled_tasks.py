@@ -1,4 +1,4 @@
-"""Foreign code cancels every task of the loop: nobody waits for ever, all errors are typed."""
+"""Foreign code cancels every task of the loop: no caller hangs, all errors are typed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ async def one() -> AsyncIterator[ClusterDouble]:
 
 
 def inner() -> set["asyncio.Task[object]"]:
-    """The tasks of the client: in this process the double has some of its own."""
+    """Return the client's tasks: the double has tasks in this process, too."""
     names = ("Producer.", "Consumer.", "Link.", "Session.", "Routes.", "LoopWatch.", "KnownTopics.")
     return {
         task

@@ -1,4 +1,4 @@
-"""The client with real brokers on a real ZooKeeper: what it promises through faults."""
+"""The client with real brokers on a real ZooKeeper: its guarantees through faults."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ async def dev(tmp_path: Path, zookeeper: str) -> AsyncIterator[DevCluster]:
 
 
 class Traffic:
-    """Keyed messages in and out at the same time, and what must be true of them at the end."""
+    """Keyed messages in and out at the same time, and the checks at the end."""
 
     def __init__(self, client: fmqclient.Client) -> None:
         self._client = client
@@ -63,7 +63,7 @@ class Traffic:
                 await m.ack()
 
     def check(self) -> None:
-        """No loss, no invention, order per queue and key, and no number stored twice."""
+        """Check: no loss, no invention, order per queue and key, no number stored twice."""
         assert len(self.stored) == self.sent
         assert set(self.seen) >= set(self.stored)
         assert max(self.seen.values()) == 1, "acked messages came again"
@@ -81,7 +81,7 @@ class Traffic:
 async def test_traffic_goes_on_through_the_loss_of_a_master(
     dev: DevCluster, how: signal.Signals
 ) -> None:
-    """Killed: reset at once. Stopped: silence. Either way: a pause, and nothing lost or twice."""
+    """Killed: reset at once. Stopped: silence. Either way a pause, no loss and no duplicates."""
     async with fmqclient.connect(dev.url) as c, asyncio.TaskGroup() as tasks:
         await c.admin().create_topic("orders", queues=4)
         traffic = Traffic(c)

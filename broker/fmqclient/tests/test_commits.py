@@ -1,4 +1,4 @@
-"""Commit tokens by themselves (L7): what one covers, and who is told what by its answer."""
+"""Commit tokens alone (L7): the acks a token covers, and the waiters its answer wakes."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ def commits_at(now_ms: int = 0) -> tuple[Commits, SimpleNamespace]:
 
 
 def said(*offsets: int, track: Track | None = None) -> Track:
-    """These are acked, and the broker was told."""
+    """Make acks and send them to the broker."""
     if track is None:
         track = Track("g1", 0)
         track.assigned(1)
@@ -60,7 +60,7 @@ async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
     track.came_too_late(1)
     track.session_lost()
     commits.answered(token, [track])
-    for waiter in (waiters[1], waiters[3]):  # whoever of them had made those acks
+    for waiter in (waiters[1], waiters[3]):  # whichever of them made those acks
         with pytest.raises(StaleAssignment, match="g1/0"):
             waiter.result()
     assert not commits.waiting, "nobody waits any more"
@@ -70,7 +70,7 @@ async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
 
 
 async def test_acks_that_nobody_heard_are_kept_for_who_waits_next() -> None:
-    """The token was asked for by itself: nobody is there to be told."""
+    """The token was requested by itself: no caller waits for a report."""
     commits, _ = commits_at()
     track = said(0)
     token = commits.next([track])

@@ -119,7 +119,7 @@ async def test_auto_does_not_ack_what_failed_or_was_given_back(one: ClusterDoubl
 
 
 async def test_acks_of_a_topic_do_not_count_for_another_of_its_name(one: ClusterDouble) -> None:
-    """It is deleted and made anew while acks of the old one are not stored."""
+    """It is deleted and recreated while acks of the old one are not stored."""
     await fill(one, 100)
     broker, group = one.brokers["g1-0"], one.groups["g1"]
     broker.tokens = False
@@ -138,7 +138,7 @@ async def test_acks_of_a_topic_do_not_count_for_another_of_its_name(one: Cluster
 async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
     one: ClusterDouble,
 ) -> None:
-    """The broker dies before it stores any ack; the slave takes over and knows of none."""
+    """The broker dies before it stores any ack; the slave takes over without them."""
     await fill(one, 100)
     master, slave = one.brokers["g1-0"], one.brokers["g1-1"]
     master.tokens = False
@@ -156,7 +156,7 @@ async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
         assert sorted(slave.consumers[-1].held) == [0, 1, 2, 3], "its old holder asks for them"
         assert {m.value for m in again} == {m.value for m in first[60:]}
         assert await sub.fetch(timeout=0.1) == []
-        await first[60].ack()  # of the old session: what was done counts all the same
+        await first[60].ack()  # of the old session: the ack counts nevertheless
         await committing
         for m in again:
             await m.ack()
@@ -165,7 +165,7 @@ async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
 
 
 async def test_a_commit_that_is_not_answered_names_the_group(one: ClusterDouble) -> None:
-    """As when the group's only slave is away: nothing in it becomes safe."""
+    """As when the group's only slave is away: no ack in it becomes safe."""
     await fill(one, 1)
     one.brokers["g1-0"].tokens = False
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
@@ -234,13 +234,13 @@ async def test_closing_leaves_and_says_the_last_acks(one: ClusterDouble) -> None
                 await m.ack()
         assert broker.consumers[0].left
         assert sum(one.groups["g1"].floors.values()) == 10
-        assert len(broker.consumers) == 1  # it did not come back
+        assert len(broker.consumers) == 1  # it was not redelivered
         with pytest.raises(StopAsyncIteration):
             await anext(sub)
 
 
 async def test_damaged_bytes_are_not_handed_out(one: ClusterDouble) -> None:
-    """The session is begun anew: the broker reads the bytes again."""
+    """The session is reopened: the broker reads the bytes again."""
     await fill(one, 10, batch=10)
     (queue,) = one.groups["g1"].stored
     batch = one.groups["g1"].stored[queue][0]
@@ -254,7 +254,7 @@ async def test_damaged_bytes_are_not_handed_out(one: ClusterDouble) -> None:
 
 
 async def test_a_silent_broker_is_left_for_the_one_that_reads_now(one: ClusterDouble) -> None:
-    """Nothing comes, not even beats; another broker tells of a newer epoch."""
+    """No messages arrive, not even heartbeats; another broker reports a newer epoch."""
     await fill(one, 10)
     master, slave = one.brokers["g1-0"], one.brokers["g1-1"]
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:

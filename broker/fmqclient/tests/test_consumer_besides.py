@@ -1,4 +1,4 @@
-"""What a consumer's program may do besides: pauses, delays, commits that end, `fmq consume -e`."""
+"""Special uses of a consumer: pauses, delays, commits that end, `fmq consume -e`."""
 
 import asyncio
 from types import SimpleNamespace
@@ -78,7 +78,7 @@ async def test_acks_that_nobody_heard_are_told_also_after_a_commit_that_was_canc
 async def test_a_group_that_is_learnt_while_the_consumer_ends_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is called by whoever refreshes the routes: for all of the client."""
+    """Whichever task refreshes the routes calls it, for the whole client."""
     routes = Routes()
 
     def know(*names: str) -> None:
@@ -107,7 +107,7 @@ async def test_a_group_that_is_learnt_while_the_consumer_ends_harms_nobody(
 
 
 class Endless:
-    """A subscription that has always something, and of which nothing is committed."""
+    """A subscription that always has a message and never commits any."""
 
     def __init__(self, gap: bool) -> None:
         self.gap, self.at, self.acked = gap, 0, 0

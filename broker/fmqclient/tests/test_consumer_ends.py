@@ -1,4 +1,4 @@
-"""How opening a consumer ends when something goes wrong: it is told, nothing is left running."""
+"""Failures while a consumer opens or closes are reported, and no task is left running."""
 
 import asyncio
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ __all__ = ["one"]  # the fixture
 
 
 class Routes:
-    """Of a cluster without a group."""
+    """Routes of a cluster without a group."""
 
     def __init__(self) -> None:
         self.table = RouteTable()
@@ -34,7 +34,7 @@ class Routes:
 
 
 class BrokenTable:
-    """What is known of the topic cannot be looked at."""
+    """A table that fails when the topic is looked up."""
 
     @property
     def topics(self) -> Any:
@@ -58,7 +58,7 @@ async def test_an_error_before_it_is_open_is_raised_and_not_waited_for() -> None
 async def test_cancelled_while_it_opens_nothing_runs_on(turns: int) -> None:
     before = asyncio.all_tasks()
     opening = asyncio.create_task(consumer(Routes()).__aenter__())
-    for _ in range(turns):  # it has begun, and waits for its sessions; they are made
+    for _ in range(turns):  # it has started and waits for its sessions; they are created
         await asyncio.sleep(0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -67,7 +67,7 @@ async def test_cancelled_while_it_opens_nothing_runs_on(turns: int) -> None:
 
 
 async def test_acks_that_nobody_heard_are_told_also_by_a_commit_that_ran_out_of_time() -> None:
-    """They are told once: the next commit would say that all is stored."""
+    """They are reported once: the next commit would report everything stored."""
     asked: list[asyncio.Future[None]] = [asyncio.Future() for _ in range(3)]
     sub = consumer(Routes())
     sessions = [SimpleNamespace(unstored=True, commit=lambda f=f: f) for f in asked]
@@ -81,7 +81,7 @@ async def test_acks_that_nobody_heard_are_told_also_by_a_commit_that_ran_out_of_
 async def test_who_is_closed_between_two_readers_says_its_acks_to_the_next(
     one: ClusterDouble,
 ) -> None:
-    """It said them to nobody, and ended at once: all of it came to others again."""
+    """Otherwise its acks reach no broker, and all messages are redelivered to others."""
     await fill(one, 10)
     master, slave = one.brokers["g1-0"], one.brokers["g1-1"]
     async with fmqclient.connect(one.url) as c:
@@ -131,7 +131,7 @@ async def test_nobody_waits_for_a_reader_longer_than_it_may(
 
 
 async def test_who_waits_for_its_next_reader_holds_up_no_other_session() -> None:
-    """Its acks are said and its queues given back at once."""
+    """Its acks are sent and its queues given back at once."""
     async with cluster(2) as two, fmqclient.connect(two.url) as c:
         async with c.producer() as p:
             for group in ("g1", "g2"):

@@ -1,4 +1,4 @@
-"""What a consumer hands out, and what it gives back instead: nothing twice that need not be."""
+"""Messages a consumer hands out or gives back, without needless duplicates."""
 
 import pytest
 
@@ -27,7 +27,7 @@ async def test_auto_acks_all_that_was_fetched_at_once(one: ClusterDouble) -> Non
 
 
 async def test_what_waits_when_a_queue_is_paused_is_given_back() -> None:
-    """All of it, in its order: nobody would see it before its time is out."""
+    """All of them, in order: otherwise no member gets them before the ack timeout."""
     rig = Rig()
     waits = [piece(0, 4, RAW, count=1), piece(4, 6, batch(4, b"e", b"f"), count=1)]
     await rig.told(assigned(1), ConsumeReply(deliveries=waits))
@@ -51,7 +51,7 @@ async def test_what_waits_from_before_a_seek_is_not_shown_after_it() -> None:
 
 
 async def test_what_waits_of_a_lost_session_is_not_shown_it_comes_again() -> None:
-    """Whoever holds the queue by now works on it."""
+    """The current holder of the queue works on them."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     rig.take(1)
@@ -60,7 +60,7 @@ async def test_what_waits_of_a_lost_session_is_not_shown_it_comes_again() -> Non
 
 
 async def test_what_comes_of_a_queue_that_is_not_ours_any_more_costs_no_credit() -> None:
-    """It was on its way: if it counted, the broker would send less and less, and then nothing."""
+    """It was in flight: if it counted, the broker would send less and less, then nothing."""
     rig = Rig()
     moved = ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)])
     await rig.told(assigned(1), moved, delivery(1))
@@ -69,7 +69,7 @@ async def test_what_comes_of_a_queue_that_is_not_ours_any_more_costs_no_credit()
 
 
 async def test_a_copy_that_is_being_handed_out_goes_on_without_what_is_stored_by_then() -> None:
-    """What is stored is forgotten here: it must have been left out before."""
+    """Stored acks are forgotten here, so stored messages must have been left out before."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     first = rig.take()
@@ -83,7 +83,7 @@ async def test_a_copy_that_is_being_handed_out_goes_on_without_what_is_stored_by
 
 
 async def with_a_hole() -> Rig:
-    """A copy is being handed out, of which the second message was done before."""
+    """A copy is being handed out whose second message was acked before."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     rig.take()[1].ack_now()
@@ -93,7 +93,7 @@ async def with_a_hole() -> Rig:
 
 
 async def test_what_lies_behind_a_hole_is_handed_out_though_something_is_stored_meanwhile() -> None:
-    """Else it comes only when its time is out."""
+    """Otherwise they are redelivered only after the ack timeout."""
     rig = await with_a_hole()
     token = rig.say()
     await rig.told(ConsumeReply(committed_tokens=[token]))
@@ -101,7 +101,7 @@ async def test_what_lies_behind_a_hole_is_handed_out_though_something_is_stored_
 
 
 async def test_what_lies_behind_a_hole_goes_with_its_queue() -> None:
-    """It was given back: another member works on it."""
+    """The queue was given back: another member works on it."""
     rig = await with_a_hole()
     await rig.told(ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)]))
     assert rig.take() == []

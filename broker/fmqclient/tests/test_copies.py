@@ -1,4 +1,4 @@
-"""What comes again although it was acked is not shown again (L7)."""
+"""Acked messages that are redelivered are not returned again (L7)."""
 
 import asyncio
 from typing import Any, cast
@@ -21,7 +21,7 @@ RAW = batch(0, b"a", b"b", b"c", b"d")
 
 
 class Rig:
-    """One consumer with one session; what the broker says is taken in at once."""
+    """A consumer with one session; broker messages are processed at once."""
 
     def __init__(self, prefetch: int = 10_000) -> None:
         settings = ConsumerSettings("orders", "billing", prefetch=prefetch)
@@ -55,7 +55,7 @@ class Rig:
         return found
 
     def say(self) -> int:
-        """What there is to say goes; the commit token that it asks for."""
+        """Send what is due; return the commit token it requests."""
         self.session.commit()
         request = self.session._pending()
         assert request is not None
@@ -67,7 +67,7 @@ def delivery(count: int) -> ConsumeReply:
 
 
 async def test_an_ack_names_the_epoch_of_the_batch_that_it_is_of() -> None:
-    """Else it would count for another message that got its offset (ADR 0027)."""
+    """Otherwise it would count for another message at the same offset (ADR 0027)."""
     rig = Rig()
     header = parse_header(RAW)
     assert header.epoch > 0
@@ -80,7 +80,7 @@ async def test_an_ack_names_the_epoch_of_the_batch_that_it_is_of() -> None:
 
 
 async def test_a_copy_that_waits_while_its_acks_are_stored_is_not_shown() -> None:
-    """Its acks were late (a cut link), so the broker sent it again before it heard of them."""
+    """Its acks were late (a cut link), so the broker redelivered before it had them."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     for message in rig.take():
@@ -91,7 +91,7 @@ async def test_a_copy_that_waits_while_its_acks_are_stored_is_not_shown() -> Non
 
 
 async def test_a_copy_with_count_one_is_left_out_once_acked() -> None:
-    """Its count is 1: no hand-over was reported yet when the broker sent it again."""
+    """Its count is 1: no hand-over was reported when the broker redelivered it."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     messages = rig.take()
@@ -105,7 +105,7 @@ async def test_a_copy_with_count_one_is_left_out_once_acked() -> None:
 
 
 async def test_what_waits_here_while_it_is_overdue_is_shown_once() -> None:
-    """The program was busy for longer than the broker waits."""
+    """The program was busy for longer than the ack timeout."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     rig.take(1)
@@ -116,7 +116,7 @@ async def test_what_waits_here_while_it_is_overdue_is_shown_once() -> None:
 
 
 async def test_what_came_after_a_copy_and_waits_is_shown_once_too() -> None:
-    """The program is busy for twice as long, and takes nothing in between."""
+    """The program is busy for twice as long, and fetches nothing in between."""
     rig = Rig()
     await rig.told(assigned(1), *(ConsumeReply(deliveries=[piece(0, 1, RAW, c)]) for c in (1, 2)))
     await rig.told(*(ConsumeReply(deliveries=[piece(1, 2, RAW, c)]) for c in (1, 2)))
@@ -124,7 +124,7 @@ async def test_what_came_after_a_copy_and_waits_is_shown_once_too() -> None:
 
 
 async def test_what_waited_and_was_given_back_is_shown_when_it_comes_again() -> None:
-    """A seek, or a move of the queue, while copies of it waited here."""
+    """A seek or a move of the queue came while copies were buffered here."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1), delivery(2))
     again = delivery(3)
@@ -146,7 +146,7 @@ async def test_a_copy_that_is_being_handed_out_goes_on_without_what_was_acked_me
 
 
 async def test_a_queue_that_went_and_came_back_shows_nothing_that_was_acked() -> None:
-    """Its acks came too late for the broker: they are said again instead."""
+    """Its acks came too late for the broker: they are sent again instead."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     for message in rig.take()[:3]:
@@ -165,7 +165,7 @@ async def test_a_queue_that_went_and_came_back_shows_nothing_that_was_acked() ->
 
 
 async def test_acks_of_what_comes_again_are_said_again() -> None:
-    """Its broker had no room for them: unsaid, it stays in flight as long as the session lives."""
+    """The broker had no room for them: unsent, messages stay in flight as long as the session."""
     rig = Rig()
     await rig.told(assigned(1), delivery(1))
     first = rig.take()

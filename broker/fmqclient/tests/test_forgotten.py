@@ -1,4 +1,4 @@
-"""Topics that routes lack: deleted, or a broker has not heard of them yet. No record is lost."""
+"""Topics missing from routes, deleted or not known to a broker yet: no record is lost."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ from fmqcore.ids import GroupName
 
 
 async def test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session() -> None:
-    """L1, P5: its lanes are new and count from 0; the broker's table has that session's 0."""
+    """L1, P5: its new queue buffers count from 0; the broker's table has the old session's 0."""
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         first = await p.send("orders", b"a", key=b"k")
-        one.topics.clear()  # the broker that is asked next has not heard of the topic
+        one.topics.clear()  # the broker asked next does not know the topic
         await p._routes.refresh()
         await until(lambda: "orders" not in p._box.topics)
         one.topics["orders"] = 1
@@ -51,7 +51,7 @@ def test_what_is_under_way_of_a_topic_that_is_gone_has_an_outcome() -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 async def test_what_was_refused_of_a_topic_that_is_gone_is_not_sent_again(again: bool) -> None:
-    """Its waiter is told so; what comes later, to a topic of that name, is stored."""
+    """Its waiter gets the refusal; later records, to a new topic of that name, are stored."""
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"a", key=b"k")
         broker, fates = one.brokers["g1-0"], [ErrorCode.OVERLOADED]
@@ -84,7 +84,7 @@ async def test_closing_tells_what_is_under_way_of_a_topic_that_is_gone() -> None
 
 
 async def test_a_topic_that_was_made_anew_under_its_name_is_another_one() -> None:
-    """Its number is another, and what is sent to the old one is refused, or is nobody's."""
+    """Its number differs, and sends to the old topic are refused or lost."""
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"a", key=b"k")
         one.topics["orders"] = 2

@@ -1,4 +1,4 @@
-"""A lane by itself: what may leave it when, and what comes back in which order (L1 to L5)."""
+"""A queue buffer alone: which batches may be sent, and the order of returned ones (L1 to L5)."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_what_was_refused_goes_first_in_its_order_and_under_its_sequence() -> No
 
 
 def test_after_an_abandoned_flight_nothing_leaves_without_a_new_session() -> None:
-    """It may be stored: its sequence, given again, would be taken for a retry of it."""
+    """It may be stored: its sequence, reused, would be taken for a retry."""
     one = lane()
     one.accepted(depart(one, b"a"))
     one.abandoned(depart(one, b"b"))
@@ -84,7 +84,7 @@ def test_after_an_abandoned_flight_nothing_leaves_without_a_new_session() -> Non
 
 
 def test_a_broker_knows_as_many_batches_as_there_are_flights() -> None:
-    """Else a retry of the oldest would be refused as out of sequence, though it is stored."""
+    """Otherwise a retry of the oldest is refused as out of sequence, though it is stored."""
     assert MAX_FLIGHTS <= KEPT_BATCHES
 
 
@@ -110,7 +110,7 @@ def test_a_refusal_for_good_explains_what_follows_it() -> None:
 
 
 def test_what_was_refused_behind_one_that_stays_stays_too() -> None:
-    """It is older than what goes to another group now, and must not come here after it."""
+    """It is older than batches now going to another group, and must not come here after them."""
     one = lane()
     one.accepted(depart(one, b"a"))
     stays, refused = depart(one, b"b"), depart(one, b"c")
@@ -123,7 +123,7 @@ def test_what_was_refused_behind_one_that_stays_stays_too() -> None:
 
 
 def test_a_new_session_knows_nothing_of_the_one_before() -> None:
-    """One flight until its first is accepted, and sequences from 0 on, also after a refusal."""
+    """One flight until its first is accepted, sequences from 0 on, even after a refusal."""
     one = lane()
     one.accepted(depart(one, b"a"))
     one.abandoned(depart(one, b"b"))
@@ -135,7 +135,7 @@ def test_a_new_session_knows_nothing_of_the_one_before() -> None:
 
 
 def test_a_refusal_explains_nothing_once_all_behind_it_is_answered() -> None:
-    """What is out of sequence later is out of sequence for another reason: the table lost us."""
+    """A later sequence error has another reason: the table has evicted the producer."""
     one = lane()
     one.accepted(depart(one, b"a"))
     one.refused(depart(one, b"b"))
@@ -152,7 +152,7 @@ def test_what_comes_after_all_has_expired_is_not_added_to_what_was_given_up() ->
 
 
 def test_whatever_is_overdue_is_given_up_wherever_it_stands() -> None:
-    """What was turned back waits for others; what moved here may stand behind what is younger."""
+    """Returned batches wait for others; moved ones may stand behind younger ones."""
     one = lane()
     one.accepted(depart(one, b"a"))
     refused, under_way = depart(one, b"b"), depart(one, b"c")

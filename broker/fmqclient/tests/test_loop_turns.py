@@ -18,7 +18,7 @@ from fmqport.transport import TransportError
 
 
 class HeldClock(SystemClock):
-    """Time moves by hand; a sleep may end late, as in a program that blocks."""
+    """A clock moved by hand; a sleep may end late, as in a program that blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ async def test_a_stall_is_logged_with_its_length(caplog: pytest.LogCaptureFixtur
 
 
 class Silent:
-    """A connection to a broker that does not answer in time; `during` happens meanwhile."""
+    """A connection to a broker that does not answer in time; `during` runs meanwhile."""
 
     def __init__(self, during: Callable[[], Any]) -> None:
         self.during = during
@@ -158,7 +158,7 @@ class Silent:
 
 
 async def test_silence_of_a_broker_while_blocked_is_no_proof() -> None:
-    """Its answer was there, and the program did not let the client read it."""
+    """Its answer had arrived, and the program did not let the client read it."""
     clock = HeldClock()
     watch = LoopWatch(clock)
 

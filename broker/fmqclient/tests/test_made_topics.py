@@ -1,4 +1,4 @@
-"""A topic that this client made is known to its next call, whichever broker answers."""
+"""A topic created by this client is known to its next call, whichever broker answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ ROW = admin_pb2.QueueOffsets(group="g", topic="new", broker_group="g1", end=3)
 
 
 class _Brokers:
-    """Brokers that make and delete a topic; their readers hear of it after `deaf` calls each."""
+    """Brokers that create and delete a topic; their readers learn it after `deaf` calls each."""
 
     def __init__(self, one: ClusterDouble, transport: MemoryTransport) -> None:
         self.deaf: dict[Any, int] = {}
@@ -120,7 +120,7 @@ def test_a_made_topic_is_not_kept_for_ever(by: str) -> None:
 
 
 def test_a_made_topic_keeps_its_queues() -> None:
-    """An answer with fewer is older: queues are added, and never removed."""
+    """An answer with fewer is older: queues are added, never removed."""
 
     async def script(brokers: _Brokers, c: fmqclient.Client, admin: Admin) -> None:
         made = await admin.create_topic("new", queues=20)

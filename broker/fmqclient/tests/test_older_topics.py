@@ -1,4 +1,4 @@
-"""A topic made anew under its name, and brokers that still know the one before: it is not used."""
+"""A recreated topic, and brokers that still know the older one: it is not used."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -19,7 +19,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def answers_with(admin: Admin, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is asked to make the topic "orders" says that it has that number."""
+    """Return that topic number to every request to create the topic "orders"."""
     groups = [client_pb2.TopicGroup(group="g1", weight=1, queues=4)]
     route = client_pb2.TopicRoute(name="orders", id=number, groups=groups)
 
@@ -30,7 +30,7 @@ def answers_with(admin: Admin, number: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_broker_that_knows_an_older_topic_is_not_read_from() -> None:
-    """It gives what was sent to that one."""
+    """It would deliver records of the older topic."""
 
     async def work() -> None:
         transport = MemoryTransport(0)

@@ -1,4 +1,4 @@
-"""Corners of the client that a review found open: what is older, pinned, cancelled, or too late."""
+"""Edge cases of the client: older topics, pinned records, cancelled or late calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ Play = Callable[[ClusterDouble, fmqclient.Client], Awaitable[None]]
 
 
 def play(script: Play, groups: int = 1, topics: dict[str, int] | None = None) -> None:
-    """In virtual time, over a transport in memory."""
+    """Run in virtual time over an in-memory transport."""
 
     async def work() -> None:
         transport = MemoryTransport(0)
@@ -33,16 +33,16 @@ def play(script: Play, groups: int = 1, topics: dict[str, int] | None = None) ->
 
 
 def sent_to(one: ClusterDouble) -> set[int]:
-    """Numbers of topics."""
+    """Return the numbers of the topics that were sent to."""
     return {b.topic_id for x in one.brokers.values() for r in x.requests for b in r.batches}
 
 
-# ---- topics that had the name before
+# ---- older topics of the same name
 
 
 @pytest.mark.parametrize("under_way", [True, False])
 def test_an_answer_that_lacks_a_topic_brings_none_back_that_had_its_name(under_way: bool) -> None:
-    """One broker heard of the deletion alone, the next of neither it nor the creation."""
+    """One broker knew only of the deletion, the next of neither deletion nor creation."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
         await one.knows_only("g1-0", {})
@@ -70,7 +70,7 @@ def test_an_answer_that_lacks_a_topic_brings_none_back_that_had_its_name(under_w
 
 
 def test_a_consumer_does_not_go_back_to_a_topic_that_had_the_name_before() -> None:
-    """Its reader died, who takes over knows less, and so does who answers for routes."""
+    """Its reader died; the takeover reader and the answering broker have older knowledge."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
         one.topics["orders"] = one.groups["g1"].topic_id = 2
@@ -105,7 +105,7 @@ def test_producers_hear_of_a_topic_that_their_client_makes(monkeypatch: pytest.M
 
 
 def test_what_was_known_long_ago_of_a_topic_is_asked_for_again() -> None:
-    """Another client made it anew meanwhile."""
+    """Another client recreated it meanwhile."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
         one.brokers["g1-0"].script = lambda batch: (
@@ -122,7 +122,7 @@ def test_what_was_known_long_ago_of_a_topic_is_asked_for_again() -> None:
 
 
 def test_who_asks_in_vain_takes_nobody_s_interest_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asked before the topic was made, and the last of those who are asked answers late."""
+    """It asked before the topic was created, and the last broker asked answers late."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
         go, real = asyncio.Event(), c._routes._known_elsewhere
@@ -149,7 +149,7 @@ def test_who_asks_in_vain_takes_nobody_s_interest_away(monkeypatch: pytest.Monke
 
 
 async def test_what_is_handed_in_after_a_move_has_its_own_age() -> None:
-    """Not that of what moved just before: its deadline, and the time at which it was born."""
+    """Its deadline and creation time are its own, not those of the records that just moved."""
     case = Case(delivery_timeout_s=60, born_time=True)
     old = case.put(b"old")
     case.clock.now_ms += 59_000
@@ -167,7 +167,7 @@ async def test_what_is_handed_in_after_a_move_has_its_own_age() -> None:
 
 
 async def test_a_pinned_record_is_not_passed_by_an_older_one_of_its_key() -> None:
-    """L6: groups came and went while both waited, the older one free to go."""
+    """L6: groups came and went while both waited, and the older one was free to go."""
     case = Case()
     case.put(b"1")
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -203,7 +203,7 @@ def test_a_buffer_may_be_used_again_although_its_record_waits_for_room() -> None
     play(script)
 
 
-# ---- waiting, and its end
+# ---- waiting and its end
 
 
 def test_who_is_cancelled_at_the_head_of_the_line_lets_those_behind_it_in() -> None:
@@ -225,7 +225,7 @@ def test_who_is_cancelled_at_the_head_of_the_line_lets_those_behind_it_in() -> N
 
 
 def test_a_record_that_may_go_nowhere_else_is_told_that_its_topic_is_not_there() -> None:
-    """It is pinned; that another group has the topic helps it nothing."""
+    """It is pinned: another group that has the topic does not help."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
         one.brokers["g1-0"].script = lambda _: ErrorCode.UNKNOWN_TOPIC
@@ -255,7 +255,7 @@ def test_a_broker_that_does_not_know_a_topic_is_given_time_each_time() -> None:
 
 
 def test_whatever_is_there_is_fetched_without_a_wait() -> None:
-    """Others on the loop get their turn now and then: that takes nothing of the time given."""
+    """Other tasks get a turn now and then, without using up the given time."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
         async with c.producer() as p:

@@ -1,4 +1,4 @@
-"""What a producer holds, by itself: limits of a batch, deadlines, and what is told at the end."""
+"""A producer's accumulator alone: batch limits, deadlines, and outcomes at the end."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)
 
 
 class Clock(SystemClock):
-    """Stands until it is set."""
+    """A clock that stands until set."""
 
     now_ms = 1000
     ahead_ms = 0  # of the wall clock
@@ -57,7 +57,7 @@ class Carrier:
 
 
 class Case:
-    """An outbox with one topic of two groups, of which only the first takes anything."""
+    """An accumulator with one topic of two groups, of which only the first takes records."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = Clock()
@@ -71,12 +71,12 @@ class Case:
         self.settle()
 
     def settle(self) -> None:
-        """What is held moves."""
+        """Let pending records move."""
         self.clock.now_ms += HOLD_MS
         self.box.lift()
 
     def put(self, value: bytes) -> "asyncio.Future[Any]":
-        """Hand one record in, of the one key."""
+        """Add one record of the only key."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         number = self.box.outstanding_records = self.box.outstanding_records + 1
         record: Record = (value, b"key", b"", b"", future, False, number)
@@ -86,12 +86,12 @@ class Case:
         return future
 
     def lane(self, group: GroupName) -> Lane:
-        """The lane of the only queue there."""
+        """Return the queue buffer of the only queue."""
         return self.topic.lanes[group, 0]
 
 
 async def test_a_batch_keeps_within_the_limits_though_all_is_handed_in_at_once() -> None:
-    """It is one message: a broker refuses one that is too large, and the wire carries none."""
+    """It is one message: brokers refuse larger ones, and the wire does not carry them."""
     by_bytes = Case(max_batch_bytes=1000)
     by_count = Case(max_batch_records=3)
     for case in (by_bytes, by_count):
@@ -102,7 +102,7 @@ async def test_a_batch_keeps_within_the_limits_though_all_is_handed_in_at_once()
 
 
 async def test_of_two_brokers_limits_the_narrower_one_counts() -> None:
-    """What is not sent may go to either."""
+    """Unsent records may go to either."""
     case = Case()
     case.box.limit(500, 2)
     case.box.limit(1000, 50)
@@ -128,7 +128,7 @@ async def test_a_record_waits_as_long_as_it_may_though_others_wait_already() -> 
 
 
 async def test_what_moves_to_another_group_keeps_its_deadline() -> None:
-    """It was handed in when it was, and its program waits since."""
+    """It counts from the send call, since when the program waits."""
     case = Case(delivery_timeout_s=60)
     future = case.put(b"a")
     case.clock.now_ms += 50_000
@@ -142,7 +142,7 @@ async def test_what_moves_to_another_group_keeps_its_deadline() -> None:
 
 
 async def test_what_moves_together_keeps_each_its_own_deadline() -> None:
-    """The younger is not given up with the older, as if its time were out."""
+    """The younger does not expire with the older."""
     case = Case(delivery_timeout_s=60)
     older = case.put(b"older")
     case.clock.now_ms += 30_000
@@ -170,7 +170,7 @@ async def test_what_is_under_way_at_the_end_is_told_as_unknown_and_the_rest_as_n
 
 
 async def test_what_moves_keeps_its_age_though_it_fills_more_than_one_batch() -> None:
-    """Its deadline and, for those who asked for it, the time at which it was handed in."""
+    """Its deadline and, if requested, its creation time."""
     case = Case(delivery_timeout_s=60, max_batch_records=3, born_time=True)
     before_ms = case.clock.wall_ms()
     for _ in range(8):

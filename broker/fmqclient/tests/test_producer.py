@@ -90,7 +90,7 @@ async def test_a_lost_answer_is_asked_for_again_and_stored_once(one: ClusterDoub
 
 
 async def test_unknown_is_tried_again_only_where_it_was(two: ClusterDouble) -> None:
-    """The master dies with an answer owed: its batch waits for it, later ones go elsewhere."""
+    """The master dies with an answer pending: that batch waits for it, later ones go elsewhere."""
     async with fmqclient.connect(two.url) as c, c.producer() as p:
         await p.send("orders", b"warm", group="g1")
         await p.send("orders", b"warm", group="g2")
@@ -114,7 +114,7 @@ async def test_unknown_ends_as_delivery_unknown(one: ClusterDouble) -> None:
         with pytest.raises(fmqclient.DeliveryUnknown):
             await p.send("orders", b"a", key=b"k")
         one.brokers["g1-0"].script = lambda batch: None
-        # The hole must not make the next one look like a retry of it.
+        # The hole must not make the next batch look like a retry.
         result = await p.send("orders", b"b", key=b"k")
         assert result.offset == 1
     assert one.values() == [b"a", b"b"]
@@ -173,7 +173,7 @@ async def test_no_permission_moves_the_writes_and_routes_of_lower_epochs_are_ign
         two.brokers["g1-0"].permission = Permission.NONE
         results = [await p.send("orders", b"x", key=b"%d" % n) for n in range(20)]
         assert {r.group for r in results} == {"g2"}
-        # The slave becomes the writer (epoch 3); one broker still tells the old story.
+        # The slave becomes the writer (epoch 3); one broker still returns the old route.
         two.groups["g1"].epoch = 3
         two.brokers["g1-1"].permission = Permission.FULL
         assert (await p.send("orders", b"y", group="g1")).group == "g1"
@@ -188,7 +188,7 @@ async def test_no_permission_moves_the_writes_and_routes_of_lower_epochs_are_ign
 async def test_a_session_refused_in_mid_flight_keeps_order_in_every_queue(
     two: ClusterDouble,
 ) -> None:
-    """Permission goes and comes while keys are sent: order per queue, and none twice."""
+    """Permission changes while keys are sent: order holds per queue, with no duplicates."""
     async with fmqclient.connect(two.url) as c, c.producer() as p:
         futures = []
         for n in range(2000):
@@ -245,7 +245,7 @@ async def test_a_batch_too_large_for_the_broker_is_cut(one: ClusterDouble) -> No
 
 
 async def test_a_silent_broker_is_left(two: ClusterDouble) -> None:
-    """It answers nothing more, not even routes: what it owes waits, the rest goes elsewhere."""
+    """It answers nothing, not even routes: pending batches wait, the rest goes elsewhere."""
     async with fmqclient.connect(two.url) as c, c.producer() as p:
         await p.send("orders", b"warm", group="g1")
         master = two.brokers["g1-0"]
@@ -330,7 +330,7 @@ async def test_one_way_is_not_answered(one: ClusterDouble) -> None:
 async def test_a_deleted_topic_and_one_that_grows(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"x")
-        one.topics["orders"] = 2  # deleted and made again
+        one.topics["orders"] = 2  # deleted and recreated
         await c.admin().topics()
         await p.send("orders", b"y")
         assert one.brokers["g1-0"].requests[-1].batches[0].topic_id == 2

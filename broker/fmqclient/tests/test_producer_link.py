@@ -1,4 +1,4 @@
-"""A producer's link to a group: a stream that stands, a silent broker, a new session."""
+"""A producer's link to a group: a stalled stream, a silent broker, a new session."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ from fmqwire.methods import ROUTES
 
 @pytest.mark.parametrize("acks", ["one_way", "replicated"])
 def test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing(acks: str) -> None:
-    """The stream takes it after all (and an ack comes), when nobody waits for it any more."""
+    """The stream takes it later (and an ack comes), when no caller waits for it any more."""
     transport, stall_s = MemoryTransport(0), [0.0]
     transport.delay = lambda: stall_s[0]  # type: ignore[method-assign]
 
@@ -40,7 +40,7 @@ def test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing(acks: str) -
 
 
 def test_an_ack_that_comes_when_its_batch_was_given_up_ends_nothing() -> None:
-    """What is under way beside it keeps the stream open."""
+    """Other batches in flight keep the stream open."""
     transport, slow_s = MemoryTransport(0), [1.2]
     transport.delay = lambda: 0.0  # type: ignore[method-assign]
 
@@ -65,7 +65,7 @@ def test_an_ack_that_comes_when_its_batch_was_given_up_ends_nothing() -> None:
 
 
 def test_a_broker_that_answers_nothing_is_asked_whether_it_lives_and_left() -> None:
-    """Frozen, its stream stands: what is under way is asked for again on a new one."""
+    """Frozen, its stream stays up: batches in flight are sent again on a new one."""
     transport, silent = MemoryTransport(0), [True]
 
     async def dead(_: Any) -> Any:
@@ -89,7 +89,7 @@ def test_a_broker_that_answers_nothing_is_asked_whether_it_lives_and_left() -> N
 
 
 async def test_a_new_session_waits_for_what_is_under_way() -> None:
-    """L5: what may be stored is asked for again in the old one."""
+    """L5: batches that may be stored are retried in the old one."""
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"a", key=b"k")
         fates = ["lose"]
@@ -106,7 +106,7 @@ async def test_a_new_session_waits_for_what_is_under_way() -> None:
 
 
 def test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer() -> None:
-    """L8: its broker reads it when the producer has gone on over another connection."""
+    """L8: its broker reads it after the producer has moved on over another connection."""
     late_s = [3.0]
 
     async def produce() -> None:
@@ -131,7 +131,7 @@ def test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer() ->
 async def test_sessions_are_numbered_and_then_begin_anew(
     acks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L8: one producer id, until its numbers are used up."""
+    """L8: one producer id until its session numbers are used up."""
     monkeypatch.setattr("fmqclient.producer.sender.MAX_PRODUCER_EPOCH", 1)
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer(acks=acks) as p:
         seen: list[tuple[int, int]] = []
@@ -156,7 +156,7 @@ async def test_sessions_are_numbered_and_then_begin_anew(
 async def test_a_new_session_begins_before_sequences_run_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They have 32 bits on the wire: a producer that lives for long must not come to their end."""
+    """They have 32 bits on the wire: a long-lived producer must not reach their end."""
     monkeypatch.setattr("fmqclient.producer.sender._SEQUENCES", 3)
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         for number in range(10):

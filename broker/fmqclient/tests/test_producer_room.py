@@ -1,4 +1,4 @@
-"""Sends that wait for room, and futures that nobody waits for any more: nobody else is hurt."""
+"""Sends that wait for room, and abandoned futures, delay no other send."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ async def test_a_send_that_gave_up_waiting_for_room_takes_nobody_s_turn(
 
 
 async def test_room_for_many_is_given_to_many(one: ClusterDouble) -> None:
-    """They are told in one turn, so that what they hand in is one message again."""
+    """They wake in one turn, so that their records are one message again."""
     broker = one.brokers["g1-0"]
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=50) as p:
         await p.send("orders", b"warm", key=b"k")
@@ -53,7 +53,7 @@ async def test_room_for_many_is_given_to_many(one: ClusterDouble) -> None:
 async def test_records_of_one_key_are_stored_in_the_order_in_which_they_were_sent(
     one: ClusterDouble,
 ) -> None:
-    """Who was woken and found no room went to the end: later ones passed it."""
+    """A send that woke without room used to go to the end, and later ones overtook it."""
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=50) as p:
         await asyncio.gather(*(p.send("orders", b"%d" % n, key=b"k") for n in range(500)))
     assert one.values() == [b"%d" % n for n in range(500)]
@@ -157,7 +157,7 @@ async def test_whatever_a_call_raises_goes_to_who_waits_for_it() -> None:
 
 
 async def test_a_flush_does_not_wait_for_a_linger_that_has_begun(one: ClusterDouble) -> None:
-    """Nor does a close: what is gathered longer than it may take would be lost."""
+    """Nor does a close: records gathered for longer than its timeout would be lost."""
     async with fmqclient.connect(one.url) as c:
         async with c.producer(linger_ms=100_000, close_timeout_s=1) as p:
             await p.send("orders", b"warm", key=b"k")
@@ -171,7 +171,7 @@ async def test_a_flush_does_not_wait_for_a_linger_that_has_begun(one: ClusterDou
 
 
 async def test_a_flush_cuts_short_each_linger_until_all_is_sent(one: ClusterDouble) -> None:
-    """What waits for an answer when the flush begins does not linger once more after it."""
+    """Records that await an answer when the flush starts do not linger again after it."""
     async with fmqclient.connect(one.url) as c:
         async with c.producer(linger_ms=100_000, close_timeout_s=5, pipeline=1) as p:
             await p.send("orders", b"warm", key=b"k")

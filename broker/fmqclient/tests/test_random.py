@@ -1,9 +1,9 @@
-"""Producer and consumer under seeded chaos and virtual time: the same code, only the ports swapped.
+"""Producer and consumer under seeded faults and virtual time, with only the ports replaced.
 
-Batches are refused, answered as unknown, their streams cut before or after they were appended;
-permissions come and go; consumers lose sessions with acks on the way. What must hold is checked at
-the end; a seed that fails can be run again by its number. Few seeds, as whole clusters are
-simulated with thousands of them elsewhere.
+Batches are refused or answered as unknown, their streams cut before or after the append;
+permissions come and go; consumers lose sessions with acks in flight. The guarantees are checked at
+the end; a failing seed can be run again by its number. Few seeds, because elsewhere whole clusters
+are simulated with thousands.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _FATES = (
 
 
 class Chaos:
-    """What goes wrong, by a seed; nothing more after `calm`."""
+    """Faults drawn from a seed; none after `calm`."""
 
     def __init__(self, double: ClusterDouble, random: Random) -> None:
         self._double = double
@@ -89,7 +89,7 @@ class Chaos:
 def check_stored(
     double: ClusterDouble, results: list[fmqclient.SendResult], numbers: range
 ) -> None:
-    """Each once, where its sender was told, in the order of sending within queue and key."""
+    """Check that each record is stored once, at the reported place, in send order per key."""
     places: dict[tuple[str, int, int], int] = {}
     for group in double.groups.values():
         for queue, batches in group.stored.items():
@@ -142,7 +142,7 @@ def test_consumer(seed: int) -> None:
 
 
 async def consume(seed: int) -> None:
-    """Every message is seen; one that was acked is not seen again; at the end all is stored."""
+    """Check that every message is seen, none again after its ack, and all acks are stored."""
     random = Random(seed)
     transport = MemoryTransport(seed)
     async with cluster(2, transport=transport) as double:
@@ -166,7 +166,7 @@ async def consume(seed: int) -> None:
                             case 0:
                                 await m.nack()
                             case 1:
-                                continue  # forgotten: it comes again with a new session
+                                continue  # forgotten: redelivered in a new session
                             case _:
                                 await m.ack()
                                 acked.add(number)

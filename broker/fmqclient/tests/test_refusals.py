@@ -1,4 +1,4 @@
-"""What becomes of a refused batch: the verdicts that no simple run of events shows."""
+"""The outcome of refused batches: verdicts that simple runs do not reach."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ class Outbox:
 
 
 class Clock(SystemClock):
-    """Stands until it is set."""
+    """A clock that stands until set."""
 
     now_ms = 1
 
@@ -51,7 +51,7 @@ class Clock(SystemClock):
 
 
 class Case:
-    """A lane with a batch accepted, then some in flight."""
+    """A queue buffer with one batch accepted, then some in flight."""
 
     def __init__(self) -> None:
         self.lane = Lane(Topic(), GroupName("g1"), TopicId(1), 0)
@@ -78,7 +78,7 @@ class Case:
         self.wanted += 1
 
     def again(self) -> Flight:
-        """What goes first now."""
+        """Return the batches that go first now."""
         return self.lane.depart(self.lane.piles.popleft())
 
     def unsent(self) -> list[bytes]:
@@ -86,7 +86,7 @@ class Case:
 
 
 def test_what_follows_a_refused_one_is_not_stored_even_if_its_answer_was_lost() -> None:
-    """And no sequence is used again: a late copy of it could fit behind the one that takes it."""
+    """No sequence is reused: a late copy could fit behind the batch that takes it."""
     case = Case()
     refused, lost = case.depart(b"a"), case.depart(b"b")
     case.refusals.take(case.lane, refused, Overloaded(""))
@@ -132,7 +132,7 @@ def test_one_that_may_be_stored_is_never_moved_or_failed_by_a_refusal(code: Erro
 
 @pytest.mark.parametrize("code", list(ErrorCode))
 def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: ErrorCode) -> None:
-    """An unknown code, too: a newer broker may say more."""
+    """Unknown codes, too: a newer broker may send others."""
     certain = {
         ErrorCode.NO_PERMISSION,
         ErrorCode.UNKNOWN_TOPIC,
@@ -153,7 +153,7 @@ def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: E
 
 
 def test_a_broker_that_does_not_know_the_topic_is_waited_for_each_time_anew() -> None:
-    """It knew it since: what it does not know now, after a move, say, it will hear of again."""
+    """It knew the topic since: if it lacks it now, after a move, say, it will learn it again."""
     case = Case()
     case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))
     case.lane.accepted(case.again())

@@ -1,4 +1,4 @@
-"""A commit through a lost session: it ends when the acks said again are stored, not before."""
+"""A commit through a lost session ends once the repeated acks are stored, not before."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ class Wire:
         return reply
 
     async def token(self) -> ConsumeRequest:
-        """The next message that asks for one."""
+        """Return the next message that requests a token."""
         async with asyncio.timeout(20):
             while not (request := await self.sent.get()).commit_token:
                 pass
@@ -70,7 +70,7 @@ def a_session() -> Session:
 
 @asynccontextmanager
 async def stream(session: Session) -> AsyncIterator[Wire]:
-    """Its stream for a while; then it is lost."""
+    """Run a stream for a while, then lose it."""
     wire = Wire()
     serving = asyncio.create_task(session._serve(cast(Any, wire)))
     async with asyncio.timeout(20):
@@ -82,7 +82,7 @@ async def stream(session: Session) -> AsyncIterator[Wire]:
 
 
 async def ten_acked(session: Session, wire: Wire) -> None:
-    """Offsets 0 to 9; and somebody waits until that is stored."""
+    """Ack offsets 0 to 9; a task waits until that is stored."""
     wire.replies.put_nowait(assigned(1))
     while not session.tracks:
         await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def test_where_a_queue_begins_does_not_say_what_is_stored() -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 async def test_whether_a_queue_is_paused_is_said_again_after_a_seek(paused: bool) -> None:
-    """A resume under the generation before it was not listened to: the queue stood for ever."""
+    """A resume under the previous generation was ignored: the queue stood still for ever."""
     session = a_session()
     async with stream(session) as wire:
         wire.replies.put_nowait(assigned(1))

@@ -1,4 +1,4 @@
-"""What a session makes of what the broker says: pieces of one batch, and what retention deleted."""
+"""A session's handling of broker replies: pieces of one batch, and retention gaps."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ def piece(first: int, end: int, batch: bytes = b"", count: int = 2) -> Delivery:
 
 
 async def told(*replies: ConsumeReply) -> tuple[Session, list[Chunk], Exception]:
-    """A session that has heard all of them, then lost its stream."""
+    """Return a session that received all of them, then lost its stream."""
     chunks: list[Chunk] = []
     session = Session(
         GroupName("g1"),

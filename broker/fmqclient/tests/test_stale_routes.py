@@ -1,4 +1,4 @@
-"""Routes that are stale, lack something, or change under a client: nothing is lost, none hangs."""
+"""Stale, incomplete or changing routes under a client: no record is lost, no call hangs."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -33,7 +33,7 @@ def client_of(one: ClusterDouble, transport: MemoryTransport) -> fmqclient.Clien
 
 
 def test_while_nobody_answers_no_topic_is_called_unknown() -> None:
-    """Several ask at once; who shares a call that failed has not been answered."""
+    """Several ask at once; sharing a failed call is not an answer."""
 
     async def work() -> None:
         double, transport = played(1)
@@ -54,7 +54,7 @@ def test_while_nobody_answers_no_topic_is_called_unknown() -> None:
 
 
 def test_a_topic_that_one_broker_does_not_know_is_asked_for_elsewhere() -> None:
-    """A broker that is cut from ZooKeeper, or hears late, answers what it knew."""
+    """A broker that is cut from ZooKeeper, or learns late, answers with old knowledge."""
 
     async def work() -> None:
         double, transport = played(2)
@@ -146,7 +146,7 @@ def test_what_is_under_way_of_a_topic_that_is_gone_holds_up_no_other() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_topic_whose_groups_take_nothing_any_more_ends_no_producer(known: bool) -> None:
-    """Whoever sends is told, at once or when what is under way is over."""
+    """Each send gets an error, at once or when its batches in flight are done."""
 
     async def work() -> None:
         double, transport = played(1)
@@ -174,7 +174,7 @@ def test_a_topic_whose_groups_take_nothing_any_more_ends_no_producer(known: bool
 
 
 def test_latest_counts_for_the_groups_that_a_topic_has_not_for_those_that_it_gets() -> None:
-    """What is sent to them was sent after the consumer began."""
+    """Records in added groups were sent after the consumer started."""
 
     async def work() -> None:
         double, transport = played(2)
@@ -229,7 +229,7 @@ def test_a_group_that_left_the_cluster_is_not_asked_any_more(
 
 
 async def _unknown(stream: Stream) -> None:
-    """A broker that does not know the topic that is to be read."""
+    """Return a broker without the topic to be read."""
     await stream.receive()
     reply = client_pb2.ConsumeReply(opened=client_pb2.ConsumeOpened(), epoch=1)
     unknown = client_pb2.Error(code=client_pb2.UNKNOWN_TOPIC, message="no such topic")
@@ -247,7 +247,7 @@ async def _forget_topics(one: ClusterDouble, group: str) -> None:
 
 @pytest.mark.parametrize("away_s", [1, 20])
 def test_a_failover_of_one_group_ends_no_consumer_that_another_does_not_know(away_s: int) -> None:
-    """Whoever is away has not said that the topic is gone."""
+    """An absent broker has not reported that the topic is gone."""
 
     async def work() -> None:
         double, transport = played(2)
@@ -267,7 +267,7 @@ def test_a_failover_of_one_group_ends_no_consumer_that_another_does_not_know(awa
 
 @pytest.mark.parametrize("by", ["word", "absence"])
 def test_a_topic_that_nobody_has_any_more_ends_its_consumers(by: str) -> None:
-    """All who are there say so."""
+    """Every broker that is there reports so."""
 
     async def work() -> None:
         double, transport = played(2)
@@ -291,7 +291,7 @@ def test_a_topic_that_nobody_has_any_more_ends_its_consumers(by: str) -> None:
 
 
 def test_what_is_under_way_outlives_the_word_of_a_broker_that_knows_less() -> None:
-    """It is cut from ZooKeeper, say, and the topic is younger than that."""
+    """It is cut from ZooKeeper, for example, and the topic is younger than that."""
 
     async def work() -> None:
         double, transport = played(1)
@@ -316,7 +316,7 @@ def test_what_is_under_way_outlives_the_word_of_a_broker_that_knows_less() -> No
 
 @pytest.mark.parametrize("turns", range(6))
 def test_routes_that_change_while_a_producer_is_closed_harm_nobody(turns: int) -> None:
-    """Its tasks take no more; the client goes on asking for routes."""
+    """Its tasks accept nothing more; the client still asks for routes."""
 
     async def work() -> None:
         double, transport = played(2)

@@ -1,4 +1,4 @@
-"""The facade for programs without asyncio, against the double in a loop of its own."""
+"""The facade for programs without asyncio, against the double on its own loop."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from fmqclient.tests.double import ClusterDouble, cluster
 
 @pytest.fixture
 def double() -> Iterator[ClusterDouble]:
-    """The double on a loop in another thread: the test itself blocks."""
+    """Run the double on a loop in another thread: the test itself blocks."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -68,7 +68,7 @@ def _wait_for_acks(double: ClusterDouble, count: int) -> None:
 
 
 def test_a_loop_that_is_left_goes_on_where_it_was(double: ClusterDouble) -> None:
-    """What was fetched ahead is not lost, and an ack is said without a further fetch."""
+    """Prefetched messages are not lost, and an ack is sent without a further fetch."""
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(100)], group="g1", queue=0)
         sub = c.consumer("orders", group="billing")

@@ -1,4 +1,4 @@
-"""The blocking consumer: what it has fetched ahead when its queue goes, moves, or is paused."""
+"""The blocking consumer's prefetched messages when a queue is lost, moved or paused."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ __all__ = ["double"]  # the fixture
 
 @pytest.fixture
 def sub(double: ClusterDouble) -> Iterator[fmqclient.sync.Consumer]:
-    """It has given one message of `g1/0` to a `for`, and has fetched 39 ahead."""
+    """A consumer that returned one message of `g1/0` to a `for` loop, with 39 prefetched."""
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(40)], group="g1", queue=0)
         sub = c.consumer("orders", group="billing")
@@ -38,7 +38,7 @@ def _session(double: ClusterDouble) -> ConsumeDouble:
 def test_what_was_fetched_ahead_of_a_queue_that_goes_is_given_back(
     double: ClusterDouble, sub: fmqclient.sync.Consumer
 ) -> None:
-    """Else the next holder waits for it in vain, and then both work on the same messages."""
+    """Otherwise the next holder waits for it in vain, then both work on the same messages."""
     session = _session(double)
     session.revoke(0)
     wait_until(lambda: session.progress[0].in_flight_records == 0)
@@ -69,7 +69,7 @@ def test_what_was_fetched_ahead_of_a_lost_session_comes_again_and_is_shown_once(
 def test_a_fetch_that_is_interrupted_when_it_is_done_loses_nothing(
     double: ClusterDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would come a minute later, behind what came after it."""
+    """They would be redelivered a minute later, after newer ones."""
 
     class Interrupted:
         def __init__(self, done: "Future[Any]") -> None:
@@ -96,7 +96,7 @@ def test_a_fetch_that_is_interrupted_when_it_is_done_loses_nothing(
 def test_a_fetch_that_waits_for_ever_goes_on_if_another_thread_took_what_came(
     double: ClusterDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty list would tell it that the consumer was closed."""
+    """An empty list would mean that the consumer was closed."""
     with fmqclient.sync.connect(double.url) as c:
         p = c.producer()
         p.send("orders", b"taken", group="g1", queue=0)
@@ -141,7 +141,7 @@ def test_order_is_kept_while_another_thread_pauses_another_queue(double: Cluster
 
 
 class _Counted(dict[int, bool]):
-    """How often it is looked at from its beginning."""
+    """Counts how often iteration starts at the beginning."""
 
     looks = 0
 
@@ -151,9 +151,7 @@ class _Counted(dict[int, bool]):
 
 
 def test_many_are_taken_at_one_look() -> None:
-    """What was taken leaves a gap there, and each look goes through all gaps: fifty thousand of a
-    `fetch` took a second and a half.
-    """
+    """Taken messages leave gaps that each look passes: fifty thousand per `fetch` took 1.5 s."""
     ahead: Ahead[int] = Ahead()
     waiting = ahead._waiting = _Counted(dict.fromkeys(range(1000), True))
     assert ahead.take(600) == list(range(600))

@@ -1,4 +1,4 @@
-"""The facade for programs without asyncio: its end, a callback that wants it, a forked process."""
+"""The facade for programs without asyncio: close, close in a callback, a forked process."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def test_a_close_does_not_wait_longer_than_it_may_for_the_line(double: ClusterDo
 
 
 def test_who_closes_the_client_waits_for_who_closes_a_part_of_it(double: ClusterDouble) -> None:
-    """Else it cuts the connections off in the midst of the last flush."""
+    """Otherwise it cuts the connections in the middle of the last flush."""
     c = fmqclient.sync.connect(double.url)
     p = c.producer()
     p.send("orders", b"warm", key=b"k")
@@ -94,7 +94,7 @@ def test_a_callback_that_closes_is_refused_and_nothing_hangs_or_is_lost(
 def test_a_signal_that_comes_in_the_midst_of_a_call_may_close(
     double: ClusterDouble, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Its handler runs in the thread whose call it interrupts, wherever that is."""
+    """Its handler runs in the thread whose call it interrupts, at any place."""
     c = fmqclient.sync.connect(double.url)
     p = c.producer()
     submit = asyncio.run_coroutine_threadsafe
@@ -113,7 +113,7 @@ def test_a_signal_that_comes_in_the_midst_of_a_call_may_close(
 def test_a_signal_that_comes_a_moment_later_leaves_no_call_waiting_for_ever(
     double: ClusterDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop was asked whether it is closed, and is when it is given the call."""
+    """The loop was not closed when checked, and is closed when it gets the call."""
     c = fmqclient.sync.connect(double.url)
     p = c.producer()
     loop: Any = c._loop._loop
@@ -132,7 +132,7 @@ def test_a_signal_that_comes_a_moment_later_leaves_no_call_waiting_for_ever(
 def test_who_closes_a_part_while_another_thread_closes_the_client_is_not_told_off(
     double: ClusterDouble,
 ) -> None:
-    """It is closed: that is what was wanted."""
+    """It is closed, as requested."""
     c = fmqclient.sync.connect(double.url)
     p = c.producer()
     go = threading.Event()
@@ -200,7 +200,7 @@ def test_a_forked_process_is_told_and_does_not_wait_for_a_thread_that_it_lacks(
 def test_a_consumer_is_closed_although_another_thread_is_given_messages(
     double: ClusterDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ack="auto": those are not acked any more, the others are, and it leaves."""
+    """With ack="auto" those are not acked any more, the others are, and it leaves."""
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(3)], group="g1", queue=0)
         sub = c.consumer("orders", group="billing", ack="auto")

@@ -18,7 +18,7 @@ __all__ = ["double"]  # the fixture
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    """Of another thread."""
+    """Wait for another thread."""
     until_s = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < until_s, "it does not come about"
@@ -146,7 +146,7 @@ def test_the_blocking_consumer_has_what_the_other_has(double: ClusterDouble) -> 
 
 
 def test_what_changes_while_another_thread_looks_at_it_is_no_error(double: ClusterDouble) -> None:
-    """A queue comes, a group is learnt: in the loop's thread, between two steps of ours."""
+    """A queue comes, or a group is learnt, in the loop's thread between two steps here."""
 
     class Growing(dict[Any, Any]):
         grown = 0
@@ -157,7 +157,7 @@ def test_what_changes_while_another_thread_looks_at_it_is_no_error(double: Clust
                 self[f"new {self.grown}"] = next(iter(self.values()))
 
     class Part:
-        """Of a group; whoever looks at it is interrupted."""
+        """Part of a group; reading it is interrupted."""
 
         group, queue, why, usable = "g1", 0, "", True
         error = None

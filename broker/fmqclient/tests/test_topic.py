@@ -1,4 +1,4 @@
-"""Records of one key stay in their order while groups come and go (L6): a topic by itself."""
+"""Records of one key keep their order while groups come and go (L6): one topic alone."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ DEADLINE_MS = 10_000
 
 
 def topic_on(group: GroupName) -> Topic:
-    """Its keys go to that group."""
+    """Return a topic whose keys go to that group."""
     topic = Topic("orders", lambda of, place: Lane(of, place[0], TopicId(1), place[1]))
     topic.know(ORDERS, 0, {group}, 0)
     assert topic.lift(HOLD_MS) == []
@@ -23,7 +23,7 @@ def topic_on(group: GroupName) -> Topic:
 
 
 def put(topic: Topic, number: int) -> Lane:
-    """The record of that number, of one key, goes where it belongs now."""
+    """Put the record of that number, of one key, where it belongs now."""
     lane = topic.lane_for(b"key")
     assert lane is not None
     record: Any = (b"%d" % number, b"key", b"", b"", None, False, number)
@@ -37,7 +37,7 @@ def numbers(moved: "list[tuple[Any, Pile, Lane | None]] | None") -> list[int]:
 
 
 def test_what_is_placed_anew_goes_in_the_order_in_which_it_was_handed_in() -> None:
-    """Also when the group that is younger holds what is older."""
+    """Even when the newer group holds older records."""
     topic = topic_on(G1)
     assert put(topic, 1).group == G1
     topic.remap({G2}, 0)
@@ -51,7 +51,7 @@ def test_what_is_placed_anew_goes_in_the_order_in_which_it_was_handed_in() -> No
 
 
 def test_what_is_not_answered_in_time_stays_where_it_was_sent() -> None:
-    """What was handed in after it has gone elsewhere by then: refused, it must not follow."""
+    """Later records have gone elsewhere by then: if refused, it must not follow them."""
     topic = topic_on(G1)
     lane = put(topic, 1)
     flight = lane.depart(lane.piles.popleft())
@@ -91,7 +91,7 @@ def test_nothing_new_leaves_until_what_moves_has_moved() -> None:
 
 
 def test_groups_that_come_are_not_sent_to_before_what_is_under_way_elsewhere_is_answered() -> None:
-    """A key may go to another group than before, though its group is still there."""
+    """A key may go to another group than before, though its old group is still there."""
     topic = topic_on(G1)
     lane = put(topic, 1)
     flight = lane.depart(lane.piles.popleft())
@@ -103,7 +103,7 @@ def test_groups_that_come_are_not_sent_to_before_what_is_under_way_elsewhere_is_
 
 
 def test_what_was_waited_for_is_waited_for_though_groups_change_again() -> None:
-    """The group that is back may still refuse it, and what was handed in after it is elsewhere."""
+    """The returned group may still refuse it, and later records are elsewhere."""
     topic = topic_on(G1)
     lane = put(topic, 1)
     flight = lane.depart(lane.piles.popleft())
@@ -116,7 +116,7 @@ def test_what_was_waited_for_is_waited_for_though_groups_change_again() -> None:
 
 
 def test_what_was_waited_for_is_waited_for_though_more_groups_come() -> None:
-    """It is refused, and would follow to where what was handed in after it has been sent."""
+    """It is refused, and would follow later records to their group."""
     wider = replace(ORDERS, groups=(*ORDERS.groups, TopicGroup(G3, 1)))
     topic = topic_on(G1)
     topic.know(wider, 0, {G1}, 0)

@@ -1,4 +1,4 @@
-"""`alter_topic`: who is at work finds new queues and groups; nothing that holds messages goes."""
+"""`alter_topic`: running clients find new queues and groups; queues with messages stay."""
 
 import asyncio
 from contextlib import asynccontextmanager

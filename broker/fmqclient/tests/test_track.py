@@ -1,4 +1,4 @@
-"""What a consumer knows of its progress in one queue (L7), without a broker."""
+"""A consumer's progress in one queue (L7), without a broker."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def held() -> Track:
 
 
 def acked(*offsets: int) -> Track:
-    """Held; these are acked, and the broker was told."""
+    """Hold the queue and ack these; the acks are sent to the broker."""
     track = held()
     for offset in offsets:
         track.ack(offset, track.term, E)
@@ -25,12 +25,12 @@ def acked(*offsets: int) -> Track:
 
 
 def said(track: Track) -> list[tuple[int, int]]:
-    """What the broker is told now."""
+    """Return the acks that are sent now."""
     return [(first, end) for first, end, _ in track.take_fresh()]
 
 
 def moved_away(track: Track) -> None:
-    """To another member, and the broker has heard nothing since."""
+    """Move the queue to another member; the broker has heard nothing since."""
     track.taken()
     track.came_too_late(track.generation)
 
@@ -55,7 +55,7 @@ def test_what_is_acked_while_no_session_is_open_is_said_and_not_shown_again() ->
 
 
 def test_a_new_reader_has_not_moved_the_group() -> None:
-    """Its progress may be from before what another member acked last: no seek, all acks count."""
+    """Its progress may predate another member's last acks: no seek, all acks count."""
     track = held()
     track.ack(34, track.term, E)
     track.session_lost()
@@ -83,7 +83,7 @@ def test_what_was_acked_before_a_seek_is_void() -> None:
 
 
 def test_what_was_acked_before_a_seek_and_not_said_yet_is_void() -> None:
-    """Said under the new generation, it would make done what the seek asked for again."""
+    """Sent under the new generation, it would undo the seek."""
     track = held()
     for offset in (3, 7, 9):
         track.ack(offset, track.term, E)
@@ -93,7 +93,7 @@ def test_what_was_acked_before_a_seek_and_not_said_yet_is_void() -> None:
 
 
 def test_a_seek_that_was_lost_with_its_reader_makes_nothing_void() -> None:
-    """It was told before it was stored; whoever reads now has not heard of it."""
+    """It was announced before it was stored; the current reader does not know it."""
     track = held()
     track.assigned(1, sought=9)
     track.ack(100, track.term, E)
@@ -109,12 +109,12 @@ def test_a_seek_that_was_lost_with_its_reader_makes_nothing_void() -> None:
 
 
 def _in_term(term: int, number: int = 0) -> int:
-    """The version of a seek that was made in it."""
+    """Return the version of a seek in that term."""
     return next_version(None, Epoch(term)) + number
 
 
 def test_a_seek_that_comes_back_makes_nothing_void_that_was_acked_after_it() -> None:
-    """Its reader went, the next had not heard of it, and the first is back with it."""
+    """Its reader went, the next did not know it, and the first is back with it."""
     track = held()
     track.assigned(1, _in_term(2), 2)
     track.ack(100, track.term, E)
@@ -131,7 +131,7 @@ def test_a_seek_that_comes_back_makes_nothing_void_that_was_acked_after_it() -> 
 
 @pytest.mark.parametrize("made_in", [5, 6, 7])
 def test_a_seek_that_is_younger_than_its_reader_makes_void_what_was_acked(made_in: int) -> None:
-    """Also one with a number that was told before: that one was lost before it was stored."""
+    """Even with a number announced before: that seek was lost before it was stored."""
     track = held()
     track.assigned(1, _in_term(made_in, 1), 5)
     track.assigned(1, 0, 5)
@@ -144,7 +144,7 @@ def test_a_seek_that_is_younger_than_its_reader_makes_void_what_was_acked(made_i
 
 
 def test_a_seek_that_we_did_not_know_and_that_is_older_than_what_was_acked_is_told() -> None:
-    """Whether it was acked before or after the seek nobody can say: it is not stored, at least."""
+    """Whether the ack came before or after the seek is unknown: it is not stored, at least."""
     track = held()
     track.assigned(1, 0, 5)
     track.ack(101, track.term, E)
@@ -167,7 +167,7 @@ def test_a_seek_that_we_did_not_know_and_that_is_older_than_what_was_acked_is_to
 
 @pytest.mark.parametrize("gone", ["no", "taken", "lost"])
 def test_what_is_paused_stays_paused_as_long_as_it_is_held(gone: str) -> None:
-    """A seek moves it, and that is all; who gets it back begins anew, as the broker does."""
+    """A seek only moves it; a member that regains it starts again, as the broker does."""
     track = held()
     track.paused = True
     if gone == "taken":
@@ -220,7 +220,7 @@ def test_acks_of_a_queue_that_is_gone_are_told_once_and_said_when_it_is_back(gon
 
 @pytest.mark.parametrize("gone", [Track.session_lost, lost_while_moving, moved_away])
 def test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours(gone) -> None:  # type: ignore[no-untyped-def]
-    """A session that is open again is asked before the queue is back: it stored nothing of it."""
+    """A reopened session is asked before the queue is back: it stored none of the acks."""
     track = acked(0, 1)
     gone(track)
     track.token_sent()
@@ -279,7 +279,7 @@ def test_acks_not_said_before_a_queue_came_back_are_said_then() -> None:
 
 
 def test_an_offset_that_was_lost_and_given_again_is_another_message() -> None:
-    """Its first message was acked, and never on a disk: the second has a later epoch."""
+    """The first message was acked, but was never on a disk: the second has a later epoch."""
     track = held()
     track.ack(0, track.term, 1)
     track.ack(2, track.term, 1)
@@ -297,7 +297,7 @@ def test_an_offset_that_was_lost_and_given_again_is_another_message() -> None:
 
 
 def test_an_ack_of_what_was_lost_is_not_said_of_what_came_since() -> None:
-    """The program still had the first one in its hands, when others came."""
+    """The program still held the first message when the second came."""
     track = held()
     track.session_lost()
     track.assigned(2)
@@ -321,7 +321,7 @@ def test_who_gave_a_queue_away_once_may_get_copies_of_what_is_done() -> None:
 
 
 def test_a_queue_that_went_to_another_is_not_asked_for_after_a_loss() -> None:
-    """Who has it now asks for it, too: it would move once more, with all that is under way."""
+    """The new holder requests it, too: it would move again, with all its messages in flight."""
     track = held()
     track.session_lost()
     assert track.ours
@@ -332,7 +332,7 @@ def test_a_queue_that_went_to_another_is_not_asked_for_after_a_loss() -> None:
 
 
 def test_acks_of_an_older_generation_that_came_too_late_end_nothing() -> None:
-    """The queue came back since, and drains again: what is acked now still counts."""
+    """The queue came back since, and drains again: new acks still count."""
     track = held()
     track.taken()
     track.assigned(2)

@@ -1,4 +1,4 @@
-"""What a program never closes: a line in the log and a `ResourceWarning`, with its name."""
+"""Unclosed parts of a program: a log line and a `ResourceWarning` that name them."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ Said = Callable[[], list[str]]
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Iterator[Said]:
-    """What was said in the log, once it is certain that the same was said as a warning."""
+    """Return the logged text, after checking that the warning has the same text."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)

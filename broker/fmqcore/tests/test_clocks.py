@@ -1,4 +1,4 @@
-"""How far two clocks are apart, as far as it is certain."""
+"""The certain part of the difference between two clocks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every policy × small clusters, compared with an oracle that knows only the definition."""
+"""Every policy × small clusters, against an oracle that knows only the definition."""
 
 from itertools import combinations, product
 from operator import attrgetter
@@ -40,7 +40,7 @@ def subsets(items: tuple[BrokerId, ...]) -> list[Isr]:
 
 
 def enough(policy: AckPolicy, holders: Isr, isr: Isr, names: tuple[BrokerId, ...]) -> bool:
-    """The definition: do these holders, of that in-sync set, make an acknowledgement?"""
+    """By definition: do these holders, of that in-sync set, make an acknowledgement?"""
     counted = holders & isr
     members = len(names) + 1
     match policy.how_many:
@@ -65,7 +65,7 @@ def oracle(
     slaves: dict[BrokerId, SlaveEnds],
     isrs: tuple[Isr, ...],
 ) -> int:
-    """The highest end for which the definition holds, tried one by one."""
+    """Return the highest end that satisfies the definition, tried one by one."""
     own = {Flush.FSYNC: master.durable_end}.get(policy.flush, master.written_end)
     what = {"sent": "sent_end", "received": "received_end", "durable": "durable_end"}
     held_of = attrgetter(what[policy.counts.value])
@@ -79,7 +79,7 @@ def oracle(
 
 
 def ends_of(durable: int, zone: str) -> SlaveEnds:
-    """Received one further, sent two further, so that a mix-up shows; -1: an ack of old."""
+    """Received one further, sent two further, so that mix-ups show; -1: an old ack."""
     if durable < 0:
         return SlaveEnds(Position(9), Position(9), Position(9), BEFORE, zone)
     p = Position
@@ -87,7 +87,7 @@ def ends_of(durable: int, zone: str) -> SlaveEnds:
 
 
 def isr_pairs(names: tuple[BrokerId, ...]) -> list[tuple[Isr, ...]]:
-    """One set, or two that differ by one member: a change in doubt."""
+    """Return one set, or two that differ by one member: a change in doubt."""
     sets = subsets(names)
     if len(names) > 2:
         return [(s,) for s in sets]
@@ -165,12 +165,12 @@ def test_not_more_are_heard_than_needed() -> None:
 def test_all_are_heard_where_too_few_are_in_sync_for_an_acknowledgement(
     flush: Flush, how_many: HowMany, in_sync: int, configured: int
 ) -> None:
-    """What there is was acknowledged when there were more, and each of those in sync has it."""
+    """Existing records were acknowledged when there were more; each in-sync slave has them."""
     assert slaves_to_hear(AckPolicy(flush, how_many=how_many), in_sync, configured) == in_sync
 
 
 def test_a_mark_tells_apart_whatever_decides_who_acknowledged() -> None:
-    """F18: under another policy, or with other slaves to count, a set heard says nothing."""
+    """F18: under another policy, or with other slaves to count, an earlier heard set is void."""
     zones = [(), ("here",), ("here", "here"), ("here", "there"), ("there", "there")]
     marks = {mark_of(policy, of) for policy, of in product(POLICIES, zones)}
     assert len(marks) == len(POLICIES) * len(zones)
@@ -203,7 +203,7 @@ def test_who_fsyncs() -> None:
 
 @pytest.mark.parametrize("left", [(), ("s2",)])
 def test_all_waits_until_a_removed_member_has_left_the_in_sync_set(left: tuple[str, ...]) -> None:
-    """R6: the set is made smaller first; then acknowledgements do without it."""
+    """R6: the set shrinks first; then acknowledgements do without that member."""
     gone, rest = BrokerId("s1"), tuple(map(BrokerId, left))
     master = MasterEnds(Position(90), Position(90), Epoch(3), Position(10), "")
     slaves = {b: SlaveEnds(Position(90), Position(90), Position(90), Epoch(3)) for b in rest}
@@ -214,7 +214,7 @@ def test_all_waits_until_a_removed_member_has_left_the_in_sync_set(left: tuple[s
 
 
 def test_what_a_slave_has_counts_as_sent_though_its_stream_has_carried_nothing_yet() -> None:
-    """It came back with all there is: nobody can send it anything before it counts."""
+    """It returned with everything: no bytes can be sent to it before it counts."""
     has = SlaveEnds(Position(0), Position(700), Position(700), NOW)
     assert counted_end(AckPolicy(counts=SlaveCounts.SENT), has) == 700
     more = SlaveEnds(Position(900), Position(700), Position(700), NOW)

@@ -76,7 +76,7 @@ def test_brokers_are_tried_by_permission(needed: Permission, order: list[str]) -
     brokers = tuple(broker(p.name or "", p) for p in (Permission(i) for i in (0, 2, 1, 3)))
     route = GroupRoute(GroupName("g"), Epoch(1), "MASTER", brokers)
     assert [b.id.lower() for b in candidates(route, needed)][: len(order)] == order
-    assert len(candidates(route, needed)) == 4  # nobody is left out: the table may be stale
+    assert len(candidates(route, needed)) == 4  # no broker is left out: the table may be stale
 
 
 def test_a_live_broker_is_tried_before_a_dead_one() -> None:

@@ -34,7 +34,7 @@ def fmq(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def processes_of(directory: Path) -> list[psutil.Process]:
-    """What the state file names and lives."""
+    """Return the live processes that the state file names."""
     file = read_file(directory)
     found = []
     for known in file.processes if file else []:
@@ -66,7 +66,7 @@ async def send_and_read(url: str) -> bytes:
 
 
 def one_broker_comes_and_goes(here: tuple[str, str]) -> None:
-    """After a kill -9 by hand: start, kill, start, restart, stop; each told of what it finds."""
+    """After a manual kill -9: start, kill, start, restart, stop; each reports what it finds."""
     for command, broker, code, said in (
         ("start", "g1-1", 0, "g1-1 runs, process"),
         ("start", "g1-1", 69, "runs already"),
@@ -81,7 +81,7 @@ def one_broker_comes_and_goes(here: tuple[str, str]) -> None:
 
 
 def started_by_hand(directory: Path, here: tuple[str, str]) -> "subprocess.Popen[bytes]":
-    """A broker that no command of `fmq dev` started: it is known all the same."""
+    """A broker not started by `fmq dev` is still recognised."""
     known = DevCluster.attach(directory)
     assert known is not None
     command = broker_command(known.options, known.brokers["g1-1"])
@@ -146,12 +146,12 @@ def test_up_status_down_and_up_again(tmp_path: Path) -> None:
 
 
 async def test_faults_of_one_group(tmp_path: Path) -> None:
-    """Each kind of fault is seen by the brokers, and mends."""
+    """The brokers notice each kind of fault, and recover."""
     options = ClusterOptions(groups=1, settings=SMALL, proxied=True)
     async with DevCluster(tmp_path / "c", options) as cluster:
         assert await send_and_read(cluster.url) == b"hello"
 
-        # The slave is cut from its master; clients of the same address are not.
+        # The slave is cut from its master; clients of the same address keep their connections.
         cluster.broker_links["g1-0"].cut("g1-1")
 
         async def out_of_sync() -> bool:
@@ -163,7 +163,7 @@ async def test_faults_of_one_group(tmp_path: Path) -> None:
         cluster.broker_links["g1-0"].resume("g1-1")
         await cluster.wait_healthy()
 
-        # A stopped process is there, but does not answer.
+        # A stopped process exists but does not answer.
         cluster.pause("g1-1")
         assert cluster.alive("g1-1")
         assert await cluster.broker_status("g1-1") is None
@@ -184,7 +184,7 @@ async def test_faults_of_one_group(tmp_path: Path) -> None:
         await until(announced)
         await cluster.wait_healthy()
 
-        # A dead master: its slave serves the reads.
+        # With the master dead, its slave serves the reads.
         cluster.kill("g1-0")
         assert await cluster.ended("g1-0")
 
@@ -202,7 +202,7 @@ async def test_faults_of_one_group(tmp_path: Path) -> None:
 
 
 async def test_on_an_ensemble_of_somebody_else(tmp_path: Path, zookeeper: str) -> None:
-    """It is used as it is; wiping removes what the cluster left in it, and nothing else."""
+    """It is used as it is; wiping removes only what the cluster left in it."""
     options = ClusterOptions(groups=1, slaves=0, zookeeper=zookeeper, policy=ALONE)
     async with DevCluster(tmp_path / "c", options) as cluster:
         assert await send_and_read(cluster.url) == b"hello"

@@ -1,4 +1,4 @@
-"""The demo from outside: a short run, an interrupted one, and how it talks."""
+"""The demo from outside: a short run, an interrupted one, and its output."""
 
 import asyncio
 import io
@@ -77,7 +77,7 @@ def test_second_demo_in_a_folder_is_refused_and_named(tmp_path: Path) -> None:
         assert first.stderr is not None
         assert "up to 895 MB of logs and data in" in first.stderr.readline()
         assert "starting ZooKeeper" in first.stderr.readline()
-        with a_demo(folder, 3000) as second:  # before the first one has written its cluster down
+        with a_demo(folder, 3000) as second:  # before the first one has recorded its cluster
             report, talk = second.communicate(timeout=60)
         assert second.returncode == 69
         assert f"a demo runs in {folder} already (process {first.pid})" in talk
@@ -118,7 +118,7 @@ async def test_a_slow_machine_is_waited_for_and_one_that_stands_still_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(demo_module, "_PATIENCE_S", 0.5)
-    demo = object.__new__(demo_module._Demo)  # its waiting alone: there is no cluster
+    demo = object.__new__(demo_module._Demo)  # only its waiting: there is no cluster
     demo._producing = Producing(History(), "t", limit=0)
     demo._consuming = Consuming(History(), "t", "g")
     until = 1.5 + asyncio.get_running_loop().time()  # three times its patience
@@ -132,7 +132,7 @@ async def test_a_slow_machine_is_waited_for_and_one_that_stands_still_is_not(
         await demo._until(lambda: False, "more")
 
 
-# ---- how it talks
+# ---- output
 
 
 def a_report(*findings: Finding) -> Report:
@@ -185,7 +185,7 @@ def test_plain_lines_without_a_terminal() -> None:
             show.flow(count, count)
     lines = out.getvalue().splitlines()
     assert lines[0].endswith("begun [really]")
-    assert len(lines) == 2  # not one a step: one in two seconds
+    assert len(lines) == 2  # not one per step: one in two seconds
     assert "0 acknowledged, 0 consumed" in lines[1]
 
 

@@ -55,7 +55,7 @@ def test_the_state_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_the_command_line_knows_all_brokers_of_the_usual_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The usual one may be the one that was killed."""
+    """The default cluster may be the one that was killed."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = tmp_path / "fmq" / "dev"
     folder.mkdir(parents=True)
@@ -193,7 +193,7 @@ async def test_a_process_is_known_by_id_and_birth(tmp_path: Path) -> None:
     child = Child.of(popen)
     assert child.alive()
     assert Child(child.pid, child.born).alive()
-    assert not Child(child.pid, child.born - 100).alive()  # the number was given again
+    assert not Child(child.pid, child.born - 100).alive()  # the process id was reused
     stranger = Child(os.getpid(), 0.0)
     stranger.kill()  # would end this very test
     child.send(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Links: what gets through, what is held, what is reset, and for whom."""
+"""Links: which bytes pass, which are held, which are reset, and for which caller."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ def proxies() -> Iterator[Proxies]:
 
 @pytest.fixture
 async def echo() -> AsyncIterator[str]:
-    """The address of a server that gives back what it gets."""
+    """Return the address of an echo server."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -126,7 +126,7 @@ async def test_a_target_that_is_away_is_a_reset(proxies: Proxies) -> None:
 
 
 async def test_only_one_connection_at_a_time(proxies: Proxies, echo: str) -> None:
-    """Of one caller; others are not touched. Healed, all may again."""
+    """Only for one caller; others are unaffected. After healing, several are allowed again."""
     names: dict[int, str] = {}
     link = proxies.link(echo, who=lambda port: names.get(port, ""))
 
@@ -154,7 +154,7 @@ async def test_only_one_connection_at_a_time(proxies: Proxies, echo: str) -> Non
 
 
 async def test_nobody_is_named_while_all_are_treated_alike(proxies: Proxies, echo: str) -> None:
-    """To ask costs more than to connect: callers who only come and go may not wait for it."""
+    """Identifying a caller costs more than connecting: short-lived callers must not wait for it."""
     asked: list[int] = []
 
     def who(port: int) -> str:

@@ -1,4 +1,4 @@
-"""The demo's verdict: histories that must pass, and one for each thing that must be found."""
+"""The demo's verdict: histories that must pass, and one for each fault that it must find."""
 
 import zlib
 from array import array
@@ -30,7 +30,7 @@ FULL, READ, NONE = Permission.FULL, Permission.READ, Permission.NONE
 
 
 def a_good_run() -> History:
-    """Six messages in two queues; offsets 0 and 1 of A came twice after a take-over."""
+    """Six messages in two queues; offsets 0 and 1 of A were delivered twice after a takeover."""
     return History(
         keys=list(KEYS),
         checksums=array("L", [zlib.crc32(b"%d" % row) for row in range(6)]),
@@ -199,7 +199,7 @@ def test_flights_are_json_keyed_by_tail_number() -> None:
 
 
 def a_journal(path: Path, data: bytes, *, start: int = 0, segment: int = 100) -> Path:
-    """A data directory: `data` cut into segments, and a checkpoint at its end."""
+    """A data directory: `data` split into segments, and a checkpoint at its end."""
     path.mkdir()
     for base in range(start, len(data), segment):
         piece = data[base : base + segment].ljust(segment, b"\0")

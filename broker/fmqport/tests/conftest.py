@@ -26,7 +26,7 @@ async def node(request: pytest.FixtureRequest) -> AsyncIterator[Node]:
 
 
 async def _left(before: "set[asyncio.Task[Any]]") -> "set[asyncio.Task[Any]]":
-    """Tasks that are new and do not end: an adapter's own may take a few turns to."""
+    """Return new tasks that do not end: an adapter's own may take a few turns."""
     left: set[asyncio.Task[Any]] = set()
     for _ in range(500):
         left = asyncio.all_tasks() - before

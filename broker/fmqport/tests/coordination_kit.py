@@ -1,4 +1,4 @@
-"""What the coordination port's conformance suite needs: a harness an adapter, and waiting."""
+"""Shared by the coordination conformance suites: a harness per adapter, and waiting."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from fmqport.coordination import Coordination
 
 
 class Harness(Protocol):
-    """Makes sessions on one empty tree, each with a network of its own, and what may befall it."""
+    """Makes sessions on one empty tree, each with its own network, and injects faults."""
 
     async def session(self) -> Coordination: ...
 
@@ -24,7 +24,7 @@ class Harness(Protocol):
     def resume(self, session: Coordination) -> None: ...
 
     async def wedge(self, seconds: float) -> None:
-        """The event loop of every session turns no more for so long."""
+        """Stall the event loop of every session for that long."""
         ...
 
     async def close(self) -> None: ...
@@ -73,7 +73,7 @@ async def until(condition: Callable[[], object], within_s: float = 30) -> None:
 
 
 class Calls:
-    """Counts calls of a watch, and waits for the next."""
+    """Count calls of a watch, and wait for the next."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,9 +1,9 @@
-"""A port of the loopback address that stays a test's own while its server is down.
+"""Reserve a loopback port for a test while its server is down.
 
-A server that is started again wants the port that it had, which the kernel would give meanwhile to
-whoever asks for any port: a test that runs beside this one. A socket that is bound and does not
-listen keeps it from that; a server of ours may have the port all the same, since both say that
-they share it (SO_REUSEADDR). Who dials it while the server is down is refused, as ever.
+A restarted server needs its old port, which the kernel could meanwhile give to a test running
+beside this one. A socket that is bound and does not listen prevents that; the server may still take
+the port, because both set SO_REUSEADDR. Dialing the port while the server is down is refused as
+usual.
 """
 
 import socket
@@ -11,7 +11,7 @@ import weakref
 
 
 def held_port(owner: object) -> int:
-    """A port that nobody uses, held for as long as `owner` lives."""
+    """Return an unused port, held as long as `owner` lives."""
     held = socket.socket()
     weakref.finalize(owner, held.close)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

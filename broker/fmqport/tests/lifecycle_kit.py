@@ -1,4 +1,4 @@
-"""What the lifecycle's conformance suite runs: two programs, and how to run one as a real process.
+"""Programs of the lifecycle conformance suite: two, and a way to run one as a real process.
 
 python -m fmqport.tests.lifecycle_kit waits|dies
 """
@@ -19,7 +19,7 @@ Program = Callable[[Lifecycle, Say], Awaitable[None]]
 
 
 async def waits(lifecycle: Lifecycle, say: Say) -> None:
-    """Until it is asked to stop; then it ends in order."""
+    """Wait for the stop request, then end in order."""
     try:
         say("ready")
         await lifecycle.stopping.wait()
@@ -30,7 +30,7 @@ async def waits(lifecycle: Lifecycle, say: Say) -> None:
 
 
 async def dies(lifecycle: Lifecycle, say: Say) -> None:
-    """It cannot go on, and neither can what runs beside it."""
+    """Die by `fatal`, together with everything that runs beside it."""
 
     async def beside() -> None:
         try:
@@ -53,22 +53,22 @@ PROGRAMS: Final[dict[str, Program]] = {"waits": waits, "dies": dies}
 
 
 class Life(Protocol):
-    """A program's life, seen from outside."""
+    """A running program, seen from outside."""
 
     async def begin(self, program: str) -> None:
-        """Start it; returns when it has said that it is ready."""
+        """Start it; return once it has reported that it is ready."""
         ...
 
     async def ask_to_stop(self) -> None:
-        """As an operator does."""
+        """Ask it to stop, as an operator does."""
         ...
 
     async def end(self) -> tuple[list[str], str]:
-        """Wait for its end: what it said, and why it died ("" = in good order)."""
+        """Wait for its end; return its output and the reason ("" = orderly)."""
         ...
 
     async def close(self) -> None:
-        """Nothing of it is left."""
+        """Clean up."""
         ...
 
 
@@ -81,7 +81,7 @@ class RealLife:
 
     @property
     def process(self) -> Process:
-        """It."""
+        """The process."""
         assert self._process is not None
         return self._process
 

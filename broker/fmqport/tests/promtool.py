@@ -1,11 +1,11 @@
-"""What Prometheus' own checker says of a page of metrics."""
+"""Prometheus' own checker for a page of metrics."""
 
 import shutil
 import subprocess
 
 
 def complaints(text: str) -> str:
-    """Of `promtool check metrics`, where there is one (Debian: prometheus)."""
+    """Return the complaints of `promtool check metrics`, where installed (Debian: prometheus)."""
     if shutil.which("promtool") is None:
         return ""
     command = ["promtool", "check", "metrics"]

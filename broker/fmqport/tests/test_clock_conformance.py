@@ -1,4 +1,4 @@
-"""What every adapter of the clock port must do."""
+"""Requirements on every adapter of the clock port."""
 
 import asyncio
 

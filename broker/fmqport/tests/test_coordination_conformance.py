@@ -1,4 +1,4 @@
-"""What every adapter of the coordination port must do: one harness an adapter, the same tests.
+"""Requirements on every adapter of the coordination port: one harness each, the same tests.
 
 `fmqsim/tests` runs them with the simulated adapter.
 """
@@ -177,7 +177,7 @@ async def test_a_cut_is_connection_lost_and_mends_with_the_same_session(harness:
     assert one.session_id == mine
     node = await two.get("/e")
     assert node is not None
-    assert (node.data, node.owner) == (b"", mine)  # the write that failed was not done later
+    assert (node.data, node.owner) == (b"", mine)  # the failed write was not applied later
 
 
 async def test_what_waits_for_an_answer_fails_when_the_connection_goes(harness: Harness) -> None:

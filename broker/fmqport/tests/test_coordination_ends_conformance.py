@@ -1,4 +1,4 @@
-"""How sessions end, and in which order things are done, with every coordination adapter."""
+"""Ends of sessions, and the order of requests, with every coordination adapter."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def test_silence_ends_the_session_and_only_the_server_says_so(harness: Har
         while await two.get("/e") is not None:
             await asyncio.sleep(0.05)
             await two.sync("/e")
-    assert SessionState.LOST not in states  # nobody has told it
+    assert SessionState.LOST not in states  # no server has reported it
     harness.resume(one)
     await until(lambda: one.state is SessionState.CONNECTED and one.session_id != first)
     assert SessionState.LOST in states
@@ -32,7 +32,7 @@ async def test_silence_ends_the_session_and_only_the_server_says_so(harness: Har
 async def test_a_session_lives_as_long_as_its_event_loop_turns(
     harness: Harness, seconds: float, keeps: bool
 ) -> None:
-    """A stall of little more than a session's timeout costs nothing; a wedged loop costs it."""
+    """A stall slightly longer than a session's timeout is survived; a wedged loop is not."""
     one, two = await harness.session(), await harness.session()
     states: list[SessionState] = []
     one.on_state(states.append)

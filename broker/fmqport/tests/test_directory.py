@@ -1,4 +1,4 @@
-"""A data directory looked at from outside: what is there and cannot be read is told, not raised."""
+"""A data directory inspected from outside: unreadable parts are reported, not raised."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def test_what_is_there(journal: Path) -> None:
 
 
 def test_names_that_lead_nowhere_or_to_themselves(journal: Path) -> None:
-    """A file whose size nobody can tell reaches to the next segment."""
+    """A file of unknown size reaches to the next segment."""
     for name in (*map(segment_name, BASES[1:]), index_name(BASES[0])):
         (journal / name).unlink(missing_ok=True)
         (journal / name).symlink_to(journal / name)
@@ -64,7 +64,7 @@ def test_a_lock_that_is_a_pipe_keeps_nobody_waiting(journal: Path) -> None:
 def test_a_broker_at_work_deletes_beside_who_looks(
     journal: Path, monkeypatch: pytest.MonkeyPatch, valid: bool
 ) -> None:
-    """What is listed, and the checkpoint that names what there is, are of one moment."""
+    """The listing and the checkpoint are from one moment."""
     writer = JournalWriter()
     before = encode_checkpoint(writer.checkpoint(bases=tuple(BASES)))
     after = encode_checkpoint(writer.checkpoint(bases=tuple(BASES[1:])))
@@ -87,7 +87,7 @@ def test_a_broker_at_work_deletes_beside_who_looks(
 
 
 def test_a_lock_that_is_held_and_one_that_is_not(journal: Path) -> None:
-    """Two may look at once; it is only looked at."""
+    """Two may look at once: the lock is only inspected."""
     (journal / LOCK).write_bytes(b"somebody")
     before = len(os.listdir("/proc/self/fd"))
     with (journal / LOCK).open("rb") as held:

@@ -1,4 +1,4 @@
-"""What every disk adapter must do. `fmqsim/tests` runs the same with the simulated one."""
+"""Requirements on every disk adapter. `fmqsim/tests` runs them with the simulated one."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ MakeDisk = Callable[[], Disk]
 
 @pytest.fixture
 def maker(tmp_path: Path) -> MakeDisk:
-    """Makes disks over one directory: they see the same files."""
+    """Make disks over one directory: they see the same files."""
     return lambda: FileDisk(str(tmp_path / "deep" / "data"))
 
 
@@ -199,7 +199,7 @@ async def test_a_file_closed_while_it_is_read(disk: Disk) -> None:
 async def test_a_file_closed_while_it_is_written(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writes that were asked for before come first."""
+    """Writes requested earlier come first."""
     real, kernel_is_free = os.pwritev, threading.Event()
 
     def slow(fd: int, pieces: list[bytes], at: int) -> int:
@@ -214,7 +214,7 @@ async def test_a_file_closed_while_it_is_written(
     ]
     await asyncio.sleep(0)
     closing = asyncio.ensure_future(file.close())
-    for _ in range(20):  # whoever closes beside the writes has had the time for it
+    for _ in range(20):  # a close beside the writes has had time for it
         await other.read(0, 1)
     kernel_is_free.set()
     await asyncio.gather(*writes, closing)

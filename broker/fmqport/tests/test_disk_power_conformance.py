@@ -1,4 +1,4 @@
-"""What is on a disk after the power went: the real adapter on ext4, cut off by its shutdown call.
+"""A disk's content after a power cut: the real adapter on ext4, cut off by its shutdown call.
 
 `fmqsim/tests` runs the same with the simulated kernel. The real one needs root and a loop device.
 """
@@ -25,16 +25,16 @@ class Machine(Protocol):
     """A machine with one disk."""
 
     async def disk(self) -> Disk:
-        """The port, in a process that has just started; locked."""
+        """The port in a freshly started process; locked."""
         ...
 
     async def cut_power(self) -> None:
-        """All processes are gone, the page cache too."""
+        """End all processes and drop the page cache."""
         ...
 
 
 class RealMachine:
-    """An ext4 file system of its own."""
+    """A machine with its own ext4 file system."""
 
     def __init__(self, folder: Path) -> None:
         self._image = Image(folder / "image", folder / "mounted")
@@ -83,14 +83,14 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
 
 
 async def under_way(work: Awaitable[object]) -> "asyncio.Future[object]":
-    """It was begun, nobody knows how far it is."""
+    """Start the work, and leave it at an unknown point."""
     task = asyncio.ensure_future(work)
     await asyncio.sleep(0)
     return task
 
 
 async def over(task: "asyncio.Future[object]") -> None:
-    """Its end is of no interest; that of a dead process never comes."""
+    """Ignore the end of the work; that of a dead process never comes."""
     if not task.done():
         task.cancel()
     await asyncio.wait([task], timeout=1)

@@ -1,4 +1,4 @@
-"""A group's nodes on a real ZooKeeper: deleted by version, and not brought back by a broker."""
+"""A group's nodes on a real ZooKeeper: deleted by version, and not restored by a broker."""
 
 import pytest
 
@@ -21,7 +21,7 @@ LIVE = paths.live_broker_node("c", G1, ME)
 
 
 async def served(session: Coordination) -> None:
-    """The group is configured, has a state, and had a broker."""
+    """Set up a configured group with a state and a broker's live node."""
     await create_group(session, "c", CONFIG)
     await session.create(paths.state_node("c", G1), state_to_json(GroupState()))
     assert await make_live_parent(session, "c", G1)
@@ -83,7 +83,7 @@ async def test_a_group_made_again_has_nothing_of_the_removed_one(harness: Harnes
 
 
 async def test_a_broker_stands_in_an_ensemble_that_lost_its_data(harness: Harness) -> None:
-    """Nobody removed the group: there is no note, and no configuration of any group."""
+    """The group was not removed: there is no note, and no group has a configuration."""
     one = await harness.session()
     assert await make_live_parent(one, "c", G1)
     await one.create(LIVE, b"{}", ephemeral=True)
@@ -91,12 +91,12 @@ async def test_a_broker_stands_in_an_ensemble_that_lost_its_data(harness: Harnes
 
 
 async def test_a_group_deleted_just_now_gets_no_live_node(harness: Harness) -> None:
-    """Between the look at its configuration and the creation: no parent is made for it."""
+    """Between the read of its configuration and the creation: no parent is created for it."""
     one = await harness.session()
     await served(one)
 
     class Late:
-        """Deletes the group after its configuration was read."""
+        """Delete the group after its configuration was read."""
 
         def __getattr__(self, name: str) -> object:
             return getattr(one, name)

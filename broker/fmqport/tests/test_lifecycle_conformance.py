@@ -1,4 +1,4 @@
-"""What every adapter of the lifecycle port must do, seen from outside the program that has it."""
+"""Requirements on every adapter of the lifecycle port, checked from outside the program."""
 
 import signal
 from collections.abc import AsyncIterator

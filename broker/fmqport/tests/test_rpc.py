@@ -1,4 +1,4 @@
-"""What only the gRPC adapter has to show: hostile bytes, limits, silent deaths, no leak."""
+"""Requirements on the gRPC adapter only: hostile bytes, limits, silent deaths, no leak."""
 
 import asyncio
 import os
@@ -87,7 +87,7 @@ async def test_garbage_at_the_port_disturbs_nobody(
 async def test_a_message_that_is_none_ends_its_stream_with_a_text(
     server: Server, connection: Connection
 ) -> None:
-    # A client that believes that Produce takes something else.
+    # A client with another message type for Produce.
     wrong = Method(
         methods.PRODUCE.path, admin_pb2.CreateTopicRequest, client_pb2.ProduceReply, True
     )
@@ -112,7 +112,7 @@ async def test_a_message_over_the_limit_is_refused_before_it_is_sent(
 
 
 async def test_a_call_over_the_limit_of_calls_is_refused_and_nobody_looks_at_it() -> None:
-    """Bytes in a field that nobody knows: protobuf itself would take them."""
+    """The bytes are in an unknown field: protobuf itself would take them."""
     asked: list[Any] = []
 
     async def status(request: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
@@ -138,7 +138,7 @@ async def test_a_call_over_the_limit_of_calls_is_refused_and_nobody_looks_at_it(
 
 
 class Relay:
-    """A wire that can go dead without a word: bytes are taken and nothing is passed on."""
+    """A wire that can go dead silently: bytes are taken and nothing is passed on."""
 
     def __init__(self, port: int) -> None:
         self.dead = False
@@ -205,7 +205,7 @@ async def test_a_peer_that_vanished_without_a_word_is_noticed_by_both_ends() -> 
     stream = await connection.open(methods.PRODUCE, SOON)
     await stream.receive()
     relay.dead = True
-    async with asyncio.timeout(30):  # keepalive says 4 s
+    async with asyncio.timeout(30):  # keepalive is 4 s
         with pytest.raises(TransportError):
             await stream.receive()
         await ended
@@ -247,7 +247,7 @@ async def test_connections_that_come_and_go_leave_no_descriptor_or_thread(server
 async def test_a_cancelled_stream_does_not_cancel_a_task_that_has_a_past(
     connection: Connection,
 ) -> None:
-    """A failed TaskGroup leaves its task with one cancellation counted: that one is over."""
+    """A failed TaskGroup leaves its task with one counted cancellation, which is over."""
 
     async def fail() -> None:
         raise LookupError
@@ -269,7 +269,7 @@ async def _at_once(connection: Connection, what: str) -> None:
     stream = await connection.open(methods.PRODUCE, SOON)
     task = asyncio.current_task()
     assert task is not None
-    task.cancel()  # as the handler of a signal does, whatever the task is at
+    task.cancel()  # as a signal handler does at any point of the task
     match what:
         case "open":
             await connection.open(methods.PRODUCE, SOON)
@@ -287,7 +287,7 @@ async def _at_once(connection: Connection, what: str) -> None:
 async def test_a_cancellation_that_came_while_the_task_was_at_work_is_its_own(
     connection: Connection, what: str
 ) -> None:
-    """Ctrl-C while gRPC is imported, say: it was taken for a lost connection, and forgotten."""
+    """Ctrl-C during the import of gRPC was taken for a lost connection and ignored."""
     task = asyncio.create_task(_at_once(connection, what))
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -1,4 +1,4 @@
-"""An error whose text is longer than what gRPC carries in a trailer."""
+"""An error whose text is longer than a gRPC trailer carries."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from fmqwire.methods import STATUS
 
 
 async def test_it_is_told_in_part_and_not_taken_for_another() -> None:
-    """`MessageTooLarge` says that nobody has looked at the request, and to send a smaller one."""
+    """`MessageTooLarge` means that the request was not read, and should be smaller."""
 
     async def refuse(_: object) -> admin_pb2.StatusReply:
         raise NotFound("there is no such broker; there are: " + "é" * 20_000)

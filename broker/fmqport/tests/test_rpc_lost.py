@@ -1,4 +1,4 @@
-"""What the gRPC adapter throws away when a call fails, what lives on, and that nothing is left."""
+"""The gRPC adapter after a failed call: what it drops, what survives, and no leaks."""
 
 import asyncio
 import socket
@@ -26,14 +26,14 @@ async def node() -> AsyncIterator[Node]:
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port where connections are taken and nothing is ever said."""
+    """A port that accepts connections and never answers."""
     with socket.create_server((HOST, 0)) as listening:
         yield listening.getsockname()[1]
 
 
 @pytest.fixture
 def channels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every channel that is made from now on."""
+    """Record every channel that is created from now on."""
     made: list[Any] = []
     real = aio.insecure_channel
 
@@ -82,7 +82,7 @@ async def test_a_call_out_of_time_leaves_the_streams_of_its_connection(
 async def test_what_found_nobody_is_thrown_away_and_the_next_use_dials_at_once(
     how: str, silent: int, channels: list[Any]
 ) -> None:
-    """A channel that failed waits in a back-off of its own."""
+    """A failed channel waits in its own back-off."""
     port = 1 if how == "a call refused" else silent
     connection = GrpcTransport().connect(f"{HOST}:{port}")
     for number in range(3):
@@ -140,7 +140,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_an_answer_that_is_none_tears_its_stream_down(node: Node) -> None:
-    """Its handler would wait for ever for a client that has gone on."""
+    """Its handler would wait for ever for a client that has moved on."""
 
     async def greet(stream: Stream) -> None:
         opened = client_pb2.ProduceOpened(max_batch_bytes=300)  # not UTF-8

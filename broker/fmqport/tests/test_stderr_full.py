@@ -1,4 +1,4 @@
-"""A server process whose standard error cannot be written: a full disk, a collector that died."""
+"""A server process whose standard error cannot be written: a full disk, a dead collector."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def stderr(request: pytest.FixtureRequest) -> int:
 
 @pytest.mark.parametrize(("program", "status"), [(LOG, 3), (FATAL, FATAL_EXIT)])
 def test_what_it_says_is_lost_and_nothing_else(stderr: int, program: str, status: int) -> None:
-    """A line of the log raised in the middle of what it told of; `fatal` did not end a broker."""
+    """A log line used to raise in the middle of an action, and `fatal` did not end a broker."""
     ended = subprocess.run([sys.executable, "-c", program], stderr=stderr, check=False)
     os.close(stderr)
     assert ended.returncode == status

@@ -1,4 +1,4 @@
-"""Topic ids on a real ZooKeeper: never given twice, whoever takes them."""
+"""Topic ids on a real ZooKeeper: none is given twice, even to concurrent callers."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What every transport adapter must do: messages, back-pressure, errors, calls."""
+"""Requirements on every transport adapter: messages, back-pressure, errors, calls."""
 
 import asyncio
 from contextlib import suppress
@@ -193,7 +193,7 @@ async def test_a_call_is_answered_refused_or_out_of_time(node: Node) -> None:
         await ask("bad")
     with pytest.raises(TransportError, match=connection.address):
         await ask("slow", 0.05)
-    hang.set()  # a handler runs to its end, though nobody waits for its answer
+    hang.set()  # a handler runs to its end, though no caller awaits its answer
     async with asyncio.timeout(SOON):
         await ended.wait()
     assert (await ask("good")).cluster == "c"

@@ -1,4 +1,4 @@
-"""How streams end, with every transport adapter: in order, cancelled, the peer dead or closed."""
+"""Ends of streams with every transport adapter: orderly, cancelled, peer dead or closed."""
 
 import asyncio
 

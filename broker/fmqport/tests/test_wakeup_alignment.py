@@ -1,4 +1,4 @@
-"""Waits that end together: at common moments, never later than asked, never much too soon."""
+"""Waits that end together at common moments: never later than asked, never much too soon."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ def test_a_short_wait_lasts_as_long_as_asked(now: int, wait: int) -> None:
 
 
 def test_what_begins_right_after_a_common_moment_keeps_its_pace() -> None:
-    """Or each heartbeat would come a little sooner than the one before."""
+    """Otherwise each heartbeat would come a little sooner than the one before."""
     now, ends = 1_000, []
     for _ in range(5):
         now = together(now + 3 + 500, 500)

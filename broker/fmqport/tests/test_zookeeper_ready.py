@@ -1,4 +1,4 @@
-"""What kazoo's connection thread waits for."""
+"""The readiness check of kazoo's connection thread."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def test_what_is_ready_is_told(pair: Pair) -> None:
 
 
 def test_who_has_hung_up_is_ready(pair: Pair) -> None:
-    """To read or to write tells it."""
+    """A read or a write reports the hang-up."""
     ours, theirs = pair
     theirs.close()
     assert ready([ours], [], [], None)[0] == [ours]

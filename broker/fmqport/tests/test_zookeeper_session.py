@@ -1,4 +1,4 @@
-"""What is special to the ZooKeeper adapter: start, auth, leaks, close when nobody answers."""
+"""The ZooKeeper adapter only: start, auth, leaks, close without an answer."""
 
 import asyncio
 import errno
@@ -57,7 +57,7 @@ async def test_it_outlives_a_server_that_talks_garbage(zookeeper: str) -> None:
 async def test_it_outlives_what_this_machine_refuses_it(
     zookeeper: str, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """No descriptor to look a name up with, or a sleep that fails: it dials again later."""
+    """No descriptor to resolve a name, or a failing sleep: the session dials again later."""
     server, _, root = zookeeper.partition("/")
     refused = threading.Event()
 
@@ -117,7 +117,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", ["alone", "holding the lock"])
 async def test_a_process_whose_loop_is_wedged_loses_its_session(zookeeper: str, how: str) -> None:
-    """kazoo's threads run on, or not even they do: either way its ephemerals go."""
+    """Whether kazoo's threads run on or not, its ephemerals go."""
     witness = ZooKeeperSession(zookeeper, timeout_ms=2000)
     await witness.start(30)
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", WEDGED, zookeeper, how)
@@ -147,7 +147,7 @@ async def test_a_hundred_sessions_leave_nothing_behind(zookeeper: str) -> None:
     before = process.num_fds(), threading.active_count()
     for _ in range(100):
         await one()
-    # A thread that was told to end counts until the scheduler has let it: what leaks stays.
+    # An ended thread counts until the scheduler lets it exit: a leaked one stays.
     async with asyncio.timeout(30):
         while process.num_fds() > before[0] or threading.active_count() > before[1]:
             await asyncio.sleep(0.05)
@@ -181,7 +181,7 @@ async def test_a_cancelled_call_leaves_the_session_in_order(zookeeper: str) -> N
 
 
 async def test_a_root_that_is_there_need_not_be_ours_to_make(zookeeper: str) -> None:
-    """An ensemble of several teams: somebody made our node, and above it we may make nothing."""
+    """An ensemble shared by teams: the root exists, and nodes above it may not be created."""
     server, _, root = zookeeper.partition("/")
     admin = ZooKeeperSession(f"{zookeeper}/team", timeout_ms=4000, auth="admin:secret")
     await admin.start(30)

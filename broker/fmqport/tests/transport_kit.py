@@ -1,4 +1,4 @@
-"""What the two files of the transport's conformance suite share: a node, and how to talk to it.
+"""Shared by the transport conformance suites: a node, and how to talk to it.
 
 A simulated adapter is one more entry of `ADAPTERS`.
 """
@@ -13,7 +13,7 @@ from fmqwire import methods
 
 ADAPTERS: dict[str, Callable[[], Transport]] = {"grpc": GrpcTransport}
 HOST = "127.0.0.1"
-SOON = 20.0  # a bound for what must happen, never a measure
+SOON = 20.0  # a bound for events, never a measurement
 
 
 class Node:

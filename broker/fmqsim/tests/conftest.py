@@ -1,4 +1,4 @@
-"""What the conformance suites need to run with simulated adapters: a loop with virtual time."""
+"""Fixtures of the conformance suites for simulated adapters: a loop with virtual time."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,12 +1,12 @@
-"""Runs of the simulator whose trouble is written by hand, step by step, instead of drawn.
+"""Simulator runs with faults written by hand, step by step, instead of drawn from a seed.
 
     async def trouble(stage: Stage) -> None:
         stage.kill("g1-1")
         await stage.comes(lambda: not stage.state.isr, "it is out of the in-sync set")
     play(trouble, slaves=1, policy=..., settings={...})
 
-Before it the cluster has come up and the traffic runs; after it all is healed, becomes whole, is
-drained and judged by I1 to I12, as for any seed: a finding fails the test.
+The script starts with a running cluster and traffic. Afterwards everything is healed, becomes
+whole, is drained and judged by I1 to I12, as for any seed: a finding fails the test.
 """
 
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ from fmqsim.scenario.world import World
 from fmqwire.methods import PRODUCE
 
 MASTER, SLAVE, THIRD = "g1-0", "g1-1", "g1-2"
-_WITHIN_S: Final = 60.0  # of virtual time: what has not come by then never comes
+_WITHIN_S: Final = 60.0  # of virtual time: later events never come
 _SETTINGS: Final = {
     "segment_bytes": 1 << 17,
     "retention_bytes": 0,
@@ -60,60 +60,60 @@ class Stage(World):
         self._script = script
 
     async def trouble(self) -> None:
-        """See `World`: what the test says, then all is healed."""
+        """Run the test's own faults, then heal everything; see `World`."""
         await self._script(self)
         self.network.heal_all()
         for broker in self.brokers.values():
             broker.node.resume()
 
-    # ---- what is there
+    # ---- views
     @property
     def now_state(self) -> GroupState:
-        """As ZooKeeper has it."""
+        """Return the state in ZooKeeper."""
         return self.state("g1")
 
     def in_sync(self, broker: str) -> bool:
-        """By the state."""
+        """Return whether the state lists the broker as in sync."""
         return BrokerId(broker) in self.now_state.isr
 
     def journal(self, broker: str) -> Journal:
-        """Of its process, which must run."""
+        """Return the journal of the broker's process, which must run."""
         return _there(self.watcher.of(_there(self.brokers[broker].node.process)).journal)
 
     def commit(self, broker: str) -> CommitFrontier:
-        """Of its process."""
+        """Return the commit frontier of the broker's process."""
         return _there(self.watcher.of(_there(self.brokers[broker].node.process)).commit)
 
     def events(self, *kinds: type[Event], since_ms: float = 0.0) -> list[Any]:
-        """What clients and brokers were seen to do."""
+        """Return the recorded events of these kinds."""
         found = self.history.events
         return [e for e in found if isinstance(e, kinds) and e.at_ms >= since_ms]
 
     def waits_ms(self, since_ms: float, until_ms: float) -> list[float]:
-        """How long each message waited for its OK that was sent then, sorted."""
+        """Return the sorted waits for an outcome of all messages sent in that period."""
         sent = {e.record: e.at_ms for e in self.events(Sent) if since_ms <= e.at_ms < until_ms}
         ends = self.events(Stored, Failed, Unsure)
         return sorted(e.at_ms - sent[e.record] for e in ends if e.record in sent)
 
-    # ---- what is done
+    # ---- actions
     async def comes(self, true: Callable[[], object], what: str) -> None:
-        """Wait for it."""
+        """Wait for a condition."""
         assert await self.until(true, _WITHIN_S), f"in vain: {what}; {self.now_state}"
 
     async def stored(self, more: int) -> None:
-        """Wait until so many more messages are acknowledged."""
+        """Wait until `more` further messages are acknowledged."""
         wanted = len(self.events(Stored)) + more
         await self.comes(lambda: len(self.events(Stored)) >= wanted, f"{more} more are stored")
 
     def down(self, broker: str) -> BrokerHost:
-        """SIGKILL; it stays down until `let_go`."""
+        """SIGKILL; the broker stays down until `let_go`."""
         host = self.brokers[broker]
         host.hold()
         host.kill()
         return host
 
     def empty(self, broker: str) -> BrokerHost:
-        """Killed, and its disk is another, empty one; it stays down until `let_go`."""
+        """Kill the broker and replace its disk by an empty one; it stays down until `let_go`."""
         host = self.down(broker)
         host.storage.files.wipe()
         step = Fault(self.loop.now_ms, 0, FaultKind.DISK_EMPTY, broker, Step.FIRED, "replaced")
@@ -121,7 +121,7 @@ class Stage(World):
         return host
 
     def ask_once(self, broker: str) -> ClientHost:
-        """A producer that does not try again: one message; done when it is told what came of it."""
+        """Send one message without retries; the task ends with its outcome."""
         return self._client("raw", partial(self._ask_once, broker))
 
     async def _ask_once(self, broker: str, door: Door) -> None:
@@ -151,12 +151,12 @@ class Stage(World):
             traffic.settled(Unsure(*said, why), "raw", record)
 
     def cut(self, one: str, other: str) -> None:
-        """Neither hears the other, and nobody is told."""
+        """Cut both directions silently."""
         self.network.cut(one, other)
         self.network.cut(other, one)
 
     def heal(self, one: str, other: str) -> None:
-        """They do again."""
+        """Heal both directions."""
         self.network.heal(one, other)
         self.network.heal(other, one)
 
@@ -176,9 +176,9 @@ def play(
     members: tuple[Reader, ...] = (READER,),
     after: Callable[[Stage], None] = lambda _: None,
 ) -> None:
-    """Run it and judge it; then `after` may look at what was seen.
+    """Run `script` and judge the run; then `after` may inspect the stage.
 
-    In a process of its own, as every simulation: what is dead in it is never torn down.
+    It has its own process, like every simulation: dead parts are never torn down.
     """
     brokers = [BrokerId(f"g1-{n}") for n in range(slaves + 1)]
     members_of_group = tuple(Member(b, f"{b}:{PORT}") for b in brokers)

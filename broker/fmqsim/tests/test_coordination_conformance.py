@@ -19,7 +19,7 @@ pytestmark: list[pytest.MarkDecorator] = []  # type: ignore[no-redef]  # no proc
 
 
 class SimHarness:
-    """The simulated adapter, each session on a machine of its own."""
+    """The simulated adapter, each session on its own machine."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.ensemble = Ensemble(loop)
@@ -33,7 +33,7 @@ class SimHarness:
         self._sessions.append(made)
         self._nodes.append(process.node)
         self._routes[made] = self.ensemble.route(process.node.name)
-        await self.ensemble.loop.spawn(process, made.start(30))  # its duties are that process's
+        await self.ensemble.loop.spawn(process, made.start(30))  # its tasks belong to that process
         return made
 
     async def expire(self, session: Coordination) -> None:

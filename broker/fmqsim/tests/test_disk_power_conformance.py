@@ -1,4 +1,4 @@
-"""What is on a disk after the power went: the suite of the real one, for many seeds."""
+"""A disk's content after a power cut: the real disk's suite, for many seeds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ class SimMachine:
         return disk
 
     async def cut_power(self) -> None:
-        # What is under way may be anywhere in its course.
+        # Work in flight may be at any point.
         await asyncio.sleep(self._loop.random.choice((0, 0.0001, 0.0005, 0.001)))
         self._node.crash("power")
         self._storage.cut_power()

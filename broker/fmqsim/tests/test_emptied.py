@@ -1,4 +1,4 @@
-"""Disks that are lost while their brokers have a part to play: nobody shows, or opens on, less."""
+"""Brokers lose their disks while they have a role: none delivers, or opens a term on, less."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ def _floors(stage: Stage, broker: str) -> dict[tuple[str, int], tuple[int, int]]
 
 @pytest.mark.parametrize("slaves", [1, 2])
 def test_an_emptied_reader_shows_nothing_before_its_master_has_filled_it(slaves: int) -> None:
-    """C2: consumers would begin at 0 there, and that would count more than what they had."""
+    """C2: consumers would start at 0 there, and that would outrank their old progress."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(30)
@@ -47,7 +47,7 @@ def test_an_emptied_reader_shows_nothing_before_its_master_has_filled_it(slaves:
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_an_emptied_master_opens_on_nobodys_word_if_nobody_had_to_acknowledge(reads: bool) -> None:
-    """Also when a slave hands over to it that has less than another in sync (ADR 0043)."""
+    """Even when a slave hands over that has less than another in-sync one (ADR 0043)."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)

@@ -1,7 +1,7 @@
-"""The simulated file system is as cruel as a real one may be: what was not synced can be lost.
+"""The simulated file system is as harsh as a real one may be: unsynced data can be lost.
 
-The suite that it shares with real disks cannot ask for that: a real one may keep everything. A
-simulated one that always does would make every seed green.
+The suite shared with real disks cannot require that: a real disk may keep everything. A simulated
+one that always did would make every seed green.
 """
 
 import errno
@@ -16,7 +16,7 @@ OLD, NEW = b"o", b"n"
 
 
 def a_file(files: FileSystem, size: int = 4 * PAGE) -> Inode:
-    """All on the disk, its name too."""
+    """A file that is wholly on the disk, with its name."""
     inode = files.create("a")
     inode.write(OLD * size, 0)
     inode.sync()
@@ -25,7 +25,7 @@ def a_file(files: FileSystem, size: int = 4 * PAGE) -> Inode:
 
 
 def sectors(inode: Inode) -> str:
-    """The first byte of each."""
+    """Return the first byte of each sector."""
     return bytes(inode.data[::SECTOR]).decode()
 
 
@@ -57,7 +57,7 @@ def test_what_grew_and_was_not_synced_may_have_its_old_length() -> None:
 
 
 def test_of_names_that_were_not_synced_a_beginning_survives() -> None:
-    """Also of files whose bytes were."""
+    """Even of files whose bytes were synced."""
     seen: set[str] = set()
     for seed in SEEDS:
         files = FileSystem("/sim")
@@ -141,7 +141,7 @@ def test_a_bit_flips_in_the_cache_and_on_the_disk() -> None:
 
 
 def test_room_is_taken_until_it_is_given_back() -> None:
-    """By a file that has no name any more, too, as long as it is open."""
+    """Even by an unlinked file, as long as it is open."""
     files = FileSystem("/sim", capacity=4 * PAGE)
     inode = files.create("a")
     inode.opens = 1

@@ -1,4 +1,4 @@
-"""Fresh seeds: other code plays other seeds, the same code the same ones."""
+"""Fresh seeds: different code plays different seeds, the same code the same ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The journal on a simulated kernel: what only a power cut after other trouble can show."""
+"""The journal on a simulated kernel: faults that only a later power cut reveals."""
 
 import asyncio
 from pathlib import Path
@@ -64,7 +64,7 @@ async def fail_and_lose_power(machine: Machine) -> None:
     await machine.until_dead()  # D3
     journal = await machine.start()
     assert journal.durable_end == journal.end >= kept
-    told = journal.end  # as durable as anything: others may count on it from here on
+    told = journal.end  # durable: other brokers may count on it from here on
     machine.node.crash("power")
     machine.storage.cut_power()
     journal = await machine.start()

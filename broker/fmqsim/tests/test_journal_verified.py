@@ -1,7 +1,7 @@
-"""Journals of brokers that were stopped, killed or lost power, whenever: a check finds nothing.
+"""Journals of brokers stopped, killed or powered off at any time: a check finds nothing.
 
-Also beside a broker at work. Only torn ends, which the start cuts, and what an interrupted cut or
-retention left, are warnings.
+Also beside a live broker. Only torn ends, which the start truncates, and leftovers of an
+interrupted truncation or retention are warnings.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ HARMLESS = {Code.J001, Code.J002, Code.J003, Code.J005, Code.M002, Code.I001}
 
 
 def found(storage: Storage, *, live: bool) -> Verifier:
-    """What `fmq journal verify` would say of the directory."""
+    """Return the findings of `fmq journal verify` for the directory."""
     files = {name: bytes(inode.data) for name, inode in storage.files.names.items()}
     listing = [(name, len(raw)) for name, raw in files.items()]
     verifier = Verifier(listing, files.get(CHECKPOINT), live=live)
@@ -46,7 +46,7 @@ def found(storage: Storage, *, live: bool) -> Verifier:
 
 
 class Broker(Machine):
-    """Also stops in order; its retention is so small that it goes to work."""
+    """A broker that also stops in order; its retention is small enough to run."""
 
     def __init__(self, loop: SimLoop, dice: Random) -> None:
         super().__init__(loop)
@@ -76,7 +76,7 @@ class Broker(Machine):
         return self.journal
 
     async def live(self) -> None:
-        """One life, until it ends in one of the ways."""
+        """Run one incarnation until it ends in one of the ways."""
         journal = await self.start()
         self.term += 1
         self.ends = [journal.append(epoch(self.term)).end]
@@ -108,14 +108,14 @@ class Broker(Machine):
             case 1:
                 journal.note_commit_end(journal.durable_end)
             case 2:
-                journal.note_commit_end(journal.end)  # a slave's may be past what a cut leaves
+                journal.note_commit_end(journal.end)  # a slave's may be above the truncation
             case 3:
                 await self.shorter(journal)
             case _:
                 await asyncio.sleep(self.dice.random() * 0.05)
 
     async def shorter(self, journal: Journal) -> None:
-        """Cut back above what is committed, or dropped whole, or its oldest part gone."""
+        """Truncate above the commit end, reset, or remove the oldest part."""
         match self.dice.randrange(5):
             case 0:
                 await journal.reset(Position(journal.end + 8 * self.dice.randrange(9000)))

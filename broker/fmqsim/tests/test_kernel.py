@@ -1,4 +1,4 @@
-"""What a simulated process leaves on its disk when it dies in the middle of something."""
+"""The disk content that a simulated process leaves when it dies in the middle of work."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ SEEDS = range(60)
 
 
 class Machine:
-    """A node with a storage, and a file on it that is wholly on the disk."""
+    """A node with a storage and a file that is wholly on the disk."""
 
     def __init__(self, seed: int) -> None:
         loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ class Machine:
         return self.storage.disk(self.node.start(main))
 
     def data(self, name: str) -> str:
-        """The first byte of each sector."""
+        """Return the first byte of each sector."""
         return bytes(self.storage.files.find(name).data[::SECTOR]).decode()
 
     def over(self) -> None:
@@ -78,7 +78,7 @@ async def test_what_is_under_way_is_done_in_any_part_and_what_waits_is_not() -> 
 
 
 async def test_what_was_done_when_it_died_may_be_synced_or_not() -> None:
-    """And a name that was made may be gone, though the bytes of its file were synced."""
+    """A created name may be gone, though the bytes of its file were synced."""
     seen: set[tuple[bytes | None, ...]] = set()
     for seed in SEEDS:
         machine = Machine(seed)

@@ -1,4 +1,4 @@
-"""Who may lack what it acknowledged, and who proves that nobody has more (F17, F18)."""
+"""Brokers that may lack what they acknowledged, and proofs that no broker has more (F17, F18)."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ ALL = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ALL)
 
 
 def test_a_master_with_an_empty_disk_waits_for_the_slave_that_alone_acknowledged() -> None:
-    """FSYNC, one durable (the default): `fsync` says nothing of a disk that is gone (I2)."""
+    """FSYNC, one durable (the default): `fsync` proves nothing about a lost disk (I2)."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)
@@ -37,7 +37,7 @@ def test_a_master_with_an_empty_disk_waits_for_the_slave_that_alone_acknowledged
 
 
 def test_an_emptied_master_does_not_open_on_what_a_stale_slave_gave_it() -> None:
-    """Nobody is in sync; the one that comes first has the newest term, and little of it (I1)."""
+    """No slave is in sync; the first to come has the newest term, and little of it (I1)."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)
@@ -63,7 +63,7 @@ def test_an_emptied_master_does_not_open_on_what_a_stale_slave_gave_it() -> None
 def test_who_was_given_the_mastership_waits_for_nobody_though_its_disk_was_new(
     policy: AckPolicy,
 ) -> None:
-    """It has all that its master had (F16), and on its disk: the third may be away for long."""
+    """It has all that its master had (F16), on its disk: the third may be away for long."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)
@@ -82,7 +82,7 @@ def test_who_was_given_the_mastership_waits_for_nobody_though_its_disk_was_new(
 
 
 async def _given_by_a_stale_one_first(stage: Stage) -> None:
-    """SLAVE is in sync and comes a little later than THIRD, which is not, and is pulled from."""
+    """SLAVE is in sync and comes a little later than THIRD, which is stale and is pulled from."""
     third = stage.brokers[THIRD]
     master = stage.empty(MASTER)
     await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
@@ -96,7 +96,7 @@ async def _given_by_a_stale_one_first(stage: Stage) -> None:
 
 
 def test_what_an_emptied_master_was_given_by_a_stale_slave_gives_way_to_what_begins_later() -> None:
-    """Retention took at the one in sync what the stale one ends with: nobody has the rest."""
+    """Retention removed the stale slave's end from the in-sync one: no broker has the rest."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)
@@ -114,7 +114,7 @@ def test_what_an_emptied_master_was_given_by_a_stale_slave_gives_way_to_what_beg
 
 
 def test_what_an_emptied_master_was_given_gives_way_to_another_history() -> None:
-    """The stale one ends with what its master lost with its power, before it was acknowledged."""
+    """The stale slave ends with bytes its master lost in a power cut, unacknowledged."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)
@@ -146,10 +146,10 @@ def test_what_an_emptied_master_was_given_gives_way_to_another_history() -> None
 def test_a_policy_that_was_made_stricter_while_the_master_was_down(
     changed: bool, count: int
 ) -> None:
-    """Its power went, so from now on it shall fsync: what it had acknowledged before is lacking."""
+    """The master lost power, and is to fsync from now on: it lacks what it acknowledged before."""
 
     async def trouble(stage: Stage) -> None:
-        stage.operator.permit("g1", SLAVE, Permission.WRITE)  # nobody reads there
+        stage.operator.permit("g1", SLAVE, Permission.WRITE)  # no broker reads there
         host = stage.brokers[MASTER]
         await stage.stored(count)
         host.hold()
@@ -191,11 +191,11 @@ def test_an_emptied_slave_is_no_proof_of_what_all_acknowledged_as_durable(count:
 
 @pytest.mark.parametrize("count", [28, 44, 48, 52])
 def test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them(count: int) -> None:
-    """In the reader's journal alone, above the commit end, and not in the state's record (I5)."""
+    """They are only in the reader's journal, above the commit end, not in the record (I5)."""
 
     async def trouble(stage: Stage) -> None:
         while len(stage.events(Acked)) < count:
-            await asyncio.sleep(0.001)  # they are on their way
+            await asyncio.sleep(0.001)  # they are in flight
         master = stage.brokers[MASTER]
         master.storage.speed.stalled_until_s = stage.loop.now + 60
         lacks = stage.journal(MASTER).durable_end
@@ -205,7 +205,7 @@ def test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them(cou
         master.cut_power()
         master.storage.speed.stalled_until_s = 0
         await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
-        await stage.until(lambda: False, 6)  # what is confirmed is in the state by then
+        await stage.until(lambda: False, 6)  # confirmed acks are in the state by then
         reader = stage.down(SLAVE)
         master.power_on()
         master.let_go()
@@ -217,9 +217,9 @@ def test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them(cou
 
 
 def test_who_claims_from_a_master_that_has_not_opened_forgets_nothing_that_was_shown() -> None:
-    """One takeover, until a term is open: what was shown in it, and is lost, is taken back (I11).
+    """One takeover until a term opens: delivered records that are lost are taken back (I11).
 
-    Else acks of it would count for the messages that get those offsets next.
+    Otherwise their acks would count for the next messages at those offsets.
     """
 
     async def trouble(stage: Stage) -> None:
@@ -230,7 +230,7 @@ def test_who_claims_from_a_master_that_has_not_opened_forgets_nothing_that_was_s
         master = stage.empty(MASTER)
         await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
         assert stage.now_state.reader == SLAVE
-        await stage.until(lambda: False, 4)  # all is read, acked and checkpointed
+        await stage.until(lambda: False, 4)  # everything is read, acked and checkpointed
         stage.cut(SLAVE, THIRD)
         shown = stage.now_state.served_end
         stage.operator.want("g1", SLAVE, lost=MASTER)
@@ -248,7 +248,7 @@ def test_who_claims_from_a_master_that_has_not_opened_forgets_nothing_that_was_s
 
 
 def test_what_a_lost_master_had_only_sent_is_kept_there_until_a_person_empties_it() -> None:
-    """SENT: acknowledged, and no slave has it. Its place is given again, and that is read (I11)."""
+    """SENT: acknowledged, and no slave has it. Its offsets are reused and read (I11)."""
     sent = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.SENT, HowMany.ONE)
 
     async def trouble(stage: Stage) -> None:

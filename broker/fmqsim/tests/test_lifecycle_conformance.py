@@ -12,7 +12,7 @@ from fmqsim.engine.node import Node, Process
 
 
 class SimLife:
-    """A simulated process; what a dead one still says is not heard, as nobody outside would."""
+    """A simulated process; output of a dead one is dropped, as it would be outside."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()

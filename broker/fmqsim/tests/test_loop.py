@@ -1,4 +1,4 @@
-"""The simulated event loop: virtual time, processes that die or stand still, always the same."""
+"""The simulated event loop: virtual time, dying or stopped processes, full determinism."""
 
 import asyncio
 import time

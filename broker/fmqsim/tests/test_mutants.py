@@ -1,4 +1,4 @@
-"""The table of mutants fits the code as it is now; a copy of the sources holds what was planted."""
+"""The mutants fit the current code; a copy of the sources holds the planted mistake."""
 
 import ast
 from pathlib import Path
@@ -33,7 +33,7 @@ LISTED = (
     "retention tells nobody",
     "retention deletes under a slave's feet",
 )
-"""Those that the project has promised to catch."""
+"""Mutants that the project has promised to catch."""
 
 
 def edited(mutant: Mutant) -> dict[str, str]:

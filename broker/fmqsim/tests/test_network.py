@@ -1,4 +1,4 @@
-"""What can go wrong on the simulated network, and how each end learns of it."""
+"""Faults of the simulated network, and how each end learns of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +19,7 @@ ADDRESS = "server:9000"
 
 
 class Stage:
-    """A server's machine and a client's, and a network between them."""
+    """A server's machine, a client's machine, and a network between them."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class Stage:
             raise
 
     async def as_client(self, work: Callable[[Connection], Awaitable[Any]]) -> Any:
-        """Run it on the client's machine; tell what came of it."""
+        """Run it on the client's machine; return the result."""
         done = self.loop.create_future()
 
         async def main(process: Process) -> None:
@@ -226,7 +226,7 @@ async def test_messages_are_copies(stage: Stage) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_nothing_overtakes_what_a_cut_had_held_up(stage: Stage, seed: int) -> None:
-    """Also what was under way when the link was healed."""
+    """Even messages in flight when the link was healed."""
     stage.loop.random.seed(seed)
     stream = await stage.stream()
     for number in range(100):

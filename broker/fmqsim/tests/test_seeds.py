@@ -1,7 +1,7 @@
-"""Seeds that once failed, and why. They must pass now, and for ever.
+"""Seeds that once failed, with the reason; they must pass for ever.
 
-A seed means the same run only while nothing changes that draws from it; so each defect also has a
-test beside the code that was mended. Here the road stays open on which it was found.
+A seed means the same run only while nothing that draws from it changes, so each defect also has a
+test beside the repaired code. These runs keep the original paths covered.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from fmqsim.scenario.scene import Focus
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A seed and what it found."""
+    """A seed and its finding."""
 
     seed: int
     why: str

@@ -1,4 +1,4 @@
-"""Topics that come and go in a simulation, and each rule of `scenario/side_topic.py` broken."""
+"""Changing topics in a simulation, and a violation of each rule of `scenario/side_topic.py`."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ def test_topics_come_change_and_go_in_a_seed() -> None:
 
 
 class Clock:
-    """Virtual: moves when somebody sleeps."""
+    """A virtual clock that moves with each sleep."""
 
     now = 0.0
 
@@ -45,7 +45,7 @@ class Clock:
 
 
 def a_life(number: int = 2, carried: tuple[int, ...] = (), seed: int = 0) -> tuple[_Life, Traffic]:
-    """The second of its topic, in which records 11 to 13 were sent; 1 was in the first."""
+    """The second life of a topic: records 11 to 13 were sent in it, record 1 in the first."""
     loop = Clock()
     traffic = Traffic(History(), lambda: loop.now_ms, 0)
     traffic.open["side"] = set()
@@ -115,7 +115,7 @@ def test_a_rule_that_is_broken_is_a_bug(broken: Callable[[_Life], None], told: s
 
 def test_what_may_be_is_no_bug() -> None:
     life, traffic = a_life(carried=(1,))
-    life.take(came(1))  # it was under way when the topic was made anew
+    life.take(came(1))  # it was in flight when the topic was recreated
     life.take(came(12))
     life.take(came(12))
     life.take(came(11, queue=1))

@@ -1,4 +1,4 @@
-"""The disk fails a slave at its side journal, just as it takes the reads over."""
+"""A slave's disk fails at its side journal just as it takes the reads over."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ OTHER = {SLAVE: THIRD, THIRD: SLAVE}
 def test_who_cannot_begin_its_side_journal_ends_and_the_other_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It stays down meanwhile: the other waits until its session is over."""
+    """It stays down; the other waits until its session has expired."""
     tries: list[str] = []
     real: Callable[..., Any] = SimDisk.replace_file
 

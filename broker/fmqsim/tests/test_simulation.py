@@ -1,4 +1,4 @@
-"""The simulator as a whole: a seed shows something, is always the same; what is wrong is told."""
+"""The whole simulator: a seed shows events, is deterministic, and reports faults."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ def test_results_come_from_processes_of_their_own_and_a_silent_one_has_failed() 
 
 
 class _Liar(World):
-    """A world in which a broker that was lost had said OK to something that is nowhere."""
+    """A world in which a lost broker had acknowledged a record that exists nowhere."""
 
     async def _end(self) -> None:
         await super()._end()

@@ -1,6 +1,6 @@
-"""The special cases of replication, simulated. (On real processes: `e2e/tests/`, same names.)
+"""Special cases of replication, simulated. (On real processes: `e2e/tests/`, same names.)
 
-Each is judged by I1 to I12 besides what it asserts itself; times are virtual, so they are exact.
+Each is judged by I1 to I12 besides its own assertions; times are virtual, hence exact.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ FLOOD = Sending("p", "t", burst=(4, 8), pause_s=(0.02, 0.04), size=(8_000, 24_00
 
 
 def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retention() -> None:
-    """Slave and consumer come back below the log start: each goes on at what is left, whole."""
+    """Slave and consumer return below the log start: each continues at what is left, whole."""
     slow = Reader("slow", "t", "slow", nacks=0.0, holds=0.0, buffer_bytes=4096)
     back: list[float] = []
 
@@ -59,7 +59,7 @@ def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retenti
 
 
 def test_replicated_but_not_flushed_on_the_master_then_a_crash() -> None:
-    """The slave has more than its master has on disk: it is read, and gives the suffix back."""
+    """The slave has more than its master has on disk: it serves reads and returns the suffix."""
 
     async def trouble(stage: Stage) -> None:
         host = stage.brokers[MASTER]
@@ -80,7 +80,7 @@ def test_replicated_but_not_flushed_on_the_master_then_a_crash() -> None:
 
 
 def test_sliding_window_under_a_stalled_slave() -> None:
-    """What is sent to a slave that stands still is bounded by its credit: so is memory."""
+    """Bytes sent to a stalled slave are bounded by its credit, and so is memory."""
     credit = 2 * MIB
 
     async def trouble(stage: Stage) -> None:
@@ -99,7 +99,7 @@ def test_sliding_window_under_a_stalled_slave() -> None:
 
 
 def test_idle_heartbeats() -> None:
-    """Nothing to send for longer than a dead link takes to be noticed: the link stands."""
+    """Nothing to send for longer than a dead link is tolerated: the link stays up."""
 
     async def trouble(stage: Stage) -> None:
         links = list(stage.network.link(SLAVE, MASTER).pipes)
@@ -132,7 +132,7 @@ def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once() -> None
 
 
 def test_a_new_empty_slave_fills_up_under_live_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Throttled, not counted until it has all; the producers' p99 does not double."""
+    """Throttled, and not counted until it has everything; the producers' p99 does not double."""
     rate = MIB
     monkeypatch.setattr(
         "fmqsim.adapters.disk._HICCUP", 0.0
@@ -180,7 +180,7 @@ def has_more(stage: Stage, than: int) -> bool:
 
 
 def test_all_replicas_with_one_slave_gone() -> None:
-    """What waits fails at once; then the in-sync set is enough, but not for `strict`."""
+    """Waiting sends fail at once; then the in-sync set is enough, but not for `strict`."""
     policy = AckPolicy(how_many=HowMany.ALL)
 
     async def trouble(stage: Stage) -> None:
@@ -189,10 +189,10 @@ def test_all_replicas_with_one_slave_gone() -> None:
         third = stage.down(THIRD)
         await stage.comes(lambda: not stage.in_sync(THIRD), "it is out of the in-sync set")
         assert stage.loop.now_ms - down_ms < 5000
-        await stage.stored(20)  # by those that are left
+        await stage.stored(20)  # by the remaining brokers
         config = stage.configs["g1"]
         stage.operator.put(replace(config, policy=replace(policy, strict=True)))
-        await stage.until(lambda: False, 1.0)  # all know of it
+        await stage.until(lambda: False, 1.0)  # every broker knows it
         strict_ms = stage.loop.now_ms
         await stage.until(lambda: False, 4.0)
         assert not stage.events(Stored, since_ms=strict_ms)
@@ -205,7 +205,7 @@ def test_all_replicas_with_one_slave_gone() -> None:
 
 @pytest.mark.parametrize("counts", list(SlaveCounts))
 def test_a_slave_that_returns_with_all_there_is_is_in_sync_again(counts: SlaveCounts) -> None:
-    """Nothing can be stored before it counts (seed 6680929341: never, where SENT counts)."""
+    """Nothing can be stored before it counts (with SENT it never did)."""
 
     async def trouble(stage: Stage) -> None:
         host = stage.brokers[SLAVE]

@@ -1,4 +1,4 @@
-"""What the simulated ZooKeeper adds to the real one's suite: faults on demand, at exact times."""
+"""The simulated ZooKeeper beyond the shared suite: faults on demand, at exact times."""
 
 import asyncio
 

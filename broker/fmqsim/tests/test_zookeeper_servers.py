@@ -1,8 +1,7 @@
-"""The simulated ZooKeeper is as cruel as a real one may be: its followers lag, sessions end there.
+"""The simulated ZooKeeper is as harsh as a real one may be: lagging followers, ended sessions.
 
-The suite that it shares with a real one cannot ask for that: a real one may be quick. A simulated
-one that always is would make every seed green. Asked at the wire, below what a client like kazoo
-makes of it.
+The suite shared with a real one cannot require that: a real one may be quick. A simulated one that
+always was would make every seed green. These tests use the wire, below a client like kazoo.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ SEEDS = range(8)
 
 
 class Raw(SimLink):
-    """A client without kazoo's thread: it does what the test says and keeps what it hears."""
+    """A client without kazoo's thread: it acts on request and keeps what it receives."""
 
     def __init__(self, ensemble: Ensemble, name: str = "raw") -> None:
         self.asked_ms = 2000
@@ -51,7 +50,7 @@ class Raw(SimLink):
     def ask(self, verb: Verb, path: str, *, number: int = 1, watch: Watch | None = None) -> None:
         self.there.ask(number, Request(verb, path, ephemeral=verb is Verb.CREATE, watch=watch))
 
-    # ---- what it hears
+    # ---- received messages
     def connected(self, attempt: int, connection: Connection) -> None:
         self.connection = connection
         self.said.append("connected")
@@ -79,7 +78,7 @@ class Raw(SimLink):
 
 @pytest.fixture
 async def ensemble() -> Ensemble:
-    """Server 0 leads."""
+    """An ensemble led by server 0."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     return Ensemble(loop)
@@ -132,7 +131,7 @@ async def test_who_is_back_has_all_that_was_committed_and_each_of_it_once(
     await asyncio.sleep(SOON)
     ensemble.start_server(1)
     assert has(server, "/a")
-    ensemble.put("/a", b"1")  # on its way to it, when it is told in another way
+    ensemble.put("/a", b"1")  # in flight to it, though reported on another path
     ensemble.stop_server(1)
     ensemble.start_server(1)
     ensemble.put("/a/b", b"")
@@ -164,7 +163,7 @@ async def test_the_leader_hears_of_a_followers_client_with_the_next_half_tick(
         client.there.ping()
     await at(ensemble, 1.05)
     assert [client.said for client in clients] == [["connected", "ponged"]] * 2
-    ensemble.stop_server(2)  # what it has heard is lost
+    ensemble.stop_server(2)  # its knowledge is lost
     await at(ensemble, 2.5)
     assert [client.session.over for client in clients] == [False, True]
     await at(ensemble, 3.5)
@@ -188,10 +187,10 @@ async def test_who_pings_a_follower_that_is_cut_off_loses_its_session(ensemble: 
 async def test_a_session_that_is_over_writes_nothing_though_its_server_knows_it_not(
     ensemble: Ensemble,
 ) -> None:
-    """An ephemeral of a dead session would be there for ever."""
+    """An ephemeral of a dead session would exist for ever."""
     client = Raw(ensemble)
     await client.dial(ensemble.servers[1])
-    ensemble.servers[1].applies_at = 1.0  # so slow is it
+    ensemble.servers[1].applies_at = 1.0  # that is how slow it is
     ensemble.expire(client.session.number)
     client.ask(Verb.CREATE, "/e")
     await at(ensemble, 3)
@@ -229,7 +228,7 @@ async def test_who_has_seen_more_than_a_server_is_refused_there(ensemble: Ensemb
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_client_that_dials_again_sees_no_past(ensemble: Ensemble, seed: int) -> None:
-    """Slow is not cut off: it would take it in."""
+    """A slow server is not isolated: it would accept the client."""
     ensemble.random.seed(seed)
     session = SimCoordination(ensemble, a_process(), 2000)
     await session.start(10)

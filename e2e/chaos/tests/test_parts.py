@@ -1,4 +1,4 @@
-"""Parts of chaos by themselves, without a cluster."""
+"""Parts of chaos, each without a cluster."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def test_what_was_not_run_never_counts_as_passed_and_unknown_is_failed() -> None
 
 
 def test_a_sessions_password_is_what_the_server_makes() -> None:
-    """Of `new java.util.Random(0x1000000000000L ^ 0xB3415C00L).nextBytes(16)`."""
+    """Expected: `new java.util.Random(0x1000000000000L ^ 0xB3415C00L).nextBytes(16)`."""
     assert password_of(0x1000000000000).hex() == JAVA_SAYS
 
 
@@ -94,7 +94,7 @@ def test_the_main_thread_stands_still_and_the_others_go_on(tmp_path: Path) -> No
 
 
 def _more(said: Path, word: str, count: int) -> None:
-    """Wait until it has been said so many times more."""
+    """Wait until the word was printed `count` more times."""
     wanted = said.read_text().count(word) + count
     while said.read_text().count(word) < wanted:
         time.sleep(0.01)

@@ -28,7 +28,7 @@ def start(directory: Path, *options: str) -> "subprocess.Popen[str]":
 
 
 def processes_of(directory: Path) -> Sequence[psutil.Process]:
-    """All whose command line names the directory."""
+    """Return all processes whose command line names the directory."""
     return [
         process
         for process in psutil.process_iter(["cmdline"])
@@ -37,17 +37,17 @@ def processes_of(directory: Path) -> Sequence[psutil.Process]:
 
 
 def loops_of(directory: Path) -> Sequence[Path]:
-    """Loop devices on images in it; the kernel lets them go a moment after the last mount."""
+    """Return loop devices on images in it; the kernel frees them a moment after the last mount."""
     found = []
     for loop in Path("/sys/block").glob("loop*/loop/backing_file"):
-        with suppress(OSError):  # it goes at this moment
+        with suppress(OSError):  # the device goes at this moment
             found += [loop] if str(directory) in loop.read_text() else []
     return found
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """All of them on one cluster, once."""
+    """The outcomes of all faults on one cluster, once."""
     directory = tmp_path_factory.mktemp("chaos") / "run"
     chosen = [word for name in SHORT for word in ("--only", name)]
     process = start(directory, *chosen, "--seconds", "1")
@@ -58,7 +58,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_round(outcomes: dict[str, dict[str, Any]], name: str) -> None:
-    """Nothing lost, nothing twice, in order, whole again: the checks of `e2e.checks`."""
+    """Nothing lost, no duplicates, in order, recovered: the checks of `e2e.checks`."""
     outcome = outcomes[name]
     if outcome["verdict"] == "not run":
         pytest.skip(f"not run: {outcome['told']}")
@@ -67,7 +67,7 @@ def test_a_short_round(outcomes: dict[str, dict[str, Any]], name: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
-    """Whatever ends it: no process, no mount, no namespace, no loop device."""
+    """However it ends: no process, no mount, no namespace, no loop device."""
     directory = tmp_path / "run"
     process = start(directory, "--only", "kill-slave", "--groups", "1", "--seconds", "600")
     log = directory.parent / "chaos.log"

@@ -25,7 +25,7 @@ def test_every_alert_is_caused_here_or_on_kind() -> None:
 
 
 class Alerting(Prometheus):
-    """One on which an alert is in a state."""
+    """A Prometheus on which an alert is in a state."""
 
     def __init__(self, name: str, state: str = "firing") -> None:
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""Panels as a picture: names, gaps, and that there is one."""
+"""Panels as a picture: names of series, gaps, and the file itself."""
 
 from math import isnan
 from pathlib import Path

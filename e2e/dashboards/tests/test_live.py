@@ -1,7 +1,7 @@
 """Every panel of the brokers' dashboards, and every alert about brokers, on a real Prometheus.
 
-Real brokers under load, each alert caused and seen to fire, and seen to be silent before. Alerts
-hold their breath for `FOR_S` here, in calm times for `CALM_S`. What the operator tells: on kind.
+Real brokers under load; each alert is caused and seen to fire, and seen silent before. Alerts wait
+for `FOR_S` here, in calm times for `CALM_S`. What the operator reports: on kind.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ pytestmark = [
 ]
 
 FOR_S = 2
-CALM_S = 5  # a scrape that is late on a busy machine is no trouble
+CALM_S = 5  # a late scrape on a busy machine is no trouble
 ONE = ClusterOptions(groups=1, slaves=1)
 ALONE = ClusterOptions(groups=1, slaves=0, policy=AckPolicy(how_many=HowMany.NONE))
 OF_OPERATOR = {"FmqOperatorAway"}
-"""Fires wherever there is none."""
+"""Alerts that fire where no operator runs."""
 
 
 @asynccontextmanager
 async def scraped(
     folder: Path, targets: Sequence[Target], for_s: int = FOR_S
 ) -> AsyncIterator[Prometheus]:
-    """A Prometheus that has seen every target, and no alert."""
+    """A Prometheus that has scraped every target, and shows no alert."""
     (folder / "p").mkdir()
     rules = eager_rules(folder / "p" / "rules.yaml", for_s)
     with prometheus(folder / "p", targets, rules) as found:
@@ -64,7 +64,7 @@ def fires(found: Prometheus, name: str, **labels: str) -> bool:
 
 
 async def silent(found: Prometheus, *names: str) -> None:
-    """None of them fires, or stops to within the usual patience."""
+    """Wait until none of them fires, within the usual patience."""
     await found.until(lambda: not found.alerts().keys() & set(names), f"{names} are silent")
 
 
@@ -114,7 +114,7 @@ async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
 
 @causes("FmqBrokersNotScraped", "FmqGroupTakesNoWrites")
 async def test_a_master_that_is_there_and_alone_is_not_scraped(tmp_path: Path) -> None:
-    """That it serves nothing is said once it is gone, and not before."""
+    """The alert that the broker serves nothing fires once it is gone, and not before."""
     async with watched(tmp_path / "c", ONE) as cluster:
         (slave,) = [target for target in cluster.targets() if target.name == "g1-1"]
         async with scraped(tmp_path, [slave]) as found:
@@ -143,7 +143,7 @@ async def test_a_slave_is_far_behind(tmp_path: Path) -> None:
 
 @causes("FmqZooKeeperAway", "FmqGroupServesNoReads", "FmqGroupTakesNoWrites")
 async def test_zookeeper_is_away_and_nobody_may_serve(tmp_path: Path) -> None:
-    """A master whose slave is gone, too, has nobody who would vouch for it."""
+    """A master whose slave is away, too, has no broker to grant it a lease."""
     async with watched(tmp_path / "c", ONE) as cluster:
         async with scraped(tmp_path, cluster.targets()) as found:
             await silent(found, "FmqZooKeeperAway", "FmqGroupServesNoReads")
@@ -158,7 +158,7 @@ async def test_zookeeper_is_away_and_nobody_may_serve(tmp_path: Path) -> None:
 
 @causes("FmqDiskFull")
 async def test_a_disk_is_full(tmp_path: Path) -> None:
-    """More is to stay free than any disk has."""
+    """The broker must keep more space free than any disk has."""
     async with watched(tmp_path / "c", ALONE) as cluster:
         async with scraped(tmp_path, cluster.targets()) as found:
             await silent(found, "FmqDiskFull")
@@ -200,7 +200,7 @@ async def test_consumers_are_far_behind(tmp_path: Path) -> None:
         await join(cluster)
         async with scraped(tmp_path, cluster.targets()) as found:
             await silent(found, "FmqConsumersLag")
-            async with (  # the alert counts groups that had members only
+            async with (  # the alert counts only groups that had members
                 fmqclient.connect(cluster.url) as client,
                 client.consumer(TOPIC, group=READERS, start="earliest"),
             ):
@@ -213,7 +213,7 @@ async def test_consumers_are_far_behind(tmp_path: Path) -> None:
 
 @causes("FmqTwoMasters")
 async def test_two_groups_of_one_name(tmp_path: Path) -> None:
-    """Each is right, in an ensemble of its own; told as one they have two masters."""
+    """Each is right, in an ensemble of its own; reported as one they have two masters."""
     async with watched(tmp_path / "a", ALONE) as one, watched(tmp_path / "b", ALONE) as other:
         targets = [*one.targets("a-"), *other.targets("b-")]
         async with scraped(tmp_path, targets) as found:

@@ -1,4 +1,4 @@
-"""Made-up samples of each alert, one step away from it too, for `test_alerts.py`."""
+"""Made-up samples for each alert, and samples one step away from it, for `test_alerts.py`."""
 
 from fmqoperator.tests.alert_samples import (
     BLIND,
@@ -27,7 +27,7 @@ from fmqoperator.tests.alert_samples import (
 )
 
 MASTER_UNSEEN = [
-    # A slave is linked to it, and it serves, as the operator says or as nobody does.
+    # A slave is linked to it, and it serves, as the operator reports or as no part denies.
     Case("FmqGroupTakesNoWrites", slave_alone("1x240"), None),
     Case("FmqGroupServesNoReads", slave_alone("1x240"), None),
     Case("FmqGroupTakesNoWrites", slave_alone("1x240") | {seen("serves", WRITE): "1x240"}, None),
@@ -38,7 +38,7 @@ MASTER_UNSEEN = [
         300,
         summary="Prometheus does not see all brokers of group g",
     ),
-    # It is there and serves nothing: the operator knows.
+    # It runs and serves nothing: the operator knows.
     Case(
         "FmqGroupTakesNoWrites",
         slave_alone("1x240") | {seen("serves", WRITE): "1x3 0x240"},
@@ -51,7 +51,7 @@ MASTER_UNSEEN = [
         60 + 30,
         summary="Group g serves nobody",
     ),
-    # It is gone: nobody is linked to it, or a slave has taken over.
+    # It is away: no slave is linked to it, or a slave has taken over.
     Case(
         "FmqGroupTakesNoWrites",
         slave_alone("1x3 0x240"),
@@ -71,7 +71,7 @@ MASTER_UNSEEN = [
         summary="Group g takes no messages",
     ),
     Case("FmqBrokersNotScraped", slave_alone("0x240"), None),
-    # The master is scraped, and says that it serves nothing: whatever the operator knew last.
+    # The master is scraped and reports that it serves nothing, whatever the operator knew last.
     Case(
         "FmqGroupTakesNoWrites",
         slave_alone("1x240")
@@ -187,7 +187,7 @@ CASES = [
         60 + 60,
         summary="Group g refuses messages: too few slaves are in sync",
     ),
-    Case(  # of one that was master once
+    Case(  # a broker that was master once
         "FmqPolicyUnmet",
         of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x240", "1x240"),
         None,
@@ -206,14 +206,14 @@ CASES = [
         summary="Two brokers of group g say that they may take messages",
     ),
     Case("FmqTwoMasters", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
-    Case(  # one of the two refuses messages: it is a master all the same
+    Case(  # one of two refuses messages, and still counts as a master
         "FmqTwoMasters",
         of("fmq_serves", "1x240", "0x240", more=WRITE)
         | of("fmq_granted", "1x240", "0x3 1x240", more=WRITE),
         60 + 120,
         summary="Two brokers of group g say that they may take messages",
     ),
-    Case(  # a move, half way for as long as a minute's scrapes may see it
+    Case(  # a move, half-way for as long as a minute's scrapes may see it
         "FmqTwoMasters",
         of("fmq_serves", "1x8 0x240", "0x4 1x240", more=WRITE),
         None,
@@ -225,7 +225,7 @@ CASES = [
         summary="No broker of group g is there",
     ),
     Case("FmqGroupUnseen", {seen("serves", READ): "1x240"}, None),
-    Case(  # who is there says what it serves: another alert's
+    Case(  # running brokers report what they serve: another alert's
         "FmqGroupUnseen",
         {seen("serves", READ): "0x240"} | of("fmq_serves", "0x240", more=READ),
         None,
@@ -237,7 +237,7 @@ CASES = [
         60,
         summary="No broker of group g is there",
     ),
-    Case(  # it has just been woken: five minutes are its own
+    Case(  # it has just been woken: it has five minutes
         "FmqGroupUnseen",
         {seen("serves", READ): "_x60 0x240", seen("brokers", ""): "0x60 2x240"},
         61 * STEP_S + 300 + 60,
@@ -302,7 +302,7 @@ CASES = [
             'fmq_operator_works{namespace="a",job="o"}': "1x240",
             'fmq_operator_works{namespace="b",job="o"}': "1x3 _x240",
         },
-        # A sample counts for five minutes where a target is not seen to be gone.
+        # A sample counts for five minutes where the target is not seen to be gone.
         60 + 300 + 300,
         {"namespace": "b", "job": "o"},
         "No replica of the operator works",
@@ -310,7 +310,7 @@ CASES = [
     Case(
         "FmqNoSlaveInSync",
         of("fmq_master", "1x240", "0x240")
-        | of("fmq_in_sync_slaves", "0x240", "1x240")  # what a slave says of it may be old
+        | of("fmq_in_sync_slaves", "0x240", "1x240")  # what a slave reports about it may be old
         | of("fmq_slave_connected", "0x240", more=SLAVE),
         120,
         summary="No slave of group g is in sync",
@@ -322,7 +322,7 @@ CASES = [
         | of("fmq_slave_connected", "1x240", more=SLAVE),
         None,
     ),
-    Case(  # it has none
+    Case(  # it has no slave
         "FmqNoSlaveInSync",
         of("fmq_master", "1x240") | of("fmq_in_sync_slaves", "0x240"),
         None,
@@ -399,7 +399,7 @@ CASES = [
         {LAG % ("g", "g-0"): "1000000x240", MEMBERS % ("g", "g-0"): "1x240"},
         None,
     ),
-    Case(  # nobody has read for a day: the group is gone, its progress is kept for a while
+    Case(  # no reader for a day: the group is away, its progress is kept for a while
         "FmqConsumersLag",
         {LAG % ("g", "g-0"): "2000000x240", MEMBERS % ("g", "g-0"): "0x240"},
         None,

@@ -1,4 +1,4 @@
-"""What the samples of `alert_cases.py` are made of."""
+"""The building blocks of the samples in `alert_cases.py`."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ BROKER = GROUP | {"broker": "g-0"}
 
 
 def of(name: str, *values: str, more: str = "") -> dict[str, str]:
-    """A series of a metric for each broker, in promtool's words: `0x40` is 0 and 40 times 0."""
+    """Return a metric's series for each broker, in promtool's notation: `0x40` is 0, 40 times."""
     return {
         f"{name}{{{labels}{more}}}": series for labels, series in zip(BROKERS, values, strict=False)
     }
@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 
 def seen(name: str, more: str) -> str:
-    """A series of the group, by the operator."""
+    """Return the name of a series that the operator exports for the group."""
     return f'fmq_operator_group_{name}{{cluster="c",group="g"{more}}}'
 
 
@@ -50,11 +50,11 @@ RELEASE = {"namespace": "n", "job": "o"}
 
 NEW, ITS = ',mode="NEW"', ',mode="MASTER"'
 OTHER = 'cluster="d",group="g",broker="g-0"'
-"""Of the same name, in another cluster: what is said of it says nothing of this one."""
+"""A group of the same name in another cluster: its samples say nothing about this one."""
 
 
 def slave_alone(linked: str, mode: str = ITS, **values: str) -> dict[str, str]:
-    """The samples of a slave whose master is not scraped. It serves nothing."""
+    """Return the samples of a slave whose master is not scraped. The slave serves nothing."""
     names = {f'fmq_serves{{{BROKERS[1]},what="{what}"}}': "0x240" for what in ("read", "write")}
     of_slave = {"broker_info": "1x240", "master": "0x240", "upstream_connected": linked} | values
     return (

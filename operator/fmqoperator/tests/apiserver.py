@@ -1,6 +1,6 @@
 """A Kubernetes API server for tests: etcd and kube-apiserver as processes, nothing else.
 
-Without both programs there is none: `available` says so. Leaves nothing behind.
+`available` reports whether both programs exist. Leaves nothing behind.
 """
 
 import json
@@ -20,11 +20,11 @@ from fmqadapters.process.free_ports import free_ports
 
 _START_S = 120.0
 ADMIN, OPERATOR = "test", "operator"
-"""Tokens: of who may do everything, and of a user of that name, who may what roles let it."""
+"""Tokens: of an administrator, and of a user of that name with the rights of its roles."""
 
 
 def programs() -> tuple[Path, Path] | None:
-    """etcd and kube-apiserver; the second may be a program for all of Kubernetes, called kube."""
+    """Return etcd and kube-apiserver; the second may be the all-in-one binary `kube`."""
     cache = os.environ.get("FMQ_KIND_CACHE")
     path = os.pathsep.join([f"{cache}/bin" if cache else "", os.environ.get("PATH", "")])
     etcd = shutil.which("etcd", path=path)
@@ -33,20 +33,20 @@ def programs() -> tuple[Path, Path] | None:
 
 
 class Refused(Exception):
-    """The server's words."""
+    """The server refused; the message is its own."""
 
 
 class ApiServer:
-    """What tests ask of it."""
+    """The calls that tests make."""
 
     def __init__(self, port: int) -> None:
         self._url = f"https://127.0.0.1:{port}"
-        self.warnings: tuple[str, ...] = ()  # of the last answer
+        self.warnings: tuple[str, ...] = ()  # of the last reply
         self._tls = ssl.create_default_context()
         self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "json") -> Any:
-        """Raises `Refused` with the server's message."""
+        """Call the server. Raises `Refused` with its message."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": f"application/{kind}"}
         request = urllib.request.Request(self._url + path, data, headers, method=method)
@@ -73,7 +73,7 @@ class ApiServer:
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
-    """One for as long as the context lasts."""
+    """Run an API server for as long as the context lasts."""
     found = programs()
     assert found is not None
     etcd, server = found

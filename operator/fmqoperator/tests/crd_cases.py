@@ -1,6 +1,7 @@
-"""What the API server must refuse, with which words, and what it must take: one case a rule.
+"""Resources that the API server must refuse, with which message, or accept: one case a rule.
 
-Each begins with a resource that is taken, `change` it (create) or change it later (`update`).
+Each case starts from a valid resource and changes it at creation (`change`) or by an update
+(`update`).
 """
 
 from copy import deepcopy
@@ -10,12 +11,12 @@ Body = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """`change`: paths and values (None = take away) on top of the kind's good resource."""
+    """`change`: paths and values (None = remove) on top of the kind's valid resource."""
 
     name: str
     kind: str
     change: dict[str, Any]
-    refused: str = ""  # part of the message; "" = taken
+    refused: str = ""  # part of the message; "" = accepted
     first: dict[str, Any] | None = None  # created with these changes, then updated by `change`
 
 
@@ -327,7 +328,7 @@ CASES = (
 
 
 def body(kind: str, change: dict[str, Any]) -> Body:
-    """The kind's good resource with these changes."""
+    """Return the kind's valid resource with these changes."""
     made = deepcopy(GOOD[kind]) | {"apiVersion": "fmq.io/v1alpha1", "kind": kind}
     for path, value in change.items():
         *way, last = path.split(".")

@@ -1,4 +1,4 @@
-"""BrokerJobs, and what may be seen of them, for tests."""
+"""BrokerJobs and their observations, for tests."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ def job(status: Any = None, name: str = "j1", **spec: Any) -> BrokerJob:
 
 
 def seen(made: BrokerJob, nodes: Any = ("n0", "n1"), **more: Any) -> JobSeen:
-    """A group of two brokers on these nodes ("" = it does not run); g1-1 is the master."""
+    """Return a group of two brokers on these nodes ("" = not running); g1-1 is the master."""
     names = [f"g1-{at}" for at in range(len(nodes))]
     pods = {
         b: Pod(b, f"u-{b}", PodPhase.RUNNING, node=n)

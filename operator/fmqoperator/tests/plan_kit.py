@@ -1,4 +1,4 @@
-"""What tests of plans ask of a world."""
+"""Queries and faults that tests of plans share."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def members(made: World) -> list[str]:
 
 
 def lose_master(made: World) -> None:
-    """Its pod is gone with its volume and does not come back."""
+    """The master's pod is gone with its volume and does not come back."""
     made.broken.add("g1-0")
     made.pods["g1-0"] = replace(
         made.pods["g1-0"], ready=False, phase=PodPhase.PENDING, waiting="Unschedulable", node=""

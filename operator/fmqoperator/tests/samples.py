@@ -1,4 +1,4 @@
-"""Groups and what may be seen of them, for tests."""
+"""Groups and their observations, for tests."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ DEFAULTS = Defaults(broker_image="fmq-broker:test")
 
 
 def group(name: str = "g1", status: Any = None, **spec: Any) -> BrokerGroup:
-    """One as the API server gives it."""
+    """Return a group as the API server gives it."""
     annotations = spec.pop("annotations", {})
     metadata = {
         "name": name,

@@ -1,7 +1,7 @@
-"""Every alert, by promtool on made-up samples: when it fires, what it says, and when it is silent.
+"""Every alert, by promtool on made-up samples: when it fires, its text, and when it is silent.
 
-What live brokers say is asked of a real Prometheus on kind (`e2e/kind/prometheus.py`); here are the
-times and the conditions, each with samples one step away from it (`alert_cases.py`).
+The metrics of live brokers are checked by a real Prometheus on kind (`e2e/kind/prometheus.py`);
+here are times and conditions, each with samples one step away from it (`alert_cases.py`).
 """
 
 import json
@@ -25,7 +25,7 @@ needs_promtool = pytest.mark.skipif(
 
 
 def told(case: Case) -> Any:
-    """The case as promtool reads it: silent one step before, firing at its time."""
+    """Return the case for promtool: silent one step before, firing at its time."""
     rule = next(
         rule
         for group in yaml.safe_load(RULES.read_text())["groups"]
@@ -66,7 +66,7 @@ def test_an_alert_fires_when_it_must_and_says_what(case: Case, tmp_path: Path) -
 
 @needs_promtool
 def test_a_journal_whose_tail_is_cut_off_shows_no_burst_of_bytes(tmp_path: Path) -> None:
-    """Of a broker that came back: to a rate, a position that falls has begun anew at 0."""
+    """A broker came back with a lower position: `rate` takes that for a new start at 0."""
     panels = json.loads((DASHBOARDS / "storage.json").read_text())["panels"]
     [panel] = [p for p in panels if p["title"] == "Journal bytes a second"]
     query = panel["targets"][0]["expr"].replace("$__rate_interval", "1m")
@@ -83,7 +83,7 @@ def test_a_journal_whose_tail_is_cut_off_shows_no_burst_of_bytes(tmp_path: Path)
 
 
 def promtool(folder: Path, tests: dict[str, Any]) -> None:
-    """Its own tests of rules and queries."""
+    """Run promtool's own tests of rules and queries."""
     file = folder / "tests.yaml"
     file.write_text(yaml.safe_dump({"evaluation_interval": f"{STEP_S}s"} | tests))
     done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True)

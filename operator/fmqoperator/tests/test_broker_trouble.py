@@ -1,4 +1,4 @@
-"""Brokers in trouble: what is said of each, that it is told once, and again when it comes again."""
+"""Brokers in trouble: the report on each, made once per occurrence."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,7 +55,7 @@ def ill(made: World, **change: Any) -> None:
             "its container may use: raise spec.resources.limits.memory",
         ),
         ({"exit_code": 3}, "BrokerEnded", "g1-1 ended with status 3: its log says why"),
-        # What passes by itself, or somebody wanted:
+        # Trouble that passes by itself, or was asked for:
         ({"waiting": "ContainerCreating"}, "", ""),
         ({"exit_code": 0}, "", ""),
         ({"phase": PodPhase.PENDING}, "", ""),
@@ -128,7 +128,7 @@ def answers(seen: Observation, broker: str, **change: Any) -> Observation:
 
 @pytest.mark.parametrize(("broker", "writes"), [("g1-0", "False"), ("g1-1", "True")])
 def test_a_full_disk(broker: str, writes: str) -> None:
-    """The master's: nobody takes messages, whatever it may do. A slave's: it falls behind."""
+    """On the master no message is taken, whatever its permission. On a slave it falls behind."""
     found = status(answers(running().seen(), broker, refuses="7 MiB are free"))
     by_type = {c["type"]: c for c in found["conditions"]}
     assert by_type["WriteAvailable"]["status"] == writes

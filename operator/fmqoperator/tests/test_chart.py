@@ -1,4 +1,4 @@
-"""The chart: every combination of its switches renders, and to what Kubernetes would take."""
+"""The chart: every combination of its switches renders, to objects that Kubernetes would accept."""
 
 import itertools
 import json
@@ -80,7 +80,7 @@ def test_every_combination(values: dict[str, str]) -> None:
 
 
 def check_pod(o: dict[str, Any]) -> None:
-    """Restricted pod security, and limits; whatever makes pods."""
+    """Check restricted pod security and limits, for whatever creates pods."""
     spec = (
         o.get("spec", {})
         if o["kind"] == "Pod"
@@ -101,7 +101,7 @@ def check_pod(o: dict[str, Any]) -> None:
 
 @helm
 def test_whatever_pulls_an_image_has_the_secrets() -> None:
-    """The first group's brokers, too: their image is of the same registry."""
+    """The first group's brokers, too: their image is from the same registry."""
     switches = {f"quickstart.{part}.enabled": "true" for part in ("zookeeper", "group")}
     found = {o["kind"]: o["spec"] for o in render(**switches, **{"image.pullSecrets": "{a,b}"})
              if "spec" in o}  # fmt: skip
@@ -115,7 +115,7 @@ def test_whatever_pulls_an_image_has_the_secrets() -> None:
 
 @helm
 def test_what_brokers_call_their_cluster_stays() -> None:
-    """Many a Prometheus gives all targets a label of that name: two groups would be one."""
+    """Many a Prometheus sets a label of that name on all targets: two groups would be one."""
     found = {o["kind"]: o["spec"] for o in render(monitoring="true") if "spec" in o}
     for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
         assert [end["honorLabels"] for end in found[kind][field]] == [True]
@@ -150,7 +150,7 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("operator.plannedMoves=off", "plannedMoves"),
         ("operator.updatesAtOnce=-1", "updatesAtOnce"),
         ("operator.watchNamespaces={a,a}", "watchNamespaces"),
-        # The API server would refuse it, when half of the chart is there.
+        # The API server would refuse it with half of the chart installed.
         ("operator.podAnnotations.x=1", "podAnnotations"),
         ("operator.nodeSelector.x=true", "nodeSelector"),
         ("monitoring.labels.x=1", "labels"),
@@ -162,12 +162,12 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("operator.sparkServiceAccount=", "sparkServiceAccount"),
         ("operator.logLevel=loud", "logLevel"),
         ("operator.priorityClassName=High Class", "priorityClassName"),
-        ("operator.env[0].name=FMQ_LISTEN", "env"),  # the chart gives it: one of two would count
-        # Names that no broker would be found by.
+        ("operator.env[0].name=FMQ_LISTEN", "env"),  # the chart sets it: one of two would count
+        # Names under which no broker would be found.
         ("operator.clusterDomain=.cluster.local", "clusterDomain"),
         ("operator.clusterDomain=svc.cluster.local", "clusterDomain"),
         ("quickstart.group.enabled=true", "say where ZooKeeper is"),
-        # Nobody would ever look at it.
+        # No operator would ever watch it.
         (
             "quickstart.zookeeper.enabled=true,quickstart.group.enabled=true,"
             "operator.watchNamespaces={orders}",
@@ -188,14 +188,14 @@ def test_a_wrong_value_is_refused(value: str, says: str) -> None:
 def test_the_notes_make_a_group_where_the_operator_looks(
     watched: str, where: str, tmp_path: Path
 ) -> None:
-    """Where it does not, the group would be there, and nothing would ever come of it."""
+    """Elsewhere the group would exist, and no operator would act on it."""
     commands = notes(tmp_path, f"operator.watchNamespaces={watched}")
     assert re.findall(r"kubectl -n (\S+)", commands) == [where] * 3
 
 
 @helm
 def test_the_notes_group_is_made_when_it_is_pasted(tmp_path: Path) -> None:
-    """And pulls its image: the operator's secrets are of no use to brokers."""
+    """And its image is pulled: the operator's secrets are of no use to brokers."""
     told = notes(tmp_path, "image.pullSecrets={a,b}")
     pasted = "kubectl() { cat; }\n" + told.partition("slave:\n")[2].partition("  2. Watch")[0]
     done = subprocess.run(["sh", "-c", pasted], capture_output=True, text=True)
@@ -210,7 +210,7 @@ def test_the_notes_group_is_made_when_it_is_pasted(tmp_path: Path) -> None:
 def test_notes_render_for_install_and_for_upgrade(
     values: dict[str, str], upgrade: bool, tmp_path: Path
 ) -> None:
-    """A helper returns a string, also where a template wants a bool: only rendering shows it."""
+    """A helper returns a string, also where a template needs a bool: only rendering shows it."""
     given = [f"{name}={value}" for name, value in values.items()
              if value != "null" and name != "monitoring"]  # fmt: skip
     if values["quickstart.zookeeper.enabled"] == "false":
@@ -222,7 +222,7 @@ def test_notes_render_for_install_and_for_upgrade(
 
 
 def test_no_helpers_text_is_taken_for_a_bool() -> None:
-    """Without helm: what goes to `ternary` is made of values and of comparisons alone."""
+    """Without helm: the arguments of `ternary` come from values and comparisons only."""
     text = (CHART / "templates" / "NOTES.txt").read_text()
     assigned = dict(re.findall(r"\{\{- (\$\w+) := (.*?) \}\}", text))
     chosen = re.findall(r"(\$\w+) \| ternary", text)
@@ -233,7 +233,7 @@ def test_no_helpers_text_is_taken_for_a_bool() -> None:
 
 
 def notes(folder: Path, value: str, *options: str) -> str:
-    """What a person is told to type, where there is no cluster to show it."""
+    """Return the notes for a person, where there is no cluster to show them."""
     chart = folder / "fmq"
     shutil.copytree(CHART, chart)
     shutil.copy(chart / "templates" / "NOTES.txt", chart / "NOTES")
@@ -246,7 +246,7 @@ def notes(folder: Path, value: str, *options: str) -> str:
 
 
 def environment(**values: str) -> dict[str, str]:
-    """Of the operator's container, as far as the chart says it outright."""
+    """Return the operator container's environment, as far as the chart states it directly."""
     (deployment,) = [o for o in render(**values) if o["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return {e["name"]: e["value"] for e in container["env"] if "value" in e}
@@ -282,7 +282,7 @@ def test_how_many_groups_are_updated_at_once_is_a_value(value: str, most: int) -
 
 
 def test_the_chart_gives_all_that_the_operator_reads() -> None:
-    """And nothing that it does not; without helm, the manifests say what it gives."""
+    """And nothing that it does not; without helm, the manifests show what it sets."""
     read = Recorded()
     Options.read(read)
     file = ROOT / "manifests" / "operator" / "operator.yaml"
@@ -292,7 +292,7 @@ def test_the_chart_gives_all_that_the_operator_reads() -> None:
 
 
 class Recorded(dict[str, str]):
-    """An empty environment that takes down what is asked of it."""
+    """An empty environment that records what is read from it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -304,7 +304,7 @@ class Recorded(dict[str, str]):
 
 
 def test_the_operator_may_write_no_roles() -> None:
-    """Who may write them can give itself any right that it has, in every namespace."""
+    """An account that may write roles can grant itself any right, in every namespace."""
     file = ROOT / "manifests" / "operator" / "operator.yaml"
     found = [o for o in yaml.safe_load_all(file.read_text()) if o and "rules" in o]
     groups = {group for o in found for rule in o["rules"] for group in rule["apiGroups"]}
@@ -313,7 +313,7 @@ def test_the_operator_may_write_no_roles() -> None:
 
 
 def test_every_value_is_described() -> None:
-    """The schema knows each default, and has a word for it."""
+    """The schema knows each default, and describes it."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
     check_described(values, schema, "")

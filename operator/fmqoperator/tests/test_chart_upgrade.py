@@ -26,7 +26,7 @@ _KNOWN: dict[str, Any] = {
 
 @contextmanager
 def cluster(objects: dict[str, Any]) -> Iterator[str]:
-    """An API server that has these, by path; its address."""
+    """Run an API server that has these objects, by path; yield its address."""
     known = _KNOWN | objects
 
     class Answers(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ def cluster(objects: dict[str, Any]) -> Iterator[str]:
 def test_the_quick_starts_zookeeper_keeps_its_size(
     there: int | None, wanted: int, taken: bool
 ) -> None:
-    """Two new servers are a quorum without the one that has the state of all groups."""
+    """Two new servers are a quorum without the one that holds the state of all groups."""
     name, objects = "fmq-zookeeper", dict[str, Any]()
     if there is not None:
         body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": there}}
@@ -75,14 +75,14 @@ def test_the_quick_starts_zookeeper_keeps_its_size(
     [
         ("image.broker=fmq/broker:0.2.0", "fmq", False),
         ("image.broker=fmq/broker:0.2.0,quickstart.zookeeper.enabled=true", "fmq", True),
-        ("image.broker=fmq/broker:0.2.0", "", True),  # made without helm
+        ("image.broker=fmq/broker:0.2.0", "", True),  # created without helm
         ("image.broker=fmq/broker:0.2.0", "another", True),
     ],
 )
 def test_no_upgrade_takes_the_ensemble_from_under_the_groups(
     value: str, release: str, taken: bool
 ) -> None:
-    """helm forgets the values of before when it is given any: the switch, too."""
+    """helm forgets all earlier values when it is given any: the switch, too."""
     meta: dict[str, Any] = {"name": "fmq-zookeeper", "namespace": "fmq-system"}
     if release:
         meta["annotations"] = {"meta.helm.sh/release-name": release}
@@ -93,7 +93,7 @@ def test_no_upgrade_takes_the_ensemble_from_under_the_groups(
 
 
 def against(objects: dict[str, Any], values: str) -> "subprocess.CompletedProcess[str]":
-    """The chart as helm makes it of these values where these objects are."""
+    """Return the chart as helm renders it with these values beside these objects."""
     with cluster(objects) as address:
         return subprocess.run(
             ["helm", "template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, "--dry-run=server",

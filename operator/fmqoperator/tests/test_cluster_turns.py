@@ -1,4 +1,4 @@
-"""Groups of one cluster are restarted one after another; how a group that waits looks."""
+"""Groups of one cluster are restarted one after another; how a waiting group looks."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_group_waits_for_its_cluster_and_says_for_whom() -> None:
 
 
 def test_broken_group_is_mended_while_another_has_the_turn() -> None:
-    """Its slave runs nothing: to restart it takes nothing away, and waits for no group."""
+    """Its slave runs nothing: restarting it takes nothing away, and waits for no group."""
     world = running(moves=True)
     world.bad_images.add("bad")
     world.spec(image="bad")

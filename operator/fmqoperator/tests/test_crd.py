@@ -1,4 +1,4 @@
-"""The schemas by themselves: structural, bounded, described; and those that are kept are these."""
+"""The schemas by themselves: structural, bounded, described; and equal to the stored ones."""
 
 import re
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_every_field_is_described() -> None:
 
 
 def test_all_that_rules_look_at_is_bounded() -> None:
-    """The API server estimates what a rule costs from these bounds, and refuses the schema."""
+    """The API server estimates a rule's cost from these bounds, and may refuse the schema."""
     for path, node in ALL:
         match node.get("type"):
             case "string" if not path.endswith((".apiVersion", ".kind")):

@@ -1,4 +1,5 @@
-"""Every rule of the resources, by a real API server: what it takes and refuses, in which words.
+"""Every rule of the resources, on a real API server: what it accepts and refuses, with what
+message.
 
 Needs etcd and kube-apiserver on PATH (or $FMQ_KIND_CACHE/bin); the scenarios on kind have both.
 """
@@ -47,7 +48,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 def _established(api: ApiServer, plural: str) -> None:
-    """Wait until the server serves the new kind; what it says of the schema must be nothing."""
+    """Wait until the server serves the new kind, and has no complaint about the schema."""
     for _ in range(1000):
         conditions = api.call("GET", f"{_CRDS}/{plural}.fmq.io").get("status", {}).get("conditions")
         found = {c["type"]: (c["status"], c["message"]) for c in conditions or ()}
@@ -127,7 +128,7 @@ def test_what_the_operator_does_with_a_status_and_scale(api: ApiServer) -> None:
 def test_a_wish_for_larger_volumes_may_be_taken_back(
     api: ApiServer, size: str, taken: bool
 ) -> None:
-    """As far as no volume was grown yet; the status knows, and nobody else can."""
+    """As long as no volume was grown: only the status knows that."""
     made = _create(api, body("BrokerGroup", {"metadata.name": "size", "spec.storage.size": "20Gi"}))
     try:
         made["status"] = {"volumeSize": "12Gi"}
@@ -141,7 +142,7 @@ def test_a_wish_for_larger_volumes_may_be_taken_back(
 
 
 def test_a_status_comes_back_whole(api: ApiServer) -> None:
-    """Or every group would be told to have an older definition."""
+    """Or every group would be reported to have an older definition."""
     made = running(True, replicas=3, promotion={"policy": "after", "afterSeconds": 30})
     _create(api, body("BrokerGroup", {}))
     try:
@@ -175,7 +176,7 @@ def test_defaults_are_those_of_the_models(api: ApiServer) -> None:
 
 
 def test_children_are_taken_and_come_back_as_wanted(api: ApiServer) -> None:
-    """No strict validation fails, and nothing that the server adds looks like a change by hand."""
+    """Strict validation passes, and no default of the server looks like a manual change."""
     for spec in CHILD_SPECS:
         made = group(metadata={"namespace": "default"}, **spec)
         for child in children(made, DEFAULTS, master=BrokerId("g1-0"), reader=BrokerId("g1-1")):
@@ -246,7 +247,7 @@ def test_policy_that_pauses_writes_then_a_warning(
 
 
 def _warning(api: ApiServer, spec: dict[str, Any]) -> str:
-    """What who applies such a group reads; nothing is kept."""
+    """Return the warning to the person who applies such a group; nothing is stored."""
     made = body("BrokerGroup", {})
     made["spec"] |= spec
     api.call("POST", f"{_path('brokergroups')}?dryRun=All", made)
@@ -255,7 +256,7 @@ def _warning(api: ApiServer, spec: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def warned(api: ApiServer) -> ApiServer:
-    """With the chart's policy, which the server takes up after a moment."""
+    """Install the chart's admission policy, which the server applies after a moment."""
     path = CHART / "files" / "admission" / "write-redundancy.yaml"
     for each in yaml.safe_load_all(path.read_text()):
         kind = "policies" if each["kind"].endswith("Policy") else "policybindings"

@@ -1,4 +1,4 @@
-"""What the operator says of a field that it changes."""
+"""The operator's description of a field that it changes."""
 
 import json
 
@@ -8,7 +8,7 @@ from fmqoperator.tests.test_objects import made
 
 
 def test_drift_names_the_value_and_the_wish() -> None:
-    """Down to the field, also in lists and under keys with dots; a long value is cut."""
+    """Down to the field, also in lists and under keys with dots; a long value is shortened."""
     wanted = made()["StatefulSet", "g1"]
     there = json.loads(json.dumps(wanted))
     there["metadata"]["annotations"][HASH] = "other"

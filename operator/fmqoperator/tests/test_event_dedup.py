@@ -1,4 +1,4 @@
-"""What is news: what goes on is told once, what comes again is told again, and never too often."""
+"""Which troubles are news: reported once while they last, again when they recur, not too often."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from fmqoperator.core.observation import Failure
 
 KEY = ("uid-1", "ZooKeeperAway", "zk:2181 does not answer")
 
-# Each letter is a second: T = a round that tells it, t = one that tells it and then fails, . = a
-# whole round that does not, ! = one that fails before it could tell it, ~ = nothing happens.
-# Expected: + where it is news.
+# Each letter is a second: T = a round that reports it, t = one that reports it and then fails, . =
+# a whole round that does not, ! = one that fails before it could, ~ = nothing happens. Expected: +
+# where it is news.
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ INVALID = Failure("StatefulSet g1", "Invalid", "it is wrong")
 @pytest.mark.parametrize(
     ("rounds", "tells"),
     [
-        ([[FORBIDDEN]], []),  # a hiccup
+        ([[FORBIDDEN]], []),  # a single failure
         ([[FORBIDDEN], []], []),
         ([[FORBIDDEN], [FORBIDDEN]], ["Forbidden"]),
         ([[FORBIDDEN], [], [FORBIDDEN]], []),
@@ -124,8 +124,8 @@ def test_what_fails_twice_in_a_row_is_told(rounds: list[list[Failure]], tells: l
         ({"a": 1}, {"a": 1}, ""),
         ({"a": 1}, {}, "a"),
         ({"a": 1, "b": 2, "c": 3}, {"b": 2}, "a, c"),
-        ({"a": None}, {}, ""),  # taken away
-        ({"a": 1}, {"a": 1, "b": 7}, ""),  # not sent: somebody else's, or our older one's
+        ({"a": None}, {}, ""),  # a removal
+        ({"a": 1}, {"a": 1, "b": 7}, ""),  # not sent: a foreign field, or the operator's older one
         ({"memory": {"x": 1}}, {"memory": {"x": 1, "y": 2}}, ""),
         ({"memory": {"x": 1, "y": None}}, {"memory": {"x": 1}}, ""),
         ({"memory": {"x": 1}}, {"memory": {}}, "memory"),

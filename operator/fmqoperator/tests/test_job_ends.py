@@ -15,7 +15,7 @@ from fmqoperator.tests.job_kit import SPARKY, job, made, seen
 
 
 def after(what: JobSeen, **ends: Any) -> JobSeen:
-    """All children are there; `ends` by broker: an exit code, "failed", or nothing yet."""
+    """All children exist; `ends` by broker: an exit code, "failed", or nothing yet."""
     children, pods = dict(what.children or {}), []
     for child in made(what):
         name, broker = child["metadata"]["name"], brokers_of(child)[0]
@@ -78,7 +78,7 @@ def test_what_it_came_to_is_told_of_a_clean_one_too() -> None:
 
 @pytest.mark.parametrize("end", [0, 2])
 def test_a_pod_of_which_we_know_less_than_of_its_job_is_waited_for(end: int) -> None:
-    """Jobs and pods come by two ways: without its pod's exit code an end would be a failure."""
+    """Jobs and pods are watched separately: without its pod's exit code an end looks failed."""
     ended = after(seen(job(), nodes=("n0", "n0")), g1_1=end)
     (pod,) = ended.pods or ()
     late = replace(ended, pods=(replace(pod, exit_code=None, message=""),))
@@ -105,7 +105,7 @@ def test_what_is_half_begun_is_finished() -> None:
 
 
 def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
-    """A pod that has ended holds it still, and a slave's volume could not be replaced."""
+    """An ended pod still holds it, and a slave's volume could not be replaced."""
     ended = {"phase": "Succeeded", "verdict": "Clean", "children": ["j1-g1-0", "j1-g1-1"]}
     found = made(seen(job()))
     for child in found:
@@ -124,7 +124,7 @@ def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
 
 
 def test_what_one_found_waits_for_the_last_and_goes_in_time() -> None:
-    """One that ends early may not take its verdict with it while another is still at work."""
+    """A job that ends early must not lose its verdict while another one is running."""
     what = after(seen(job(timeoutSeconds=7200, keepSeconds=60)), g1_0=2, g1_1=0)
     for child in (what.children or {}).values():
         limits = child["spec"]
@@ -141,7 +141,7 @@ def test_what_one_found_waits_for_the_last_and_goes_in_time() -> None:
              for of, c in (kept.children or {}).items()}  # fmt: skip
     assert plan_job(replace(kept, now_ms=what.now_ms + 60_000, children=going)) == []
     assert plan_job(replace(kept, now_ms=what.now_ms + 60_000, children=None)) == []
-    written = job(status=job_status(what) | {"finishedAt": "noon"}, keepSeconds=60)  # by somebody
+    written = job(status=job_status(what) | {"finishedAt": "noon"}, keepSeconds=60)  # by hand
     assert plan_job(replace(kept, job=written, now_ms=what.now_ms + 60_000)) == []
 
 
@@ -209,7 +209,7 @@ def test_applications(state: str, code: int | None, told: Any) -> None:
 
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_drivers_last_words_are_waited_for(code: int) -> None:
-    """Of the application and of its pod either end may be seen first."""
+    """The ends of the application and of its pod may be seen in either order."""
     told = "driver container failed with ExitCode: 2, Reason: Error"
     what = application("FAILED", told) if code else application("COMPLETED", "")
     ((_, name),) = what.children or {}
@@ -220,7 +220,7 @@ def test_a_drivers_last_words_are_waited_for(code: int) -> None:
     seen_it = replace(what, pods=(executor, new))
     assert verdict(seen_it) == ran
     assert "2 replica(s)" in job_status(seen_it)["message"]
-    assert verdict(replace(what, pods=())) == ran  # somebody took its pod away
+    assert verdict(replace(what, pods=())) == ran  # its pod was deleted
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -260,7 +260,7 @@ def test_an_application_is_ended_when_its_time_is_over() -> None:
 
 @pytest.mark.parametrize(("code", "kind"), [(0, "Complete"), (2, "Complete"), (70, "Failed")])
 def test_a_job_that_ended_can_be_waited_for(code: int, kind: str) -> None:
-    """As `kubectl wait --for=condition=Complete` does with a Job of Kubernetes."""
+    """As `kubectl wait --for=condition=Complete` does for a Job of Kubernetes."""
     begun = seen(job(), ("n0", "n0"))
     assert [c["type"] for c in job_status(begun)["conditions"]] == ["Consistent"]
     ended = job_status(after(begun, g1_1=code))

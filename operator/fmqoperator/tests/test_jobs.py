@@ -1,4 +1,4 @@
-"""BrokerJobs: what is made for them."""
+"""BrokerJobs: the objects that are created for them."""
 
 import re
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_an_archive_is_told_that_files_were_moved_away(spark: bool) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"live": True}])
 def test_a_plain_archive_can_run_in_the_image_with_spark(more: dict[str, Any]) -> None:
-    """It is the only one of ours with pyarrow, and what it starts by itself knows no `job ...`."""
+    """No other FMQ image has pyarrow, and its default command does not know `job ...`."""
     archive = job(type="archive", archive=ARCHIVE | more, engine="local")
     (child,) = made(seen(archive, defaults=SPARKY))
     assert container(child)["image"] == "fmq-spark:test"
@@ -107,7 +107,7 @@ def test_an_archive_of_live_brokers_mounts_none_of_them(spark: bool) -> None:
         assert "affinity" not in template["spec"]
     assert volume["persistentVolumeClaim"]["claimName"] == "lake"
     assert [m["mountPath"] for m in mounts] == ["/archive"]
-    assert labels["fmq.io/client"] == "g1"  # a network policy lets it in
+    assert labels["fmq.io/client"] == "g1"  # a network policy admits it
     assert (
         "archive --connect fmq://g1-rw:9876,g1-ro:9876,g1-brokers:9876 --out /archive/g1 --group g1"
         in told
@@ -131,7 +131,7 @@ def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:
     spec = child["spec"]
     waits = ("backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
     assert [spec[k] for k in waits] == [4, 60, 60 + 90]
-    for ever in (2**32 - 60, 2**62):  # the API server keeps the lower half of it alone
+    for ever in (2**32 - 60, 2**62):  # the API server keeps only the lower half
         child = made(seen(job(timeoutSeconds=60, keepSeconds=ever)))[0]
         assert child["spec"]["ttlSecondsAfterFinished"] == 2**31 - 1
     codes = spec["podFailurePolicy"]["rules"][0]
@@ -145,7 +145,7 @@ def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:
 
 @pytest.mark.parametrize("name", ["j" * 60, f"{'j' * 45}.{'k' * 17}"])
 def test_long_names_stay_names(name: str) -> None:
-    """Also cut at a dot: `j.-0123` is none that the API server takes."""
+    """Also shortened at a dot: the API server refuses `j.-0123`."""
     found = made(seen(job(name=name)))
     names = [j["metadata"]["name"] for j in found]
     assert len(set(names)) == 2
@@ -184,7 +184,7 @@ def test_without_an_image_with_spark_auto_is_local() -> None:
         ("registry:5000/mine:2", "Job"),  # the group's, of another version
         ("registry:5000/mine-with-spark:1", "SparkApplication"),
         ("fmq-spark:test", "SparkApplication"),
-        ("elsewhere/fmq-broker", "SparkApplication"),  # nobody knows
+        ("elsewhere/fmq-broker", "SparkApplication"),  # an unknown image
     ],
 )
 def test_the_brokers_image_has_no_spark(image: str, kind: str) -> None:

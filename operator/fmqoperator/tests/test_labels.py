@@ -1,4 +1,4 @@
-"""The labels of what a group consists of."""
+"""The labels of a group's objects."""
 
 from fmqcore.version import VERSION
 from fmqoperator.tests.test_objects import made, pod

@@ -1,4 +1,4 @@
-"""What Prometheus is told of groups, in each state in which an alert must or must not see them."""
+"""The operator's metrics of groups, in each state in which an alert must or must not see them."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def body(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
 
 
 def told(one: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
-    """By the end of the family's name."""
+    """Return the samples by the last part of the family's name."""
     start = "fmq_operator_group_"
     return {gauge.name.removeprefix(start): dict(gauge.samples) for gauge in of_groups([one])}
 
@@ -61,7 +61,7 @@ def test_nobody_is_alarmed_for_what_was_never_opened_or_shall_not_be(one: dict[s
 
 
 def test_what_was_known_last_is_not_what_it_serves() -> None:
-    """Neither ZooKeeper nor a broker answers: ACCESS stays, and nobody says that it is so."""
+    """Neither ZooKeeper nor a broker answers: ACCESS stays, and no part confirms it."""
     unknown = [{"type": "ReadAvailable", "status": "Unknown", "reason": "LastKnown"}]
     serves = told(body(epoch=7, access="FULL", conditions=unknown))["serves"]
     assert serves == {(*G1, "read"): 0, (*G1, "write"): 0}
@@ -154,7 +154,7 @@ def test_topics_that_are_known_to_be_as_declared_or_not() -> None:
 
 
 def test_of_several_resources_of_one_name_one_sample_is_told() -> None:
-    """The one that is refused hides nothing of the one that serves."""
+    """The refused resource does not hide the one that serves."""
     serves = body({"cluster": "live"}, epoch=7, access="FULL", readyReplicas=3)
     refused = body({"cluster": "live"}, epoch=0, access="UNKNOWN", readyReplicas=0)
     refused["metadata"]["namespace"] = "other"

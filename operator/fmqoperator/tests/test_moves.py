@@ -1,4 +1,4 @@
-"""Who can become master now: each fact that decides it, alone."""
+"""Which broker can become master now: each fact that decides it, alone."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from fmqoperator.tests.world import running
 
 
 def test_each_of_the_two_that_know_must_call_it_in_sync() -> None:
-    """The state and the master, of a slave that lives, is ready, and is linked to its master."""
+    """The state and the master, about a slave that lives, is ready and linked to its master."""
     made = running(moves=True)
     assert why_not(made.seen(), "g1-1") == ""
     for unlinked in (True, False):

@@ -1,4 +1,4 @@
-"""What a group's children mean, not how they are written."""
+"""The meaning of a group's children, not their exact text."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def settings_name(**spec: Any) -> str:
 
 
 def test_settings_belong_to_the_pods_that_were_made_with_them() -> None:
-    """A container that restarts finds them again, whatever was declared since."""
+    """A restarted container finds them again, whatever was declared since."""
     one, other = made(), made(settings={"retentionMs": 5})
     assert settings_name().startswith("g1-config-")
     assert settings_name() != settings_name(settings={"retentionMs": 5})
@@ -121,7 +121,7 @@ def test_the_cluster_is_the_namespace_unless_named() -> None:
 
 
 def test_the_pod_is_restricted() -> None:
-    """What the pod security standard `restricted` asks for."""
+    """The demands of the pod security standard `restricted`."""
     spec = pod()["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] != 0
@@ -240,7 +240,7 @@ def test_every_pod_is_under_one_budget_and_who_serves_is_not_evicted(reader: str
     both = len({"g1-0", reader} - {""})
     assert serving["spec"]["minAvailable"] == both
     assert others["spec"]["minAvailable"] == 3 - both - 1
-    # It would count from all pods of the StatefulSet, not from those that are selected.
+    # It would count all pods of the StatefulSet, not only the selected ones.
     assert "maxUnavailable" not in {*serving["spec"], *others["spec"]}
 
 
@@ -260,7 +260,7 @@ def test_brokers_have_no_role_and_no_token() -> None:
 
 @pytest.mark.parametrize("clients", ["namespace", "labelled"])
 def test_of_the_operators_namespace_only_its_pods_connect(clients: str) -> None:
-    """With the labels that the chart gives them: what else runs there is a client as any."""
+    """With the labels from the chart: any other pod there is a client like any other."""
     policy = made(networkPolicy={"clients": clients})["NetworkPolicy", "g1"]["spec"]
     namespaced = {"matchLabels": {"kubernetes.io/metadata.name": DEFAULTS.operator_namespace}}
     peers = policy["ingress"][0]["from"]
@@ -284,7 +284,7 @@ def test_who_may_connect(clients: str, peers: int) -> None:
     [("east", ["g1", "g2"]), ("g1", ["g1"]), ("g2", ["g2"]), ("west", []), ("shop", [])],
 )
 def test_a_client_may_be_let_in_to_all_groups_of_a_cluster(label: str, let_in: list[str]) -> None:
-    """Its topics span them, and a pod has one label of a name."""
+    """Its topics span them, and a pod has only one label of each name."""
     found = []
     for name in ("g1", "g2"):
         spec: Any = {"cluster": "east", "networkPolicy": {"clients": "labelled"}}
@@ -296,7 +296,7 @@ def test_a_client_may_be_let_in_to_all_groups_of_a_cluster(label: str, let_in: l
 
 
 def selects(selector: Any, labels: dict[str, str]) -> bool:
-    """As Kubernetes does, of what we use."""
+    """Whether the selector matches, as in Kubernetes, for the features in use."""
     named, rules = selector.get("matchLabels", {}), selector.get("matchExpressions", ())
     assert all(rule["operator"] == "In" for rule in rules)
     return named.items() <= labels.items() and all(labels[r["key"]] in r["values"] for r in rules)

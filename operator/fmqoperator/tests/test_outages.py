@@ -1,5 +1,5 @@
-"""When an outage began: with the silence of who died, or with its container's end; what is told of
-a change of who serves that is looked at in its midst."""
+"""When an outage started: at the dead broker's silence, or at its container's end; and the report
+on a change of the serving broker that is observed half-way."""
 
 from dataclasses import replace
 
@@ -22,7 +22,9 @@ def kill_master(made: World) -> None:
 
 @pytest.mark.parametrize(("silent_ms", "reads_ms"), [(2_000, 2_000), (UNHEARD_MS + 1, 0)])
 def test_an_outage_begins_with_the_silence_of_who_died(silent_ms: int, reads_ms: int) -> None:
-    """Its node in ZooKeeper stands until its session is over; a long silence is our deafness."""
+    """Its live node lasts until its session expires; a longer silence means the operator was cut
+    off.
+    """
     made = running()
     answers = {b: answer for b, answer in made.seen().answers.items() if b != "g1-0"}
     made.body["status"] = status(replace(made.seen(), answers=answers))
@@ -45,7 +47,7 @@ def test_an_outage_begins_with_the_silence_of_who_died(silent_ms: int, reads_ms:
     ids=["just now", "told late", "this second", "again", "before it served"],
 )
 def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int) -> None:
-    """By its container's end, which is cut to the second: half of one is added."""
+    """By its container's end, which is rounded down to seconds: half a second is added."""
     made = running()
     made.now_ms += 60_000
     kill_master(made)
@@ -53,7 +55,7 @@ def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int)
     pod = made.pods["g1-0"]
     made.pods["g1-0"] = replace(pod, ended_ms=made.now_ms - ended_ago_ms)
     made.now_ms += 1500
-    for _ in range(2):  # it stays what it was
+    for _ in range(2):  # it does not change
         made.round()
     made.state = replace(
         made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
@@ -71,7 +73,7 @@ def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int)
 
 
 def test_of_an_outage_that_ended_while_nobody_looked_no_time_is_told() -> None:
-    """A minute after its end another operator works: it was no outage of a minute."""
+    """A minute after its end another operator is active: it was no outage of a minute."""
     made = running()
     kill_master(made)
     made.round()
@@ -90,7 +92,7 @@ def test_of_an_outage_that_ended_while_nobody_looked_no_time_is_told() -> None:
 
 @pytest.mark.parametrize("seen_first", [False, True], ids=["it was so", "it was seen to begin"])
 def test_of_an_outage_that_began_while_nobody_looked_no_time_is_told(seen_first: bool) -> None:
-    """ZooKeeper was away for ten minutes, and with it who served; it comes back a second later."""
+    """ZooKeeper was away for ten minutes, and the serving broker too; it is back a second later."""
     made = running()
     kill_master(made)
     if seen_first:
@@ -111,7 +113,7 @@ def test_of_an_outage_that_began_while_nobody_looked_no_time_is_told(seen_first:
 
 
 def test_a_move_that_ends_while_it_is_looked_at_is_told_whole() -> None:
-    """ZooKeeper was asked before the broker that becomes master was: that one is further."""
+    """ZooKeeper was asked before the new master: that broker's answer is newer."""
     made = running(True)
     made.annotate(SWITCHOVER, "g1-1")
     made.run(lambda w: w.state.heir != "")
@@ -141,7 +143,7 @@ def promoted(made: World) -> None:
 
 
 def test_master_without_slave_then_write_outage_lasts() -> None:
-    """A promotion with two brokers: a client measures until the lost one is back in sync."""
+    """A promotion with two brokers: a client waits until the lost one is back in sync."""
     made = running()
     kill_master(made)
     made.round()
@@ -164,7 +166,7 @@ def test_master_without_slave_then_write_outage_lasts() -> None:
 
 
 def test_later_pause_then_transition_keeps_its_figure_unknown() -> None:
-    """What a transition did not measure, a pause of a later day does not fill in."""
+    """A later pause does not fill in what the transition did not measure."""
     made = running()
     made.body["status"]["lastTransition"].pop("writeOutageMs", None)
     made.now_ms += 86_400_000

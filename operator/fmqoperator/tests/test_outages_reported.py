@@ -14,7 +14,7 @@ from fmqoperator.tests.world import World, running
 
 
 def serving(made: World) -> None:
-    """A minute later, as both report: the master is heard and serves."""
+    """Both brokers report a minute later: the master is reachable and serves."""
     made.now_ms += 60_000
     since_ms = made.now_ms - 60_000
     made.periods = {
@@ -25,7 +25,7 @@ def serving(made: World) -> None:
 
 
 def take_over(made: World, **reported: Any) -> None:
-    """The slave serves the reads since 100 ms."""
+    """The slave has served the reads since 100 ms."""
     made.state = replace(
         made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
     )
@@ -68,7 +68,7 @@ def test_silence_seen_before_then_the_last_message_counts() -> None:
 
 
 def test_age_that_jitters_then_the_begin_stays() -> None:
-    """Each look makes another moment of an age; another slave was cut off long before."""
+    """An age gives another moment at each look; another slave was cut off long before."""
     made = running(replicas=3)
     serving(made)
     heard_ms = made.now_ms
@@ -86,7 +86,7 @@ def test_age_that_jitters_then_the_begin_stays() -> None:
 
 
 def test_move_between_two_looks_then_its_pause_is_measured() -> None:
-    """The old master reports when it ended, the new one when it began."""
+    """The old master reports its end, the new one its start."""
     made = running(True)
     serving(made)
     made.now_ms += 5_000
@@ -105,7 +105,7 @@ def test_move_between_two_looks_then_its_pause_is_measured() -> None:
 
 @pytest.mark.parametrize("reports", [True, False])
 def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> None:
-    """Both brokers are killed; the master is back at once, its slave counts as in sync still."""
+    """Both brokers are killed; the master is back at once, its slave still counts as in sync."""
     made = running()
     serving(made)
     kill_master(made)
@@ -120,7 +120,7 @@ def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> No
     made.periods = {"g1-0": alone} if reports else {}
     made.round()
     assert last(made)["readOutageMs"] == 1_100
-    if not reports:  # an older broker: no more is known than the in-sync set
+    if not reports:  # an older broker: only the in-sync set is known
         assert last(made)["writeOutageMs"] == 1_100
         return
     assert made.condition("WriteAvailable")["reason"] == "NotAcknowledged"

@@ -1,4 +1,4 @@
-"""With whom volumes go: the group, a broker that leaves for good, or nobody."""
+"""Ownership of volumes: by the group, by a broker that leaves for good, or by nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,12 +20,12 @@ def of_group(made: World) -> tuple[str, str]:
 
 
 def going(made: World) -> list[str]:
-    """Claims that go with the group and with nobody else."""
+    """Return the claims that are deleted with the group alone."""
     return [n for n, c in sorted(made.claims.items()) if c.owners == {of_group(made)}]
 
 
 def delete_set(made: World) -> None:
-    """Somebody deletes the StatefulSet; the garbage collector takes what has no other owner."""
+    """Delete the StatefulSet; the garbage collector removes what has no other owner."""
     gone = made.children.pop(("StatefulSet", "g1"))
     rule = gone["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"]
     made.pods.clear()
@@ -85,7 +85,7 @@ def test_until_they_do_the_status_says_that_something_is_to_be_done() -> None:
 
 
 def test_who_is_stopped_for_good_takes_its_volume_along() -> None:
-    """Had its claim the group as an owner, too, the garbage collector would keep it."""
+    """If the group owned its claim, too, the garbage collector would keep it."""
     made = running(True, replicas=3, storage=DELETE | {"onScaleDown": "Delete"})
     made.spec(replicas=2)
     actions = plan(made.seen())
@@ -119,10 +119,10 @@ POD: Owners = frozenset({("Pod", "uid-2")})
     [
         ("data-g1-1", frozenset(), {}, True),
         ("data-g1-1", frozenset(), {"deleting": True}, False),
-        ("data-g1-1", POD, {}, False),  # it is going with its pod
-        ("data-g1-7", frozenset(), {}, False),  # left behind when volumes were kept
-        ("data-g1-7", SET, {}, True),  # left behind when they were not, by an older operator
-        ("archive", frozenset(), {}, False),  # somebody else's
+        ("data-g1-1", POD, {}, False),  # it goes with its pod
+        ("data-g1-7", frozenset(), {}, False),  # left over from when volumes were kept
+        ("data-g1-7", SET, {}, True),  # left over from an older operator that deleted volumes
+        ("archive", frozenset(), {}, False),  # a foreign claim
         ("data-g1-x", frozenset(), {}, False),
         ("data-g2-1", frozenset(), {}, False),
     ],
@@ -140,8 +140,8 @@ def test_which_claims_go_with_the_group(
     "lacks", [{"zookeeper_away": True}, {"children": {}}, {"claims": None}], ids=str
 )
 def test_nothing_goes_with_a_group_that_does_not_work_on_it(lacks: dict[str, Any]) -> None:
-    """Its name is taken, say, or its ZooKeeper: whoever deletes it to mend that keeps what is there
-    of another group of its name, which may have been made to be kept."""
+    """Its name is taken, or its ZooKeeper: whoever deletes it to repair that keeps the volumes of
+    another group of its name, which may have been declared to be kept."""
     made = running()
     made.spec(storage=DELETE)
     assert outlook(made.seen()).owners
@@ -152,8 +152,8 @@ def test_nothing_goes_with_a_group_that_does_not_work_on_it(lacks: dict[str, Any
 
 @pytest.mark.parametrize("on_delete", ["Retain", "Delete"])
 def test_what_an_older_operator_left_is_made_good(on_delete: str) -> None:
-    """The StatefulSet's controller takes its own mark away, but not of a claim without a pod: of a
-    group that sleeps, which is then deleted, all would go although they are to be kept."""
+    """The StatefulSet's controller removes its own mark, but not from a claim without a pod: when a
+    hibernated group is deleted, all its volumes would go although they are to be kept."""
     made = running(storage={"onDelete": on_delete})
     made.spec(hibernated=True)
     made.run(lambda w: not w.pods)

@@ -1,4 +1,4 @@
-"""What was started as asked is on its way, not missing; what is wrong with it is not hidden."""
+"""Brokers started on request are pending, not missing; their trouble is not hidden."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from fmqoperator.tests.world import World, running, world
 
 
 def phases(made: World, turns: int = 40) -> list[str]:
-    """As `kubectl get -w` shows them, until it has run for a while."""
+    """Return the phases as `kubectl get -w` shows them, until it has run for a while."""
     out: list[str] = []
     calm = 0
     for _ in range(turns):

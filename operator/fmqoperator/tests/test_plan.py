@@ -130,7 +130,7 @@ def test_each_restart_waits_until_the_one_before_is_in_sync(moves: bool) -> None
 
 
 def without(made: World, *brokers: str) -> Observation:
-    """As it is seen while these slaves live, and do not come in sync."""
+    """Return the observation while these slaves live and do not come in sync."""
     seen, out = made.seen(), {BrokerId(b) for b in brokers}
     assert seen.zookeeper is not None
     state = replace(seen.zookeeper.state, isr=seen.zookeeper.state.isr - out)
@@ -143,7 +143,7 @@ def without(made: World, *brokers: str) -> Observation:
 def test_a_slave_that_is_not_in_sync_is_the_first_to_get_what_may_mend_it(
     moves: bool, behind: list[str], first: str
 ) -> None:
-    """Its disk is full, say, and the change is a shorter retention: none would get it."""
+    """Its disk is full, for example, and the change is a shorter retention: none would get it."""
     made = running(moves, replicas=3)
     made.spec(settings={"retentionMs": 5})
     made.round()
@@ -153,7 +153,7 @@ def test_a_slave_that_is_not_in_sync_is_the_first_to_get_what_may_mend_it(
 
 
 def test_a_slave_on_a_lost_node_is_not_restarted_and_waited_for(moves: bool) -> None:
-    """Its pod would never be gone, and nothing could be moved meanwhile."""
+    """Its pod would never end, and nothing could be moved meanwhile."""
     made = running(moves, replicas=3)
     made.spec(image="new:2")
     made.round()
@@ -214,7 +214,7 @@ def test_a_restart_that_was_asked_for(moves: bool) -> None:
 
 
 def test_a_restart_that_is_not_asked_for_any_more_is_not_another(moves: bool) -> None:
-    """A manifest without the annotation is applied, or somebody clears up behind themselves."""
+    """A manifest without the annotation is applied, or a person cleans up."""
     made = running(moves)
     made.annotate(RESTART, "monday")
     made.run()
@@ -300,14 +300,14 @@ def _wish(made: World, wish: str) -> None:
 
 
 def test_a_new_state_under_an_old_configuration_is_no_reason_for_anything(moves: bool) -> None:
-    """ZooKeeper's data was lost: brokers open anew, and the operator restarts nobody."""
+    """ZooKeeper's data was lost: brokers open new terms, and the operator restarts none."""
     made = running(moves)
     made.state = GroupState()
     assert kinds([a for a in plan(made.seen()) if not isinstance(a, ApplyChild)]) == []
 
 
 def test_zookeeper_that_was_never_there_is_told_when_it_had_time_to_start(moves: bool) -> None:
-    """The quick start makes both at once; a wrong address stays wrong."""
+    """The quick start creates both at once; a wrong address stays wrong."""
     made = world(moves)
     made.zookeeper_away = True
     for _ in range(2):
@@ -356,7 +356,7 @@ def test_a_volume_that_goes_is_told_once_and_one_that_is_to_come_is_not(moves: b
 
 
 def test_what_somebody_scaled_by_hand_is_scaled_back(moves: bool) -> None:
-    """Pods beyond the declared ones are no members of the group, and end at once, for ever."""
+    """Pods beyond the declared ones are no members of the group, and would restart for ever."""
     made = running(moves)
     made.children["StatefulSet", "g1"]["spec"]["replicas"] = 4
     made.broken |= {"g1-2", "g1-3"}

@@ -1,4 +1,4 @@
-"""What people ask of a group: fencing, a pause, hibernation, larger volumes."""
+"""What people request for a group: fencing, a pause, hibernation, larger volumes."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_a_fence_around_nobody_is_told(moves: bool, value: str, closed: list[str
 
 
 def test_who_serves_on_is_not_called_fenced(moves: bool) -> None:
-    """Somebody who fences in an emergency must not believe that it is done when it is not."""
+    """A person who fences in an emergency must not believe too early that it is done."""
     made = running(moves)
     made.annotate(FENCE, "g1-0")
     made.spec(paused=True)
@@ -130,7 +130,7 @@ def test_a_hibernated_group_stops_slaves_first_and_comes_back(moves: bool) -> No
 
 
 def test_to_ask_for_the_acting_master_takes_a_wish_back_that_waits(moves: bool) -> None:
-    """The slave that was asked for went out of sync, and somebody thinks better of it."""
+    """The requested slave went out of sync, and the person changes their mind."""
     made = running(moves)
     made.annotate(SWITCHOVER, "g1-1")
     made.round()
@@ -146,7 +146,7 @@ def test_to_ask_for_the_acting_master_takes_a_wish_back_that_waits(moves: bool) 
 
 
 def test_to_ask_for_the_acting_master_takes_a_wish_back_that_comes_to_no_end(moves: bool) -> None:
-    """Who is wanted is in sync, and never has all in time: nothing else is done meanwhile."""
+    """The wanted master is in sync, and never catches up in time: no other step is taken."""
     made = running(moves, replicas=3)
     assert made.config is not None
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
@@ -195,7 +195,7 @@ def test_volumes_never_shrink(moves: bool) -> None:
 
 
 def test_who_is_about_to_be_woken_keeps_its_volume(moves: bool) -> None:
-    """Its pod may be stopping still; a volume that goes with a broker goes with a stopped pod."""
+    """Its pod may still be stopping; a volume that goes with its broker goes with a stopped pod."""
     made = running(moves, replicas=3, storage={"onScaleDown": "Delete"})
     made.spec(hibernated=True)
     made.run(lambda w: replicas(w) == 0)

@@ -1,4 +1,4 @@
-"""A group that has served, and of which ZooKeeper knows nothing: another one, or it lost all."""
+"""A group that has served and is missing in ZooKeeper: another ensemble, or lost data."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_who_was_master_is_known_still_when_the_configuration_could_not_be_writt
 
 
 def test_who_served_is_found_still_while_zookeeper_knows_nothing_of_the_group(moves: bool) -> None:
-    """A wrong address in the resource, say: its brokers serve on, at the ensemble they look to."""
+    """For example a wrong address in the resource: its brokers serve on, at their own ensemble."""
     made = running(moves)
     made.config, made.state = None, GroupState()
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""Every way of moving the mastership, with the operator killed after each single thing it does.
+"""Every way of moving the mastership, with the operator killed after each action.
 
-Who comes after it knows what the cluster and ZooKeeper say and what was written into the status,
-and nothing else. It must end where the first would have, and move and restart nobody twice.
+The next operator knows only what the cluster, ZooKeeper and the status hold. It must end where the
+first would have, with no broker moved or restarted twice.
 """
 
 from collections.abc import Callable
@@ -28,10 +28,10 @@ from fmqoperator.tests.world import World, running
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is asked for, and what must have come of it."""
+    """A request, and its required result."""
 
     ask: Callable[[World], None]
-    terms: tuple[str, ...]  # who opened a term, in this order
+    terms: tuple[str, ...]  # the brokers that opened a term, in order
     restarted: tuple[str, ...] = ()
     spec: tuple[tuple[str, Any], ...] = ()
     lost: str = ""
@@ -78,7 +78,7 @@ def begun(story: Story) -> World:
 
 
 def finish(made: World, story: Story) -> None:
-    """Calm, with all that must be so."""
+    """Run until calm, and check the required result."""
     for _ in range(150):
         check(made.seen())
         if made.round() == [Requeue(30_000)] and ended(made, story):
@@ -108,7 +108,7 @@ def test_killed_after_each_thing_that_it_does(name: str) -> None:
         for left in range(len(actions) if len(actions) > 1 else 0):
             other, killed = deepcopy(made), killed + 1
             other.round(killed_after=left)
-            for _ in range(killed % 3):  # brokers go on while nobody looks
+            for _ in range(killed % 3):  # brokers continue while no operator looks
                 other.turn()
             finish(other, story)
         made.round()
@@ -119,7 +119,9 @@ def test_killed_after_each_thing_that_it_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STORIES))
 def test_a_new_operator_at_every_round(name: str) -> None:
-    """None lives long enough to write a status, but for what it must remember of a lost master."""
+    """No operator lives long enough to write a status, except what it must keep about a lost
+    master.
+    """
     story = STORIES[name]
     made = begun(story)
     for _ in range(150):
@@ -171,7 +173,7 @@ def test_the_heir_dies_with_the_reads_and_the_master_stays_until_it_is_back() ->
 
 
 def test_nothing_is_begun_before_the_new_master_has_opened_its_term() -> None:
-    """It has claimed the mastership: from then on the configuration agrees with the state."""
+    """It has claimed the mastership: from then on configuration and state agree."""
     made = running(True, replicas=3)
     made.opens = False
     made.spec(image="new:2")
@@ -188,7 +190,7 @@ def test_nothing_is_begun_before_the_new_master_has_opened_its_term() -> None:
 
 
 def test_a_wished_broker_that_is_out_of_sync_keeps_nobody_from_wanting_another() -> None:
-    """Somebody asked for g1-2, which copies still, and then the master's node is drained."""
+    """A switchover to g1-2, which still copies, and then the master's node is drained."""
     made = running(True, replicas=3)
     assert made.config is not None
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-2")))
@@ -222,7 +224,7 @@ def test_nobody_is_wished_for_while_one_broker_is_of_an_older_version() -> None:
 
 
 def test_a_master_that_nobody_may_succeed_is_restarted_in_good_order() -> None:
-    """People decided that the others only read: a rolling restart comes to its end all the same."""
+    """By permission the others only read: a rolling restart still comes to its end."""
     only = [{"broker": b, "permission": "READ"} for b in ("g1-1", "g1-2")]
     made = running(True, replicas=3, permissions=only)
     made.spec(image="new:2")
@@ -313,7 +315,7 @@ def test_a_master_that_ended_is_not_given_what_the_roll_has_just_stopped_at() ->
 
 
 def test_a_pod_that_runs_nothing_is_replaced_also_while_a_wish_waits_for_its_broker() -> None:
-    """The master's own pod is the one: nobody would ever come back to fulfil the wish."""
+    """The idle pod is the master's own: no broker would come back to complete the switchover."""
     made = running(True, replicas=3)
     lose_master(made)
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)

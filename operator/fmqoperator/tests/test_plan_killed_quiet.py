@@ -1,7 +1,7 @@
-"""Wishes that move no mastership, with the operator killed after each single thing that it does.
+"""Requests that move no mastership, with the operator killed after each action.
 
-Whoever comes after it knows what the cluster and ZooKeeper say, and ends where one operator alone
-would have: the same brokers, volumes, members and settings, nobody restarted twice.
+The next operator knows what the cluster and ZooKeeper hold, and ends where one operator alone would
+have: the same brokers, volumes, members and settings, no broker restarted twice.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ class End:
     pods: tuple[str, ...]
     members: tuple[str, ...]
     permissions: tuple[str, ...]
-    volumes: tuple[tuple[str, int], ...]  # the size of each, and with how many it goes
+    volumes: tuple[tuple[str, int], ...]  # the size of each, and its number of owners
     restarted: tuple[str, ...]
-    masters: tuple[str, ...]  # who opened a term since
-    kept: bool  # what becomes of volumes of who leaves
+    masters: tuple[str, ...]  # the brokers that opened a term since
+    kept: bool  # whether volumes of leaving brokers are kept
 
 
 def end(made: World) -> End:
@@ -97,7 +97,7 @@ def test_killed_after_each_thing_that_it_does(name: str) -> None:
         for left in range(len(actions) if len(actions) > 1 else 0):
             other, killed = deepcopy(made), killed + 1
             other.round(killed_after=left)
-            other.body["status"] = {}  # the next one finds none either
+            other.body["status"] = {}  # the next operator finds no status either
             for _ in range(killed % 3):
                 other.turn()
             assert finish(other) == alone, (killed, left, actions[left])

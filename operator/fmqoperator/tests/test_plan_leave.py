@@ -1,4 +1,4 @@
-"""Fewer replicas: whose copy may go."""
+"""Fewer replicas: which copy may go."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "move
 
 
 def test_a_slave_that_is_out_of_sync_for_a_moment_is_not_scaled_away(moves: bool) -> None:
-    """The other one has long been broken: what was acknowledged is here and at the master alone."""
+    """The other slave has long been broken: acknowledged data is only here and at the master."""
     made = running(moves, replicas=3)
     made.broken.add("g1-1")
     made.pods["g1-1"] = replace(made.pods["g1-1"], waiting="CrashLoopBackOff", ready=False)
@@ -45,7 +45,7 @@ def test_of_two_that_are_out_of_sync_who_has_more_stays(moves: bool, end: int, l
 
 
 def test_one_that_is_not_in_sync_may_go_while_another_slave_is(moves: bool) -> None:
-    """Two that find no node are taken out one at a time, also if the first is all that is asked."""
+    """Two unschedulable slaves are removed one at a time, also if only the first is asked."""
     made = running(moves, replicas=4)
     for broker in ("g1-2", "g1-3"):
         made.broken.add(broker)
@@ -58,7 +58,7 @@ def test_one_that_is_not_in_sync_may_go_while_another_slave_is(moves: bool) -> N
 
 @pytest.mark.parametrize("by_hand", ["deleted", "scaled"])
 def test_a_master_that_cannot_leave_yet_is_not_left_stopped(moves: bool, by_hand: str) -> None:
-    """Its scale-down is refused, and somebody takes the StatefulSet, or scales that instead."""
+    """Its scale-down is refused, and a person deletes the StatefulSet, or scales that instead."""
     made = running(moves, replicas=3, switchover={"to": "g1-2"})
     del made.body["spec"]["switchover"]
     made.broken |= {"g1-0", "g1-1"}
@@ -87,7 +87,7 @@ def test_a_master_that_cannot_leave_yet_is_not_left_stopped(moves: bool, by_hand
 def test_who_was_just_stopped_comes_back_if_the_master_is_lost_before_it_counted_it_out(
     moves: bool,
 ) -> None:
-    """Whoever opens the next term must hear all that were in sync: it would wait for ever."""
+    """The next master must hear all that were in sync: it would wait for ever."""
     made = running(moves, replicas=3, promotion={"policy": "after", "afterSeconds": 30})
     made.spec(replicas=2)
     made.round()

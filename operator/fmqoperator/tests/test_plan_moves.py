@@ -1,4 +1,4 @@
-"""Who is master, how many there are: switchovers, drains, scaling, a lost master."""
+"""Which broker is master, and how many there are: switchovers, drains, scaling, a lost master."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_a_switchover_by_annotation(moves: bool) -> None:
     if moves:
         assert SWITCHOVER not in made.body["metadata"]["annotations"]
         assert made.state.master == "g1-1"
-        epochs = ["EpochOpened"] * 3  # given away, claimed, opened
+        epochs = ["EpochOpened"] * 3  # handed over, claimed, opened
         assert told(made) == ["Switchover", *epochs, "SwitchoverDone"]
         assert {e.type for e in made.events} == {"Normal"}
     else:
@@ -45,7 +45,7 @@ def test_a_switchover_by_annotation(moves: bool) -> None:
 
 
 def test_the_mastership_goes_where_the_policy_can_be_met(moves: bool) -> None:
-    """Or a rolling update ends with a group that takes no messages, and stays so."""
+    """Or a rolling update would leave a group that takes no messages."""
     made = running(moves, replicas=3)
     made.nodes["n2"] = replace(made.nodes["n2"], zone="z0")  # g1-1 is alone in z1
     made.spec(policy={"howMany": "zones"})
@@ -93,7 +93,7 @@ def test_a_switchover_to_nobody_is_refused_with_words(moves: bool) -> None:
 
 
 def test_a_switchover_of_a_single_broker_does_not_wait_for_a_second(moves: bool) -> None:
-    """It would come as a surprise, when that one is there at last."""
+    """A later switchover would surprise people once the second broker exists."""
     made = running(moves, replicas=1)
     made.annotate(SWITCHOVER, "any")
     made.run()
@@ -114,7 +114,7 @@ def test_a_declared_master(moves: bool) -> None:
         for _ in range(5):
             made.round()
         assert told(made) == ["MoveUnsupported"]
-        assert plan(made.seen()) == [Requeue(30_000)]  # nobody is kept busy by it
+        assert plan(made.seen()) == [Requeue(30_000)]  # it keeps no round busy
         return
     made.run()
     assert made.state.master == "g1-1"
@@ -279,7 +279,7 @@ def test_a_lost_master_is_not_replaced_before_the_time(moves: bool) -> None:
 
 
 def test_a_master_that_was_back_meanwhile_is_waited_for_anew(moves: bool) -> None:
-    """It was gone, came back and served for an hour while no operator looked; it is gone again."""
+    """It was away, came back and served for an hour while no operator looked; it is away again."""
     made = running(moves, promotion={"policy": "after", "afterSeconds": 300})
     lose_master(made)
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
@@ -341,7 +341,7 @@ def test_a_master_that_only_slept_is_waited_for(moves: bool) -> None:
     assert made.state.master == "g1-1"
     made.spec(hibernated=True)
     made.run(lambda w: w.body["status"]["phase"] == "Hibernated")
-    reader = BrokerId("g1-0")  # to which it gave the reads when it stopped
+    reader = BrokerId("g1-0")  # the reader to which it gave the reads when it stopped
     mode, epoch = Mode.SLAVE_CONSUME, Epoch(made.state.epoch + 1)
     made.state = replace(made.state, mode=mode, epoch=epoch, reader=reader, isr=frozenset({reader}))
     made.round()
@@ -355,7 +355,7 @@ def test_a_master_that_only_slept_is_waited_for(moves: bool) -> None:
 
 
 def test_a_declared_master_waits_for_its_update(moves: bool) -> None:
-    """Half way of an upgrade another is master; a slave that dials anew is out of sync a moment."""
+    """Half-way in an upgrade another is master; a slave that reconnects is out of sync a moment."""
     made = running(moves, replicas=3, switchover={"to": "g1-0"})
     made.spec(image="new:2")
     made.run(lambda w: len(restarts(w)) == 2 and not w.state.base)

@@ -1,7 +1,7 @@
-"""Whatever happens, in any order: what a plan must never do, and that all ends as declared.
+"""Random trouble in any order: what a plan must never do, and that all ends as declared.
 
-The world is troubled and the resource edited at random; every plan on the way, also those made with
-a part of the observation missing, is held against the rules. Then the trouble ends.
+The world is disturbed and the resource edited at random; every plan on the way, also with a part of
+the observation missing, is checked against the rules. Then the trouble ends.
 """
 
 import os
@@ -35,7 +35,7 @@ from fmqoperator.tests.world import World, running
 
 
 def check(seen: Observation) -> None:
-    """Every rule, for the plan of this observation."""
+    """Check every rule for the plan of this observation."""
     actions = plan(seen)
     stops = [a for a in actions if _stops(seen, a)]
     assert len(stops) <= 1, stops
@@ -62,7 +62,7 @@ def check(seen: Observation) -> None:
 
 
 def _stops(seen: Observation, action: Action) -> bool:
-    """It takes something away for a moment."""
+    """Whether the action makes something unavailable for a moment."""
     match action:
         case RestartPod():
             return True
@@ -77,7 +77,7 @@ def _stops(seen: Observation, action: Action) -> bool:
 
 
 def _check_restart(seen: Observation, name: str, uid: str) -> None:
-    """Another copy is at work, and no move is on its way that could need this one."""
+    """Check that another copy is running, and no move in progress could need this one."""
     assert seen.pods is not None
     assert seen.zookeeper is not None
     assert seen.pods[name].uid == uid
@@ -86,7 +86,7 @@ def _check_restart(seen: Observation, name: str, uid: str) -> None:
     config, state = facts.config_of(seen), facts.state_of(seen)
     assert config is not None
     if alive and len(config.members) > 1:
-        # Another copy of what was acknowledged is at work, and is not about to be stopped.
+        # Another copy of acknowledged data is running, and is not about to be stopped.
         others = {state.master, *state.isr} - {name}
         assert any(facts.is_live(seen, b) and facts.is_ready(seen, b) for b in others)
     if alive:
@@ -103,7 +103,7 @@ def _check_config(seen: Observation, action: PutGroupConfig) -> None:
     now, state = seen.zookeeper.config, seen.zookeeper.state
     assert action.version == (-1 if now is None else now.version)
     ids = {m.id for m in action.config.members}
-    # Who is counted or serves stays a member.
+    # A broker that counts or serves stays a member.
     before = set() if now is None else {m.id for m in now.value.members}
     assert before & ({state.master, state.reader} | state.isr) <= ids
     assert action.config.master in ids
@@ -114,7 +114,7 @@ def _check_config(seen: Observation, action: PutGroupConfig) -> None:
         return
     to, lost = action.config.master, action.config.lost
     assert seen.pods is not None
-    if to == state.master:  # another's wish is withdrawn: while this one acts, that changes nothing
+    if to == state.master:  # withdraws another switchover: this master acts, so nothing changes
         assert state.mode is Mode.MASTER
         assert not state.base
         return
@@ -132,7 +132,7 @@ def _check_config(seen: Observation, action: PutGroupConfig) -> None:
 
 
 def _check_promotion(seen: Observation, to: str, lost: str) -> None:
-    """As ADR 0022 asks: declared of the master that acts and is gone, with all others there."""
+    """Check ADR 0022: only the acting, missing master is declared lost, with all others present."""
     config, state, policy = facts.config_of(seen), facts.state_of(seen), seen.group.spec.promotion
     assert config is not None
     assert seen.zookeeper is not None
@@ -147,7 +147,7 @@ def _check_promotion(seen: Observation, to: str, lost: str) -> None:
 
 
 def _check_replicas(seen: Observation, count: int) -> None:
-    """Who is stopped for good is neither master nor reader, and others hold what it holds."""
+    """Check that a removed broker is neither master nor reader, and others hold its data."""
     now = facts.running_replicas(seen)
     if now is None or count >= now or seen.group.spec.hibernated:
         return
@@ -181,7 +181,7 @@ def _unschedulable(made: World, at: int) -> None:
 
 
 def _wish(made: World, at: int, *, lost: bool = False) -> None:
-    """`fmq failover`, by a person."""
+    """Run `fmq failover`, as a person does."""
     if made.config is not None and made.config.value.member(BrokerId(f"g1-{at}")):
         who = made.state.master if lost else BrokerId("")
         config = replace(made.config.value, master=BrokerId(f"g1-{at}"), lost=who)
@@ -254,7 +254,7 @@ EVENTS = st.lists(
     derandomize="FMQ_EXAMPLES" not in os.environ,
     database=None,
     deadline=None,
-    # To shrink takes minutes, and the events that are printed are few enough to be read.
+    # Shrinking takes minutes, and the printed events are few enough to read.
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
@@ -282,7 +282,7 @@ def test_any_trouble_then_calm(
 
 
 def _look(made: World) -> None:
-    """A round; and the plan as it would be if a part were not known, each part in its turn."""
+    """Run a round, and check the plans with each part of the observation unknown in turn."""
     seen = made.seen()
     parts = list(_UNKNOWN.values())
     less = replace(seen, **parts[(made.now_ms // 1000) % len(parts)])
@@ -293,7 +293,7 @@ def _look(made: World) -> None:
 
 
 def _heal(made: World) -> None:
-    """The trouble ends, and nobody asks for anything special any more."""
+    """End the trouble and all special requests."""
     made.broken.clear()
     made.bad_images.clear()
     made.silent.clear()

@@ -29,13 +29,13 @@ def _template() -> Any:
 
 
 def _is_ready(port: int) -> bool:
-    """What the readiness probe says of whoever listens at that port of this machine."""
+    """Return the readiness probe's verdict on a server at that port of this machine."""
     [container] = _template()["spec"]["containers"]
     probe = container["readinessProbe"]
     command, patience_s = probe["exec"]["command"], probe.get("timeoutSeconds", 1)
     ours = [part.replace("/2181", f"/{port}") for part in command]
     assert ours != command
-    try:  # who listens and says nothing is waited for without end, but for Kubernetes
+    try:  # for a silent listener the probe waits without end; Kubernetes does not
         return subprocess.run(ours, capture_output=True, timeout=patience_s).returncode == 0
     except subprocess.TimeoutExpired:
         return False
@@ -53,7 +53,7 @@ def test_it_is_ready_once_it_serves(zookeeper_server: EmbeddedZooKeeper) -> None
 
 
 def test_it_is_not_ready_for_listening() -> None:
-    """As a server does that has found no quorum: it closes what it cannot serve."""
+    """As a server without a quorum does: it closes what it cannot serve."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -73,7 +73,7 @@ def test_it_is_not_ready_for_listening() -> None:
 @pytest.mark.processes
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
 def test_it_serves_by_ipv4_and_by_ipv6(tmp_path: Path) -> None:
-    """A cluster may have IPv6 alone, as brokers and the operator know."""
+    """A cluster may have only IPv6, as brokers and the operator know."""
     start, [port] = _part("ConfigMap")["data"]["start.sh"], free_ports(1)
     options = [o for o in re.findall(r"-[XD]\S+", start) if "configurationFile" not in o]
     assert len(options) > 5

@@ -1,4 +1,4 @@
-"""WriteRedundancy: what a restart, or a promotion, means for writes is said before it comes."""
+"""WriteRedundancy: reports beforehand what a restart, or a promotion, means for writes."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_promotion_without_writes_then_the_condition_says_so() -> None:
 
 
 def test_admission_warnings_never_refuse() -> None:
-    """An API server that knows them says them to whoever applies; it takes the group."""
+    """The API server shows them to the person who applies the group, and accepts it."""
     text = (CHART / "files" / "admission" / "write-redundancy.yaml").read_text()
     policy, binding = yaml.safe_load_all(text)
     assert policy["spec"]["failurePolicy"] == "Ignore"

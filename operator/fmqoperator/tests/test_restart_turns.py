@@ -1,4 +1,4 @@
-"""A new default image comes to the groups one after another, and stops where it does not work."""
+"""A new default image reaches the groups one after another, and stops where it fails."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ NEW = "fmq-broker:new"
 
 
 def fleet(count: int = 3, **spec: Any) -> list[World]:
-    """Groups in which all is as declared, under an operator whose default image is a new one."""
+    """Return groups as declared, under an operator whose default image is a new one."""
     made = [running(moves=True, **spec) for _ in range(count)]
     for world in made:
         world.image = NEW
@@ -34,7 +34,7 @@ def images(world: World) -> set[str]:
 
 
 def go_round(worlds: list[World]) -> None:
-    """A round of each, and what happens by itself."""
+    """Run a round of each group, and what happens by itself."""
     for at, world in enumerate(worlds):
         others = [(n, w) for n, w in enumerate(worlds) if n != at]
         brought = [f"shop/g{n}" for n, other in others if held(other) not in ("", OWN)]
@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_group_whose_own_image_does_not_work() -> None:
 
 
 def test_nobody_waits_for_a_group_that_lacked_a_slave_before() -> None:
-    """Its slave is given what is new at once, and need not come up for that."""
+    """Its slave gets the change at once, and need not come up for that."""
     worlds = fleet(2)
     worlds[0].broken.add("g1-1")
     worlds[0].turn()
@@ -131,7 +131,7 @@ def test_somebody_takes_a_group_out_of_it(change: dict[str, Any]) -> None:
 
 
 def test_the_turn_outlives_the_operator() -> None:
-    """Between two brokers of one group nobody else begins, whoever looks first."""
+    """Between two brokers of one group no other group starts, whichever is looked at first."""
     worlds = fleet(2)
     go_on(worlds, lambda: bool(restarts(worlds[0])))
     for _ in range(3):
@@ -141,7 +141,7 @@ def test_the_turn_outlives_the_operator() -> None:
 
 
 def test_two_that_have_begun_both_go_on() -> None:
-    """An operator died before it could say that it had begun with one of them."""
+    """An operator died before it could record that it had started with one of them."""
     worlds = fleet(2)
     go_on(worlds, lambda: bool(held(worlds[0])))
     worlds[1].body["status"]["memory"]["updating"] = NEW
@@ -216,7 +216,7 @@ def test_a_new_template_of_the_operator_comes_to_one_group_after_another(
 
 
 def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while what the operator brings waits: it was asked for here and now."""
+    """Also while the operator's change waits: this one was requested here and now."""
     worlds = [running(moves=True) for _ in range(2)]
     monkeypatch.setattr("fmqoperator.core.children.pod.USER", 10002)
     worlds[0].bad_images.add("fmq-broker:test")
@@ -233,7 +233,7 @@ def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyP
 
 
 def behind_a_bad_image() -> World:
-    """It has the new template, and waits for its turn behind one that stopped at the image."""
+    """It has the new template, and waits behind a group that stopped at the image."""
     worlds = fleet(2)
     for world in worlds:
         world.bad_images.add(NEW)
@@ -248,7 +248,7 @@ def behind_a_bad_image() -> World:
 def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
     unready_ms: int | None, given: int
 ) -> None:
-    """The image does not work, and stopped at the first group: it takes no slave from another."""
+    """The image fails, and stopped at the first group: it takes no slave from another."""
     other = behind_a_bad_image()
     other.state = replace(other.state, isr=frozenset())
     if unready_ms is not None:
@@ -265,8 +265,8 @@ def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
 def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
     broker: str, unready_ms: int, given: int
 ) -> None:
-    """Behind an image that does not work a node starts anew: it is full of brokers that read their
-    journals, of many groups, and each of them would not come back."""
+    """Behind a bad image a node restarts: it is full of brokers of many groups that read their
+    journals, and none of them would come back."""
     other = behind_a_bad_image()
     since_ms = other.now_ms - unready_ms
     down = replace(other.pods[broker], ready=False, waiting="reads", unready_since_ms=since_ms)
@@ -276,7 +276,7 @@ def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
 
 
 def test_who_is_not_whole_takes_no_turn() -> None:
-    """Its slave's disk is full, say: nobody knows when it would give the turn back."""
+    """Its slave's disk is full, for example: it might never give the turn back."""
     worlds = fleet(2)
     for _ in range(5):
         worlds[0].state = replace(worlds[0].state, isr=frozenset())
@@ -289,7 +289,7 @@ def test_who_is_not_whole_takes_no_turn() -> None:
 
 @pytest.mark.parametrize(("behind_ms", "given"), [(300_000, 0), (3_600_000, 1)])
 def test_who_never_comes_in_sync_is_given_what_may_mend_it(behind_ms: int, given: int) -> None:
-    """Its pod is ready, and its disk full, say: it would wait for itself for ever."""
+    """Its pod is ready and its disk full, for example: it would wait for itself for ever."""
     world = fleet(1)[0]
     world.state = replace(world.state, isr=frozenset())
     world.round()
@@ -302,7 +302,7 @@ def test_who_never_comes_in_sync_is_given_what_may_mend_it(behind_ms: int, given
 
 
 def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
-    """A slave that the old one left out of sync keeps nobody from the new one for ever."""
+    """A slave that the old image left out of sync does not block the new one for ever."""
     worlds = [running(moves=True, replicas=3), *fleet(1)]
     worlds[0].image = NEW
     go_on(worlds, lambda: restarts(worlds[0]) == ["g1-2", "g1-1"])
@@ -322,7 +322,7 @@ def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
 
 
 def test_who_waits_with_a_change_of_its_own_is_not_ready() -> None:
-    """Whoever waits for Ready after an edit waits until it is so."""
+    """A person who waits for Ready after an edit waits until the edit is applied."""
     worlds = fleet(2)
     for world in worlds:
         world.bad_images.add(NEW)
@@ -344,7 +344,7 @@ def test_who_waits_with_a_change_of_its_own_is_not_ready() -> None:
 
 
 def test_a_declared_master_does_not_wait_for_the_queue() -> None:
-    """The master's pod was made anew meanwhile: it runs what the other one is to be given."""
+    """The master's pod was recreated meanwhile: it runs what the other one is to get."""
     world = fleet(1)[0]
     world.updating = ("shop/g9",)
     world.round()

@@ -18,7 +18,7 @@ NO_ROOM = "0/3 nodes are available: 3 Insufficient memory."
 
 
 def ailing(made: World, broker: str, ailment: str) -> str:
-    """That broker's pod cannot run; returns how the message begins."""
+    """Break that broker's pod; return how the message starts."""
     made.broken.add(broker)
     pod = replace(made.pods[broker], ready=False, unready_since_ms=made.now_ms)
     match ailment:
@@ -61,7 +61,7 @@ def switching(made: World) -> None:
 
 
 def nothing(_: World) -> None:
-    """Nobody has asked for anything."""
+    """Make no request."""
 
 
 @pytest.mark.parametrize("wish", [nothing, updating, growing, leaving, switching])
@@ -99,7 +99,7 @@ def test_master_in_trouble_then_it_is_named_first(how: str, ailment: str) -> Non
 
 
 def test_rollout_that_hangs_then_phase_is_degraded() -> None:
-    """An image that nobody has: `Updating` would say that it goes on."""
+    """An image that does not exist: `Updating` would mean progress."""
     made = running(True)
     made.bad_images.add("new:2")
     made.spec(image="new:2")

@@ -1,4 +1,4 @@
-"""What `helm test` says of groups."""
+"""The report of `helm test` on groups."""
 
 from typing import Any
 

@@ -122,7 +122,7 @@ def test_no_zookeeper_and_nobody_serves_then_no_reader(why: str) -> None:
 
 
 def zookeeper_away(made: World, *, brokers_reach_it: bool, silent: bool = False) -> Observation:
-    """The operator cannot ask it."""
+    """The operator cannot reach it."""
     seen = without_zookeeper(made)
     answers = {
         b: replace(answer, zookeeper_connected=brokers_reach_it)

@@ -1,4 +1,4 @@
-"""A BrokerJob as a SparkApplication: Kubeflow's own models take all of it, nothing unknown."""
+"""A BrokerJob as a SparkApplication: Kubeflow's own models accept it, with no unknown field."""
 
 import re
 from pathlib import Path
@@ -51,7 +51,7 @@ def built(given: BrokerJob, brokers: list[str], node: str = "n0", **more: Any) -
 
 
 def _lacking(given: Any, kept: Any, path: str = "") -> list[str]:
-    """Where `kept` is not all of `given`."""
+    """Return the paths where `kept` is not all of `given`."""
     if isinstance(given, dict) and isinstance(kept, dict):
         return [w for k, v in given.items() for w in _lacking(v, kept.get(k), f"{path}.{k}")]
     if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
@@ -103,7 +103,7 @@ def manifest(name: str) -> list[dict[str, Any]]:
 
 
 def example(name: str) -> dict[str, Any]:
-    """What the operator makes of an example's BrokerJob."""
+    """Return what the operator makes of an example's BrokerJob."""
     given = manifest(name)[-1]
     given["metadata"]["uid"] = "u"
     job = BrokerJob.model_validate(given)
@@ -171,7 +171,7 @@ def test_a_pod_gets_what_the_job_says() -> None:
 
 
 def test_its_pods_go_where_the_volumes_are() -> None:
-    """As those of a plain Job; where nobody knows, all together."""
+    """As a plain Job's pods; where the nodes are unknown, all together."""
     for pod in ("driver", "executor"):
         terms = made("check")["spec"][pod]["affinity"]["nodeAffinity"]
         (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -1,4 +1,4 @@
-"""What `kubectl get bg` tells: the truth, and no more than is known."""
+"""What `kubectl get bg` shows: the truth, and no more than is known."""
 
 from dataclasses import replace
 from typing import Any
@@ -296,7 +296,7 @@ def test_a_patch_makes_the_new_of_the_old() -> None:
 
 
 def test_a_status_that_says_the_same_is_not_written() -> None:
-    """But for its age, which is bounded: nothing else of it changes in an hour."""
+    """Except for its bounded age: nothing else changes in an hour."""
     made = running()
     old = made.body["status"]
     new = seen_status(made)
@@ -374,7 +374,7 @@ def test_whether_something_is_to_be_done_is_not_known_without_a_look() -> None:
 
 
 def test_a_stateful_set_that_was_scaled_far_beyond_the_group_is_told_of_as_far_as_it_fits() -> None:
-    """By hand, while the group is paused. What the schema does not take would be no status."""
+    """Scaled by hand while the group is paused. The schema would refuse a longer status."""
     made = running()
     made.spec(paused=True)
     for number in range(2, 30):

@@ -1,4 +1,4 @@
-"""What a status tells that is not in ZooKeeper: without an ensemble, of moves, of checks."""
+"""What a status reports that is not in ZooKeeper: without an ensemble, moves, checks."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def condition(found: Any, kind: str) -> Any:
 
 
 def test_without_zookeeper_brokers_say_themselves_what_they_serve() -> None:
-    """A master serves on by the word of its slaves: nobody is told that it does not."""
+    """A master serves on by its slaves' grants: the status does not deny it."""
     made = running()
     made.zookeeper_away = True
     found = status(made.seen())
@@ -64,7 +64,7 @@ def test_without_zookeeper_and_without_answers_the_last_known_is_shown_and_calle
     [(set(), "NONE"), ({"g1-0"}, "FULL"), ({"g1-1"}, "UNKNOWN"), ({"g1-0", "g1-1"}, "FULL")],
 )
 def test_without_zookeeper_nobody_serves_only_if_all_say_so(silent: set[str], access: str) -> None:
-    """What was known last is not so any more once who served says that."""
+    """The last known state does not hold once the serving broker denies it."""
     seen = running().seen()
     answers = {b: Answer(b, why="my lease is over") for b in seen.answers if b not in silent}
     found = status(replace(seen, zookeeper=None, answers=answers))
@@ -180,7 +180,7 @@ FORBIDDEN = "NetworkPolicy g1: networkpolicies is forbidden: you may not"
 def test_what_keeps_failing_is_told_before_anything_is_tried_again(
     rounds: int, told: list[str], paused: bool
 ) -> None:
-    """A missing permission: it is in the condition at once, and an Event says so too."""
+    """A missing permission: it is in the condition at once, and in an Event."""
     made = running(paused=paused)
     failure = Failure("NetworkPolicy g1", "Forbidden", FORBIDDEN.partition(": ")[2], rounds)
     actions = plan(replace(made.seen(), failures=(failure,)))
@@ -191,7 +191,7 @@ def test_what_keeps_failing_is_told_before_anything_is_tried_again(
 @pytest.mark.parametrize(
     "change",
     [
-        {"phase": "Levitating"},  # a newer operator wrote it
+        {"phase": "Levitating"},  # written by a newer operator
         {"brokers": [{"broker": "g1-0", "role": "king", "permission": "FULL"}]},
         {"conditions": [{"type": "Ready", "status": "True", "reason": "x"} | NOON]},
         {"lastTransition": {"from": "", "to": "", "cause": "", "at": "noon", "epoch": 1}},
@@ -206,7 +206,7 @@ def test_a_status_that_cannot_be_read_stops_nobody(change: Any) -> None:
 
 
 def test_a_condition_that_says_next_to_nothing_stops_nobody() -> None:
-    """The schema asks for no more than its type."""
+    """The schema demands no more than its type."""
     body = running().body | {"status": {"conditions": [{"type": "Ready"}]}}
     found = blind(body, "no right to list pods", 0)
     assert condition(found, "Ready")["status"] == "Unknown"
@@ -236,7 +236,7 @@ def test_a_paused_group_is_told_of_all_the_same() -> None:
 
 
 def test_what_is_told_does_not_wait_for_what_may_fail() -> None:
-    """A child that may not be applied ends every round; the status is written all the same."""
+    """A child that must not be applied ends every round; the status is still written."""
     made = running()
     made.zookeeper_away = True
     made.pods["g1-1"] = replace(made.pods["g1-1"], ready=False, exit_code=74)
@@ -288,7 +288,7 @@ def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:
 
 
 def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> None:
-    """Somebody names an empty ensemble: brokers serve on by the one that they began with."""
+    """The resource names an empty ensemble: brokers serve on by the one they started with."""
     made = running()
     made.round()
     assert made.state is not None
@@ -304,7 +304,7 @@ def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> No
     made.body["status"] = found
     again = replace(made.seen(), zookeeper=seen.zookeeper)
     assert not [a for a in plan(again) if isinstance(a, Tell) and a.reason == "OtherEnsemble"]
-    # A group that was never opened is about to be: its first term is on its way.
+    # A group that was never opened: its first term is on its way.
     fresh = made.group.model_copy(update={"status": BrokerGroupStatus()})
     assert status(replace(seen, group=fresh))["phase"] == "Creating"
 

@@ -1,4 +1,4 @@
-"""What waits hides from nobody that nobody serves, and says for whom it waits."""
+"""A waiting step does not hide that no broker serves, and names what it waits for."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from fmqoperator.tests.world import World, running
 
 
 def die(made: World, *brokers: str) -> None:
-    """They do not come back by themselves."""
+    """Kill these brokers; they do not come back by themselves."""
     for broker in brokers:
         made.broken.add(broker)
         pod = made.pods[broker]
@@ -61,7 +61,7 @@ def test_a_scale_down_that_waits_does_not_hide_that_nobody_serves() -> None:
 
 
 def test_a_wish_that_waits_for_the_master_does_not_hide_that_it_is_gone() -> None:
-    """Somebody wants g1-1, which copies still; the master dies, and then the reader."""
+    """A switchover to g1-1, which still copies; the master dies, and then the reader."""
     made = running(True, replicas=3)
     assert made.config is not None
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
@@ -151,7 +151,7 @@ def test_hibernation_says_whose_end_it_waits_for() -> None:
 
 
 def phases_until_it_runs(made: World) -> list[str]:
-    """As `kubectl get -w` shows them."""
+    """Return the phases as `kubectl get -w` shows them."""
     out: list[str] = []
     for _ in range(30):
         made.round()

@@ -1,4 +1,4 @@
-"""Single decisions: who is lost, who is promoted, who has left, which pod runs nothing."""
+"""Single decisions: which broker is lost, is promoted, has left; which pod runs nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ M, S1, S2 = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 
 
 def lost(how_many: str = "one", after_s: int = 60, gone_s: int = 100, moves: bool = True) -> Any:
-    """The master is gone for good; g1-1 serves the reads; all say what the next tests change."""
+    """The master is gone for good; g1-1 serves the reads; all report what the next tests change."""
     made = running(
         moves,
         replicas=3,
@@ -41,7 +41,7 @@ def lost(how_many: str = "one", after_s: int = 60, gone_s: int = 100, moves: boo
 
 
 def live(seen: Observation, **ends: tuple[int, int]) -> Observation:
-    """The live nodes: (epoch, end) by broker."""
+    """Return the live nodes: (epoch, end) by broker."""
     assert seen.zookeeper is not None
     nodes = {
         BrokerId(b.replace("_", "-")): LiveBroker(
@@ -53,7 +53,7 @@ def live(seen: Observation, **ends: tuple[int, int]) -> Observation:
 
 
 def wished(seen: Observation, master: BrokerId, lost: BrokerId = NOBODY) -> Observation:
-    """The configuration wants that."""
+    """The configuration wants that master."""
     assert seen.zookeeper is not None
     assert seen.zookeeper.config is not None
     config = replace(seen.zookeeper.config.value, master=master, lost=lost)
@@ -76,7 +76,7 @@ def with_policy(seen: Observation, **change: Any) -> Observation:
 
 
 def wants(seen: Observation, **change: Any) -> Observation:
-    """Its resource asks for another policy, which is not configured yet."""
+    """Its resource has another policy, which is not configured yet."""
     policy = seen.group.spec.policy.model_copy(update=change)
     spec = seen.group.spec.model_copy(update={"policy": policy})
     return replace(seen, group=seen.group.model_copy(update={"spec": spec}))
@@ -104,7 +104,7 @@ def test_what_is_declared_is_not_declared_again() -> None:
 
 
 def test_who_was_wished_for_before_the_master_died_is_declared_too() -> None:
-    """A move on its way when the master died: that the master is lost must still be said."""
+    """A move in progress when the master died: the loss must still be declared."""
     seen = wished(lost(), master=S2)
     (put,) = [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
     assert (put.config.master, put.config.lost) == (S1, M)
@@ -250,7 +250,7 @@ def test_a_broker_has_left_when_it_holds_nothing() -> None:
     ],
 )
 def test_what_a_scale_down_waits_for_is_told(change: dict[str, Any], why: str) -> None:
-    """All but a promotion waits behind it: a pod on a dead node is there until somebody acts."""
+    """All but a promotion waits behind it: a pod on a dead node stays until a person acts."""
     made = running(replicas=3)
     made.spec(replicas=2)
     made.round()
@@ -276,7 +276,7 @@ def test_whom_a_restart_waits_for_is_told() -> None:
 
 
 def idle(**fields: Any) -> Observation:
-    """g1-2 of an old template, as described, its broker not in ZooKeeper."""
+    """g1-2 with an old template, as described, its broker not in ZooKeeper."""
     made = running(replicas=3)
     made.spec(image="new:2")
     made.round()
@@ -294,7 +294,7 @@ def test_one_that_runs_nothing_is_replaced_whatever_the_others_do() -> None:
 
 
 def does_not_come_up(seen: Observation) -> bool:
-    """It is restarted, and for that reason."""
+    """Whether it is restarted, and for that reason."""
     assert seen.zookeeper is not None
     live = {b: node for b, node in seen.zookeeper.live.items() if b != S2}
     answers = {b: a for b, a in seen.answers.items() if b != S2}
@@ -317,7 +317,7 @@ def does_not_come_up(seen: Observation) -> bool:
 def test_one_that_does_not_come_up_is_restarted_with_the_newer_template(
     change: dict[str, Any], long_ms: int, restarted: bool
 ) -> None:
-    """It runs with settings that were taken back since."""
+    """It runs with settings that were reverted since."""
     runs = {"phase": PodPhase.RUNNING, "unready_since_ms": idle().now_ms - long_ms}
     assert does_not_come_up(idle(**(runs | change))) is restarted
 

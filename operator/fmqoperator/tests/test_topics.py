@@ -1,4 +1,4 @@
-"""Topics: brought to what is declared, and nothing taken away that holds messages."""
+"""Topics: changed to what is declared, and nothing removed that holds messages."""
 
 from dataclasses import replace
 from typing import Any
@@ -182,7 +182,7 @@ def test_one_that_is_being_deleted_is_left_alone() -> None:
     [
         ({"groups": None, "why": "no ZooKeeper answers at zk:2181"}, ["ZooKeeperUnreachable"]),
         ({"now": there(("g1", 16, 1))}, ["QueuesKept"]),
-        ({"groups": ("g9",)}, []),  # about to be made
+        ({"groups": ("g9",)}, []),  # about to be created
         ({"now": there(("g1", 8, 1))}, []),
         (
             {"now": there(("g1", 8, 1)), "failures": (Failure("topic orders", "No", "no"),)},
@@ -204,14 +204,14 @@ def test_what_a_person_must_look_after_is_told_until_the_status_says_it(
 
 
 def twin(at: str, namespace: str = "other", **spec: Any) -> Topic:
-    """One that declares the topic `orders` of cluster `shop`, made at that time."""
+    """Return a Topic that declares `orders` of cluster `shop`, created at that time."""
     made = topic(G2, cluster="shop", **spec)
     meta = {"namespace": namespace, "uid": f"u-{at}", "creation_timestamp": at}
     return made.model_copy(update={"metadata": made.metadata.model_copy(update=meta)})
 
 
 def test_of_two_that_declare_one_topic_the_older_counts() -> None:
-    """Each would take the other's groups to weight 0, again and again."""
+    """Each would set the other's groups to weight 0, again and again."""
     now = there(("g1", 8, 1))
     first, second = twin("2026-01-01T00:00:00Z", "shop"), twin("2026-01-02T00:00:00Z")
     assert isinstance(plan_topic(seen(first, now, others=(second,)))[0], PutTopic)

@@ -1,4 +1,4 @@
-"""Volumes: what is said of them, which grow, what becomes of them; one table a question."""
+"""Volumes: their conditions, which ones grow, when they are deleted; one table each."""
 
 from dataclasses import replace
 from typing import Any
@@ -81,8 +81,8 @@ def test_the_worst_is_said_whichever_broker_it_is_of() -> None:
         ({"expandable": False}, False),
         ({"requested": "20Gi"}, False),  # on its way
         ({"requested": "30Gi", "capacity": "10Gi"}, False),  # never less
-        ({"capacity": "20Gi"}, False),  # it was made larger than asked for
-        ({"capacity": ""}, False),  # the API server lets nobody change one without a volume
+        ({"capacity": "20Gi"}, False),  # it was created larger than requested
+        ({"capacity": ""}, False),  # the API server changes none without a volume
         ({"deleting": True}, False),
         ({"lost": True}, False),
     ],
@@ -110,7 +110,7 @@ def test_a_volume_that_a_broker_left_behind_is_nobodys_business_until_it_is_want
 
 
 def test_nothing_waits_for_a_volume_that_the_api_server_may_refuse_to_grow() -> None:
-    """What fails ends the round: it comes last, after restarts and what is told."""
+    """A failure ends the round: growing comes last, after restarts and reports."""
     made = running()
     claims = dict(made.claims)
     made.spec(storage={"size": "20Gi"}, image="new:2")
@@ -171,21 +171,21 @@ def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
 def test_what_becomes_of_volumes(
     on_delete: str, on_scale_down: str, hibernated: bool, leaves: bool
 ) -> None:
-    """The StatefulSet's controller keeps to it, with the operator or without. A group that sleeps
-    is scaled to nothing, and nobody of it leaves; nor does who is stopped by hand."""
+    """The StatefulSet's controller follows it, with the operator or without. A hibernated group is
+    scaled to 0 and no broker leaves; nor does a broker that was stopped by hand."""
     storage = {"onDelete": on_delete, "onScaleDown": on_scale_down}
     made = group(storage=storage, hibernated=hibernated)
     one, none = BrokerId("g1-0"), 0 if hibernated else None
     asked = children(made, DEFAULTS, master=one, reader=one, replicas=none, leaves=leaves)
     stateful_set = asked[-1]
     assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
-        "whenDeleted": "Retain",  # with the group they go, not with the StatefulSet
+        "whenDeleted": "Retain",  # they go with the group, not with the StatefulSet
         "whenScaled": on_scale_down if leaves and not hibernated else "Retain",
     }
 
 
 def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:
-    """At no moment are there fewer replicas wanted and volumes of those who leave not kept."""
+    """At no moment are fewer replicas wanted and volumes of leaving brokers not kept."""
     made = running(replicas=3, storage={"onScaleDown": "Delete"})
     rule = "persistentVolumeClaimRetentionPolicy"
 
@@ -205,7 +205,7 @@ def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_volumes_stay_when_somebody_scales_the_stateful_set(paused: bool) -> None:
-    """The group is paused, say, or its operator away: nobody would scale it back in time."""
+    """The group is paused, or its operator away: nothing would scale it back in time."""
     made = running(replicas=3, storage={"onScaleDown": "Delete"})
     made.spec(paused=paused)
     made.children["StatefulSet", "g1"]["spec"]["replicas"] = 0
@@ -222,7 +222,7 @@ def test_a_volume_goes_with_who_leaves_and_with_nobody_else(on_scale_down: str) 
     made = running(True, replicas=3, storage={"onScaleDown": on_scale_down})
     made.spec(replicas=2)
     made.round()
-    made.zookeeper_away = True  # it is stopping still
+    made.zookeeper_away = True  # the pod is still stopping
     made.round()
     made.zookeeper_away = False
     made.run()
@@ -236,7 +236,7 @@ def test_a_volume_goes_with_who_leaves_and_with_nobody_else(on_scale_down: str) 
     "asked", [{"hibernated": True}, {"image": "new:2"}, {"settings": {"retentionMs": 5}}], ids=str
 )
 def test_the_last_copy_is_not_stopped_while_its_claim_is_being_deleted(asked: Any) -> None:
-    """Kubernetes keeps a volume as long as its pod is there, and the operator would end that."""
+    """Kubernetes keeps a volume as long as its pod exists, and the operator would end that."""
     made = running(replicas=1, policy={"howMany": "none"})
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
     made.spec(**asked)
@@ -255,10 +255,10 @@ def test_the_last_copy_is_not_stopped_while_its_claim_is_being_deleted(asked: An
     ("stopped", "deleted", "in_sync", "lost"),
     [
         ([0], [0], [1], False),
-        ([0, 1], [0], [1], False),  # the slave has it
+        ([0, 1], [0], [1], False),  # the slave has a copy
         ([0, 1], [0, 1], [1], True),
         ([0, 1], [0], [], True),
-        ([1], [1], [], False),  # the master has it
+        ([1], [1], [], False),  # the master has a copy
         ([0, 1], [], [], False),
     ],
 )
@@ -275,7 +275,7 @@ def test_who_may_be_stopped_while_claims_are_being_deleted(
 
 @pytest.mark.parametrize("meanwhile", ["paused", "zookeeper away"])
 def test_who_is_stopped_by_hand_keeps_its_volume_also_after_one_left(meanwhile: str) -> None:
-    """Nobody goes on with what the StatefulSet was told when that one left."""
+    """Nothing else acts on the policy that the StatefulSet got when that broker left."""
     made = running(True, replicas=3, storage={"onScaleDown": "Delete"})
     made.spec(replicas=2)
     made.round()

@@ -1,4 +1,4 @@
-"""What is made another one again and again is left alone, and told; all else is made as wanted."""
+"""An object that is overwritten again and again is left alone, and reported; others are applied."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def made(mark: str, replicas: int = 2) -> dict[str, Any]:
 
 
 def tries(contests: Contests, count: int, begin_s: float = 0.0, mark: str = "a") -> list[bool]:
-    """Whether it was made, each second."""
+    """Return whether it was made, each second."""
     return [attempt(contests, mark, begin_s + at) for at in range(count)]
 
 

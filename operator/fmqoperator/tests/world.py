@@ -1,8 +1,8 @@
-"""A small world for plans: a cluster, ZooKeeper and brokers as far as a plan can tell them apart.
+"""A small world for plans: a cluster, ZooKeeper and brokers, in as much detail as a plan sees.
 
-It does what is asked (`do`) and then what would happen by itself (`turn`): the StatefulSet makes
-and takes away pods, pods start, the master opens the group, slaves join, reads move and come back.
-What brokers really do is the simulator's (`fmqsim`); here it is enough that it looks the same.
+`do` performs an action, `turn` what would then happen by itself: the StatefulSet creates and
+deletes pods, pods start, the master opens the group, slaves join, reads move and come back. The
+simulator (`fmqsim`) runs real brokers; here it is enough that they look the same.
 """
 
 import json
@@ -56,8 +56,8 @@ class World:
     """One group, in its cluster."""
 
     body: Json
-    moves: bool = False  # brokers act upon a wanted master, and say so
-    opens: bool = True  # who has claimed the mastership opens its term
+    moves: bool = False  # brokers follow a wanted master, and report that they do
+    opens: bool = True  # a broker that claimed the mastership opens its term
     now_ms: int = 1_800_000_000_000
     children: dict[tuple[str, str], Json] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -74,11 +74,11 @@ class World:
     failures: tuple[Failure, ...] = ()
     image: str = "fmq-broker:test"  # the operator's default
     updating: tuple[str, ...] = ()  # other groups that have their turn
-    rolling: tuple[str, ...] = ()  # those of this cluster that have theirs
+    rolling: tuple[str, ...] = ()  # groups of this cluster that have their turn
     events: list[Tell] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     made: int = 0
-    terms: list[str] = field(default_factory=list)  # who opened each
+    terms: list[str] = field(default_factory=list)  # the broker that opened each term
 
     # ---- what is seen
     @property
@@ -152,7 +152,7 @@ class World:
 
     # ---- what the operator does
     def round(self, killed_after: int | None = None) -> list[Action]:
-        """Observe, plan, do, tell; or only so many actions, and the operator is dead."""
+        """Observe, plan, act, write the status; with `killed_after` only that many actions."""
         seen = self.seen()
         actions = plan(seen)
         for action in actions[:killed_after]:
@@ -229,7 +229,7 @@ class World:
                 del self.pods[name]
                 rule = sts["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"]
                 leaves = rule == "Delete" and names.ordinal(name) >= sts["spec"]["replicas"]
-                if leaves and not self.claims[f"data-{name}"].owners:  # but of its pod
+                if leaves and not self.claims[f"data-{name}"].owners:  # besides its pod
                     del self.claims[f"data-{name}"]
             elif names.ordinal(name) >= sts["spec"]["replicas"]:
                 self.pods[name] = replace(pod, deleting=True, ready=False)
@@ -275,7 +275,7 @@ class World:
                 self.pods[name] = replace(pod, ready=True, unready_since_ms=None)
 
     def _brokers(self) -> None:
-        """At most one change of the state a turn, as a compare-and-set would be."""
+        """Change the state at most once a turn, as a compare-and-set would."""
         if self.zookeeper_away or self.config is None:
             return
         up = frozenset(self.live)
@@ -340,7 +340,7 @@ class World:
         )
 
     def _process(self, broker: str) -> str:
-        """What tells one life of a broker from the next."""
+        """Return the id of the broker's incarnation."""
         return self.pods[broker].uid if broker in self.live else ""
 
     def _open(self, master: str, isr: Iterable[BrokerId], why: str) -> None:
@@ -361,7 +361,7 @@ class World:
 
     # ---- for tests
     def run(self, until: Callable[["World"], bool] | None = None, most: int = 200) -> None:
-        """Rounds and turns until it is so (left out: until all has been calm for some turns)."""
+        """Run rounds and turns until the condition holds (default: all is calm for some turns)."""
         quiet = 0
         for _ in range(most):
             calm = self.round() == [Requeue(30_000)]
@@ -382,7 +382,7 @@ class World:
         return found
 
     def spec(self, **change: Any) -> None:
-        """Somebody edits the resource."""
+        """Edit the resource."""
         self.body["spec"] |= change
         self.body["metadata"]["generation"] += 1
 
@@ -391,7 +391,7 @@ class World:
 
 
 def world(moves: bool = False, **spec: Any) -> World:
-    """Of three nodes, nothing applied yet."""
+    """Return a world of three nodes with nothing applied yet."""
     made = group(**spec).as_json()
     made.pop("status")
     nodes = {f"n{at}": Node(f"n{at}", zone=f"z{at}") for at in range(3)}
@@ -399,7 +399,7 @@ def world(moves: bool = False, **spec: Any) -> World:
 
 
 def running(moves: bool = False, **spec: Any) -> World:
-    """One in which all is as declared."""
+    """Return a world in which all is as declared."""
     made = world(moves, **spec)
     made.run()
     made.events.clear()

@@ -1,4 +1,4 @@
-"""Data directories for the tests of the jobs, damaged on purpose, and what a check says of them."""
+"""Data directories for the tests of the jobs, damaged on purpose, and the findings of a check."""
 
 import errno
 import os
@@ -20,12 +20,12 @@ from fmqspark.engines.engines import LocalEngine
 
 @cache
 def journal() -> JournalWriter:
-    """A journal of a dozen small segments with every type of batch. Only to be read."""
+    """Return a read-only journal of a dozen small segments with every type of batch."""
     return sample(batches=300)
 
 
 class Misfit(JournalWriter):
-    """Its third segment follows another batch than there is."""
+    """A writer whose third segment does not follow the batch before it."""
 
     def _begin(self, framed_for: Epoch = NO_TERM) -> None:
         if len(self.segments) == 2:
@@ -34,7 +34,7 @@ class Misfit(JournalWriter):
 
 
 def write(path: Path, writer: JournalWriter | None = None, **changes: Any) -> Path:
-    """A data directory; `changes` are the checkpoint's."""
+    """Write a data directory; `changes` are the checkpoint's."""
     writer = writer or journal()
     path.mkdir(parents=True, exist_ok=True)
     for name, data in writer.files(writer.checkpoint(**changes)).items():
@@ -52,12 +52,12 @@ def check(
 
 
 def codes(outcome: Outcome) -> list[tuple[str, str, int | None]]:
-    """(code, replica's folder, where), as found."""
+    """Return each finding's (code, replica's folder, position), in order."""
     return [(f.code, Path(f.replica).name, f.begin) for f in outcome.findings]
 
 
 def file_of(directory: Path, position: int) -> tuple[Path, int]:
-    """The segment's file that holds a position, and which byte of it."""
+    """Return the segment file that holds a position, and the byte's offset in it."""
     base = position // MIN_SEGMENT * MIN_SEGMENT
     return directory / segment_name(Position(base)), position - base
 
@@ -70,7 +70,7 @@ def flip(directory: Path, position: int) -> None:
 
 
 def data_batch(number: int, writer: JournalWriter | None = None) -> BatchHeader:
-    """The so-many-th DATA batch that is not one of its segment's last."""
+    """Return the DATA batch of that number, without the last ones of segments."""
     headers = (writer or journal()).headers
     good = [
         h
@@ -81,7 +81,7 @@ def data_batch(number: int, writer: JournalWriter | None = None) -> BatchHeader:
 
 
 def snap_crc(writer: JournalWriter, base: int) -> int:
-    """By which a segment is known."""
+    """Return the checksum that identifies a segment."""
     return next(h.header_crc for h in writer.headers if h.position == base)
 
 
@@ -102,7 +102,7 @@ def said(outcome: Outcome) -> list[tuple[str, str, int | None]]:
 
 
 def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
-    """The same batches each time, but for some."""
+    """Return a journal with the same batches each time, except those in `other`."""
     writer = JournalWriter()
     writer.open_epoch(1)
     for n in range(batches):
@@ -111,7 +111,9 @@ def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
 
 
 def lose(patch: pytest.MonkeyPatch, file: Path, *bad: tuple[int, int]) -> None:
-    """These bytes of a file give an I/O error; as a disk does it: what is before them, first."""
+    """Make these bytes of a file give an I/O error; as on a disk, a read first returns what is
+    before them.
+    """
     read, inode = os.pread, file.stat().st_ino
 
     def pread(fd: int, length: int, at: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Archive: all that is committed, once, whatever dies when; and how it is read back."""
+"""Archive: all committed records, once, whatever dies when; and reading the archive back."""
 
 import itertools
 import json
@@ -27,7 +27,7 @@ Row = tuple[str, str, int, int, bytes]
 
 
 def small(batches: int = 24, master: str = "g1-0") -> JournalWriter:
-    """Two topics over two days in four segments."""
+    """Return a journal of two topics over two days in four segments."""
     writer = JournalWriter()
     writer.open_epoch(1, master)
     writer.topic(7, "orders", 2)
@@ -40,7 +40,7 @@ def small(batches: int = 24, master: str = "g1-0") -> JournalWriter:
 
 
 def other_journal(path: Path) -> Path:
-    """The same records in another group's journal: its broker has another name."""
+    """Write the same records as another group's journal: its broker has another name."""
     return write(path, small(master="g2-0"))
 
 
@@ -70,7 +70,7 @@ def archive(out: Path, *directories: Path, **options: Any) -> Any:
 
 
 def everything(out: Path) -> list[Row]:
-    """With another reader: whatever files there are, not only those that the ledger names."""
+    """Read with another reader: every file there is, not only those in the ledger."""
     import pyarrow.dataset as ds
 
     columns = ["topic", "date", "queue", "offset", "value"]
@@ -114,7 +114,7 @@ def test_what_comes_later_is_added(tmp_path: Path) -> None:
 
 
 class Steps:
-    """Ends the process, as a kill would, at the so-many-th effect on the disk."""
+    """Ends the process, as a kill would, at the disk operation of that number."""
 
     def __init__(self, at: int) -> None:
         self._left = at
@@ -135,7 +135,7 @@ class Steps:
 
 
 def killed(step: int, out: Path, *directories: Path) -> bool:
-    """Archive in a process that dies at a step; False: it came to its end."""
+    """Archive in a process that dies at a step; False: it finished."""
     from pyarrow import parquet as pq
 
     from fmqspark.archive import write as writing
@@ -166,7 +166,7 @@ def test_killed_at_every_stage_nothing_is_lost_or_comes_twice(tmp_path: Path) ->
         write(a, small(), commit_end=ends[13])
         if not killed(step, out, a):
             break
-        write(a, small())  # it grew meanwhile
+        write(a, small())  # it has grown
         killed(step // 2, out, a)
         assert archive(out, a).exit_code == 0
         assert everything(out) == truth(small()), step

@@ -1,4 +1,4 @@
-"""A run into a folder that an archive is in already: what it is told, and what it finds there."""
+"""Archiving into a folder that already holds an archive: what is found, and what is refused."""
 
 import json
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_what_no_ledger_knows_is_not_archived_again(tmp_path: Path, how: str) ->
 
 
 def test_who_wants_to_begin_anew_can(tmp_path: Path) -> None:
-    """In another folder; or in this one, when the files are gone. Other groups' are no matter."""
+    """In another folder; or in this one once its files are gone. Other groups' do not matter."""
     a, out = tmp_path / "a", tmp_path / "out"
     archive(out, write(a, small()), group="g")
     archive(out, other_journal(tmp_path / "b"), group="g-1")

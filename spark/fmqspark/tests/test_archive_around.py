@@ -1,4 +1,4 @@
-"""Only what nobody can give is left out of an archive: what is around damage is archived."""
+"""Only what no replica can give is left out of an archive: batches around damage are archived."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def batches(base: int = BASES[1]) -> list[BatchHeader]:
-    """Those with records in one segment."""
+    """Return the batches with records in one segment."""
     end = base + MIN_SEGMENT
     return [h for h in small().headers if base < h.position < end and h.type == BatchType.DATA]
 
@@ -171,7 +171,7 @@ def test_columns_that_do_not_decode_under_a_right_crc(tmp_path: Path) -> None:
 def test_very_many_damaged_places_are_left_for_later_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fmqspark.archive import skip_damage as around  # needs pyarrow, as all that runs here does
+    from fmqspark.archive import skip_damage as around  # needs pyarrow, like everything here
 
     monkeypatch.setattr(around, "MOST", 1)
     a, out = full(tmp_path / "a"), tmp_path / "out"
@@ -188,7 +188,7 @@ def test_very_many_damaged_places_are_left_for_later_runs(
 
 
 def plan_of_an_earlier_version(out: Path, a: Path) -> None:
-    """All segments planned, the first one done; of the second a killed run has left files."""
+    """All segments are planned, the first is done; a killed run has left files of the second."""
     archive(out, a)
     path = ledger.ledger_path(out, "journal")
     lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What is archived already may be lost, damaged, or on a replica that is far behind: it goes on."""
+"""Archiving continues when archived ranges are lost, damaged, or on a replica far behind."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The files of an archive while they are made: few are open at a time, and no reader takes them."""
+"""An archive's files while they are written: few are open at a time, and no reader sees them."""
 
 import os
 import resource
@@ -21,7 +21,7 @@ TOPICS = 60
 
 
 def many(rounds: int = 3) -> JournalWriter:
-    """Many topics in each segment."""
+    """Return a journal with many topics in each segment."""
     writer = JournalWriter()
     writer.open_epoch(1)
     for n in range(TOPICS):
@@ -34,7 +34,7 @@ def many(rounds: int = 3) -> JournalWriter:
 
 @contextmanager
 def files_allowed(more: int) -> Iterator[None]:
-    """So many more than are open now."""
+    """Allow that many files more than are open now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = {int(name) for name in os.listdir("/proc/self/fd")}
     free = [number for number in range(soft) if number not in taken]
@@ -46,7 +46,7 @@ def files_allowed(more: int) -> Iterator[None]:
 
 
 class Counted:
-    """Parquet writers, and how many of them are open."""
+    """Parquet writers that count how many of them are open."""
 
     def __init__(self, real: Any) -> None:
         self.open, self.most, self.made = 0, 0, 0
@@ -128,7 +128,7 @@ def in_order(out: Path) -> bool:
 
 def test_a_segment_of_more_topics_than_files_may_be_open(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a", many(rounds=1)), tmp_path / "out"
-    archive(tmp_path / "warm", a)  # what libraries open once
+    archive(tmp_path / "warm", a)  # opens what libraries open once
     with files_allowed(30):
         outcome = archive(out, a)
     assert (outcome.exit_code, outcome.rows, outcome.failed) == (0, TOPICS * 2, [])

@@ -1,4 +1,4 @@
-"""What nobody can give is left out alone, comes once it is there, and is told until then."""
+"""What no replica can give is left out, reported, and archived once it is there."""
 
 import itertools
 import shutil
@@ -106,7 +106,7 @@ def test_what_a_disk_does_not_give_is_a_gap(
 
 
 def test_what_nobody_covers_is_not_done_and_empty(tmp_path: Path) -> None:
-    """A unit of an earlier run, killed in the midst, whose segment is gone meanwhile."""
+    """A unit that an earlier run started and that lost its segment since."""
     a, out = full(tmp_path / "a"), tmp_path / "out"
     assert killed(3, out, a)
     no_file(a, BASES[1])
@@ -119,7 +119,7 @@ def test_what_nobody_covers_is_not_done_and_empty(tmp_path: Path) -> None:
 
 
 def test_neighbours_are_gaps_of_their_own(tmp_path: Path) -> None:
-    """So that one that comes back is archived without the other one."""
+    """So that a segment that comes back is archived without the other one."""
     a, b, out = full(tmp_path / "a"), full(tmp_path / "b"), tmp_path / "out"
     for directory in (a, b):
         no_file(directory, BASES[2])
@@ -185,12 +185,12 @@ def test_killed_at_every_stage_beside_a_gap(tmp_path: Path) -> None:
 def _ends(step: int, out: Path, *directories: Path) -> bool:
     try:
         return killed(step, out, *directories)
-    except AssertionError:  # it came to its end, and said that a part is missing
+    except AssertionError:  # it finished, and reported a missing part
         return False
 
 
 def test_of_a_gap_of_several_segments_only_what_is_deleted_is_lost(tmp_path: Path) -> None:
-    """Where segments begin was known to nobody: their files are missing, no checkpoint has them."""
+    """The start of each segment is unknown: files are missing, and no checkpoint names them."""
     a, out = full(tmp_path / "a"), tmp_path / "out"
     unknown = small().checkpoint(bases=(BASES[0], BASES[3]))
     (a / CHECKPOINT).write_bytes(encode_checkpoint(unknown))
@@ -247,7 +247,7 @@ def replayed_all(out: Path) -> list[tuple[int, bytes]]:
 
 # ---- names
 def told() -> JournalWriter:
-    """Topics that are made, and deleted, in a segment that will be missing."""
+    """Topics that are created, and deleted, in a segment that will be missing."""
     writer = JournalWriter()
     writer.open_epoch(1)
     writer.topic(1, "orders", 1)

@@ -1,4 +1,4 @@
-"""Files of an archive that rot, are cut, or go: told with the file's name, and nothing is sent."""
+"""Files of an archive that rot, shrink or vanish: reported by name, and nothing is sent."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 
 def made(tmp_path: Path) -> tuple[Path, list[Path]]:
-    """An archive, and its files of `orders` in the order in which they are sent."""
+    """Return an archive, and its files of `orders` in the order in which they are sent."""
     out = tmp_path / "out"
     archive(out, write(tmp_path / "a", small()))
     found = ledger.load(out, "journal")
@@ -29,7 +29,7 @@ def made(tmp_path: Path) -> tuple[Path, list[Path]]:
 
 
 def sent(out: Path) -> tuple[list[bytes], Exception | None]:
-    """What a replay gives, and what it ends with."""
+    """Return what a replay sends, and its error."""
     values: list[bytes] = []
     try:
         for rows, _ in Replay(out, "orders", None, "x").chunks():
@@ -46,7 +46,7 @@ def flipped(path: Path, at: int, by: int = 0x40) -> None:
 
 
 def without_checksums(out: Path) -> None:
-    """As an earlier version wrote the ledger."""
+    """Rewrite the ledger as an earlier version wrote it."""
     path = out / ledger.FOLDER / "journal.ledger"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for row in rows:
@@ -81,7 +81,7 @@ def sent_of(path: Path) -> list[bytes]:
 def test_of_an_earlier_versions_archive_a_page_that_rots_is_seen_if_it_has_a_checksum(
     tmp_path: Path,
 ) -> None:
-    """What is no Parquet any more is told as that, whatever the reader calls it."""
+    """A file that is no Parquet any more is reported as that, whatever the reader's error."""
     out, (path, *_) = made(tmp_path)
     without_checksums(out)
     before, error = sent(out)
@@ -97,7 +97,7 @@ def test_of_an_earlier_versions_archive_a_page_that_rots_is_seen_if_it_has_a_che
 
 
 def test_a_version_before_reads_the_ledger(tmp_path: Path) -> None:
-    """It knows five things of a file, and passes over what it does not know of a line."""
+    """It knows five fields of a file, and skips unknown fields of a line."""
     out, _ = made(tmp_path)
     lines = (out / ledger.FOLDER / "journal.ledger").read_text().splitlines()
     done = [row for row in map(json.loads, lines) if "done" in row]

@@ -1,4 +1,4 @@
-"""A replica that says nothing for a while takes nothing from the archive for good."""
+"""A replica that is unreadable for a while loses nothing for the archive for good."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def full(path: Path, commit_end: int = small().end) -> Path:
 
 
 def younger(path: Path) -> Path:
-    """A replica that was begun anew at a later segment."""
+    """Write a replica that was recreated at a later segment."""
     write(path, small(), log_start=YOUNG, bases=tuple(b for b in BASES if b >= YOUNG))
     for base in BASES:
         if base < YOUNG:

@@ -1,4 +1,4 @@
-"""A journal is known by its batches: under another name it is not archived again."""
+"""A journal is recognised by its batches: under another name it is not archived again."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ def test_other_topics_of_it_may_have_another_name(tmp_path: Path) -> None:
 
 
 def test_an_archive_of_an_earlier_version_is_known_too(tmp_path: Path) -> None:
-    """It has marked where segments begin, alone."""
+    """Its marks are only the starts of segments."""
     a, out = full(tmp_path / "a"), tmp_path / "out"
     archive(out, a)
     path = ledger.ledger_path(out, "journal")

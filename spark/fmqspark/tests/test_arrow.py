@@ -1,4 +1,4 @@
-"""Slabs as Arrow: the same records as the plain decoder gives, and nothing unsafe."""
+"""Slabs as Arrow: the same records as from the plain decoder, and nothing unsafe."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ def batches(
 def slabs(
     writer: JournalWriter, columns: tuple[str, ...], offsets: Range = EVERYTHING
 ) -> Iterator[Slab]:
-    """Of a journal of one segment."""
+    """Return the slabs of a journal of one segment."""
     data = bytes(writer.segments[Position(0)])
     segment = Segment(Position(0), Position(writer.segment_bytes))
 
@@ -49,7 +49,7 @@ def slabs(
 
 
 def writer_of(*given: dict[str, Any]) -> JournalWriter:
-    """A journal of one segment with these batches; `values` and so on are the columns."""
+    """Return a journal of one segment with these batches; `values` and so on are the columns."""
     writer = JournalWriter(segment_bytes=16 * 1024 * 1024)
     for each in given:
         fields = {"topic_id": 7, "queue_id": 0} | {
@@ -159,7 +159,7 @@ def test_columns_that_do_not_fit_are_an_error_not_a_crash(place: int, many: int)
 
 
 def test_what_is_good_before_what_is_not_comes_and_whole() -> None:
-    """Also of a batch whose second column does not fit nothing is in it."""
+    """A batch whose second column does not fit contributes no record."""
     from fmqspark.source.arrow import record_batch
 
     writer = writer_of(*[{"values": [b"a", b"b"], "keys": [b"1", b"2"]}] * 2)

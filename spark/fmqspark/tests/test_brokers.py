@@ -1,4 +1,4 @@
-"""Live brokers instead of directories: the same records, from slaves first, whoever goes away."""
+"""Live brokers instead of directories: the same records, from slaves first, whichever goes away."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ SLAVE, MASTER = "fmq://slave:1", "fmq://master:1"
 
 
 class Played:
-    """Brokers played by directories. `asked`: (address, segment, index?) of each range."""
+    """Brokers simulated by directories. `asked`: (address, segment, index?) of each range."""
 
     def __init__(self, folder: Path) -> None:
         self.folders = {name: write(folder / name) for name in ("slave", "master")}
@@ -65,7 +65,7 @@ class Played:
 
 
 class PlayedLines:
-    """`brokers.Lines` without a wire."""
+    """`brokers.Lines` without a network."""
 
     def __init__(self, played: Played) -> None:
         self.users = 0
@@ -118,7 +118,7 @@ def routes(*groups: str) -> RouteReply:
 
 
 def only_here(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], object]) -> None:
-    """What other threads of this process wait for (Spark's, from a test before) is not counted."""
+    """Count no waiting of other threads of this process (Spark's, from an earlier test)."""
     monkeypatch.setattr(brokers, "time", SimpleNamespace(sleep=sleep))
 
 
@@ -165,7 +165,7 @@ def test_what_cannot_match_is_not_fetched(played: Played) -> None:
 def test_one_that_goes_away_in_mid_segment_is_gone_on_from_elsewhere(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Little is read at a time, and the slave dies behind each range that it gave."""
+    """Reads are small, and the slave dies after each range that it gave."""
     for name, value in (("_SLAB_RECORDS", 10), ("_RUN", 4096)):
         monkeypatch.setattr(payloads, name, value)
     for name in ("_LEAST", "_MOST"):
@@ -292,7 +292,7 @@ def test_whose_journal_is_meant(played: Played, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(PlayedLines, "call", lambda *_: routes("g1", "g2"))
     assert brokers_of([MASTER], "g2").group == "g2"
     assert brokers_of(["master:1"], topics=["orders"]).group == "g1"
-    # Of topics that were deleted the journal has records yet, and the others' must go on.
+    # The journal still has records of deleted topics, and the other topics must continue.
     assert brokers_of(["master:1"], topics=["orders", "bills"]).group == "g1"
     assert brokers_of(["master:1"], "g1", ["bills"]).group == "g1"
     cases: list[tuple[tuple[Any, ...], str]] = [
@@ -350,7 +350,7 @@ async def test_real_brokers_give_what_their_directories_hold_though_they_are_kil
             assert all(split.sources == (slave, master) for split in splits)
             for number, split in enumerate(splits):
                 reader = SplitReader(split, ALL, Throttle(0))
-                with brokers.connections():  # the line is up when the broker dies
+                with brokers.connections():  # the connection is up when the broker dies
                     for slab in reader:
                         rows += rows_of(slab, reader.names)
                         if number == 1:
@@ -381,7 +381,7 @@ async def produced(url: str) -> list[tuple[int, int, bytes]]:
 
 
 async def same_end(slave: str, master: str) -> None:
-    """The slave hears of the commit end a little later."""
+    """The slave learns the commit end a little later."""
     async with asyncio.timeout(60):
         while True:
             told = [await asyncio.to_thread(listing, source) for source in (slave, master)]

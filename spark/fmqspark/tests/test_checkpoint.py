@@ -38,14 +38,14 @@ def test_m001_a_checkpoint_that_is_not_what_the_journal_says(
 
 def test_m001_terms_that_the_journal_does_not_have(tmp_path: Path) -> None:
     a = write(tmp_path / "a", epochs=EPOCHS)
-    for level in (Level.STANDARD, Level.DEEP):  # quick knows terms by their headers only
+    for level in (Level.STANDARD, Level.DEEP):  # quick knows terms only from their headers
         assert said(check(a, level=level)) == [("M001", "error", 64)]
     assert [f["position"] for f in verify(a)[1]["findings"]] == [64]
 
 
 @pytest.mark.parametrize("level", Level)
 def test_m001_checkpoints_that_were_swapped(tmp_path: Path, level: Level) -> None:
-    """Of two journals that go on otherwise: each has the other's."""
+    """Two journals with different ends, each with the other's checkpoint."""
     a, b = write(tmp_path / "a", alike()), write(tmp_path / "b", alike(other=(219,)))
     mine, other = (path / CHECKPOINT for path in (a, b))
     raw = mine.read_bytes()

@@ -51,7 +51,7 @@ def test_a_clean_check_says_what_was_read(
 def test_last_words_are_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On one line, the verdict first; also of what could not begin."""
+    """On one line, the verdict first; also for a job that could not start."""
     a, words = write(tmp_path / "a"), tmp_path / "words"
     flip(a, data_batch(50).position + 64)
     monkeypatch.setenv("FMQ_LAST_WORDS", str(words))
@@ -128,7 +128,7 @@ def test_folders_and_terminals_whose_text_is_none(
         assert (code, err) == (2, "")
         assert "a\\xff" in out.replace("\\\\", "\\")
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    assert run(capsys, "check", a)[0] == 2  # a range is told with a dash that is not ASCII
+    assert run(capsys, "check", a)[0] == 2  # a range is printed with a dash that is not ASCII
 
 
 def test_closed_and_full_outputs_are_told_and_no_verdict(

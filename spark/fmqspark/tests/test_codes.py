@@ -1,4 +1,4 @@
-"""Each code: damage is planted, and exactly that is seen, at that range, on that replica."""
+"""Each code: planted damage is found exactly, at that range, on that replica."""
 
 import fcntl
 import shutil
@@ -177,7 +177,7 @@ def test_an_index_that_is_not_the_journals(
 
 # ---- R
 def parted(epoch: int = 1, *, other: bool = False, batches: int = 220) -> JournalWriter:
-    """The same up to a point, then perhaps other batches with a chain of their own."""
+    """Two journals that are equal up to a point, then perhaps have batches of their own."""
     writer = JournalWriter()
     writer.open_epoch(1)
     for n in range(batches):
@@ -358,7 +358,7 @@ def test_m002_a_file_that_belongs_to_nothing(a: Path, b: Path) -> None:
 def test_m002_beside_a_broker_at_work(
     b: Path, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    """Its retention says first what is to go, and removes it then."""
+    """Its retention first records what will go, and then removes it."""
     left = b / index_name(Position(77 * MIN_SEGMENT))
     shutil.copy(b / INDEX, left)
     monkeypatch.setattr(time, "sleep", lambda _: None if stays else left.unlink())

@@ -1,4 +1,4 @@
-"""Damage drawn at random, in every kind of file: never clean, at the right place, on the right one.
+"""Damage drawn at random, in every kind of file: never clean, at the right place and replica.
 
 What may pass unseen is named: `KEEPS_NOTHING`, and what a level does not promise to read.
 """
@@ -21,13 +21,13 @@ from fmqspark.tests.kit import check, write
 from fmqspark.tests.test_edges import resume
 
 KEEPS_NOTHING = (RESUME, SIDE_JOURNAL)
-"""They come and go: one that is not there is no finding."""
+"""Transient files: a missing one is no finding."""
 TIMES = 6
 Damage = Callable[[random.Random, bytearray], bytearray]
 
 
 def directory(path: Path) -> Path:
-    """With each kind of file."""
+    """Write a directory with each kind of file."""
     write(path)
     (path / RESUME).write_bytes(encode_resume(resume()))
     entry = {OffsetKey("billing", TopicId(7), 1): OffsetEntry(1 << 40, Offset(2))}
@@ -80,7 +80,7 @@ def test_bytes_that_changed_are_never_clean(tmp_path: Path, kind: str, damage: D
         assert outcome.exit_code in (1, 2), said
         assert {found.replica for found in outcome.findings} == {str(a)}, said
         alone = check(a, level=draw.choice([Level.STANDARD, Level.DEEP]))
-        if kind != ".journal" and kind != RESUME:  # payloads, and what resume tells, are deep's
+        if kind != ".journal" and kind != RESUME:  # only deep reads payloads and the resume file
             assert alone.exit_code in (1, 2), said
         if kind == ".journal" and damage is flipped:
             at = next(

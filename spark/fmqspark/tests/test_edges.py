@@ -1,4 +1,4 @@
-"""The codes' edges: the first, the last, one beyond; and no byte counts that was not read."""
+"""The limits of each code: the first, the last, one beyond; and no unread byte counts as read."""
 
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def test_zeros_in_the_middle_hide_nothing_behind_them(a: Path, b: Path, level: L
 @pytest.mark.parametrize("level", Level)
 @pytest.mark.parametrize("number", [1, -1])
 def test_zeros_to_the_end_are_not_an_end(a: Path, b: Path, number: int, level: Level) -> None:
-    """Where all is known to be stored; and what they hide is not called empty."""
+    """Where all is known to be stored; and the range that they hide is not called empty."""
     base = BASES[number]
     first = [h for h in journal().headers if h.position >= base][1]
     put(b, first.position, bytes(base + MIN_SEGMENT - first.position))
@@ -145,7 +145,7 @@ def test_every_missing_file_is_told_and_covered(
     a: Path, gone: list[int], holes: list[tuple[int, int | None]]
 ) -> None:
     for number in gone:
-        (a / segment_name(BASES[number])).unlink()  # its index is there: no file of nothing
+        (a / segment_name(BASES[number])).unlink()  # its index is there: not an empty file
     outcome = check(a)
     assert said(outcome) == [("J005", "error", BASES[number]) for number in gone]
     assert rows(outcome, "unread") == [
@@ -154,7 +154,7 @@ def test_every_missing_file_is_told_and_covered(
 
 
 def test_what_a_file_that_is_cut_lacks_is_unread(a: Path) -> None:
-    """Cut where a batch ends, so that all of it is good."""
+    """The file ends at the end of a batch, so all of it is good."""
     second = [h for h in journal().headers if h.position >= BASES[-1]][1]
     path, at = file_of(a, second.position)
     path.write_bytes(path.read_bytes()[:at])
@@ -309,7 +309,7 @@ def test_several_findings_of_one_place_are_all_told(tmp_path: Path) -> None:
 # ---- M
 @pytest.mark.parametrize("level", Level)
 def test_m001_a_checkpoint_of_another_end(tmp_path: Path, level: Level) -> None:
-    """After an orderly stop it names the batch that the journal ends with."""
+    """After an orderly stop it names the last batch of the journal."""
     crc = journal().headers[-1].header_crc
     assert codes(check(write(tmp_path / "a", clean=True), level=level)) == []
     a = write(tmp_path / "a", clean=True, last_header_crc=crc ^ 1)
@@ -324,7 +324,7 @@ def test_m002_a_segment_from_before_the_journals_beginning(a: Path, tmp_path: Pa
 
 
 def resume() -> Resume:
-    """What a broker would write at the journal's end."""
+    """Return what a broker would write at the journal's end."""
     base, last, index = journal().last_base, journal().headers[-1], SegmentIndex(BASES[-1])
     for header in journal().headers:
         if header.position >= base:
@@ -353,7 +353,7 @@ def test_m001_the_note_of_where_to_go_on(a: Path, level: Level) -> None:
         ),
         (encode_resume(resume()._replace(raw_crc=1)), ["warning"] if level is Level.DEEP else []),
         (encode_resume(resume()._replace(last_ms=1)), ["error"] if level is Level.DEEP else []),
-        # Who led with a clock ahead and was cut back goes on from that time.
+        # A former master whose clock ran ahead, truncated since, continues from that time.
         (encode_resume(resume()._replace(last_ms=resume().last_ms + 60_000)), []),
     ):
         (a / RESUME).write_bytes(raw)
@@ -361,14 +361,14 @@ def test_m001_the_note_of_where_to_go_on(a: Path, level: Level) -> None:
             ("M001", RESUME, severity) for severity in severities
         ]
     last = journal().headers[-1]
-    flip(a, last.position + HEADER_LEN)  # then the note cannot fit, and that is not told as well
+    flip(a, last.position + HEADER_LEN)  # the resume file cannot fit then, and is not reported too
     (a / RESUME).write_bytes(encode_resume(resume()))
     assert {f.code for f in check(a, level=level).findings} <= {"J002"}
 
 
 def test_m001_the_note_of_damage(a: Path) -> None:
     (a / SUSPECT).write_bytes(encode_suspect(Position(MIN_SEGMENT)))
-    assert check(a, level=Level.STANDARD).exit_code == 0  # who has not read all cannot say
+    assert check(a, level=Level.STANDARD).exit_code == 0  # this level has not read all of it
     assert said(check(a)) == [("M001", "warning", None)]
     flip(a, SEALED[5].position + HEADER_LEN)
     assert said(check(a)) == [("J002", "error", SEALED[5].position)]

@@ -1,4 +1,6 @@
-"""The R codes' edges: which bytes differ, who is behind, and what damage does not hide."""
+"""The limits of the R codes: which bytes differ, which replica is behind, what damage does not
+hide.
+"""
 
 import fcntl
 from collections.abc import Callable, Iterator, Sequence
@@ -60,11 +62,11 @@ def test_a_long_difference_is_one_range_however_much_of_it_is_looked_at(
     outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two))
     (found,) = outcome.findings
     assert (found.code, found.end) == ("R001", two.end)
-    whole = first.position // MIN_SEGMENT * MIN_SEGMENT  # the block's, which is its segment's
+    whole = first.position // MIN_SEGMENT * MIN_SEGMENT  # the block's start, which is its segment's
     assert found.begin == (first.position if most else whole)
 
 
-@pytest.mark.parametrize("number", [5, -1])  # in the midst of a block, and the rest of it
+@pytest.mark.parametrize("number", [5, -1])  # within a block, and the rest of the block
 @pytest.mark.parametrize("most", [0, 64])
 def test_damage_in_a_long_difference_is_none_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, number: int
@@ -78,7 +80,7 @@ def test_damage_in_a_long_difference_is_none_itself(
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damaged: int) -> None:
-    """Also where the one that is damaged was named first."""
+    """Also where the damaged replica was named first."""
     one, two = alike(), alike(other=(219,))
     paths = [write(tmp_path / n, w) for n, w in (("a", one), ("b", one), ("c", two))]
     last = one.headers[-1]
@@ -89,7 +91,7 @@ def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damag
 
 
 def large(tmp_path: Path, name: str, batches: int = 130) -> tuple[Path, JournalWriter]:
-    """A journal whose segments have more than one block."""
+    """Return a journal whose segments have more than one block."""
     writer = JournalWriter(3 * BLOCK // 2)
     writer.open_epoch(1)
     for n in range(batches):
@@ -105,7 +107,7 @@ def change(file: Path, at: int) -> None:
 
 @pytest.mark.parametrize("level", Level)
 def test_a_segment_file_that_is_too_long_blames_nobody_else(tmp_path: Path, level: Level) -> None:
-    """Though another one is damaged near the segment's end, so that it is looked at there."""
+    """Another replica is damaged near the segment's end, so that this range is read."""
     (a, writer), (b, _), (c, _) = (large(tmp_path, name) for name in "abc")
     name = segment_name(Position(0))
     with (a / name).open("ab") as file:
@@ -118,7 +120,7 @@ def test_a_segment_file_that_is_too_long_blames_nobody_else(tmp_path: Path, leve
 
 
 def lost_behind_a_cut(b: Path, how: str) -> int:
-    """The newest file is lost and the one before it ends early; gives where what is there ends."""
+    """Remove the newest file and shorten the one before it; return where the rest ends."""
     newest, before = (b / segment_name(base) for base in (BASES[-1], BASES[-2]))
     cut = next(h for h in journal().headers if h.position > BASES[-2] + MIN_SEGMENT // 3)
     size = 0 if how == "emptied" else cut.position - BASES[-2]
@@ -136,7 +138,7 @@ def lost_behind_a_cut(b: Path, how: str) -> int:
 def test_what_lies_between_a_cut_and_a_hole_is_not_there(
     a: Path, b: Path, how: str, level: Level
 ) -> None:
-    """Nobody blames the replica that has it."""
+    """The replica that has the range is not blamed."""
     end = lost_behind_a_cut(b, how)
     for paths in ((a, b), (b, a)):
         outcome = check(*paths, level=level)
@@ -152,7 +154,7 @@ def test_what_lies_between_a_cut_and_a_hole_is_not_there(
 
 
 class Counting(LocalEngine):
-    """Notes how many blocks are read again at a time."""
+    """Records how many blocks are read again at a time."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -164,7 +166,7 @@ class Counting(LocalEngine):
 
 
 def test_of_many_blocks_that_differ_few_are_in_memory(tmp_path: Path) -> None:
-    """What their batches take does not add up; and nothing else is told because of that."""
+    """The memory of their batches does not add up; and no other finding follows from that."""
     right, other = alike(3200), alike(3200, other=(101, 1601, 3101))
     a, b = write(tmp_path / "a", right), write(tmp_path / "b", other)
     firsts = {h.position // MIN_SEGMENT: h.position for h in reversed(right.headers[3:])}
@@ -181,7 +183,7 @@ def test_of_many_blocks_that_differ_few_are_in_memory(tmp_path: Path) -> None:
 
 
 class Vanishing(LocalEngine):
-    """A segment's file goes after it was checked, before it is read again to be compared."""
+    """A segment's file vanishes after its check, before it is read again to be compared."""
 
     def __init__(self, victim: Path) -> None:
         self._victim = victim
@@ -240,7 +242,7 @@ def test_r003_of_one_alone_by_its_own_checkpoint(tmp_path: Path, level: Level) -
     assert codes(check(a, level=level)) == []
     last = short.headers[-1]
     write(a, short, durable_end=last.position)
-    flip(a, last.position)  # torn, and it was committed: the cut leaves it behind
+    flip(a, last.position)  # torn, and it was committed: the truncation leaves it behind
     assert codes(check(a, level=level)) == [
         ("J001", "a", last.position),
         ("R003", "a", last.position),

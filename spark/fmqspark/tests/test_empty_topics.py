@@ -122,7 +122,7 @@ def test_stream_reads_a_topic_once_it_has_messages(
 
 @pytest.mark.spark
 def test_stream_of_another_group_is_refused(played: Played) -> None:
-    """Its journal may begin where no mark can be compared."""
+    """The streams may start where no mark can be compared."""
     from fmqspark.spark.stream import FmqStreamReader
 
     reader: Any = FmqStreamReader(understand({"connect": MASTER, "group": "g1"}), ALL)

@@ -1,4 +1,4 @@
-"""Where a journal ends: the newest file is held against the rest as the broker's start does it."""
+"""Where a journal ends: the newest file is checked against the rest as at a broker's start."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from fmqspark.tests.kit import alike, check, journal, put, rows, write
 LAST = journal().last_base
 NEXT = LAST + MIN_SEGMENT
 FRESH = (bytes(MIN_SEGMENT), b"")
-"""A file that was just made, or that a crash left."""
+"""A file that was just created, or that a crash left."""
 
 
 def put_file(directory: Path, base: int, raw: bytes) -> None:
@@ -35,7 +35,9 @@ def put_file(directory: Path, base: int, raw: bytes) -> None:
 
 
 def sealed(path: Path, behind: bytes | None, **changes: Any) -> tuple[Path, Position]:
-    """Its newest segment is sealed, and `behind` it another file, if any; and where that is."""
+    """A journal with a sealed newest segment, and `behind` it another file, if any; and its
+    position.
+    """
     writer = alike()
     writer.roll()
     end = writer.last_base
@@ -47,7 +49,7 @@ def sealed(path: Path, behind: bytes | None, **changes: Any) -> tuple[Path, Posi
 
 
 def starts(directory: Path) -> str:
-    """What the broker's start says: "" if nothing, or which code, refused or cut."""
+    """Return how a broker's start judges it: "" if good, or the code, refused or truncated."""
 
     async def opened() -> None:
         disk = FileDisk(str(directory))
@@ -57,7 +59,7 @@ def starts(directory: Path) -> str:
         finally:
             await disk.close()
 
-    said = CapturingLogger()  # by hand: what an earlier test has set up may be kept for good
+    said = CapturingLogger()  # by hand: the logger of an earlier test may be cached for good
     with patch.object(recover, "log", said):
         try:
             asyncio.run(opened())
@@ -133,7 +135,7 @@ def test_a_newest_file_that_begins_with_zeros_and_goes_on(
 def test_a_file_of_zeros_behind_a_sealed_segment_is_empty(
     tmp_path: Path, raw: bytes, clean: bool
 ) -> None:
-    """As a crash leaves it right after the segment's file was made."""
+    """As a crash leaves it right after the segment's file was created."""
     a, end = sealed(tmp_path / "a", raw, clean=clean)
     b, _ = sealed(tmp_path / "b", None, clean=clean)
     for level in Level:
@@ -148,7 +150,7 @@ def test_a_file_of_zeros_behind_a_sealed_segment_is_empty(
 def test_what_belongs_to_the_journals_end_is_held_against_the_segment_before(
     tmp_path: Path,
 ) -> None:
-    """That a file was made for what comes next takes nothing from the check."""
+    """A file that was created for later batches does not weaken the check."""
     a, _ = sealed(tmp_path / "a", bytes(MIN_SEGMENT), clean=True, last_header_crc=1)
     (a / SIDE_JOURNAL).write_bytes(b"nonsense")
     assert {(f.code, f.file) for f in check(a).findings} == {

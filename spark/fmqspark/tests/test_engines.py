@@ -1,4 +1,4 @@
-"""The pool's workers belong to the job: none is left when it was killed, none talks at Ctrl-C."""
+"""The pool's workers belong to the job: none outlives a killed job, none prints at Ctrl-C."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 
 def note_and_stay(path: Path) -> None:
-    """Say who does it, and do not come to an end."""
+    """Record the worker's process, and do not end."""
     path.with_suffix(".part").write_text(str(os.getpid()))
     path.with_suffix(".part").rename(path)
     time.sleep(600)
@@ -32,7 +32,9 @@ def note_and_stay(path: Path) -> None:
 
 @pytest.mark.processes
 def test_a_killed_job_leaves_no_worker_and_no_word(tmp_path: Path) -> None:
-    """Who takes away its semaphores does so in silence, when the last of its processes is gone."""
+    """The process that removes its semaphores does so silently, once the last of its processes is
+    gone.
+    """
     script = tmp_path / "job.py"
     script.write_text(JOB)
     job = subprocess.Popen(
@@ -123,7 +125,7 @@ def test_ctrl_c_ends_a_pool_without_a_word(tmp_path: Path, when: str, sign: str)
 def test_a_job_that_is_told_to_stop_ends_without_a_word(
     tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
-    """As Kubernetes stops it: what its pool and its folders were is taken away first."""
+    """As Kubernetes stops it: its pool and its folders are removed first."""
     command = ["check", str(write(tmp_path / "a")), "--engine", "pool", "--rate", "1k"]
     job = subprocess.Popen(
         [sys.executable, "-m", "fmqspark", *command, "--out", str(tmp_path / "out")],

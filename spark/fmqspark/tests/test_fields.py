@@ -1,4 +1,4 @@
-"""The option `json`: what it may say, and what is refused with which words."""
+"""The option `json`: its valid values, and the errors for others."""
 
 import pytest
 

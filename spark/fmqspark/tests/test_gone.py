@@ -1,4 +1,4 @@
-"""A segment's file that goes while a directory with a broker at work is checked."""
+"""A segment's file that vanishes while the directory of a running broker is checked."""
 
 import fcntl
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ BASES = sorted(journal().segments)
 
 
 class Meanwhile(LocalEngine):
-    """Something happens when the first results are there, and when all are."""
+    """Does something when the first results are there, and when all are."""
 
     def __init__(
         self, happens: Callable[[], object], at_last: Callable[[], object] = lambda: None
@@ -40,7 +40,7 @@ class Meanwhile(LocalEngine):
 @pytest.mark.parametrize(
     ("says", "taken"),
     [
-        ({}, False),  # nobody's doing but the disk's, or a person's
+        ({}, False),  # removed by the disk, or by a person
         ({"log_start": BASES[6], "bases": tuple(BASES[6:])}, True),
         ({"bases": tuple(BASES[:5]), "durable_end": BASES[5], "commit_end": BASES[5]}, True),
         ({"drop_from": BASES[5]}, True),
@@ -65,7 +65,7 @@ def test_only_what_the_broker_took_is_retired(
 
 @pytest.mark.parametrize("level", Level)
 def test_what_is_there_by_now_is_not_missing_but_unread(a: Path, b: Path, level: Level) -> None:
-    """A replica that was begun anew meanwhile; or an executor that does not see the disk."""
+    """A replica that was recreated meanwhile; or an executor that does not see the disk."""
     file, aside = b / segment_name(BASES[5]), b / "aside"
     with (b / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

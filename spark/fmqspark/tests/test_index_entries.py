@@ -1,4 +1,4 @@
-"""An index with entries that are too many, or not in their order."""
+"""An index with too many entries, or entries out of order."""
 
 from pathlib import Path
 from struct import pack_into, unpack_from

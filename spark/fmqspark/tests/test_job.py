@@ -1,4 +1,4 @@
-"""The check as a whole: engines, resume, levels, live directories, what cannot be read."""
+"""The check as a whole: engines, resume, levels, live directories, unreadable files."""
 
 import fcntl
 import io
@@ -68,7 +68,7 @@ def test_spark_finds_what_one_process_finds(tmp_path: Path) -> None:
 
 
 class Dying(LocalEngine):
-    """Dies after so many results; counts what it was asked to do."""
+    """Dies after that many results; counts its tasks."""
 
     def __init__(self, after: int) -> None:
         self.asked: list[int] = []
@@ -133,11 +133,11 @@ def test_a_segment_is_looked_at_again_if_what_follows_it_has_changed(tmp_path: P
 def test_a_segment_of_which_the_checkpoint_says_something_else_is_looked_at_again(
     tmp_path: Path, before: int | None, now: int
 ) -> None:
-    """Whether a batch ends where it says so, only the segment's own task can tell."""
+    """Only the segment's own task can see whether a batch ends where the checkpoint has it."""
     a, out, batch = write(tmp_path / "a"), tmp_path / "out", data_batch(2)
 
     def claim(off: int | None) -> None:
-        """None: nobody can read it."""
+        """Write the claim; None: an unreadable one."""
         if off is None:
             (a / CHECKPOINT).unlink()
             (a / CHECKPOINT).mkdir()
@@ -156,7 +156,7 @@ def test_a_segment_of_which_the_checkpoint_says_something_else_is_looked_at_agai
 
 
 def test_what_was_let_pass_beside_a_broker_is_looked_at_again_without(tmp_path: Path) -> None:
-    """One at work may not have written the index of its newest full segment yet."""
+    """A running broker may not have written the index of its newest full segment yet."""
     a, out = write(tmp_path / "a"), tmp_path / "out"
     index = index_name(Position(journal().last_base - MIN_SEGMENT))
     (a / index).unlink()

@@ -82,8 +82,8 @@ CASES: list[tuple[str, bytes, Any]] = [
 
 
 def test_each_rule() -> None:
-    """Alone, and among others: one that is no JSON changes nothing for its neighbours. Nor does it
-    matter whether another field is named, or the messages that are not as they should be.
+    """Alone and among others: a message that is no JSON does not affect its neighbours, nor does
+    another named field or a malformed message.
     """
     for kind in {kind for kind, _, _ in CASES}:
         mine = [(value, want) for each, value, want in CASES if each == kind]
@@ -140,7 +140,7 @@ KINDS = {"s": "STRING", "d": "DOUBLE", "l": "BIGINT", "i": "INT", "b": "BOOLEAN"
 
 
 def test_random_messages() -> None:
-    """Python's own parser says what is in them."""
+    """Python's own parser gives the expected fields."""
     rng = random.Random(4711)
     values = [_random_value(rng) for _ in range(5000)]
     found = read(", ".join(f"{n} {k}" for n, k in KINDS.items()) + f", {CORRUPT} STRING", values)
@@ -239,7 +239,7 @@ def test_fields_beside_other_columns_and_within_offsets() -> None:
 
 
 def test_large_batches_are_not_joined_and_say_the_same() -> None:
-    """Values lie in chunks then: those that are no JSON, or no UTF-8, as well."""
+    """Values then lie in chunks: those that are no JSON, or no UTF-8, as well."""
     import pyarrow as pa
 
     from fmqcore.errors import CorruptJournal
@@ -287,7 +287,7 @@ print(faults())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that is told")
 def test_the_memory_of_a_slab_serves_the_next_one() -> None:
-    """Read anew into pages of its own, each slab of 32 MiB is 8,192 faults, or fewer huge ones."""
+    """Read into fresh pages, each slab of 32 MiB would be 8,192 faults, or fewer huge ones."""
     told = [
         int(subprocess.check_output([sys.executable, "-c", SLABS, *more], text=True))
         for more in ([], ["kept"])

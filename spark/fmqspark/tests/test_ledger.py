@@ -1,4 +1,4 @@
-"""An archive's ledger: whole lines or none, folders that stay, nobody else's things."""
+"""An archive's ledger: whole lines or none, folders that stay, no change to other groups' files."""
 
 import os
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_what_another_group_makes_is_left_alone() -> None:
 
 
 def test_a_replay_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
-    """It may have been made while that one was still at work."""
+    """It may have been created while the earlier one was still running."""
     with open_book(tmp_path, "g") as book:
         book.begin(None)
         book.plan([ONE], {0: 5})

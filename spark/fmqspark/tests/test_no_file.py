@@ -1,4 +1,4 @@
-"""A pipe, a folder or a link in the place of a segment's file: told as what it is."""
+"""A pipe, a folder or a link in the place of a segment's file: reported as what it is."""
 
 import os
 from collections.abc import Callable

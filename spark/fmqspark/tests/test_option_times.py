@@ -1,4 +1,4 @@
-"""Times before all journals: from there is from the beginning on, to there is a mistake; and
+"""Times before all journals: as a start they mean the beginning, as an end they are refused; and
 numbers longer than Python reads.
 """
 

@@ -1,4 +1,4 @@
-"""Options of the source that make no sense: told before anything is looked at."""
+"""Invalid options of the source: reported before any file is read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where histories part (R002): at its own place for each replica, whatever lies around it."""
+"""Diverged histories (R002): at its own position for each replica, whatever lies around it."""
 
 import itertools
 from pathlib import Path
@@ -18,7 +18,7 @@ BATCHES = 600
 
 
 def parting(at: int | None = None, epoch: int = 2) -> JournalWriter:
-    """The same batches each time, but from one on those of another epoch, of another length."""
+    """The same batches each time, but from one on those of another epoch and length."""
     writer = JournalWriter()
     writer.open_epoch(1)
     for n in range(BATCHES):
@@ -42,7 +42,7 @@ def parts(outcome: Outcome) -> list[tuple[str, str, str, int | None]]:
 def test_each_replica_parts_at_its_own_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """Also within another one's long difference."""
+    """Also within another replica's long difference."""
     monkeypatch.setattr(compare, "MAX_DRILLS", most)
     a, b, c = parting(), parting(20), parting(500, 3)
     early, late = fork(a, b), fork(a, c)
@@ -77,7 +77,7 @@ def test_histories_that_have_parted_are_no_other_content_behind_damage(
 
 
 def full_but_for(left: int) -> JournalWriter:
-    """A journal whose first segment has room for so many bytes more."""
+    """Return a journal whose first segment has room for that many bytes more."""
     writer = JournalWriter()
     writer.open_epoch(1)
     end = MIN_SEGMENT - left
@@ -93,7 +93,7 @@ def full_but_for(left: int) -> JournalWriter:
 
 @pytest.mark.parametrize("left", [0, 96, 120, 192])
 def test_a_term_begins_with_the_frames_that_were_written_for_it(tmp_path: Path, left: int) -> None:
-    """Its EPOCH batch found no room; the old master goes on in the old epoch."""
+    """Its EPOCH batch found no room; the old master continues in the old epoch."""
     one, two = full_but_for(left), full_but_for(left)
     place = one.end
     assert one.open_epoch(2).position > MIN_SEGMENT

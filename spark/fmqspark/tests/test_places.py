@@ -1,4 +1,4 @@
-"""What a job writes is apart from what it reads, and each replica is another one."""
+"""A job's output is apart from its input, and each replica has its own files."""
 
 import os
 import shutil
@@ -94,7 +94,7 @@ def links(a: Path, b: Path) -> None:
 
 
 def one_hard_link(a: Path, b: Path) -> None:
-    """As a copy that spares what it has: the sealed segments are the same, the others are not."""
+    """As a copy that shares what it can: the sealed segments are the same, the others are not."""
     shutil.copytree(a, b)
     name = sorted(file.name for file in a.glob("*.journal"))[3]
     (b / name).unlink()
@@ -114,7 +114,7 @@ def test_replicas_that_are_the_same_files_are_no_two(
     same: Callable[[Path, Path], None],
     command: str,
 ) -> None:
-    """Of them compared with each other "clean" would say nothing."""
+    """Comparing them with each other would make "clean" meaningless."""
     a, b, c = write(tmp_path / "a"), tmp_path / "b", write(tmp_path / "c")
     same(a, b)
     out = ["--out", tmp_path / "out"] if command == "archive" else []
@@ -131,7 +131,7 @@ def test_replicas_that_are_the_same_files_are_no_two(
 def test_what_cannot_be_looked_at_is_nobody_elses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A segment's name that leads in a circle, or nowhere, is told as what it is."""
+    """A segment link to itself, or to nothing, is reported as what it is."""
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     first, second = sorted(file.name for file in a.glob("*.journal"))[3:5]
     for each in (a, b):

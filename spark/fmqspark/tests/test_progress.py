@@ -1,4 +1,4 @@
-"""How far a job is: written over on a terminal, plain lines now and then elsewhere."""
+"""A job's progress: one updated line on a terminal, plain lines now and then elsewhere."""
 
 import sys
 

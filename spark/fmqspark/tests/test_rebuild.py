@@ -276,8 +276,8 @@ def test_one_directory_twice_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_what_is_made_can_be_used_by_the_broker_whoever_runs_the_job(tmp_path: Path) -> None:
-    """As root with a careful umask: the broker would take an index that it may not read for a disk
-    that fails, and could not lock its directory.
+    """As root with a strict umask: an index that the broker may not read would look like a failing
+    disk, and it could not lock its directory.
     """
     a = write(tmp_path / "a")
     a.chmod(0o750)

@@ -1,4 +1,4 @@
-"""`fmq job archive` and `replay` as a user types them: once around, by real brokers."""
+"""`fmq job archive` and `replay` as a user types them: a round trip, by real brokers."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def fmq(url: str, *arguments: object) -> tuple[int, str]:
 
 
 def records(out: Path) -> list[tuple[bytes, bytes, Any]]:
-    """(key, value, headers), by queue and offset."""
+    """Return (key, value, headers), by queue and offset."""
     import pyarrow.dataset as ds
 
     found = ds.dataset(out, format="parquet", partitioning="hive")
@@ -46,7 +46,7 @@ def records(out: Path) -> list[tuple[bytes, bytes, Any]]:
 
 
 async def archived(url: str, folder: Path, out: Path, topic: str, count: int) -> None:
-    """The broker's checkpoint comes to know what is committed: ask until all is there."""
+    """The broker's checkpoint learns the commit end late: ask until all is there."""
     while True:
         code, said = await fmq(url, "job", "archive", folder, "--out", out, "--topic", topic)
         assert code == 0 or "no topic" in said, said  # the checkpoint does not know it yet
@@ -107,7 +107,7 @@ def rows_noted(progress: Path) -> int:
 
 
 async def stored_and_not_noted(archive: Path, url: str) -> None:
-    """A sender that dies between the two, twice in the same place: what is sent is sent again."""
+    """A sender that dies between the two, twice in the same place: the records are sent again."""
     from fmqcli.commands.replay import _Job
     from fmqclient import connect
     from fmqspark.archive.replay import Place, Replay
@@ -121,7 +121,7 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
 
         def note(to: Place, state: Any, real: Any = real, notes: list[int] = notes) -> None:
             notes[0] += 1
-            if notes[0] > 1:  # the first one says who sends
+            if notes[0] > 1:  # the first note records the sender
                 raise Died
             real(to, state)
 

@@ -1,4 +1,4 @@
-"""A replay of an archive that lacks something: not around it unasked, and nothing twice."""
+"""A replay of an incomplete archive: it skips no hole unasked, and sends nothing twice."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ ROWS = 7
 
 
 def parquet(folder: Path, unit: Unit, group: str = "g") -> ArchivedFile:
-    """A file of the archive; each record says which unit it is of."""
+    """Write a file of the archive; each record names its unit."""
     import pyarrow as pa
     from pyarrow import parquet as pq
 
@@ -40,7 +40,7 @@ def parquet(folder: Path, unit: Unit, group: str = "g") -> ArchivedFile:
 
 
 def archive(folder: Path, *done: Unit, planned: tuple[Unit, ...] = (A, B, C, D)) -> None:
-    """Units that an archive job has done of those that it has planned."""
+    """Write a ledger in which an archive job has done these of its planned units."""
     with open_book(folder, "g") as book:
         if not book.ledger.planned:
             book.begin(None)
@@ -60,7 +60,7 @@ def lose(folder: Path, *units: Unit) -> None:
 
 
 def sent(folder: Path, most: int = 99, **options: bool) -> tuple[list[int], Replay]:
-    """Which units' records a run sends, each as often as it has records; until it is killed."""
+    """Return the units whose records a run sends, once per record; until it is killed."""
     replay, units = Replay(folder, "t", None, "x", **options), list[int]()
     with replay.at_work():
         replay.note(replay.place, {"producer": 1})
@@ -138,7 +138,7 @@ def test_what_was_passed_and_comes_later_is_sent_once_behind_the_rest(tmp_path: 
 def test_wherever_it_is_killed_what_was_begun_is_finished_first(
     tmp_path: Path, killed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first records of C may be stored and not noted: nothing else bears their numbers."""
+    """The first records of C may be stored and not noted: no other unit has their numbers."""
     monkeypatch.setattr("fmqspark.archive.replay.CHUNK", 4)
     assert CHUNK > ROWS
     archive(tmp_path, A, C)
@@ -154,7 +154,7 @@ def test_wherever_it_is_killed_what_was_begun_is_finished_first(
 
 
 def old_progress(folder: Path, files: int, rows: int, *units: Unit) -> None:
-    """As the version before noted it: of all files that there were, holes or not."""
+    """Write progress as the version before did: over all files that there were, holes or not."""
     paths = [f"topic=t/date=2026-01-31/g-{u.begin}-{u.end}.parquet" for u in units]
     told = {"files": files, "rows": rows, "of": paths, "sender": {"producer": 9}}
     (folder / "_fmq" / "replay-x.json").write_text(json.dumps(told))
@@ -179,7 +179,7 @@ def test_progress_of_the_version_before_that_went_around_a_hole(tmp_path: Path) 
     [
         (Place(0, 0), of(A, B, C, D)),
         (Place(0, 3), of(A, B, C, D)[3:]),
-        (Place(0, ROWS), of(C, B, D)),  # C may have been under way
+        (Place(0, ROWS), of(C, B, D)),  # C may have been in progress
         (Place(1, 2), [*of(C)[2:], *of(B, D)]),
     ],
 )
@@ -190,7 +190,7 @@ def test_progress_of_the_version_before(tmp_path: Path, place: Place, expected: 
     assert first == (of(A)[place.rows :] if place.files == 0 else [])
     assert replay.state == {"producer": 9}
     archive(tmp_path, B, D)
-    if place.files == 0 and place.rows < ROWS:  # it ended at the hole before C was begun
+    if place.files == 0 and place.rows < ROWS:  # it stopped at the hole before C was started
         assert first + sent(tmp_path)[0] == expected
     else:
         assert sent(tmp_path)[0] == expected
@@ -222,7 +222,7 @@ def test_of_several_groups_each_has_its_own_holes(tmp_path: Path) -> None:
 def replayed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, topic: str = "t", **options: Any
 ) -> tuple[int, list[int]]:
-    """The exit code, and what was stored."""
+    """Return the exit code, and what was stored."""
     stored: list[int] = []
 
     @asynccontextmanager
@@ -268,11 +268,11 @@ def test_the_exit_code_says_that_something_is_missing(
 def test_a_replay_goes_on_though_its_group_must_be_named_from_now_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: dict[str, str]
 ) -> None:
-    """Another one archives there, too."""
+    """Another group archives there, too."""
     archive(tmp_path, A, planned=(A, B))
     assert replayed(tmp_path, monkeypatch, **first) == (3, of(A))
     archive(tmp_path, B)
-    if first:  # or need not be, and is not any more
+    if first:  # or need not be named, and is not any more
         assert replayed(tmp_path, monkeypatch) == (0, of(B))
     with open_book(tmp_path, "h") as book:
         book.begin(None)

@@ -1,4 +1,4 @@
-"""Progress of a replay that is none, or not of this archive: told, and not believed."""
+"""Progress of a replay that is invalid, or not of this archive: reported, and not used."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The source without Spark: all that is committed, once; only what can match is read."""
+"""The source without Spark: all committed records, once; only what can match is read."""
 
 import copy
 import itertools
@@ -134,7 +134,7 @@ def test_batches_that_cannot_match_are_never_read(tmp_path: Path, wanted: Wanted
     assert read([a], wanted, tally=tally) == expected
     full = {h.position // MIN_SEGMENT for h in batches if h.position < last}
     indexes = sum((a / index_name(Position(n * MIN_SEGMENT))).stat().st_size for n in full)
-    of_open = MIN_SEGMENT  # of the open one all headers, and these batches are small
+    of_open = MIN_SEGMENT  # for the open segment all headers, and these batches are small
     most = sum(h.total_len for h in batches) + 3 * indexes + 2 * of_open
     assert tally.bytes_read <= most
 
@@ -157,7 +157,7 @@ def test_nothing_above_the_known_commit_end_is_shown(tmp_path: Path, number: int
 
 
 def test_a_tail_that_was_never_agreed_upon_is_not_shown_beside_one_that_was(tmp_path: Path) -> None:
-    """What was a master has other batches, good ones, where its followers went on without it."""
+    """A former master has other, good batches where its slaves continued without it."""
     lost = sample(batches=150)
     won, agreed = copy.deepcopy(lost), lost.end
     won.open_epoch(3, "g1-1")
@@ -260,7 +260,7 @@ def test_a_fresh_replica_is_no_gap(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["another segment's bytes", "a stray file", "an odd index"])
 def test_what_one_replica_has_wrong_the_other_makes_good(tmp_path: Path, what: str) -> None:
-    """A stray file, and an index that cannot be read, hide nothing even alone."""
+    """A stray file, and an unreadable index, hide nothing even in a lone replica."""
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     first, second = sorted(journal().segments)[:2]
     match what:

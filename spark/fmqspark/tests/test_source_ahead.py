@@ -1,4 +1,4 @@
-"""The replica that knows most is damaged: what the others have comes from them all the same."""
+"""The most advanced replica is damaged: what the others have still comes from them."""
 
 import itertools
 from pathlib import Path
@@ -19,12 +19,12 @@ LAST = max(JOURNAL.segments)
 IN_LAST = [h for h in JOURNAL.headers if h.position >= LAST]
 END = JOURNAL.end
 KNOWN = IN_LAST[8].position
-"""Up to there the others know it to be committed."""
+"""The others know the range below as committed."""
 HEADER, PAYLOAD = 64, 97
 
 
 def replicas(path: Path, spoilt: list[BatchHeader], byte: int = HEADER) -> list[Path]:
-    """The one that knows most has damage; of the two others one is as far as `KNOWN`."""
+    """The most advanced replica is damaged; of the two others one is as far as `KNOWN`."""
     ahead = write(path / "ahead", JOURNAL)
     for header in spoilt:
         flip(ahead, header.position + byte)
@@ -92,7 +92,7 @@ def test_one_alone_gives_what_is_before_its_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", [2, 8])
 def test_what_another_replica_contradicts_is_not_given(tmp_path: Path, where: int) -> None:
-    """Both say that it is committed; and the one that says more is damaged."""
+    """Both report it as committed; and the one with the higher commit end is damaged."""
     one, other = alike(), alike(other=(215,))
     last = [h for h in one.headers if h.position >= max(one.segments)]
     ahead = write(tmp_path / "ahead", one)
@@ -112,7 +112,7 @@ def test_what_another_replica_contradicts_is_not_given(tmp_path: Path, where: in
 def test_damage_before_the_end_of_who_is_behind_hides_nothing(
     tmp_path: Path, number: int, size: int
 ) -> None:
-    """In a segment that is full on the other one, which has no index; of many splits or of few."""
+    """In a segment that is full on the other one, which has no index; with many splits or few."""
     base = sorted(JOURNAL.segments)[2]
     header, *_, last = [h for h in JOURNAL.headers if h.position >= base][number : number + 9]
     ahead = write(tmp_path / "ahead", JOURNAL)
@@ -128,7 +128,7 @@ def test_damage_before_the_end_of_who_is_behind_hides_nothing(
 def test_of_two_histories_nothing_is_given(
     tmp_path: Path, batches: int, *, uncommitted: bool
 ) -> None:
-    """A master whose term was lost, and the one behind it, each of which says it is committed: it
+    """A master whose term was lost, and the replica behind it, both with a commit end there: it
     ends in the newest segment (before the other, or with it) or in one that is full there.
     """
     one = write(tmp_path / "one", parted(20, epoch=2))
@@ -142,7 +142,7 @@ def test_of_two_histories_nothing_is_given(
 
 
 def test_damage_at_the_end_of_one_is_no_other_history(tmp_path: Path) -> None:
-    """Of a full segment of the other, and of the newest one."""
+    """In a full segment of the other, and in the newest one."""
     whole = parted(100, epoch=2)
     last = [h for h in whole.headers if h.position < MIN_SEGMENT][20:23]
     other = write(tmp_path / "other", whole)
@@ -156,7 +156,7 @@ def test_damage_at_the_end_of_one_is_no_other_history(tmp_path: Path) -> None:
 
 
 def parted(batches: int, epoch: int) -> JournalWriter:
-    """The same ten batches each time, and what a term made of it."""
+    """The same ten batches each time, and then those of one term."""
     writer = JournalWriter()
     writer.open_epoch(1)
     writer.topic(7, "orders", 1)
@@ -172,7 +172,7 @@ def differ(one: JournalWriter, other: JournalWriter) -> int:
 
 
 def test_bytes_above_a_commit_end_fill_no_hole(tmp_path: Path) -> None:
-    """The replica that is behind has the batches, and does not know them to be committed."""
+    """The replica that is behind has the batches, and does not know them as committed."""
     paths = replicas(tmp_path, [IN_LAST[10]])
     with pytest.raises(CorruptJournal, match=f"positions {IN_LAST[10].position} to {END} "):
         read(paths)
@@ -200,7 +200,7 @@ def test_nobody_is_asked_for_what_it_does_not_know_to_be_committed(
 
 @pytest.mark.spark
 def test_what_is_archived_of_it(tmp_path: Path) -> None:
-    """With the range that nobody gives told, and it comes as soon as somebody gives it."""
+    """The missing range is reported, and archived as soon as a replica gives it."""
     from fmqspark.archive.job import ArchiveOptions, run_archive
     from fmqspark.engines.engines import LocalEngine
 

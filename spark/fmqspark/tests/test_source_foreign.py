@@ -1,4 +1,4 @@
-"""A segment of another journal, or an older one of this, among a directory's own: never rows."""
+"""A segment of another journal, or an older one of this, in a data directory: never rows."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ BASES = sorted(OWN.segments)
 
 
 def put_in(path: Path, other: JournalWriter, base: int, index: bool = True) -> None:
-    """Its segment, whose batches are all good, takes the place of our own."""
+    """Replace a segment by the other journal's, whose batches are all good."""
     files = other.files()
     names = [segment_name(Position(base)), index_name(Position(base))]
     for name in names[: 1 + index]:
@@ -27,7 +27,7 @@ def put_in(path: Path, other: JournalWriter, base: int, index: bool = True) -> N
 
 
 def later(ms: int) -> JournalWriter:
-    """As much of all, stored at another time."""
+    """The same amount of everything, stored at another time."""
     writer = JournalWriter()
     writer.now_ms += ms
     writer.open_epoch(1)
@@ -39,7 +39,7 @@ def later(ms: int) -> JournalWriter:
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("split_bytes", [40_000, 2**26])
 def test_one_that_counts_just_so(tmp_path: Path, index: bool, split_bytes: int) -> None:
-    """Its index and its offsets fit: the batch that the segment behind it follows tells."""
+    """Its index and offsets fit: only the batch before the next segment gives it away."""
     a = write(tmp_path / "a", OWN)
     put_in(a, alike(other=(100,)), BASES[1])
     if not index:
@@ -51,7 +51,7 @@ def test_one_that_counts_just_so(tmp_path: Path, index: bool, split_bytes: int) 
 
 @pytest.mark.parametrize("ms", [-60_000, 60_000])
 def test_one_of_another_time(tmp_path: Path, ms: int) -> None:
-    """Which begins after it ends, by the segments around it: that is not one that holds nothing."""
+    """It starts after it ends, by the segments around it, so it is not an empty one."""
     a = write(tmp_path / "a", OWN)
     put_in(a, later(ms), BASES[1], index=False)
     with pytest.raises(CorruptJournal, match="not of here"):
@@ -78,7 +78,7 @@ def test_none_of_another(tmp_path: Path) -> None:
 
 
 def foreign(other: JournalWriter, end: int) -> bytes:
-    """What a checkpoint of that one says when so much of it was committed."""
+    """Return that journal's checkpoint, with this commit end."""
     checkpoint = other.checkpoint(durable_end=end, commit_end=end)
     bases = tuple(base for base in checkpoint.bases if base < end)
     return encode_checkpoint(checkpoint._replace(bases=bases))
@@ -105,7 +105,7 @@ UNEVEN_ENDS = [h.end for h in UNEVEN.headers if h.end not in {own.end for own in
 def test_a_checkpoint_of_another(
     tmp_path: Path, other: JournalWriter, end: int, why: str, uncommitted: bool
 ) -> None:
-    """It would leave out what it knows nothing of, and be missed by nobody."""
+    """It would leave out the batches that it does not know, and no one would notice."""
     a = write(tmp_path / "a", OWN)
     (a / CHECKPOINT).write_bytes(foreign(other, end))
     with pytest.raises(CorruptJournal, match=f"a/checkpoint is not of this journal: .*{why}"):
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_its_own_however_old(tmp_path: Path) -> None:
 
 
 def test_damage_does_not_make_a_checkpoint_anothers(tmp_path: Path) -> None:
-    """Of the batch that it names, and of one before it."""
+    """In the batch that it names, and in one before it."""
     for at in (OWN.headers[120].position, OWN.headers[100].position):
         a = write(tmp_path / str(at), OWN, durable_end=OWN.headers[120].end)
         flip(a, at + 20)

@@ -22,7 +22,7 @@ Change = Callable[[SegmentIndex], None]
 
 
 def even() -> JournalWriter:
-    """Two queues that get as much as each other, in batches of the same lengths."""
+    """Two queues with as many records as each other, in batches of the same lengths."""
     writer = JournalWriter()
     writer.open_epoch(1)
     writer.topic(7, "orders", 2)

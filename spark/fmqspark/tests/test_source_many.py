@@ -23,7 +23,7 @@ SEGMENT = 1 << 20
 
 
 def many() -> JournalWriter:
-    """A record in each queue, and then some, in three segments; topics made in the second."""
+    """A record in each queue, and some more, in three segments; topics created in the second."""
     writer = JournalWriter(SEGMENT)
     writer.open_epoch(1)
     writer.topic(7, "orders", QUEUES)

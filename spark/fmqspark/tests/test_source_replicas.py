@@ -1,4 +1,4 @@
-"""What one replica cannot give does not end a read where another one can; and it is told."""
+"""A fault of one replica does not end a read where another replica is good; and it is reported."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def both_orders(good: Path, bad: Path) -> list[tuple[Path, Path]]:
 def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
     tmp_path: Path, uncommitted: bool
 ) -> None:
-    """As a checkpoint is under a flush by intervals, and a slave's."""
+    """As a checkpoint is with interval flushes, and a slave's."""
     good = write(tmp_path / "good", JOURNAL)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
     flip(bad, IN_LAST[2].position + 64)
@@ -52,7 +52,7 @@ def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
 
 
 def test_such_damage_does_not_hide_what_is_behind_the_durable_end(tmp_path: Path) -> None:
-    """Who has what is damaged is behind, and nobody else has the rest."""
+    """The replica with the damaged range is behind, and no other has the rest."""
     behind = write(tmp_path / "behind", JOURNAL, commit_end=IN_LAST[4].position)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
     flip(bad, IN_LAST[2].position + 64)
@@ -62,7 +62,7 @@ def test_such_damage_does_not_hide_what_is_behind_the_durable_end(tmp_path: Path
 
 
 def test_damage_of_a_full_segment_above_a_durable_end_that_is_old(tmp_path: Path) -> None:
-    """All below a newer segment is durable, as recovery has it, whatever the checkpoint knows."""
+    """All below a newer segment is durable, as in recovery, whatever the checkpoint knows."""
     middle = [h for h in JOURNAL.headers if h.position < LAST - MIN_SEGMENT][-9]
     good = write(tmp_path / "good", JOURNAL)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=middle.position, commit_end=END)
@@ -187,7 +187,7 @@ def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind
 
 
 def test_a_directory_that_holds_less_than_it_knows_is_told(tmp_path: Path) -> None:
-    """It is another one's to give; a slave at work is still to get it."""
+    """Another replica has to give it; a running slave is still to get it."""
     end = IN_LAST[6].position
     a = write(tmp_path / "a", JOURNAL, durable_end=end, commit_end=END)
     file, at = file_of(a, end)
@@ -203,7 +203,7 @@ def test_a_directory_that_holds_less_than_it_knows_is_told(tmp_path: Path) -> No
 
 
 def test_what_is_no_batch_below_what_is_committed_is_an_error(tmp_path: Path) -> None:
-    """It was shown as the end, without a word; while it is being written it is one."""
+    """It was silently shown as the end; only while it is being written it is one."""
     a = write(tmp_path / "a", JOURNAL, durable_end=IN_LAST[2].position, commit_end=END)
     flip(a, IN_LAST[6].position + 20)
     with pytest.raises(CorruptJournal, match=f"damaged at position {IN_LAST[6].position}"):
@@ -219,7 +219,7 @@ def test_what_is_no_batch_below_what_is_committed_is_an_error(tmp_path: Path) ->
 def test_what_is_good_somewhere_comes_though_each_is_damaged_in_turn(
     tmp_path: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One goes on where another one ended, and that one behind what the first one lacks."""
+    """Each replica continues where another one ended, behind what that one lacks."""
     monkeypatch.setattr(planning, "_MOST", 0 if many else planning._MOST)
     a, b = write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)
     middle = [h for h in JOURNAL.headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
@@ -237,7 +237,7 @@ def test_what_is_good_somewhere_comes_though_each_is_damaged_in_turn(
 
 @pytest.mark.parametrize("hurt", [LAST + 130, IN_LAST[3].position + 20])
 def test_who_is_behind_still_tells_what_the_segment_is(tmp_path: Path, hurt: int) -> None:
-    """A stream goes on behind the damage, and behind the slave that has that part good."""
+    """A stream continues behind the damage, and behind the slave that has that part good."""
     bad = write(tmp_path / "bad", JOURNAL)
     behind = IN_LAST[6].position
     slow = write(tmp_path / "slow", JOURNAL, commit_end=behind, durable_end=behind)

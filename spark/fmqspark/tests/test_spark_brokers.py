@@ -89,7 +89,7 @@ async def test_spark_reads_brokers_as_it_reads_their_directories(
                     .start(out)
                 )
                 query.awaitTermination()
-                cluster.kill("g1-1")  # the second time the master alone is there
+                cluster.kill("g1-1")  # the second time only the master is there
             assert rows(spark.read.parquet(out)) == sent
 
         await asyncio.to_thread(compare)

@@ -1,6 +1,6 @@
-"""A job on Spark whose Java, or whose worker, is killed at work: one line, and exit code 3.
+"""A job on Spark whose Java, or worker, is killed while it runs: one line, and exit code 3.
 
-One that is itself told to end says nothing, and leaves no Java.
+A job that is itself asked to end prints nothing, and leaves no Java.
 """
 
 import os
@@ -78,7 +78,7 @@ def test_a_job_that_is_told_to_end_says_nothing(
 
 
 class _Hides:
-    """A session of which the way out of an interrupted call fails, as pyspark's may."""
+    """A session where leaving an interrupted call fails, as pyspark's may."""
 
     def __init__(self, interrupt: KeyboardInterrupt) -> None:
         self._interrupt = interrupt
@@ -127,14 +127,14 @@ def _found_at_work(job: "subprocess.Popen[str]") -> dict[str, psutil.Process]:
 
 
 def _at_work(pid: int) -> dict[str, psutil.Process]:
-    """Java and a worker of Spark's, if one reads a journal; between them is its daemon."""
+    """Return Java and a Spark worker, if one reads a journal; between them is Spark's daemon."""
     found: dict[str, psutil.Process] = {}
     for process in psutil.Process(pid).children(recursive=True):
         try:
             line, parents = " ".join(process.cmdline()), process.parents()
             if _JAVA in line:
                 found["java"] = process
-            # What a worker starts is called as it is, for a moment; its parent is no daemon.
+            # A child of a worker has its name for a moment; its parent is no daemon.
             elif (
                 "pyspark.daemon" in line
                 and _JAVA in " ".join(parents[1].cmdline())
@@ -142,7 +142,7 @@ def _at_work(pid: int) -> dict[str, psutil.Process]:
             ):
                 found["worker"] = process
         except psutil.Error:
-            continue  # gone meanwhile
+            continue  # it has ended meanwhile
     return found if found.keys() == {"java", "worker"} else {}
 
 

@@ -67,7 +67,9 @@ def test_all_records_and_all_columns(spark: Any, tmp_path: Path) -> None:
 
 
 def test_one_dataframe_serves_many_queries(spark: Any, tmp_path: Path) -> None:
-    """What one query's filter leaves out is there for the next one, and for its neighbour."""
+    """Records that one query's filter leaves out are there for the next query, and for its
+    neighbour.
+    """
     a, there = write(tmp_path / "a"), Counter(row[0] for row in truth())
     frame = spark.read.format("fmq").option("columns", "queue,offset").load(str(a))
     one, two = (frame.where(f"queue = {queue}") for queue in sorted(there)[:2])
@@ -216,7 +218,7 @@ with open_session(1) as spark:
 
 
 def run_stream(spark: Any, data: Path, out: Path) -> None:
-    """All there is, in micro-batches, into files."""
+    """Read everything, in micro-batches, into files."""
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     frame = spark.readStream.format("fmq").option("maxBytesPerTrigger", "150k").load(str(data))
     writer = frame.writeStream.format("parquet").option("path", str(out / "rows"))
@@ -228,7 +230,7 @@ def run_stream(spark: Any, data: Path, out: Path) -> None:
 def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
     spark: Any, tmp_path: Path
 ) -> None:
-    """The journal grows meanwhile: its checkpoint tells more of it."""
+    """The journal grows meanwhile: its checkpoint advances."""
     data, out = tmp_path / "data", tmp_path / "out"
     ends = [h.end for h in journal().headers if h.type == BatchType.DATA]
     write(data, commit_end=ends[200])
@@ -266,7 +268,7 @@ def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
 
 
 def _here(folder: Path) -> dict[str, str]:
-    """What a killed Spark leaves goes with the test."""
+    """The files of a killed Spark are removed with the test."""
     return {"TMPDIR": str(folder), "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={folder}"}
 
 

@@ -1,4 +1,4 @@
-"""A Java that is found and dies while it starts: one sentence, 69, and its own words in a file."""
+"""A Java that is found and dies while it starts: one sentence, 69, and its output in a file."""
 
 import os
 import re
@@ -38,7 +38,7 @@ exit 1
 
 
 def java(folder: Path, dies: str, modules: str = "echo jdk.incubator.vector@21; exit 0") -> Path:
-    """A home with a Java that says that it is one."""
+    """Write a home with a Java that prints a version."""
     file = folder / "home" / "bin" / "java"
     file.parent.mkdir(parents=True)
     file.write_text(FAKE.format(modules=modules, dies=dies))
@@ -47,7 +47,7 @@ def java(folder: Path, dies: str, modules: str = "echo jdk.incubator.vector@21; 
 
 
 def check(tmp_path: Path, **environment: str) -> tuple[int, str, str]:
-    """The command, in a process of its own: Java writes past Python's streams."""
+    """Run the command in a process of its own: Java writes past Python's streams."""
     a = write(tmp_path / "a")
     (tmp_path / "tmp").mkdir()
     done = subprocess.run(

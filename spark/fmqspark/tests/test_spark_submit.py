@@ -1,4 +1,4 @@
-"""Under spark-submit (so a SparkApplication's driver runs) what was said there stays."""
+"""Under spark-submit (as a SparkApplication's driver runs) its settings hold."""
 
 import json
 import os
@@ -28,7 +28,7 @@ sys.exit(2)
 
 
 def test_executors_find_the_driver_where_spark_submit_says(tmp_path: Path) -> None:
-    """And the job's exit code is that of the whole."""
+    """And the job's exit code is spark-submit's."""
     given = ["check-1", "127.0.0.2", "127.0.0.3", str(tmp_path / "local")]
     options = [w for n, v in zip(NAMES, given, strict=True) for w in ("--conf", f"{n}={v}")]
     (tmp_path / "job.py").write_text(SCRIPT)

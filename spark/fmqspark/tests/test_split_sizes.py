@@ -1,4 +1,4 @@
-"""How large splits are: whole rounds of the tasks that run at once, not too large, not too many."""
+"""Split sizes: whole rounds of the concurrent tasks, not too large, not too many."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,17 +16,17 @@ from fmqspark.tests.kit import write
 
 MIB = 1024 * 1024
 BATCH = 7208
-"""The one of the open segment, where a task ends where a batch does."""
+"""The batch size of the open segment, where a task ends with a batch."""
 
 
 @pytest.mark.parametrize(
     ("total", "most", "at_once", "splits"),
     [
-        (320 * MIB, LARGE_SPLIT_BYTES, 2, 2),  # both cores, and neither waits for a third
+        (320 * MIB, LARGE_SPLIT_BYTES, 2, 2),  # both cores, and neither waits for a third task
         (320 * MIB, SPLIT_BYTES, 2, 6),
         (400 * MIB, LARGE_SPLIT_BYTES, 2, 4),
         (320 * MIB, LARGE_SPLIT_BYTES, 1, 2),
-        (320 * MIB, LARGE_SPLIT_BYTES, 1000, 20),  # not a task for each that would be idle
+        (320 * MIB, LARGE_SPLIT_BYTES, 1000, 20),  # no idle task for each
         (MIB, LARGE_SPLIT_BYTES, 8, 1),
         (1, LARGE_SPLIT_BYTES, 1, 1),
         (0, LARGE_SPLIT_BYTES, 3, 0),
@@ -39,7 +39,7 @@ def test_splits_are_read_in_whole_rounds(total: int, most: int, at_once: int, sp
 
 
 class _Session:
-    """As much of a session as `register` needs."""
+    """The parts of a session that `register` needs."""
 
     def __init__(self, parallelism: int, **conf: str) -> None:
         self.sparkContext = self.dataSource = self.conf = self
@@ -75,7 +75,7 @@ def test_who_registers_tells_how_many_tasks_run_at_once(
         assert session.registered.name() == "fmq"
     assert _tasks(few.registered, path) == 1 < segments
     assert 60 <= _tasks(many.registered, path) <= 65
-    assert _tasks(many.registered, path, splitBytes=str(2 * total)) == segments  # as it is said
+    assert _tasks(many.registered, path, splitBytes=str(2 * total)) == segments  # as set
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 7, 16, 1000])

@@ -1,4 +1,4 @@
-"""Store times never fall within a journal: readers leave out by them what cannot hold a time."""
+"""Store times never fall within a journal: readers use them to skip what cannot match a time."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def filled(writer: JournalWriter, batches: int) -> JournalWriter:
 
 
 def verified(writer: JournalWriter) -> list[tuple[str, int | None]]:
-    """As `fmq journal verify` reads it, from the one end to the other."""
+    """Read as `fmq journal verify` does, from end to end."""
     files = writer.files()
     verifier = Verifier([(n, len(d)) for n, d in files.items()], None, payloads=False)
     for file in verifier.segments:

@@ -1,5 +1,5 @@
-"""A stream whose first micro-batch is not committed, or whose options were changed: no row is
-passed over without an error, or a sentence where failOnDataLoss is false.
+"""A stream with an uncommitted first micro-batch, or changed options: no row is skipped without an
+error, or a logged sentence where failOnDataLoss is false.
 """
 
 import json
@@ -55,7 +55,7 @@ def next_end(reader: Any, start: Offset) -> Offset:
 
 
 def stored(offset: Offset) -> Offset:
-    """As Spark keeps it."""
+    """Return the offset as Spark stores it."""
     found: Offset = json.loads(json.dumps(offset))
     return found
 
@@ -185,7 +185,7 @@ def test_nothing_new_leaves_the_offset_as_it_is(tmp_path: Path) -> None:
 
 # ---- options that select records
 def two_topics() -> JournalWriter:
-    """`late` begins behind half of `orders`, within the same segment."""
+    """`late` starts behind half of `orders`, within the same segment."""
     writer = JournalWriter()
     writer.open_epoch(1)
     writer.topic(7, "orders", 2)
@@ -206,7 +206,7 @@ LATE = [h for h in TWO.headers if h.type == BatchType.DATA and h.topic_id == 8]
 
 
 def stopped_at(path: Path, position: int, **options: str) -> Offset:
-    """The end of the only micro-batch of a stream, which is committed."""
+    """Return the end of the only micro-batch of a stream, which is committed."""
     grow(path, TWO, commit_end=position)
     reader = stream(path, **options)
     end = next_end(reader, reader.initialOffset())

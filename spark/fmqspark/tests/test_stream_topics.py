@@ -1,4 +1,4 @@
-"""A stream goes on when a topic of its option is deleted: of the others all records come."""
+"""A stream continues when one of its topics is deleted: all records of the others come."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def stream(path: Path, topics: str) -> Any:
 
 
 def values(reader: Any, begin: int) -> list[bytes]:
-    """Of one micro-batch from there on."""
+    """Return the values of one micro-batch from there on."""
     parts = reader.partitions({"position": begin}, {"position": JOURNAL.end})
     splits = [split for part in parts for split in part.task]
     readers = [SplitReader(split, ALL, Throttle(0)) for split in splits]

@@ -19,7 +19,7 @@ ENDS = [header.end for header in MINE.headers]
 
 
 def other(segment_bytes: int = MIN_SEGMENT) -> JournalWriter:
-    """Another group's, which holds more."""
+    """Return another group's journal, which holds more."""
     writer = JournalWriter(segment_bytes)
     writer.open_epoch(1, "g2-0")
     for n in range(400):
@@ -47,7 +47,7 @@ def goes_on(reader: Any, start: dict[str, int]) -> None:
 
 
 STANDS = [ENDS[3], ENDS[100], BASES[1], BASES[2]]
-"""Within a segment, and where one ends and the next one is not begun."""
+"""Within a segment, and where one ends and the next has not started."""
 
 
 @pytest.mark.parametrize("at", STANDS)
@@ -89,7 +89,7 @@ def test_a_segment_that_retention_deleted_says_nothing(tmp_path: Path) -> None:
 
 
 def plain(offset: dict[str, Any]) -> dict[str, Any]:
-    """Without what the offset holds of the stream's start and options."""
+    """Return the offset without the stream's start and options."""
     return {name: offset[name] for name in ("position", "marks") if name in offset}
 
 

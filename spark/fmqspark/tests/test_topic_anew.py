@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew within a segment: all its records come by its name."""
+"""A topic that was deleted and recreated within a segment: all its records come by its name."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_where_nobody_can_tell_a_name_nothing_is_left_out(tmp_path: Path) -> Non
 
 
 def test_who_is_behind_tells_a_name_that_is_damaged(tmp_path: Path) -> None:
-    """Also of what only the other one has."""
+    """Also for records that only the other replica has."""
     writer = JournalWriter()
     writer.open_epoch(1)
     writer.roll()
@@ -102,7 +102,7 @@ def test_damage_that_hides_a_name_makes_no_other_one_up(tmp_path: Path) -> None:
 
 
 def test_a_slave_that_is_behind_tells_the_names_of_what_it_has(tmp_path: Path) -> None:
-    """Each has what the other one lacks: the one the first name, the other one the rest."""
+    """Each has what the other lacks: one the first name, the other one the rest."""
     a, b = write(tmp_path / "a", JOURNAL), tmp_path / "b"
     second = [h for h in JOURNAL.headers if MIN_SEGMENT < h.position < 2 * MIN_SEGMENT]
     end = next(h.end for h in second if h.type == BatchType.DATA)

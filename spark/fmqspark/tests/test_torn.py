@@ -1,4 +1,4 @@
-"""What looks like a torn end of one replica, and another one knows that it is committed there."""
+"""An apparently torn end of one replica that another one knows as committed."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_zeros_in_it_are_none_either(
 def test_what_nobody_else_knows_to_be_committed_is_torn(
     tmp_path: Path, writer: JournalWriter, bad: BatchHeader, known: bool
 ) -> None:
-    """Also if its own checkpoint does: a power cut takes that, and the others have it."""
+    """Even if its own checkpoint has it: a power cut takes the data, and the others have it."""
     a = write(tmp_path / "a", writer, commit_end=bad.position)
     b = damaged(tmp_path / "b", writer, bad, commit_end=bad.end if known else bad.position)
     outcome = check(a, b)
@@ -94,5 +94,5 @@ def test_a_newest_file_that_is_cut_ends_where_its_last_batch_does(
         file.truncate(size)
     end = max(h.end for h in writer.headers if h.end <= writer.last_base + size)
     [behind] = [found for found in check(a, b).findings if found.code == "R003"]
-    assert (behind.begin, behind.end) == (half, writer.end)  # what is before is told as damage
+    assert (behind.begin, behind.end) == (half, writer.end)  # what is before is reported as damage
     assert behind.sentence.startswith(f"it ends at {end}, and all below {half} was there; ")

@@ -1,4 +1,4 @@
-"""What cannot be read takes no finding away, and hides no more than itself."""
+"""An unreadable range hides no finding, and no more than itself."""
 
 import fcntl
 import itertools
@@ -58,7 +58,7 @@ def test_a_small_file_that_cannot_be_read_is_all_that_is_not(
 def test_the_note_of_where_to_go_on_is_read_in_pieces(
     a: Path, level: Level, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of small batches it is a third of the segment."""
+    """With small batches it is a third of the segment."""
     (a / RESUME).write_bytes(encode_resume(resume()._replace(entries=bytes(16 * MIB))))
     if lost:
         lose(monkeypatch, a / RESUME, (9 * MIB, 9 * MIB + BLOCK))
@@ -90,7 +90,7 @@ SEEN = ("checked", "damaged", "unread", "void", "empty")
 
 
 def of(position: int) -> tuple[int, int]:
-    """The disk's block that holds a byte of the second segment; in its file."""
+    """Return the disk block that holds a byte of the second segment, within its file."""
     begin = (position - BASES[1]) // BLOCK * BLOCK
     return begin, begin + BLOCK
 
@@ -114,7 +114,7 @@ def test_a_bad_block_hides_only_its_own_batches(
 
 
 def test_what_could_not_be_read_is_read_again_by_the_next_try(a: Path, tmp_path: Path) -> None:
-    """A check that is resumed does not take over that it could not: a disk may be mended."""
+    """A resumed check does not keep an unread range: the disk may be repaired."""
     options = Options((a,), folder=tmp_path / "out")
 
     def killed(outcome: Outcome) -> bool:
@@ -204,7 +204,7 @@ def test_a_dead_disk_is_not_asked_for_each_of_its_blocks(
 def test_what_was_not_read_is_said_and_why(
     a: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the terminal, in the last words, on the page; what findings tell is not said twice."""
+    """In the terminal, the termination message and the page; findings are not repeated."""
     index, words = index_name(BASES[2]), a.parent / "words"
     (a / index).unlink()
     (a / index).mkdir()

@@ -1,4 +1,4 @@
-"""What cannot be read on one replica is told of that one, and the others are checked."""
+"""An unreadable part of one replica is reported for that one, and the others are checked."""
 
 import os
 from collections.abc import Callable

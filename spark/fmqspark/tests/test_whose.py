@@ -1,4 +1,4 @@
-"""Whose directories they are that are checked together."""
+"""Which group the directories belong to that are checked together."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_of_one_group(a: Path, b: Path) -> None:
 
 @pytest.mark.parametrize("others", [1, 2])
 def test_of_two_groups(tmp_path: Path, a: Path, b: Path, others: int) -> None:
-    """Who is in the minority is told; of two both are, as nobody knows."""
+    """The minority is reported; of two both are, as neither is known to be right."""
     more = [b, write(tmp_path / "c")][:others]
     for directory in more:
         (directory / INCARNATIONS).write_bytes(GOOD)
@@ -32,7 +32,7 @@ def test_of_two_groups(tmp_path: Path, a: Path, b: Path, others: int) -> None:
 
 
 def test_journals_of_two_groups_are_not_two_copies(tmp_path: Path, a: Path) -> None:
-    """Told as such, with R001 they would tell somebody to move one of them away."""
+    """As R001 the finding would advise a person to move one of them away."""
     others = [write(tmp_path / name, alike(300)) for name in ("b", "c")]
     (a / INCARNATIONS).write_bytes(GOOD.replace(b"g1", b"g3"))
     (others[0] / INCARNATIONS).write_bytes(GOOD)

@@ -1,4 +1,4 @@
-"""Batches whose checksums are right and that cannot be: told, and what is behind them is read."""
+"""Impossible batches with right checksums: reported, and the batches behind them are read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +95,7 @@ def send(writer: JournalWriter, made: tuple[int, int, bytes]) -> BatchHeader:
 def test_j002_a_payload_that_does_not_decode_under_a_right_crc(
     tmp_path: Path, make: Callable[[], tuple[int, int, bytes]]
 ) -> None:
-    """Told by the deep level alone, where it is; what is behind it is read, and follows from it."""
+    """Only the deep level finds it; the batch behind it is read, and follows from it."""
     writer = alike(40)
     bad = send(writer, make())
     for n in range(80):
@@ -114,7 +114,7 @@ def test_j002_a_payload_that_does_not_decode_under_a_right_crc(
 
 
 def test_j002_of_the_last_batch_which_no_checkpoint_knows_yet(tmp_path: Path) -> None:
-    """No start cuts it, as it would a torn one: its CRC is right."""
+    """No start truncates it, as it would a torn one: its CRC is right."""
     writer = alike(40)
     bad = send(writer, words())
     outcome = check(write(tmp_path / "a", writer, durable_end=bad.position))
@@ -126,7 +126,7 @@ def test_j002_of_the_last_batch_which_no_checkpoint_knows_yet(tmp_path: Path) ->
     "engine", ["local", "pool", pytest.param("spark", marks=pytest.mark.spark)]
 )
 def test_j002_of_columns_is_the_same_on_every_engine(tmp_path: Path, engine: str) -> None:
-    """Both replicas hold it, as it was sent; each is told."""
+    """Both replicas hold it, as it was sent; each is reported."""
     writer = alike(40)
     bad = send(writer, offsets_that_fall_among_many())
     for n in range(120):

@@ -1,4 +1,4 @@
-"""What people ask of one broker: offsets, seek, deletion, status, topics; typed refusals."""
+"""Admin calls to one broker: offsets, seek, deletion, status, topics, typed refusals."""
 
 import asyncio
 from pathlib import Path
@@ -199,7 +199,7 @@ async def test_a_seek_stays_within_what_is_stored_and_committed(tmp_path: Path) 
 
 
 async def test_a_seek_is_not_undone_by_acks_of_a_group_that_was_dropped(tmp_path: Path) -> None:
-    """They wait behind others that are not committed; the lease was away for a moment."""
+    """The acks wait behind uncommitted ones; the lease was away for a moment."""
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
         rig.produce(0, *[b"x"] * 9)
@@ -230,7 +230,7 @@ async def test_a_seek_is_not_undone_by_acks_of_a_group_that_was_dropped(tmp_path
 
 @pytest.mark.parametrize("meanwhile", ["the reads went", "it lives again"])
 async def test_a_seek_looks_again_after_it_waited(tmp_path: Path, meanwhile: str) -> None:
-    """What a group that was dropped had acked is stored first, and that may take long."""
+    """Acks of a dropped group are stored first, which may take long."""
     async with running(Rig(tmp_path)) as rig:
         admin, groups = admin_of(rig), rig.fetch.groups
         rig.produce(0, *[b"x"] * 9)

@@ -1,4 +1,4 @@
-"""Rows of progress: what they say of lag, and how they come page by page."""
+"""Progress rows: their lag, and how they are paged."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from fmqproto.v1.admin_pb2 import (
 
 
 async def test_lag_is_without_what_is_acked_out_of_order(tmp_path: Path) -> None:
-    """All but the first message acked: one is to come, in the rows and in the metric."""
+    """With all but the first message acked, the lag is one in the rows and in the metric."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"x"] * 100)
         await rig.committed()

@@ -1,4 +1,4 @@
-"""When a broker served clients, as its status reply reports it."""
+"""The times in which a broker served clients, as its status reply reports them."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Reporting(Parts):
-    """Periods of a master with one slave in sync, and what they look at."""
+    """The periods of a master with one in-sync slave, and the parts they read."""
 
     def __init__(self, policy: AckPolicy | None = None) -> None:
         super().__init__()
@@ -83,5 +83,5 @@ def test_slave_reports_when_it_heard_its_master() -> None:
     broker.upstream.heard_master, broker.upstream.heard_ms = "g1-1", 400
     report = broker.periods.report()
     assert (report.heard_master, report.heard_ms) == ("g1-1", 600)
-    assert report.unanswered == ""  # its role: another one serves
+    assert report.unanswered == ""  # its role: another broker serves
     assert broker.gate.permission() is Permission.NONE

@@ -1,4 +1,4 @@
-"""A broker as a process on a real ZooKeeper: how it starts, refuses, lives with garbage, stops."""
+"""A broker process on a real ZooKeeper: start, refusals, garbage, stop."""
 
 import asyncio
 import os
@@ -66,7 +66,7 @@ class Process:
         return self
 
     def cut_log(self) -> None:
-        """What is said from now on is alone in it."""
+        """Ignore the log so far."""
         self._log.write_text("")
         self._log_start = 0
 
@@ -100,7 +100,7 @@ class Process:
 
 @pytest.fixture
 async def broker(tmp_path: Path, zookeeper: str) -> AsyncIterator[Process]:
-    """A broker that is not started yet, its group configured with it alone."""
+    """Return a broker that is not started, in a group that is configured with it alone."""
     broker = Process(tmp_path, zookeeper)
     me = BrokerId("g1-0")
     groups = Groups(zookeeper, "c")
@@ -127,7 +127,7 @@ async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: 
 
 
 async def test_its_log_says_its_version_and_each_state(broker: Process) -> None:
-    """What a person asks first: which version, which part, what it may do, and why."""
+    """An operator asks first for version, role, permission and reason."""
     await (await broker.start()).serves()
     lines = broker.log.splitlines()
     (starts,) = [line for line in lines if "broker_starts" in line]
@@ -172,7 +172,7 @@ async def test_a_second_broker_on_the_directory_refuses(broker: Process, tmp_pat
 
 
 async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path: Path) -> None:
-    """On another directory and port; it names who has the id, and that one serves on."""
+    """The second broker has another directory and port; it names the first, which serves on."""
     await (await broker.start()).serves()
     (tmp_path / "other").mkdir()
     other = Process(tmp_path / "other", broker._zookeeper)
@@ -187,7 +187,7 @@ async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path:
 
 
 async def test_after_a_crash_it_is_back_at_once(broker: Process) -> None:
-    """Its old session has not run out: the node under its name is its own."""
+    """The old session has not expired: the live node under that name is the broker's own."""
     await (await broker.start()).serves()
     await broker.stop(signal.SIGKILL)
     await (await broker.start()).says("nobody had taken over")
@@ -246,7 +246,7 @@ async def test_garbage_and_strange_calls_at_its_port_harm_nobody(broker: Process
     connection = GrpcTransport().connect(broker.address)
     for method in (methods.PRODUCE, methods.CONSUME, methods.REPLICATE):
         stream = await connection.open(method, 10)
-        await stream.send(method.request())  # none of the three begins with an empty message
+        await stream.send(method.request())  # no stream starts with an empty message
         with suppress(TransportError):
             while await stream.receive() is not None:
                 pass

@@ -1,4 +1,4 @@
-"""Probes and metrics of a broker: what they say, from its start to its stop."""
+"""Probes and metrics of a broker from its start to its stop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ BACK = GroupState(mode=Mode.HANDOVER, master=A, reader=B)
 
 
 def test_a_slave_that_was_taken_out_of_the_group_has_no_figures() -> None:
-    """Its link is there until the master's next term: an alert would look at it for ever."""
+    """The link stays until the master's next term: an alert would fire until then."""
     seen: Any = running(A, MASTER)
     seen.journal = SimpleNamespace(end=Position(10))
     seen.master = SimpleNamespace(links={B: LinkView(), BrokerId("g-3"): LinkView()})
@@ -86,7 +86,7 @@ def a_collector() -> BrokerCollector:
 
 
 def test_how_far_a_slave_is_behind_is_told_when_it_is_known() -> None:
-    """After a master's start all of its journal was missing at each slave that was down."""
+    """After a start, the lag counted the whole journal for each slave that was down."""
     seen: Any = running(A, MASTER)
     seen.journal = SimpleNamespace(end=Position(10))
     links = {B: LinkView(), C: LinkView(durable_end=Position(7))}
@@ -99,7 +99,7 @@ def test_how_far_a_slave_is_behind_is_told_when_it_is_known() -> None:
 
 
 async def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
-    """Prometheus takes that for a start at 0: all messages ever stored came at once."""
+    """Prometheus takes a fall for a restart at 0: all messages would count again at once."""
     seen: Any = running(B, MASTER)
     offsets = {(TopicId(1), 0): 50, (TopicId(1), 1): 50, (TopicId(2), 0): 9}
     seen.journal = SimpleNamespace(state=SimpleNamespace(next_offsets=offsets, topics={}))
@@ -117,7 +117,7 @@ async def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
     assert await counted() == {"t": 110}
     seen.view.topics_by_id = {
         TopicId(2): SimpleNamespace(name="t", id=TopicId(2))
-    }  # deleted, and made anew
+    }  # deleted and recreated
     assert await counted() == {"t": 9}
 
 

@@ -1,4 +1,4 @@
-"""How a broker's process ends."""
+"""The end of a broker process."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def ends(error: str) -> tuple[int, str]:
 
 
 def test_a_bug_leaves_its_trace_in_the_log() -> None:
-    """The command line tells it in a line and says: run it again. A broker cannot be."""
+    """The command line prints one line and asks to run it again, which a broker cannot do."""
     status, log = ends("KeyError('oops')")
     assert status == FATAL_EXIT
     assert "this is a bug" in log

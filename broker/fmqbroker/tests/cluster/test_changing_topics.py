@@ -1,4 +1,4 @@
-"""Topics and groups that change, and nodes that do not decode, as a broker sees them."""
+"""Changing topics and groups, and nodes that do not decode, as a broker sees them."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ GOOD = TopicConfig("orders", TopicId(2), (TopicGroup(G1, 4),))
 async def test_a_queue_that_the_topic_got_while_nobody_read_begins_at_its_beginning(
     tmp_path: Path,
 ) -> None:
-    """`start` counts for a consumer group that is new, not for a queue that came after it."""
+    """`start` applies to a new consumer group, not to a queue added later."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"old")
         await rig.committed()
@@ -46,7 +46,7 @@ async def test_a_queue_that_the_topic_got_while_nobody_read_begins_at_its_beginn
 
 
 async def test_a_topic_does_not_get_the_messages_of_another(tmp_path: Path) -> None:
-    """ZooKeeper was lost, and its numbers count from 1 again."""
+    """ZooKeeper was lost, so topic numbers count from 1 again."""
     async with journal_kit.running(tmp_path) as journal:
         bench = Bench(journal, tmp_path)
         assert bench.service.queues_of(ORDERS.id) == 4
@@ -57,7 +57,7 @@ async def test_a_topic_does_not_get_the_messages_of_another(tmp_path: Path) -> N
 
 
 class Tree:
-    """Stands in for ZooKeeper: nodes, and watches that are called by hand."""
+    """Stands in for ZooKeeper: nodes, and watches called by hand."""
 
     def __init__(self) -> None:
         self.nodes = {paths.config_node("c", G1): config_to_json(a_group(G1))}

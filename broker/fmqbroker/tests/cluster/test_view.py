@@ -1,4 +1,4 @@
-"""The cluster view against a real ZooKeeper: following, routes, topics by compare-and-set."""
+"""The cluster view on a real ZooKeeper: following, routes, topics by compare-and-set."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -51,7 +51,7 @@ async def other(zookeeper: str) -> AsyncIterator[ZooKeeperSession]:
 
 @pytest.fixture
 async def view(session: ZooKeeperSession) -> AsyncIterator[ClusterView]:
-    """Of a cluster with two groups; loaded and followed."""
+    """Return a view of a cluster with two groups, loaded and followed."""
     await put_group(session, G1)
     await put_group(session, G2)
     made = ClusterView(session, CLUSTER)

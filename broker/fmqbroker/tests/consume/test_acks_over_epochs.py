@@ -1,4 +1,4 @@
-"""Acks that are said to a later reader than the one that delivered: what they count for."""
+"""Acks sent to a later reader than the one that delivered, and what they count for."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from fmqproto.v1.client_pb2 import ConsumeRequest
 async def test_an_ack_counts_for_no_other_message_that_has_its_offset(
     tmp_path: Path, reader: str
 ) -> None:
-    """3 and 4 were acked in epoch 1 and lost; others have their place since epoch 3."""
+    """Offsets 3 and 4 were acked in epoch 1 and lost; epoch 3 reused them."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"0", b"1", b"2")
         await rig.lead(3)
@@ -58,7 +58,7 @@ async def test_an_ack_counts_for_no_other_message_that_has_its_offset(
 
 
 async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: Path) -> None:
-    """The master is back and sends what it had not: it belongs to the epoch before the claim."""
+    """The returned master sends records of the epoch before the claim, which the reader lacked."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"0", b"1", b"2")
         await take_over(rig, 2)
@@ -76,7 +76,7 @@ async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: P
             assert entry.floor == 5
             rig.produce(0, b"5", b"6")
             await until(lambda: len(consumer.values()) == 7)
-            payload = encode_epoch(Epoch(3), ME)  # the next term comes: now it is over, and ends
+            payload = encode_epoch(Epoch(3), ME)  # the next term starts: this epoch is over
             rig.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
             consumer.ack_range(0, 5, 7, epoch=1, token=3)
             await until(lambda: 3 in consumer.tokens)
@@ -91,7 +91,7 @@ async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: P
         (0, 2, True),
         (1, 2, True),
         (1, 1, False),  # it is known
-        (0, 3, False),  # it is not over: more of it may come
+        (0, 3, False),  # it is not over: it may grow
         (0, 4, False),
         (0, 0, False),  # the client does not know it
         (2, 2, False),  # no such queue
@@ -105,7 +105,7 @@ def test_of_which_epochs_the_end_is_looked_up(queue: int, epoch: int, learns: bo
 
 
 def of_two_queues() -> ConsumerGroup:
-    """Ten messages in each, and the third epoch has begun."""
+    """Append ten messages to each queue, and start the third epoch."""
     names = ("billing", "orders", TopicId(1))
     group = ConsumerGroup(*names, [], 0, lambda *_: Offset(10), lambda: Epoch(3))
     group.grow([QueueProgress(Offset(0), (), Limits(99, 9)) for _ in range(2)], 0)
@@ -133,7 +133,7 @@ def member(group: ConsumerGroup) -> Session:
     ("first", "end", "epoch", "unstorable"),
     [
         (8, 10, 3, False),
-        (8, 11, 3, True),  # a reader before had more of it
+        (8, 11, 3, True),  # an earlier reader had more of it
         (8, 11, 0, True),
         (0, 2, 4, True),  # nothing of that epoch is here
         (8, 11, 2, True),
@@ -161,7 +161,7 @@ def test_what_is_more_than_may_be_set_aside_cannot_be_stored() -> None:
 
 
 async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Path) -> None:
-    """Its offsets may lie below the reader's end: what is there are other messages."""
+    """The offsets may lie below the reader's end, but hold other messages there."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"0", b"1", b"2")
         await take_over(rig, 4)
@@ -181,7 +181,7 @@ async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Pat
 async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest thousand are: a group that reads what is older would never get on."""
+    """Only the newest thousand epochs are remembered; a group reading older ones must go on."""
     monkeypatch.setattr("fmqcore.journal.state.MAX_EPOCHS", 3)
     monkeypatch.setattr("fmqbroker.journal.journal.MAX_EPOCHS", 3)
     async with running(Rig(tmp_path)) as rig:
@@ -196,7 +196,7 @@ async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
             entry = rig.offsets.get(key())
             assert entry is not None
             assert (entry.floor, entry.ranges) == (3, ())
-            consumer.ack_range(0, 3, 6, epoch=3, token=2)  # the oldest that is remembered
+            consumer.ack_range(0, 3, 6, epoch=3, token=2)  # the oldest remembered one
             await until(lambda: 2 in consumer.tokens)
             entry = rig.offsets.get(key())
             assert entry is not None
@@ -206,7 +206,7 @@ async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
 async def test_an_epoch_that_is_over_while_another_s_end_is_looked_up_is_looked_up_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its end not known, acks of it would count for nothing and be called stored."""
+    """Without a known end, acks of that epoch count for nothing and are reported stored."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"0", b"1")
         await rig.lead(3)
@@ -230,7 +230,7 @@ async def test_an_epoch_that_is_over_while_another_s_end_is_looked_up_is_looked_
 async def test_the_ends_that_are_known_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A consumer can name epochs that nobody ever saw."""
+    """A consumer can name epochs that never existed."""
     monkeypatch.setattr("fmqbroker.consume.registry._MOST_EPOCH_ENDS", 5)
     async with running(Rig(tmp_path)) as rig:
         await rig.lead(30)

@@ -1,4 +1,4 @@
-"""Consumer sessions on a real journal: what is delivered, acked, retried, and from where."""
+"""Consumer sessions on a real journal: deliveries, acks, redeliveries and starts."""
 
 import asyncio
 from functools import partial
@@ -78,7 +78,7 @@ async def test_credit_bounds_what_is_delivered(tmp_path: Path) -> None:
             await until(lambda: len(consumer.held) == 4)
             assert not consumer.got
             consumer.send(ConsumeRequest(credit_bytes=1))
-            await until(lambda: len(consumer.got) == 1)  # one may exceed it, or it would stand
+            await until(lambda: len(consumer.got) == 1)  # one may exceed it, or none comes
             size = len(consumer.got[0].batch)
             consumer.send(ConsumeRequest(credit_bytes=2 * size - 1))
             await until(lambda: len(consumer.got) == 2)
@@ -114,7 +114,7 @@ async def test_large_batches_of_many_queues_come_in_messages_of_bounded_size(
 
 
 async def test_far_behind_costs_few_reads_over_segments_and_other_topics(tmp_path: Path) -> None:
-    """Old data, read from files: other topics lie between, segments end in between."""
+    """Old data is read from files, with other topics and segment ends in between."""
     rig = Rig(tmp_path, segment_bytes=256 * 1024, tail_cache_bytes=1024 * 1024)
     other = TOPIC.id + 1
     async with running(rig):
@@ -152,7 +152,7 @@ async def test_acks_are_stored_and_a_token_is_answered_after(tmp_path: Path) -> 
         rig.produce(0, b"a", b"b", b"c")
         async with consuming(rig) as consumer:
             await until(lambda: consumer.got)
-            await rig.fetch.groups.stored()  # where it begins
+            await rig.fetch.groups.stored()  # the start
             with commit_held(rig):
                 consumer.ack_range(0, 0, 2, token=77)
                 await until(lambda: stored(rig, 0).floor == 2)
@@ -195,11 +195,11 @@ async def test_what_was_acked_to_an_earlier_reader_and_is_said_again_is_not_deli
             assert consumer.values()[0] == (0, 0, b"0", 1)
             assert numbers(consumer, 0) == [0, 1, 5, 6, 7]
             rig.produce(0, b"new")
-            await until(lambda: numbers(consumer, 0)[-1] == 10)  # nobody acks what is to come
+            await until(lambda: numbers(consumer, 0)[-1] == 10)  # no consumer acks records to come
 
 
 async def test_what_is_said_again_counts_before_it_is_committed_anew(tmp_path: Path) -> None:
-    """A master that restarted commits nothing before its slave is back; it was delivered before."""
+    """They were delivered before; a restarted master commits nothing until its slave is back."""
     async with running(Rig(tmp_path)) as rig:
         async with consuming(rig) as consumer:
             consumer.send(ConsumeRequest(commit_token=1))
@@ -208,7 +208,7 @@ async def test_what_is_said_again_counts_before_it_is_committed_anew(tmp_path: P
                 rig.produce(0, *(b"%d" % n for n in range(10)))
                 consumer.ack_range(0, 0, 7, token=2)
                 await until(lambda: stored(rig, 0).floor == 7)
-                assert consumer.tokens == [1]  # stored is what is committed
+                assert consumer.tokens == [1]  # only committed progress is stored
             await until(lambda: consumer.tokens == [1, 2])
             await until(lambda: consumer.values())
             assert numbers(consumer, 0) == [7, 8, 9]
@@ -332,7 +332,7 @@ async def test_a_paused_queue_is_not_delivered(tmp_path: Path) -> None:
         await until(lambda: len(consumer.got) == 2)
 
 
-# ---- where it begins
+# ---- starts
 
 
 @pytest.mark.parametrize(

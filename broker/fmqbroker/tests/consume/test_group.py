@@ -1,4 +1,4 @@
-"""A consumer group in memory, by itself: what sessions are told; and the timers that drive it."""
+"""A consumer group in memory: notices to its sessions, and the timers that drive it."""
 
 import asyncio
 from functools import partial
@@ -27,7 +27,7 @@ def session_of(name: str) -> Session:
 
 
 def told(session: Session) -> tuple[list[int], list[int]]:
-    """(assigned, revoked) queues, as the next message would say; forgotten after."""
+    """Return (assigned, revoked) queues as the next message would name them, then forget them."""
     revoked, assigned = session.take_moves()
     return [m.queue_id for m, *_ in assigned], [m.queue_id for m in revoked]
 
@@ -39,7 +39,7 @@ def deliver(group: ConsumerGroup, queue: int) -> None:
 
 
 def test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends() -> None:
-    """Its consumer has dialled again, and the network lets go of the old stream much later."""
+    """The consumer dialled again; the network drops the old stream much later."""
     group, old, new = group_of(), session_of("a"), session_of("a")
     group.join(old, 0)
     assert group.join(new, 0) is old
@@ -80,7 +80,7 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
 
 
 def test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost() -> None:
-    """Else it takes the queue for its own for ever, and acks that nobody counts for stored."""
+    """Otherwise the session keeps the queue for ever and takes uncounted acks for stored."""
     group, a = group_of(2), session_of("a")
     group.join(a, 0)
     assert told(a) == ([0, 1], [])
@@ -92,14 +92,14 @@ def test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost() -> None
 
 
 def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -> None:
-    """It hears neither that the queue was its own again nor that it lost it: all seemed said."""
+    """It hears neither of the loss nor of the return, so every ack would seem stored."""
     group, a, b = group_of(2), session_of("a"), session_of("b")
     group.join(a, 0)
     assert told(a) == ([0, 1], [])
     group.join(b, 0)
     assert told(a) == ([], [1])
     group.leave(b, 0)
-    deliver(group, 1)  # under way to it, with the word that the queue is its own
+    deliver(group, 1)  # in flight, with the notice of the assignment
     group.join(session_of("c"), 0)
     assert told(a) == ([], [])
     group.ack(a, 1, 1, Offset(0), Offset(1), 0)
@@ -167,7 +167,7 @@ def test_what_is_paused_stays_paused_only_for_its_holder() -> None:
 
 
 def test_what_is_given_back_is_of_the_generation_that_it_was_leased_under() -> None:
-    """A seek came while the disk was read, and the same range is on its way a second time."""
+    """A seek came during the disk read, and the same range is in flight a second time."""
     group, a = group_of(1), session_of("a")
     group.join(a, 0)
     deliver(group, 0)
@@ -216,7 +216,7 @@ async def test_many_calls_due_at_once_then_others_have_turns_between() -> None:
 
 
 async def test_a_call_that_takes_long_then_the_next_one_is_not_late() -> None:
-    """The time that the first took is not waited for again."""
+    """The time that the first call took is not waited for again."""
     clock, called = HandClock(), list[str]()
     timers, start = Timers(clock), clock.monotonic_ms()
     timers.at(start, lambda: clock.advance(50))

@@ -1,4 +1,4 @@
-"""Corners of consumer groups that a review found open: many ranges, large batches, growth."""
+"""Consumer groups with many ranges, large batches, or growing topics."""
 
 import asyncio
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def group_of(rig: Rig, name: str = "billing") -> ConsumerGroup:
 
 
 def one_by_one(consumer: Consumer, offsets: Iterable[int]) -> ConsumeRequest:
-    """Acks of queue 0, each for itself."""
+    """Ack offsets of queue 0 one by one."""
     generation = consumer.held[0]
     acks = [
         AckRange(queue_id=0, generation=generation, first_offset=n, end_offset=n + 1)
@@ -49,7 +49,7 @@ def one_by_one(consumer: Consumer, offsets: Iterable[int]) -> ConsumeRequest:
 
 @pytest.mark.parametrize("in_flight", [20_000, 200_000])
 def test_progress_can_always_be_stored(in_flight: int) -> None:
-    """However scattered its acks are: an entry has a limit, and what it lacks comes again."""
+    """An entry has a size limit however scattered its acks are; acks left out are redelivered."""
     progress = QueueProgress(Offset(0), (), Limits(in_flight))
     lease = progress.peek(Offset(in_flight))
     assert lease is not None
@@ -85,7 +85,7 @@ async def _fill(rig: Rig) -> None:
 
 
 async def _acks_in_pieces(rig: Rig) -> None:
-    """A member of a group of its own acks the newest message, and then every other one."""
+    """Ack the newest message as a member of its own group, then every other message."""
     async with consuming(rig, "odd", group="odd", credit=0) as odd:
         await until(lambda: len(odd.held) == 4)
         odd.send(one_by_one(odd, [MANY - 1, *range(1, MANY - 1, 2)]))
@@ -107,7 +107,7 @@ async def test_acks_in_pieces_do_not_stop_others_from_being_stored(tmp_path: Pat
 
 
 async def test_acks_in_pieces_do_not_end_the_reader(tmp_path: Path) -> None:
-    """What its offset store raises would end the broker, and this test."""
+    """An error raised by the offset store would end the broker, and this test."""
     async with running(Rig(tmp_path, segment_bytes=16 << 20)) as rig:
         await _fill(rig)
     rig = Rig(tmp_path, segment_bytes=16 << 20)
@@ -148,7 +148,7 @@ async def test_large_batches_come_beside_a_backlog_of_small_ones(
 
 
 async def test_a_token_is_not_answered_for_acks_that_went_with_the_topic(tmp_path: Path) -> None:
-    """Its node was deleted and put back: what was confirmed does not come again (C5)."""
+    """The node was deleted and restored: confirmed messages are not redelivered (C5)."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b", b"c")
         async with consuming(rig) as consumer:
@@ -184,7 +184,7 @@ async def test_a_seek_moves_the_queues_that_a_topic_has_just_got(tmp_path: Path)
 async def test_a_queue_that_went_while_another_was_looked_up_waits_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes no share of the messages to come."""
+    """It takes no share of later messages."""
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a", credit=0) as a:
         await until(lambda: len(a.held) == 4)
         for queue in range(4):
@@ -212,7 +212,7 @@ async def test_a_queue_that_went_while_another_was_looked_up_waits_for_nothing(
 async def test_a_queue_that_moves_while_it_is_looked_up_is_not_leased_for_nobody(
     tmp_path: Path,
 ) -> None:
-    """Who holds it now would get what was leased only when the ack timeout is over."""
+    """Otherwise the new holder gets the leased records only after the ack timeout."""
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
         await until(lambda: len(a.held) == 4)
         async with consuming(rig, "b") as b:

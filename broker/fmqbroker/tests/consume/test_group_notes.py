@@ -1,4 +1,4 @@
-"""Temporary groups go soon after their members; groups with a name keep their whole time."""
+"""Temporary groups are removed soon after their members; named groups keep their full time."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ GROUP = key(0).group
 
 
 async def opened(rig: World, group: str = GROUP, **fields: Any) -> None:
-    """A session comes, its progress is stored, it dies without a farewell."""
+    """Open a session, store its progress, and drop it without a farewell."""
     async with consuming(rig, "a", group=group, **fields) as consumer:
         await until(lambda: len(consumer.held) == 4)
         await rig.fetch.groups.stored()
@@ -27,7 +27,7 @@ async def opened(rig: World, group: str = GROUP, **fields: Any) -> None:
 
 
 async def minutes(rig: World, duty: Any, ms: int) -> int:
-    """Look each minute for so long; return the entries that went."""
+    """Look each minute for that long; return the removed entries."""
     went = 0
     for _ in range(round(ms / 1000 / EVERY_S)):
         rig.days.ahead_ms += round(EVERY_S * 1000)
@@ -101,7 +101,7 @@ async def test_a_named_group_opened_as_temporary_stays(tmp_path: Path) -> None:
 async def test_a_group_that_begins_again_has_its_whole_time(
     tmp_path: Path, how: str, before: int
 ) -> None:
-    """The note of a group that went long ago is still there when the name comes back."""
+    """The note of a group removed long ago is still there when the name is reused."""
     rig = World(tmp_path)
     async with running(rig):
         duty = rig.duty()

@@ -1,4 +1,4 @@
-"""Consumer sessions over real gRPC: shared queues, a consumer that is cut off, a refusal."""
+"""Consumer sessions over real gRPC: shared queues, a lost consumer, a refusal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def listening(rig: Rig) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def dialled(server: Server, session: str, **fields: Any) -> AsyncIterator[Consumer]:
-    """A consumer over a connection of its own; `consumer.stream` may be cut."""
+    """Run a consumer on its own connection; `consumer.stream` may be cut."""
     connection = GrpcTransport().connect(f"127.0.0.1:{server.port}")
     requests: asyncio.Queue[ConsumeRequest] = asyncio.Queue()
     consumer = Consumer(requests.put_nowait)

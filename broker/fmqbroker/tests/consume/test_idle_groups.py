@@ -1,4 +1,4 @@
-"""Progress of groups without members goes after its retention, and no other does."""
+"""Progress of memberless groups is removed after its retention, and no other progress."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ ENTRY = OffsetEntry(1, Offset(3))
 
 
 class Days(SystemClock):
-    """Wall and monotonic clock go on together, by hand."""
+    """Wall and monotonic clock advance together, by hand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Days(SystemClock):
 
 
 class World(Rig):
-    """A rig whose journal sees the days go by."""
+    """A rig whose journal runs on that clock."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(path, **settings)
@@ -53,7 +53,7 @@ class World(Rig):
         )  # fmt: skip
 
     async def live(self, duty: IdleGroups, days: float) -> int:
-        """Look each half day; return the entries that went."""
+        """Look every half day; return the removed entries."""
         went = 0
         for _ in range(round(2 * days)):
             self.days.ahead_ms += DAY_MS // 2
@@ -67,7 +67,7 @@ async def test_a_group_without_members_goes_after_its_retention(tmp_path: Path) 
     async with running(rig):
         duty = rig.duty()
         await rig.offsets.put({key(0): ENTRY, key(1): ENTRY})
-        await duty.look()  # its time begins
+        await duty.look()  # its time starts
         assert await rig.live(duty, 7) == 0
         assert rig.journal.state.progress(key(0)) == ENTRY
         assert await rig.live(duty, 2) == 2
@@ -89,7 +89,7 @@ async def test_a_group_with_members_stays_idle_or_not(tmp_path: Path) -> None:
 
 
 async def test_the_note_survives_snap_and_restart(tmp_path: Path) -> None:
-    """Restarts each day: the time without members counts all the same."""
+    """With a restart each day, the time without members still counts."""
     rig = World(tmp_path)
     async with running(rig):
         await rig.offsets.put({key(0): ENTRY})

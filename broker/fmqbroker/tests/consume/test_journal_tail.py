@@ -1,4 +1,4 @@
-"""What a reader takes from the end of its own journal, when that is not as hoped."""
+"""Progress that a reader recovers from a damaged or incomplete end of its own journal."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from fmqport.disk import DiskFailed, DiskFile, DiskFull
 
 
 async def two_entries(rig: Rig, *, cached: bool = True) -> Position:
-    """5 done of queue 0, then 9 of queue 1; where the second one's batch begins."""
+    """Store 5 for queue 0, then 9 for queue 1; return where the second batch starts."""
     await rig.offsets.put(at(rig, 5))
     second = rig.journal.end
     await rig.offsets.put(at(rig, 9, queue=1))
@@ -33,7 +33,7 @@ async def two_entries(rig: Rig, *, cached: bool = True) -> Position:
 
 
 def flip(path: Path, at_byte: int) -> None:
-    """One bit of the first segment's file."""
+    """Flip one bit of the first segment's file."""
     with (path / "00000000000000000000.journal").open("r+b") as file:
         file.seek(at_byte)
         byte = file.read(1)[0]
@@ -83,7 +83,7 @@ async def test_what_the_disk_does_not_give_back_is_no_reason_to_claim_again(
 async def test_a_disk_that_is_full_at_the_claim_forgets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has no side journal; its session is over before it checkpoints, and it claims again."""
+    """It has no side journal; its session ends before it checkpoints, and it claims again."""
     async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000)) as rig:
         second = await two_entries(rig)
         rig.offsets.retire()
@@ -98,13 +98,13 @@ async def test_a_disk_that_is_full_at_the_claim_forgets_nothing(
         assert await SideJournal.epoch_left(rig.side) is None
         rig.offsets.retire()
         rig.group.become(Mode.SLAVE_CONSUME, 3, opened=1)
-        await rig.offsets.become_taker("", rig.journal.end)  # it has shown all of it by now
+        await rig.offsets.become_taker("", rig.journal.end)  # by now it has delivered everything
         kept = decode_offsets(await rig.offsets.freeze())
         assert {k: e.floor for k, e in kept.items()} == {key(1): 9}
 
 
 async def test_no_more_than_two_segments_are_read_while_readers_wait(tmp_path: Path) -> None:
-    """A directory whose checkpoint cannot be read knows of no commit end."""
+    """A directory with an unreadable checkpoint knows no commit end."""
     read: list[int] = []
     async with opened(tmp_path) as journal:
         journal.append(epoch(1))

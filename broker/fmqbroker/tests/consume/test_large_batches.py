@@ -1,4 +1,4 @@
-"""The fetch way: credit that is smaller than any batch, and messages that are put off for long."""
+"""Deliveries with credit smaller than any batch, and messages delayed for long."""
 
 import asyncio
 from pathlib import Path

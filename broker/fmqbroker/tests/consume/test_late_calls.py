@@ -1,4 +1,4 @@
-"""A call that a cut held up arrives after its caller has gone on over another connection."""
+"""A call held up by a cut arrives after its caller has moved on over another connection."""
 
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ from fmqwire.methods import CREATE_TOPIC, DELETE_TOPIC, OFFSETS, ROUTES, SEEK
 
 
 class HeldTransport(MemoryTransport):
-    """The first call of that method is held up; its handler runs when the cut is over."""
+    """Hold up the first call of that method; its handler runs when the cut is over."""
 
     def __init__(self, method: Any, *, lost_after: bool = False) -> None:
         super().__init__(0)
         self.method = method
-        self.lost_after = lost_after  # it is heard at once, and its answer is lost
+        self.lost_after = lost_after  # it arrives at once, and its answer is lost
         self.late: list[Any] = []
 
     def connect(self, address: str) -> Any:
@@ -67,7 +67,7 @@ def calls_of(admin: AdminService) -> dict[Any, Any]:
 
 
 async def test_a_seek_that_comes_late_does_not_undo_a_later_one(tmp_path: Path) -> None:
-    """Its caller asked again, was answered, and has moved the group elsewhere since."""
+    """The caller retried, got its answer, and has moved the group elsewhere since."""
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
         rig.produce(0, *(b"%d" % n for n in range(10)))
@@ -86,7 +86,7 @@ async def test_a_seek_that_comes_late_does_not_undo_a_later_one(tmp_path: Path) 
 
 
 async def test_a_seek_of_which_an_earlier_try_was_heard_after_all_is_made(tmp_path: Path) -> None:
-    """Twice, then: what is asked for is so in the end."""
+    """The seek is applied twice, with the requested result."""
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
         rig.produce(0, *(b"%d" % n for n in range(10)))
@@ -137,7 +137,7 @@ class Tree:
 
 
 async def test_a_deletion_that_comes_late_does_not_touch_a_new_topic_of_that_name() -> None:
-    """Which would go with all that it holds."""
+    """The deletion would remove everything in the new topic."""
     tree, group = Tree(), GroupName("g1")
     config = GroupConfig(group, BrokerId("g1-0"), (Member(BrokerId("g1-0"), "h:1001"),))
     await tree.create(paths.config_node("c", group), config_to_json(config))
@@ -167,7 +167,7 @@ async def test_a_deletion_that_comes_late_does_not_touch_a_new_topic_of_that_nam
             try:
                 await call("orders")
             except fmqclient.Unavailable:
-                await call("orders")  # as a person does
+                await call("orders")  # as a client does
     assert (await net.late[0]()).error.code == ErrorCode.NOT_FOUND
     assert list(view.topics) == ["orders"]
     await view.delete_topic("orders")  # whichever it is

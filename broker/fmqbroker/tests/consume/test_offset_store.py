@@ -1,4 +1,4 @@
-"""Consumer offsets on the master, and the way back to it from a taker."""
+"""Consumer offsets on the master, and their return from a takeover reader."""
 
 import asyncio
 from dataclasses import replace
@@ -55,7 +55,7 @@ async def test_put_returns_once_the_entry_is_below_the_commit_end(tmp_path: Path
 async def test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committed(
     tmp_path: Path,
 ) -> None:
-    """Acks that are said again to the same broker are no news to it, and may not be stored yet."""
+    """Acks sent again to the same broker change nothing there, and may not be stored yet."""
     async with running(Rig(tmp_path)) as rig:
         await rig.committed()
         await rig.offsets.put({})
@@ -78,7 +78,7 @@ async def test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committ
 
 
 async def test_what_is_being_stored_is_known_already(tmp_path: Path) -> None:
-    """Else the next change of it would get the same version, and one of the two would be lost."""
+    """Otherwise the next change gets the same version, and one of the two is lost."""
     async with running(Rig(tmp_path, offsets_interval_ms=60_000)) as rig:
         entries = at(rig, 5)
         putting = asyncio.create_task(rig.offsets.put(entries))
@@ -166,13 +166,13 @@ async def test_a_large_table_is_cut_into_several_batches(
         assert rig.commit.commit_end == rig.journal.end
 
 
-# ---- the way back
+# ---- the return to the master
 
 
 async def test_the_record_stays_until_every_slave_that_may_claim_has_what_was_installed(
     tmp_path: Path,
 ) -> None:
-    """A master that is lost right after it opened takes with it what only it had installed."""
+    """A master lost right after it opened takes with it what only it had installed."""
     async with running(Rig(tmp_path), lead=False) as rig:
         entries = {key(): OffsetEntry(2 << 32, Offset(5))}
         rig.group.become(Mode.MASTER, 3)
@@ -223,7 +223,7 @@ async def test_the_master_installs_what_is_newer_durably_and_only_once(tmp_path:
         await rig.offsets.put(at(rig, 55))
         rig.offsets.retire()
         of_taker = {
-            key(): OffsetEntry(2 << 32, Offset(52)),  # the taker had not seen 55
+            key(): OffsetEntry(2 << 32, Offset(52)),  # the takeover reader had not seen 55
             key(1): OffsetEntry(1, Offset(99)),  # stale, however high its floor
             key(2): OffsetEntry(2 << 32, Offset(7), ((Offset(8), Offset(9)),)),
         }
@@ -244,7 +244,7 @@ async def test_the_master_installs_what_is_newer_durably_and_only_once(tmp_path:
 
 
 async def test_progress_over_messages_that_the_master_lacks_is_cut_back(tmp_path: Path) -> None:
-    """A reader that is gone had shown them: who gets their offsets next must come to somebody."""
+    """A lost reader delivered them: the next records at those offsets must be delivered."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b", b"c")
         rig.offsets.retire()
@@ -260,7 +260,7 @@ async def test_progress_over_messages_that_the_master_lacks_is_cut_back(tmp_path
 
 
 async def test_a_whole_round_trip_from_master_to_taker_and_back(tmp_path: Path) -> None:
-    """Master stores, slave (with the journal so far) takes over, freezes; the master installs."""
+    """The master stores, the slave takes over and freezes, the master installs."""
     master, slave = Rig(tmp_path / "m"), Rig(tmp_path / "s")
     async with running(master), running(slave, lead=False):
         await master.offsets.put(at(master, 10) | at(master, 20, queue=1))
@@ -280,7 +280,7 @@ async def test_a_whole_round_trip_from_master_to_taker_and_back(tmp_path: Path) 
 
 
 async def test_what_waited_as_a_term_ended_is_not_written_in_the_next(tmp_path: Path) -> None:
-    """An empty round had an end below all others: acks were called stored by it."""
+    """An empty round ended below all others and reported acks as stored."""
     async with running(Rig(tmp_path)) as rig:
         rig.offsets._clock = rig.hand
         with commit_held(rig):
@@ -307,7 +307,7 @@ async def test_what_waited_as_a_term_ended_is_not_written_in_the_next(tmp_path: 
 async def test_a_change_is_of_the_term_that_keeps_it_though_a_later_one_is_known(
     tmp_path: Path,
 ) -> None:
-    """What a master writes before it has given way never wins over its successor's seek."""
+    """Entries that a deposed master still writes never win over its successor's seek."""
     async with running(Rig(tmp_path)) as rig:
         rig.group.become(Mode.SLAVE_CONSUME, 2, reader=SLAVE)
         assert rig.offsets.next_version(key()) == 1 << 32
@@ -346,19 +346,19 @@ async def test_a_slave_removes_its_side_journal_once_a_master_serves_again(
 
 
 async def test_who_took_over_keeps_its_side_journal_until_its_term_is_open(tmp_path: Path) -> None:
-    """The only whole copy of a record that is too large for the group's state."""
+    """It is the only whole copy of a record too large for the group's state."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
         await rig.offsets.freeze()
         claimed = replace(rig.group.state.value, mode=Mode.MASTER, epoch=Epoch(3), base=Epoch(3))
         rig.group.state = Versioned(claimed, 9)
-        rig.offsets.retire()  # no record of a takeover is awaited any more
+        rig.offsets.retire()  # no takeover record is awaited any more
         for _ in range(9):
             await asyncio.sleep(0)
         await rig.offsets.install_own(Epoch(4))
         assert key() not in rig.journal.state.offsets, "who opened that has what was in it"
-        await rig.offsets.install_own(Epoch(2))  # the newest that had opened as I took over
+        await rig.offsets.install_own(Epoch(2))  # the newest term opened when this broker took over
         assert rig.journal.state.offsets[key()].floor == 5
 
 

@@ -1,6 +1,7 @@
-"""An I/O error of the side journal ends the process (D3), wherever it comes; a full disk does not.
+"""A side-journal I/O error ends the process (D3); a full disk does not.
 
-Who lives on with it would claim the reads again and again, and keep every other slave from them.
+A broker that survived the error would claim the reads again and again, and keep other slaves from
+them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,12 +21,12 @@ Trouble = Callable[[Rig, pytest.MonkeyPatch], Awaitable[list[str]]]
 
 
 class Ended(BaseException):
-    """The process is over: nothing that catches errors catches it."""
+    """The process is over: no error handler catches this."""
 
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why the process ended."""
+    """Return why the process ended."""
     said: list[str] = []
 
     def fatal(_: object, reason: str) -> None:
@@ -37,7 +38,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, of: Any, call: str) -> list[str]:
-    """From now on that call fails (not for other files); the list gets an entry for each try."""
+    """Make that call fail from now on for that file; the list gets an entry for each try."""
     tries: list[str] = []
     real = getattr(of, call)
 
@@ -53,7 +54,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, of: Any, call: str) -> list[str]:
 
 @asynccontextmanager
 async def at_rest(rig: Rig) -> AsyncIterator[Rig]:
-    """Open, and nothing runs in the background."""
+    """Wait until the store is open and no background work runs."""
     await rig.open()
     try:
         yield rig

@@ -1,4 +1,4 @@
-"""Consumer offsets: what is waited for until something counts as stored, frozen, or mine to say."""
+"""Waits before consumer offsets count as stored, frozen, or writable by this broker."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ async def turns() -> None:
 async def test_what_an_earlier_term_wrote_is_not_stored_because_it_is_on_my_disk(
     tmp_path: Path,
 ) -> None:
-    """It counts when the group's policy holds for it: my disk alone may be lost."""
+    """It counts once the group's policy holds: this broker's disk alone may be lost."""
     async with running(Rig(tmp_path)) as rig:
         await rig.committed()
         with commit_held(rig):
@@ -47,7 +47,7 @@ async def test_what_an_earlier_term_wrote_is_not_stored_because_it_is_on_my_disk
 async def test_a_record_is_not_frozen_while_it_is_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F4: the hand-over is announced next: what was acknowledged is on the disk by then."""
+    """F4: the hand-over is announced next; acknowledged progress is on the disk by then."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         assert rig.offsets._side is not None
@@ -96,7 +96,7 @@ async def test_reads_lost_during_a_freeze_then_no_record(tmp_path: Path) -> None
 
 
 async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_path: Path) -> None:
-    """I read again, from another record: what was gathered before is older than that."""
+    """This broker serves reads again from another record: entries gathered before are older."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         change = rig.group.change
@@ -117,7 +117,7 @@ async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_p
 async def test_who_waits_for_a_write_that_is_given_up_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker stops while its disk hangs: its consumers' streams wait for this."""
+    """The broker stops while its disk hangs; its consumers' streams wait for this."""
     writing = asyncio.Event()
 
     async def hang(*_: Any) -> None:
@@ -146,7 +146,7 @@ async def test_who_is_master_already_may_be_told_so_again(tmp_path: Path) -> Non
 
 
 async def test_the_record_of_another_masters_term_is_not_mine_to_empty(tmp_path: Path) -> None:
-    """It has not installed it yet, and I have not heard that I was deposed."""
+    """The other master has not installed it yet, and this one has not heard that it is deposed."""
     async with running(Rig(tmp_path)) as rig:
         await rig.committed()
         record = replace(rig.group.state.value, epoch=Epoch(4), offsets="cmVj")

@@ -1,4 +1,4 @@
-"""What is waited for until a consumer group's progress counts as stored."""
+"""Waits before a consumer group's progress counts as stored."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ from fmqproto.v1 import client_pb2
 
 
 async def test_what_is_being_stored_is_not_stored_yet(tmp_path: Path) -> None:
-    """A seek, an orderly stop, and a group that begins wait for it: it may still fail."""
+    """A seek, an orderly stop and a starting group wait for the write: it may still fail."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
         async with consuming(rig) as consumer:
@@ -40,7 +40,7 @@ async def test_what_is_being_stored_is_not_stored_yet(tmp_path: Path) -> None:
 async def test_a_group_that_was_dropped_while_its_beginning_was_stored_is_nobody_s(
     tmp_path: Path,
 ) -> None:
-    """The reads went and came back meanwhile: what its members acked would never be stored."""
+    """The reads went and came back meanwhile: acks of its members would never be stored."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
         await rig.committed()

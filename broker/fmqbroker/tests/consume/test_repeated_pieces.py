@@ -1,4 +1,4 @@
-"""Pieces of one batch that come again: the bytes once, for those who know of that."""
+"""Redelivered pieces of one batch: the bytes come once for clients that support it."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ _BYTES = 100
 
 
 async def _scatter(rig: Rig, consumer: Consumer) -> int:
-    """One batch; every other record of it is acked, the rest nacked. Its length."""
+    """Ack every other record of one batch, nack the rest; return its length."""
     rig.produce(0, *[b"%0*d" % (_BYTES, number) for number in range(_RECORDS)])
     rig.produce(0, b"after it")
     await until(lambda: len(consumer.got) == 2)

@@ -1,4 +1,4 @@
-"""Consumers that report hand-overs: what counts as a delivery, and credit by count."""
+"""Consumers that report hand-overs: delivery counts, and credit by count."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ PLENTY = 10**6
 
 
 def counts(consumer: Consumer) -> dict[int, int]:
-    """By offset, of queue 0."""
+    """Return the counts of queue 0 by offset."""
     return {offset: count for queue, offset, _, count in consumer.values() if queue == 0}
 
 
@@ -49,7 +49,7 @@ def group_in_flight(rig: Rig) -> int:
 
 
 async def lost(rig: Rig, *, report: tuple[int, int] | None) -> None:
-    """A consumer gets ten messages, its program the reported ones, and it dies."""
+    """Give a consumer ten messages, report those handed to its program, and lose it."""
     async with consuming(rig, hand_overs=True) as first:
         send(first, credit_records=PLENTY)
         await until(lambda: len(numbers(first, 0)) == 10)
@@ -69,7 +69,7 @@ async def test_a_dead_consumer_counts_only_what_was_handed(tmp_path: Path) -> No
 
 
 async def test_who_dies_before_it_reports_counts_the_next_one(tmp_path: Path) -> None:
-    """Else a message that kills every program would always seem to come for the first time."""
+    """Otherwise a message that kills every program always seems to be delivered first."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
         await lost(rig, report=None)
@@ -109,7 +109,7 @@ async def test_no_more_messages_than_credit_by_count(tmp_path: Path) -> None:
 
 
 async def reported(rig: Rig, session: str) -> dict[int, tuple[int, bool]]:
-    """A program gets all ten messages, which is reported, and dies: by offset (count, again)."""
+    """Report all ten messages as handed over, then die; return (count, again) by offset."""
     async with consuming(rig, session, hand_overs=True) as consumer:
         send(consumer, credit_records=PLENTY)
         await until(lambda: len(counts(consumer)) == 10)
@@ -141,7 +141,7 @@ async def test_a_copy_is_marked_whether_or_not_it_counts(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("what", ["another reader", "five minutes without members", "a seek"])
 async def test_counts_begin_again(tmp_path: Path, what: str) -> None:
-    """They are kept in memory: they may be too low, and are never too high."""
+    """Counts are kept in memory: they may be too low, never too high."""
     rig = Rig(tmp_path)
     async with running(rig):
         rig.produce(0, *[b"%d" % n for n in range(10)])

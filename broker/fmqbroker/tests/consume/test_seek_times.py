@@ -1,4 +1,4 @@
-"""A seek by time in a journal whose newest store times are in the future."""
+"""Seeks by time in a journal whose newest store times are in the future."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class Wrong(SystemClock):
-    """The journal's clock, which may be ahead."""
+    """The journal's clock, which may run ahead."""
 
     ahead_ms = 0
 

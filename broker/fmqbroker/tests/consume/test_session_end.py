@@ -1,4 +1,4 @@
-"""Consumer sessions on a real journal: heartbeats, the loss of READ, the hand-over of acks."""
+"""Consumer sessions on a real journal: heartbeats, loss of READ, hand-over of acks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def test_a_silent_session_loses_its_queues(tmp_path: Path, stuck: bool) ->
 
 
 async def test_who_was_told_to_end_and_takes_nothing_in_loses_its_queues(tmp_path: Path) -> None:
-    """Its connection may live for ever: what it is told last cannot be sent."""
+    """Its connection may last for ever: the last message to it cannot be sent."""
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as wrong:
         await until(lambda: len(wrong.held) == 4)
         group = rig.fetch.groups.get("billing", TOPIC.id)
@@ -83,7 +83,7 @@ async def test_who_was_told_to_end_and_takes_nothing_in_loses_its_queues(tmp_pat
 async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecond(
     tmp_path: Path,
 ) -> None:
-    """The consumer takes nothing in, and says that it lives: that can last."""
+    """The consumer reads nothing and still sends heartbeats, perhaps for long."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         await until(lambda: len(consumer.held) == 4)
         assert consumer.pipe is not None
@@ -101,7 +101,7 @@ async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecon
 
 
 async def test_a_heartbeat_is_due_a_beat_after_what_was_sent_last(tmp_path: Path) -> None:
-    """Looked at half a beat after that, it is due in another half, not in a whole one."""
+    """Checked half an interval later, it is due in half an interval, not a whole one."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         await until(lambda: len(consumer.held) == 4)
         beat_ms = rig.settings.consumer_heartbeat_ms
@@ -128,7 +128,7 @@ async def test_losing_read_ends_every_session_and_forgets_the_groups(tmp_path: P
                 assert consumer.error.code == client_pb2.NO_PERMISSION
                 assert "epoch 1" in consumer.error.message
                 assert "fenced by the test" in consumer.error.message
-        # nothing is remembered, only what was stored
+        # only stored progress is remembered
         await until(lambda: a.over)
         assert rig.fetch.groups.get("billing", TOPIC.id) is None
         async with consuming(rig, "b") as refused:
@@ -145,7 +145,7 @@ async def test_a_lease_that_ran_out_is_noticed_at_the_next_pull_and_ack(tmp_path
         async with consuming(rig, "a") as a:
             rig.produce(0, b"x")
             await until(lambda: a.got)
-            rig.gate._lease_until_ms = 0  # time went by, nobody said so
+            rig.gate._lease_until_ms = 0  # time passed without a notice
             a.ack_range(0, 0, 1)
             await until(lambda: a.error)
             assert stored(rig, 0).floor == 0
@@ -202,7 +202,7 @@ async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
 async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_stored(
     tmp_path: Path, epoch: int
 ) -> None:
-    """A slave that took over and lags; the acks are said again to the master (C5)."""
+    """A lagging slave took over; the acks are sent again to the master (C5)."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"x", b"y")
         await rig.committed()
@@ -225,7 +225,7 @@ async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_store
 
 
 async def test_a_master_answers_also_for_acks_of_what_is_nowhere(tmp_path: Path) -> None:
-    """It has all that there is: who acked what was lost would wait for ever."""
+    """It has all records there are: a client that acked lost ones would wait for ever."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         rig.gate.mode = Mode.MASTER
         await until(lambda: len(consumer.held) == 4)
@@ -278,7 +278,7 @@ async def test_acks_accepted_before_a_short_loss_of_the_lease_are_not_forgotten(
 
 @asynccontextmanager
 async def read_held(rig: Rig) -> AsyncIterator[asyncio.Event]:
-    """The journal's reads wait until the event is set; it is set at the end."""
+    """Hold the journal's reads until the event is set, at the latest at the end."""
     read, may = rig.journal.read_sound, asyncio.Event()
     waiting = asyncio.Event()
 

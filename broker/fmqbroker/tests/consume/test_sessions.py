@@ -1,4 +1,4 @@
-"""Consumer sessions on a real journal: they share queues, come, go, and are refused."""
+"""Consumer sessions on a real journal: they share queues, join, leave, and are refused."""
 
 import asyncio
 import tempfile
@@ -160,7 +160,7 @@ async def test_groups_do_not_see_each_other(tmp_path: Path) -> None:
             assert rig.journal.state.offsets[OffsetKey("two", TOPIC.id, 0)].floor == 0
 
 
-# ---- refused
+# ---- refusals
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -216,7 +216,7 @@ async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_session
 
 
 async def test_the_odd_queue_is_whose_turn_it_is_by_the_groups_before(tmp_path: Path) -> None:
-    """Or the same session would hold the odd queues of all groups, and another none."""
+    """Otherwise one session would hold the odd queues of all groups, and another none."""
     mine = replace(TOPIC.groups[0], queues=1)
     async with running(Rig(tmp_path)) as rig:
         rig.cluster.set(replace(TOPIC, groups=(mine,)))
@@ -236,7 +236,7 @@ GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))
 
 
 async def test_a_queue_that_is_new_here_goes_on_from_what_is_stored(tmp_path: Path) -> None:
-    """The reader before knew that the topic had grown, this one hears of it late."""
+    """The previous reader knew that the topic had grown; this one learns it late."""
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 2, queue=5))
         rig.produce(5, b"0", b"1", b"2")
@@ -300,7 +300,7 @@ async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
 async def test_a_slave_that_stops_has_nothing_to_complain_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody consumes here, so no acks can be left."""
+    """It serves no consumers, so no acks can be left."""
     said = CapturingLogger()
     async with running(Rig(tmp_path), lead=False) as rig:
         monkeypatch.setattr(fetch, "_log", said)
@@ -312,9 +312,9 @@ async def test_a_slave_that_stops_has_nothing_to_complain_of(
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_record_is_delivered_and_acked_whatever_the_sessions_do(seed: int) -> None:
-    """Sessions come, go, ack, nack, are killed: in the end each record is done.
+    """Sessions come, go, ack, nack and are killed; in the end every record is acked.
 
-    By a seed of its own: how much there is to choose from depends on the moment.
+    It has its own seed: the choices depend on timing.
     """
 
     async def play() -> None:
@@ -367,7 +367,7 @@ async def churn(rig: Rig, dice: Random) -> None:
 async def test_a_group_that_begins_at_the_latest_message_begins_when_that_is_stored(
     tmp_path: Path, ends: str, start: int
 ) -> None:
-    """Else the next reader began at its own end, and what came in between came to nobody."""
+    """Otherwise the next reader starts at its own end, and records in between are skipped."""
     async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
         rig.produce(0, b"before")
         await rig.committed()

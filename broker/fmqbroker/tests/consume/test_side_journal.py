@@ -1,4 +1,4 @@
-"""Consumer offsets in slave-consume: the side journal, the checkpoint, what a restart finds."""
+"""Consumer offsets in slave-consume: side journal, checkpoint, restart."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ from fmqcore.zk.group_state import Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFile, DiskFull
 
-# ---- as taker
+# ---- as takeover reader
 
 
 async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path
 async def test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep(
     tmp_path: Path,
 ) -> None:
-    """Above the commit end: the master may have lost it, and the taker may be lost next."""
+    """The master may lack entries above the commit end, and this reader may be lost next."""
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 5))
         committed = rig.journal.end
@@ -56,10 +56,10 @@ async def test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep(
         await until(lambda: rig.group.state.value.offsets)
         kept = decode_record(rig.group.state.value.offsets)
         assert {k: e.floor for k, e in kept.items()} == {key(1): 9}
-        # Again, after a restart: what it shows counts as committed by then.
+        # Again after a restart: what it delivered counts as committed by then.
         await rig.offsets.become_taker("", rig.journal.end)
         assert decode_offsets(await rig.offsets.freeze()) == kept
-        # A master opened a term since: it has what this journal has.
+        # A master has opened a term since: it has all of this journal.
         rig.offsets.retire()
         rig.group.become(Mode.SLAVE_CONSUME, 4, opened=3)
         await rig.offsets.become_taker("", rig.journal.end)
@@ -106,7 +106,7 @@ async def test_a_taker_that_lost_the_reads_does_not_touch_the_state(tmp_path: Pa
         await rig.offsets.put(at(rig, 5))
         await until(lambda: tried)
         await until(lambda: len(tried) == 1 and rig.offsets._checkpointed)
-        rig.group.become(Mode.SLAVE_CONSUME, 4)  # me again, in a term that I have not begun
+        rig.group.become(Mode.SLAVE_CONSUME, 4)  # this broker again, in a term not started yet
         await rig.offsets.put(at(rig, 6))
         await until(lambda: len(tried) == 2)
         assert rig.group.changes == 0
@@ -239,7 +239,7 @@ async def test_a_side_journal_is_written_anew_when_it_has_grown(
 async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was counted, so an ack that is said again is no news, in the next term neither."""
+    """The entry was counted, so a repeated ack changes nothing, not even in the next term."""
     async with running(Rig(tmp_path), lead=False) as rig:
         replace_file = rig.disk.replace_file
 
@@ -270,7 +270,7 @@ async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Pat
 
 
 async def test_what_a_master_was_as_a_taker_does_not_outlive_a_tombstone(tmp_path: Path) -> None:
-    """C7: a deleted group is forgotten a day later, and begins anew; its memory as well."""
+    """C7: a deleted group is forgotten after a day and starts again, in memory as well."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
@@ -287,13 +287,13 @@ async def test_what_a_master_was_as_a_taker_does_not_outlive_a_tombstone(tmp_pat
 
 
 async def test_a_taker_keeps_its_record_until_it_takes_no_more(tmp_path: Path) -> None:
-    """The state names a later term before whoever decides here has looked at it."""
+    """The state names a later term before this broker's failover has read it."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
         rig.group.become(Mode.MASTER, 3)
         for _ in range(9):
-            await rig.disk.list()  # whoever would remove it, would have by now
+            await rig.disk.list()  # any removal would be done by now
         assert decode_offsets(await rig.offsets.freeze())[key()].floor == 5
         rig.offsets.retire()
         await until(lambda: not (tmp_path / NAME).exists())
@@ -316,7 +316,7 @@ async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
 
 
 async def test_every_field_of_an_entry_survives_a_hand_over(tmp_path: Path) -> None:
-    """Without the ranges acked messages come again, without `sought` a seek counts twice."""
+    """Without ranges acked messages are redelivered; without `sought` a seek counts twice."""
     ranges = ((Offset(20), Offset(25)), (Offset(30), Offset(31)))
     sent, late = (
         OffsetEntry((2 << 32) + n, Offset(15), ranges, sought=(2 << 32) + n - 1) for n in (8, 9)

@@ -1,5 +1,7 @@
-"""What a consumer group's memory and the offset store owe each other: nothing is called stored that
-is not, and nothing that was taken in is forgotten."""
+"""A consumer group's memory and the offset store agree on what is stored.
+
+No unstored progress is reported as stored, and no accepted progress is forgotten.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -47,7 +49,7 @@ def no_room() -> Round:
 
 
 async def test_what_the_store_refuses_is_not_told_as_stored(tmp_path: Path) -> None:
-    """A seek, say, of a group that lives: its term was over just before."""
+    """Such as a seek of a live group whose term has just ended."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         await until(lambda: len(consumer.held) == 4)
         await rig.fetch.groups.stored()
@@ -84,7 +86,7 @@ async def test_acks_that_found_no_room_are_stored_by_the_next_try(tmp_path: Path
 async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_try(
     tmp_path: Path,
 ) -> None:
-    """The reads were lost for a moment just then: what is left of the group is the newer one."""
+    """The reads were lost for a moment: the leftover of the group is the newer one."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
         async with consuming(rig) as consumer:
@@ -111,7 +113,7 @@ async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_
 
 
 async def test_who_leaves_is_told_so_once_its_acks_are_stored(tmp_path: Path) -> None:
-    """Its program ends then, and nobody says them again."""
+    """The program ends then, and no client sends its acks again."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a")
         async with consuming(rig) as consumer:
@@ -131,7 +133,7 @@ async def test_who_leaves_is_told_so_once_its_acks_are_stored(tmp_path: Path) ->
 
 
 async def test_two_seeks_before_anything_is_stored(tmp_path: Path) -> None:
-    """Each has a number of its own; none is above the version of what is stored."""
+    """Each seek has its own number; none is above the version of the stored entry."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
         async with consuming(rig) as consumer:
@@ -152,7 +154,7 @@ async def test_two_seeks_before_anything_is_stored(tmp_path: Path) -> None:
 async def test_acks_from_before_a_deletion_or_a_seek_count_no_more(
     tmp_path: Path, deleted: bool
 ) -> None:
-    """Who is told another seek's number forgets them."""
+    """A consumer that hears another seek's number forgets those acks."""
     async with running(Rig(tmp_path)) as rig:
         version = rig.offsets.next_version(key())
         sought = OffsetEntry(version, Offset(0), (), version)
@@ -163,7 +165,7 @@ async def test_acks_from_before_a_deletion_or_a_seek_count_no_more(
 
 
 async def test_a_moment_that_is_to_come_begins_behind_what_is_committed(tmp_path: Path) -> None:
-    """What is not committed may be lost, and its offset be another message's."""
+    """Uncommitted records may be lost, and their offsets reused."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a")
         await rig.committed()
@@ -178,7 +180,7 @@ LATEST, EARLIEST = client_pb2.START_LATEST, client_pb2.START_EARLIEST
 
 
 async def test_who_opens_a_group_that_has_begun_waits_for_nothing(tmp_path: Path) -> None:
-    """Acks of others that are not stored yet, say: only where it begins must be."""
+    """Other acks may be unstored; only the group's start must be stored."""
     async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
         for queue in range(4):
             await rig.offsets.put(at(rig, 0, queue))
@@ -212,7 +214,7 @@ async def test_a_group_that_nobody_joined_is_forgotten(tmp_path: Path, given_up:
 
 
 async def test_what_is_not_stored_yet_keeps_a_group_that_nobody_joins(tmp_path: Path) -> None:
-    """It is looked at again: neither are its changes forgotten nor is it kept for ever."""
+    """The group is checked again later: its changes are kept, but not for ever."""
     async with running(Rig(tmp_path)) as rig:
         groups = rig.fetch.groups
         with commit_held(rig):
@@ -278,7 +280,7 @@ async def test_where_a_group_begins_is_stored_though_nobody_joins(tmp_path: Path
 async def test_what_is_left_of_a_group_that_was_dropped_is_no_news_to_a_newer_entry(
     tmp_path: Path,
 ) -> None:
-    """It found no room, and another reader has stored more since."""
+    """The leftover found no room, and another reader has stored more since."""
     async with running(Rig(tmp_path)) as rig:
         old = at(rig, 1)
         rig.produce(0, *[b"v"] * 5)

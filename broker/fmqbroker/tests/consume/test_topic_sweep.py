@@ -1,4 +1,4 @@
-"""Progress in deleted topics goes, and no other does."""
+"""Progress in deleted topics is removed, and no other progress."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ LOOKS = round(GONE_S / EVERY_S)
 
 
 class Zoo(Tree):
-    """ZooKeeper with one topic, and seven more that are gone."""
+    """ZooKeeper with one topic, and seven deleted ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ async def a_sweep(rig: Rig, zoo: Zoo) -> TopicSweep:
 
 
 async def a_day(rig: Rig, sweep: TopicSweep) -> int:
-    """All looks but the last of a day; how many entries went."""
+    """Run all looks of a day but the last; return how many entries were removed."""
     went = 0
     for _ in range(LOOKS):
         went += await sweep.look()
@@ -97,7 +97,7 @@ def the_topic_is_there(zoo: Zoo, rig: Rig) -> None:
 
 
 def the_number_was_not_given_yet(zoo: Zoo, rig: Rig) -> None:
-    """ZooKeeper was lost, and counts from 1 again."""
+    """Let ZooKeeper lose its data and count from 1 again."""
     zoo.nodes[ROOT] = b'{"next_id": 7}'
 
 
@@ -167,7 +167,7 @@ async def test_another_masters_day_does_not_count(tmp_path: Path) -> None:
 
 
 async def test_what_is_read_stays(tmp_path: Path) -> None:
-    """This broker has not heard yet that the topic went, and serves it."""
+    """This broker has not heard of the deletion yet, and serves the topic."""
     async with running(Rig(tmp_path)) as rig:
         zoo = Zoo()
         sweep = await a_sweep(rig, zoo)

@@ -1,4 +1,4 @@
-"""Retention in a group: what a slave needs stays, until the disk is full."""
+"""Retention in a group keeps what a slave needs, until the disk is full."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +38,7 @@ async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
         await c.equal()
         slow.tap.reading.clear()
         before = slow.journal.end
-        while c.master.journal.end < before + (6 << 20):  # more than may be under way to it
+        while c.master.journal.end < before + (6 << 20):  # more than may be in flight to it
             c.master.produce(20, size=30_000)
             await quick.reaches(c.master.journal.end)
             await c.acked(quick, c.master.journal.end)
@@ -67,7 +67,7 @@ async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
 
 
 async def test_a_master_keeps_what_is_not_committed(tmp_path: Path) -> None:
-    """No slave in sync holds anything back; nobody could ever read what went before it counted."""
+    """No in-sync slave holds retention; deleted uncommitted records could never be read."""
     async with cluster(
         tmp_path, 1, AckPolicy(), segment_bytes=64 * 1024, retention_bytes=100_000
     ) as c:
@@ -81,7 +81,7 @@ async def test_a_master_keeps_what_is_not_committed(tmp_path: Path) -> None:
 
 
 async def test_who_is_not_in_sync_holds_nothing_back(tmp_path: Path) -> None:
-    """It may never come back: the disk would fill for it."""
+    """It may never return, and the disk would fill for it."""
     async with cluster(tmp_path, 2, NOBODY, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         lost, other = c.slaves
         await lost.stop()
@@ -93,7 +93,7 @@ async def test_who_is_not_in_sync_holds_nothing_back(tmp_path: Path) -> None:
 
 
 async def full_slave(c: Cluster) -> Node:
-    """It has more than retention would leave, all of it committed, and on its master's disk."""
+    """Return a slave with more than retention keeps, all committed and on its master's disk."""
     slave, state = c.slaves[0], c.zoo.history[-1]
     c.zoo.set_state(replace(state, opened=state.epoch))
     end = c.master.produce(20, size=30_000)
@@ -135,12 +135,12 @@ def taken_over(state: GroupState) -> GroupState:
 async def test_what_the_master_may_lack_stays(
     tmp_path: Path, change: Callable[[GroupState], GroupState], all_of_it: bool
 ) -> None:
-    """R8: after a power cut it comes back without, and has nobody else to have it from."""
+    """R8: after a power cut the master lacks it, and no other broker has it."""
     async with cluster(tmp_path, 1, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         slave = await full_slave(c)
         begins, behind = slave.journal.log_start, Position(slave.journal.end - 300_000)
         await c.master.stop(crash=True)
-        slave.commit.advance(slave.journal.durable_end, Position(0))  # as who takes over does
+        slave.commit.advance(slave.journal.durable_end, Position(0))  # as a takeover reader does
         slave.slave.upstream.held = slave.slave.upstream.held._replace(keep_from=behind)
         c.zoo.set_state(change(c.zoo.history[-1]))
         await retention(slave).look()
@@ -149,7 +149,7 @@ async def test_what_the_master_may_lack_stays(
 
 
 async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
-    """R8: who has it alone may be needed to give it back, or be promoted."""
+    """R8: the only holder may have to give it back, or be promoted."""
     async with cluster(
         tmp_path,
         2,
@@ -164,7 +164,7 @@ async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
         c.zoo.set_state(replace(c.zoo.history[-1], opened=c.zoo.history[-1].epoch))
         slow.tap.reading.clear()
         before = slow.journal.end
-        while c.master.journal.end < before + (6 << 20):  # more than may be under way to it
+        while c.master.journal.end < before + (6 << 20):  # more than may be in flight to it
             c.master.produce(20, size=30_000)
             await quick.reaches(c.master.journal.end)
         end = c.master.journal.end
@@ -186,7 +186,7 @@ async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
 async def test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all(
     tmp_path: Path,
 ) -> None:
-    """R8: also where the policy counts what is received, or sent."""
+    """R8: even if the policy counts received or sent bytes."""
     policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.ONE)
     async with cluster(tmp_path, 2, policy) as c:
         master, (first, second) = c.master.master, (slave.name for slave in c.slaves)

@@ -1,4 +1,4 @@
-"""Stored segments over the wire: ranges, the commit end, retention, the throttle, who must wait."""
+"""Stored segments over the wire: ranges, commit end, retention, throttle, waiting readers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsRequest
 
 
 class Rig:
-    """A journal of some small segments, and the service on it."""
+    """A journal of a few small segments, and the service on it."""
 
     def __init__(self, path: Path, journal: Journal, **changes: Any) -> None:
         self.path = path
@@ -41,14 +41,14 @@ class Rig:
         return pipe, asyncio.create_task(self.service.serve(BrokerEnd(pipe)))
 
     async def read(self, base: int, at: int = 0, length: int = 0, **more: Any) -> bytes:
-        """A range whole. An error is raised as its number."""
+        """Read a whole range; an error is raised by its code."""
         pipe, serving = self.ask(base, at, length, **more)
         await serving
         return joined(pipe)
 
 
 class Refused(Exception):
-    """With the error's code."""
+    """An error with its code."""
 
 
 def joined(pipe: Pipe) -> bytes:
@@ -232,7 +232,7 @@ async def test_a_reader_that_takes_nothing_loses_its_place(
 
 
 async def test_reads_disturb_no_append(tmp_path: Path) -> None:
-    """Files are read while the journal grows; what comes is what was stored."""
+    """Files are read while the journal grows; readers get what was stored."""
     async with serving(tmp_path) as rig:
         rig.committed(rig.journal.end)
         end = rig.journal.end
@@ -241,6 +241,6 @@ async def test_reads_disturb_no_append(tmp_path: Path) -> None:
         found = await asyncio.gather(*reads)
         stored = await everything(rig.journal)
         assert rig.journal.end > end
-        # `read` gives an EOF as its 96 bytes: the rest of the segment is zeros in the file.
+        # `read` returns an EOF as its 96 bytes: the rest of the segment is zeros in the file.
         assert all(len(part) == SEGMENT for part in found)
         assert found[0][:4096] == stored[:4096]

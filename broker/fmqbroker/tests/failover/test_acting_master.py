@@ -1,4 +1,4 @@
-"""Who acts as master is the state's to say, who is wanted the configuration's (ADR 0022)."""
+"""The state names the acting master, the configuration the wanted one (ADR 0022)."""
 
 from dataclasses import replace
 

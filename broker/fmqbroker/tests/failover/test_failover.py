@@ -1,4 +1,4 @@
-"""The failover way on a real ZooKeeper: who serves what, when brokers and networks fail."""
+"""Failover on a real ZooKeeper: what each broker serves when brokers and networks fail."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.processes
 
 FULL, READ, NONE = Permission.FULL, Permission.READ, Permission.NONE
 ONE_FAILOVER = [Mode.MASTER, Mode.SLAVE_CONSUME, Mode.HANDOVER, Mode.MASTER]
-LONG_S = SESSION_MS * 2.5 / 1000  # longer than a session and everything that rests on it
+LONG_S = SESSION_MS * 2.5 / 1000  # longer than a session and all that depends on it
 
 
 async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
         assert not slave.slave.upstream.claiming  # it may grant
         await master.kill()
         await until(lambda: slave.serves is READ)
-        assert slave.slave.upstream.claiming  # and may not, while it serves itself
+        assert slave.slave.upstream.claiming  # and may not, while it serves reads itself
         assert (slave.state.mode, slave.state.epoch, slave.state.reader) == (
             Mode.SLAVE_CONSUME, 2, S,
         )  # fmt: skip
@@ -60,7 +60,7 @@ async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
 
         master = await Node(net, M).start()
         await until(lambda: master.serves is FULL)
-        # the offsets were there before the permission was
+        # the offsets were there before the permission
         assert master.journal.state.offsets[KEY].floor == 5
         assert master.state.epoch == 4
         await until(lambda: slave.gate.mode is Mode.MASTER)
@@ -125,14 +125,14 @@ async def test_fenced_master_returns_in_a_new_term_when_nobody_could_claim(
     async with group_of(zookeeper, tmp_path, M, S) as net:
         await net.permit(S, Permission.WRITE)
         master, slave = await whole(net, S)
-        net.keeps_isr = False  # once nobody is in sync nobody can claim, and the term may go on
+        net.keeps_isr = False  # with none in sync no broker can claim: the term may go on
         net.unlinked.add(S)
         await master.proxy.cut()
         await until(lambda: master.serves is NONE)
         await until(lambda: M not in slave.group.live, "its session has run out")
         await master.proxy.mend()
         await until(lambda: master.serves is FULL)
-        assert master.state.epoch == 2  # somebody might have looked while its node was gone
+        assert master.state.epoch == 2  # others might have looked while its node was gone
         assert master.state.isr == set()
 
 
@@ -176,7 +176,7 @@ async def test_reads_taken_from_the_reader_meanwhile(zookeeper: str, tmp_path: P
         await until(lambda: slave.serves is NONE)
         assert "configured WRITE for g1-1" in slave.gate.why
         master = await Node(net, M).start()
-        await until(lambda: master.serves is FULL)  # it hands over all the same
+        await until(lambda: master.serves is FULL)  # it hands over nevertheless
         assert master.journal.state.offsets[KEY].floor == 3
 
 
@@ -185,7 +185,7 @@ async def test_no_slave_configured(zookeeper: str, tmp_path: Path) -> None:
         (master,) = await whole(net)
         await master.proxy.cut()
         await asyncio.sleep(LONG_S)
-        assert master.serves is FULL  # nobody could take over
+        assert master.serves is FULL  # no broker could take over
         await master.proxy.mend()
         await until(lambda: master.group.standing)
         assert master.state.epoch == 1
@@ -269,7 +269,7 @@ async def test_another_slave_takes_over_from_the_first(zookeeper: str, tmp_path:
         master, first, second = await whole(net, S, T)
         await master.kill()
         await until(lambda: READ in (first.serves, second.serves))
-        assert first.serves is READ  # of two as good: the smaller name
+        assert first.serves is READ  # of two equal slaves, the one with the smaller name
         await first.ack(4, 2)
         await until(lambda: second.state.offsets, "the checkpoint is in the state")
         await first.kill()
@@ -312,7 +312,7 @@ async def test_a_reader_that_restarts_serves_on_and_hands_over(
         await slave.kill()
         slave = await Node(net, S).start()  # its old live node still stands
         await until(lambda: slave.serves is READ)
-        assert slave.state.epoch == 3  # a term of its own: it had lost the one before
+        assert slave.state.epoch == 3  # a term of its own: it had lost the previous one
         entry = slave.offsets.get(KEY)
         assert entry is not None
         assert entry.floor == 8
@@ -329,11 +329,11 @@ async def test_a_master_that_restarts_at_once(zookeeper: str, tmp_path: Path) ->
         await until(lambda: master.serves is FULL)
         assert (master.state.mode, master.state.epoch) == (Mode.MASTER, 2)
         await asyncio.sleep(LONG_S)
-        assert slave.state.epoch == 2  # nobody claimed
+        assert slave.state.epoch == 2  # no broker claimed
 
 
 async def test_no_term_opens_while_a_suffix_is_pulled(zookeeper: str, tmp_path: Path) -> None:
-    """What a slave has more comes before the new term's first batch, or could come no more."""
+    """A slave's suffix comes before the new term's first batch, or never."""
     async with group_of(zookeeper, tmp_path, M) as net:
         master = Node(net, M)
         pulling = master.master.reconciling
@@ -359,7 +359,7 @@ async def test_an_orderly_stop_of_the_master_is_quick(zookeeper: str, tmp_path: 
 
 
 async def test_a_second_process_of_the_same_name(zookeeper: str, tmp_path: Path) -> None:
-    """On another directory: it does not start, and the first one serves on undisturbed."""
+    """It has another directory and does not start; the first process serves on undisturbed."""
     async with group_of(zookeeper, tmp_path, M) as net:
         (master,) = await whole(net)
         epoch = master.state.epoch
@@ -372,7 +372,7 @@ async def test_a_second_process_of_the_same_name(zookeeper: str, tmp_path: Path)
 
 
 async def test_a_new_directory_waits_for_the_old_session(zookeeper: str, tmp_path: Path) -> None:
-    """Its disk was lost: nothing tells that the node under its name is its own, but it goes."""
+    """Its disk was lost: it cannot know that the live node is its own, but the node expires."""
     async with group_of(zookeeper, tmp_path, M) as net:
         (master,) = await whole(net)
         await master.kill()
@@ -382,7 +382,7 @@ async def test_a_new_directory_waits_for_the_old_session(zookeeper: str, tmp_pat
 
 
 async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_path: Path) -> None:
-    """It ends before it is announced, again and again: the node is still of its last life."""
+    """It ends before it is announced, repeatedly: the live node is still of its last life."""
     async with group_of(zookeeper, tmp_path, M) as net:
         (master,) = await whole(net)
         await master.kill()

@@ -1,4 +1,4 @@
-"""Masters and slaves whose disks are full: a term, and control batches, always find their way."""
+"""Masters and slaves on full disks still store a term and control batches."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from fmqport.disk import Disk
 async def test_a_master_whose_writer_is_stuck_is_not_followed_until_it_is_not(
     tmp_path: Path,
 ) -> None:
-    """It cannot open a term: a reader must not stop serving for it."""
+    """It cannot open a term, so a reader must not stop serving for it."""
     async with cluster(tmp_path, 1, in_sync=False, heartbeat_ms=50) as c:
         master, slave = c.master, c.slaves[0]
         await until(lambda: slave.slave.upstream.connected, "linked, no term is open")
@@ -66,7 +66,7 @@ async def test_full_disks_on_both_sides_still_carry_terms_and_offsets(tmp_path: 
 async def test_a_master_that_is_back_on_a_full_disk_takes_over_what_was_read_meanwhile(
     zookeeper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its EPOCH fits, the reader's record finds its segment full: then nobody would serve."""
+    """Its EPOCH batch fits but not the reader's record: then no broker would serve."""
     left = 100_000  # less than a segment takes
     keys = [OffsetKey(f"group{n}", TopicId(1), 0) for n in range(KEYS)]
     total = 1 << 28

@@ -1,4 +1,4 @@
-"""In whose term the grants of slaves count for a broker, as a table (F5)."""
+"""The terms in which slaves' grants count for a broker, as a table (F5)."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ MINE = GroupState(Mode.MASTER, Epoch(4), master=M, reader=M)
 
 
 def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) -> Gatherer:
-    """Of broker M; `until_ms`: how long each slave has granted."""
+    """Return broker M's evidence; `until_ms`: how long each slave has granted."""
     views = {"s": S, "t": T}
     parts: Any = SimpleNamespace(
         me=M,
@@ -35,14 +35,14 @@ def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) 
 @pytest.mark.parametrize(
     ("state", "held", "until_ms"),
     [
-        (MINE, 4, FOREVER),  # nobody is in sync: they are unanimous
-        (MINE, 3, 0),  # I opened another one
+        (MINE, 4, FOREVER),  # no slave is in sync: they are unanimous
+        (MINE, 3, 0),  # this broker opened another one
         (MINE, 5, 0),
         (MINE, 0, 0),
         (replace(MINE, master=S, reader=S), 4, 0),
         (replace(MINE, mode=Mode.SLAVE_CONSUME, reader=S), 4, 0),
         (replace(MINE, mode=Mode.HANDOVER, reader=S), 4, 0),
-        (replace(MINE, mode=Mode.SLAVE_CONSUME, master=S), 4, 0),  # I read
+        (replace(MINE, mode=Mode.SLAVE_CONSUME, master=S), 4, 0),  # this broker reads
     ],
 )
 def test_nobody_is_unanimous_but_in_my_own_term(

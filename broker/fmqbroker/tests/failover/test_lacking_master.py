@@ -1,4 +1,4 @@
-"""Since when a master that lacks what was shown waits for who has it (ADR 0025), as one story."""
+"""When a master that lacks delivered records starts to wait for their holder (ADR 0025)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ SHOWN, MINE = 900, 500
 
 
 class Group:
-    """What broker M, with a journal up to `MINE`, sees; `look` at a moment: since when it waits."""
+    """The view of broker M with a journal up to `MINE`; `look` returns since when it waits."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -56,7 +56,7 @@ def test_a_reader_that_has_less_is_not_waited_for() -> None:
     group.there(T, SHOWN - 1)
     group.read_by(T)
     assert group.look(100) == 100
-    group.there(S, SHOWN)  # no reader any more: it dials within a moment, or never
+    group.there(S, SHOWN)  # no longer a reader: it dials within a moment, or never
     assert group.look(200) == 100
 
 

@@ -1,4 +1,4 @@
-"""ZooKeeper comes back empty under a real broker: nobody reads another topic's messages."""
+"""ZooKeeper comes back empty under a real broker: no topic shows another's messages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ G1, ME = GroupName("g1"), BrokerId("g1-0")
 
 
 class Trial:
-    """A broker, and a ZooKeeper that loses what it has."""
+    """A broker, and a ZooKeeper that loses its data."""
 
     def __init__(self, broker: Process, zookeeper: str) -> None:
         self.broker = broker
@@ -36,7 +36,7 @@ class Trial:
         await (await self.broker.start()).serves()
 
     async def lose_zookeeper(self, topic: TopicConfig | None = None) -> None:
-        """Both stop, its data is removed, both start; with that topic made by somebody else."""
+        """Stop both, remove ZooKeeper's data, start both, and create that topic elsewhere."""
         assert await self.broker.stop() == 0
         session = ZooKeeperSession(self._zookeeper, timeout_ms=5000)
         await session.start(30)

@@ -1,4 +1,4 @@
-"""An orderly stop gives the reads away, and nothing else: whatever the machine would do next."""
+"""An orderly stop gives away the reads only, whatever step was due next."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +15,17 @@ pytestmark = pytest.mark.processes
 async def test_a_master_that_stops_gives_its_mastership_to_nobody(
     zookeeper: str, tmp_path: Path
 ) -> None:
-    """F16: a stop does not wait until the heir has all; without that nobody may be made heir."""
+    """F16: a stop does not wait until the successor has everything, so it names none."""
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, _ = await whole(net, S)
         net.keeps_isr = False
         net.unlinked.add(S)
         await until(lambda: not master.master.links[S].connected)
-        await net.permit(M, Permission.WRITE)  # so no slave may take over the reads, either
+        await net.permit(M, Permission.WRITE)  # so no slave may take over the reads either
         await net.configure(replace(net.config, master=S))
         await until(lambda: master.group.wanted == S and "wanted" in master.gate.why)
         link = master.master.links[S]
-        # Just now the heir is ready, and just now it is to stop.
+        # The successor becomes ready at the moment of the stop.
         link.connected = link.caught_up = True
         link.incarnation = master.group.live[S].incarnation
         net.unlinked.clear()

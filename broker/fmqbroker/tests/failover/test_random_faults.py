@@ -1,4 +1,4 @@
-"""The failover way on a real ZooKeeper under random trouble: kills, stops, cuts; then calm."""
+"""Failover on a real ZooKeeper under random kills, stops and cuts, then calm."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ FULL, READ = Permission.FULL, Permission.READ
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_random_trouble_then_calm(zookeeper: str, tmp_path: Path, seed: int) -> None:
-    """Kills, stops, cuts of both kinds at random; never two readers; in the end all is whole."""
+    """Random kills, stops and cuts of both kinds: never two readers, in the end all is whole."""
     chance = random.Random(seed)
     async with group_of(zookeeper, tmp_path, M, S, T) as net:
         await whole(net, S, T)
@@ -39,7 +39,7 @@ async def test_random_trouble_then_calm(zookeeper: str, tmp_path: Path, seed: in
 
 
 async def trouble(net: Net, chance: random.Random) -> None:
-    """One thing goes wrong, or right again."""
+    """Cause one fault, or repair one."""
     node = net.nodes[chance.choice((M, S, T))]
     match chance.choice(("kill", "stop", "start", "start", "cut", "mend", "unlink", "link")):
         case "kill" if node.alive:
@@ -61,7 +61,7 @@ async def trouble(net: Net, chance: random.Random) -> None:
 
 
 async def consume(net: Net) -> None:
-    """A consumer's progress goes on wherever reads are served."""
+    """Advance a consumer's progress wherever reads are served."""
     version = 1
     while True:
         for node in list(net.nodes.values()):

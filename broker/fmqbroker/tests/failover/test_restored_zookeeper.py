@@ -1,4 +1,4 @@
-"""ZooKeeper is restored from an older backup: what contradicts the journals is refused."""
+"""ZooKeeper restored from an older backup: states that contradict the journals are refused."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ AUDIT = [b"audit-%d" % n for n in range(8)]
 
 
 async def fmq(cluster: Restorable, *arguments: str) -> tuple[int, str]:
-    """A command as a person types it; its exit status, and what it prints."""
+    """Run a command as a person would; return its exit status and output."""
     names = {"FMQ_ZOOKEEPER": cluster.zookeeper, "FMQ_CLUSTER": "c", "FMQ_BROKERS": cluster.url}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -39,7 +39,7 @@ async def fmq(cluster: Restorable, *arguments: str) -> tuple[int, str]:
 
 
 async def go_on(cluster: Restorable) -> GroupState:
-    """What happens after the backup: topics come, go and grow, a failover, other settings."""
+    """Change things after the backup: topics, a failover, other settings."""
     async with fmqclient.connect(cluster.url) as client:
         await client.admin().create_topic("audit", queues=2)
         await client.admin().delete_topic("orders")
@@ -55,7 +55,7 @@ async def go_on(cluster: Restorable) -> GroupState:
 
 
 async def start_with_backup(cluster: Restorable) -> GroupState:
-    """The group as it was before everything stopped; now it runs on the older ZooKeeper."""
+    """Start the group as it was, on the older ZooKeeper."""
     async with fmqclient.connect(cluster.url) as client:
         for topic in ("salaries", "orders"):
             await client.admin().create_topic(topic, queues=2)
@@ -88,7 +88,7 @@ async def test_a_restored_backup_is_refused_then_mended(tmp_path: Path) -> None:
 
 
 async def begin_again_is_named(cluster: Restorable, broker: BrokerId) -> None:
-    """A broker serves nothing and changes nothing, and says what to do."""
+    """Check that a broker serves and changes nothing, and names the remedy."""
     refused = await cluster.until_status(broker, lambda s: "newer epoch" in s.why)
     assert "fmq cluster begin-again g1" in refused.why
     assert refused.permission == 0
@@ -147,7 +147,7 @@ async def test_a_backup_from_before_a_promotion(tmp_path: Path, *, reading: bool
 
 
 async def test_a_group_begins_again_while_it_serves(tmp_path: Path) -> None:
-    """Nothing is lost and nothing is stored twice, though nobody had to do it."""
+    """Nothing is lost and nothing is stored twice, although the command was not needed."""
     async with restorable(tmp_path) as cluster:
         async with fmqclient.connect(cluster.url) as client:
             await client.admin().create_topic("salaries", queues=2)
@@ -170,7 +170,7 @@ async def test_a_group_begins_again_while_it_serves(tmp_path: Path) -> None:
 
 
 async def test_a_backup_of_the_same_epoch(tmp_path: Path) -> None:
-    """No broker can tell that its in-sync set is too wide: the group begins again before all."""
+    """No broker can detect its too wide in-sync set: the group starts again first."""
     async with restorable(tmp_path) as cluster:
         alone = replace(cluster.config, policy=AckPolicy(how_many=HowMany.NONE))
         await cluster.groups.put_config(alone)

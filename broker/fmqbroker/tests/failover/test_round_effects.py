@@ -1,6 +1,6 @@
-"""What each round of failover does to the gate, the grants and the lease, before any step.
+"""Effects of each failover round on gate, grants and lease, before any step.
 
-By itself: its parts are stand-ins; no ZooKeeper, no time.
+All parts are stand-ins; no ZooKeeper, no time.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ ME, OTHER, THIRD = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 
 
 class Terms:
-    """The term that I hold; `did` is what it was told."""
+    """The broker's term; `did` records the calls."""
 
     frozen = None
 
@@ -49,7 +49,7 @@ class Terms:
 def driver(
     epoch: int, tenure: Tenure | None = None, *, unsettled: bool = False, **more: Any
 ) -> tuple[Any, Terms]:
-    """Failover in a state of that epoch, of which it has only what it looks at here."""
+    """Return a failover in a state of that epoch, with only the parts these tests need."""
     state = GroupState(Mode.MASTER, Epoch(epoch), OTHER, OTHER)
     failover, terms = Failover.__new__(Failover), Terms(tenure)
     parts = {
@@ -78,7 +78,7 @@ def decided(*, may_grant: bool = True) -> Decision:
 def test_nothing_is_granted_while_a_claim_may_stand(
     may_grant: bool, unsettled: bool, claiming: bool
 ) -> None:
-    """F3: it got no answer; bound to its master, its slave would serve beside it."""
+    """F3: the claim has no answer; bound to its master, the slave would serve beside it."""
     failover, _ = driver(3, unsettled=unsettled)
     failover._set_gate(decided(may_grant=may_grant))
     assert failover._slave.upstream.claiming is claiming
@@ -120,7 +120,7 @@ def test_a_term_is_dropped_once_another_stands(held: int) -> None:
 def test_a_term_that_goes_on_is_renewed_for_the_live_node_that_stands_now(
     granted_now: bool,
 ) -> None:
-    """F13: its lease would end, being asked for by the number of the one before."""
+    """F13: a renewal under the previous node's number would let the lease end."""
     held: list[Tenure] = []
     failover, terms = driver(
         3,
@@ -148,7 +148,7 @@ def test_without_a_term_or_a_live_node_there_is_none_to_inherit(
 
 
 def test_each_reader_is_waited_for_by_itself() -> None:
-    """Else the second is not waited for at all, and what was consumed from it comes again."""
+    """Otherwise the second is not waited for, and its consumed records are redelivered."""
     clock = SimpleNamespace(now_ms=1000)
     clock.monotonic_ms = lambda: clock.now_ms
     group = SimpleNamespace(live={})
@@ -169,7 +169,7 @@ def test_each_reader_is_waited_for_by_itself() -> None:
 
 
 def test_what_was_once_stored_is_so_for_ever() -> None:
-    """R4: also with all of a set that has shrunk, or grown, since."""
+    """R4: even under ALL, with a set that has shrunk or grown since."""
     commit = CommitFrontier()
     commit.advance(Position(80), Position(70))
     commit.advance(Position(60), Position(50))

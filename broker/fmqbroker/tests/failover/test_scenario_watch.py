@@ -1,4 +1,4 @@
-"""The scenarios' watch sees what must not be, and nothing in what may be."""
+"""The scenarios' watch reports every violation and nothing else."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""The scenarios of failover, each with real processes: ZooKeeper, brokers, clients, cut links.
+"""Failover scenarios with real processes: ZooKeeper, brokers, clients, cut links.
 
-Every test ends with the verdict of its stage: what clients saw (all that was acknowledged is
-consumed and is still stored, in order, nothing else) and what the watch saw all the time (never two
-brokers of a group with one permission, never reads with offsets older than those acknowledged).
+Every test ends with the verdict of its stage: on the clients' view (all acknowledged messages are
+consumed and still stored, in order, and nothing else) and on the watch's (never two brokers of a
+group with one permission, never reads with offsets older than those acknowledged).
 """
 
 from pathlib import Path
@@ -27,11 +27,11 @@ from fmqdev.demo.replica_comparison import compare_journals
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 ALONE = AckPolicy(how_many=HowMany.NONE)
 LOOKS = 30
-"""So many looks of the watch, 20 ms apart or more: what was to come of a loss has come."""
+"""As many looks of the watch, 20 ms apart or more, as the effects of a loss take."""
 
 
 async def test_master_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
-    """Reads go on from the slave, writes in the other group; the way back; equal journals."""
+    """Reads continue from the slave, writes in the other group; then the return; equal journals."""
     async with scenario(tmp_path, zookeeper_server, groups=2) as stage:
         epoch = (await stage.state()).epoch
         await stage.gather_backlog()
@@ -57,13 +57,13 @@ async def test_master_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 async def test_slave_starts_after_the_master_fenced_itself(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper, linked: bool
 ) -> None:
-    """Without its master it takes over; with it, it grants, and the master serves on by that."""
-    # It must find its master before it may claim: that takes as long as the machine needs.
+    """Without its master it takes over; with it, it grants, and the master serves on."""
+    # It must find its master before it may claim, which takes as long as the machine needs.
     long = {"grant_ms": 3000, "dead_after_ms": 3000, "claim_checks": 100} if linked else {}
     async with scenario(tmp_path, zookeeper_server, proxied=True, settings=long) as stage:
         epoch = (await stage.state()).epoch
         stage.cut_from_zookeeper(MASTER)
-        await stage.kill(SLAVE)  # too late to be taken out of the in-sync set
+        await stage.kill(SLAVE)  # too late for its removal from the in-sync set
         await stage.serves(MASTER, NONE)
         assert SLAVE in (await stage.state()).isr
         await stage.gone_from_zookeeper(MASTER)
@@ -87,7 +87,7 @@ async def test_slave_starts_after_the_master_fenced_itself(
 
 
 async def test_no_slave_configured(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
-    """Nobody could take over: it serves on without ZooKeeper, and again after it was killed."""
+    """No slave can take over: the master serves on without ZooKeeper, and again after a kill."""
     async with scenario(tmp_path, zookeeper_server, slaves=0, policy=ALONE, proxied=True) as stage:
         epoch = (await stage.state()).epoch
         stage.cut_from_zookeeper(MASTER)
@@ -109,7 +109,7 @@ async def test_no_slave_configured(tmp_path: Path, zookeeper_server: EmbeddedZoo
 async def test_slave_configured_that_never_came(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """The master does not wait for it, and it may not take over what it does not have."""
+    """The master does not wait for it, and it may not take over without the data."""
     async with scenario(
         tmp_path, zookeeper_server, policy=ALONE, proxied=True, late=frozenset([SLAVE])
     ) as stage:
@@ -160,7 +160,7 @@ async def test_slave_gone_for_good_in_slave_consume(
         await stage.until(lambda: stage.watch.floors_seen[MASTER] > 0, "with its offsets")
         assert state.epoch > epoch + 1
         if not strict:
-            stage.cluster.start_broker(SLAVE)  # it is found again, after all
+            stage.cluster.start_broker(SLAVE)  # it turns up after all
         await stage.cluster.wait_healthy()
         stage.start_consumer()
         await stage.flow()
@@ -170,14 +170,14 @@ async def test_slave_gone_for_good_in_slave_consume(
 async def test_read_is_not_given_back_before_the_offsets(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """The record is held up on its way twice: nobody takes its arrival for granted."""
+    """The record is held up twice on its way: its arrival is never assumed."""
     async with scenario(tmp_path, zookeeper_server, proxied=True) as stage:
         epoch = (await stage.state()).epoch
         await stage.gather_backlog()
         await stage.kill(MASTER)
         await stage.serves(SLAVE, READ)
         await stage.consume_backlog()
-        await stage.stop_consumer()  # it would say its acks again, and so mend what was lost
+        await stage.stop_consumer()  # it would repeat its acks and so repair the loss
         refused = stage.only_one_connection(SLAVE)
         stage.cut_from_master(SLAVE)
         stage.cluster.start_broker(MASTER)
@@ -210,7 +210,7 @@ async def test_read_is_not_given_back_before_the_offsets(
 async def test_master_cut_from_zookeeper_but_not_from_its_slave(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """No switch: the slave's grants carry it."""
+    """No switch: the slave's grants support the master."""
     async with scenario(tmp_path, zookeeper_server, proxied=True) as stage:
         epoch = (await stage.state()).epoch
         stage.cut_from_zookeeper(MASTER)
@@ -229,7 +229,7 @@ async def test_master_cut_from_zookeeper_but_not_from_its_slave(
 
 
 async def test_master_cut_from_both(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
-    """It fences itself before the slave serves, and returns when the links do."""
+    """The master fences itself before the slave serves, and returns when the links do."""
     async with scenario(tmp_path, zookeeper_server, proxied=True) as stage:
         epoch = (await stage.state()).epoch
         await stage.gather_backlog()
@@ -249,7 +249,7 @@ async def test_master_cut_from_both(tmp_path: Path, zookeeper_server: EmbeddedZo
 async def test_administrator_disables_reads(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """No switch: what nobody may serve at the master, nobody takes over."""
+    """No switch: reads disabled at the master are not taken over."""
     async with scenario(tmp_path, zookeeper_server) as stage:
         epoch = (await stage.state()).epoch
         await stage.permit(MASTER, WRITE)

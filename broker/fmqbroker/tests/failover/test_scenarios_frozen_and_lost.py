@@ -1,4 +1,4 @@
-"""More scenarios with real processes: a frozen master, a lost slave, brokers that die together."""
+"""Scenarios with real processes: a frozen master, a lost slave, brokers that die together."""
 
 import asyncio
 import shutil
@@ -29,12 +29,12 @@ from fmqwire.methods import OFFSETS, STATUS
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 SOON = {"session_timeout_ms": 1200, "grant_ms": 800, "dead_after_ms": 1200}
-"""It must be noticed before gRPC notices it, which would close what waits in the sockets."""
+"""Must be noticed before gRPC notices, which would close what waits in the sockets."""
 LEVELS = (client_pb2.REPLICATED, client_pb2.PERSISTED, client_pb2.RECEIVED)
 
 
 async def test_master_frozen_and_woken(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
-    """What waited in its sockets finds it without its lease: nothing is served, nothing is OK."""
+    """Requests in its sockets find it without a lease: nothing is served, nothing is OK."""
     soon = scenario(tmp_path, zookeeper_server, settings=SOON)
     async with soon as stage, stage.raw(MASTER) as raw:
         epoch = (await stage.state()).epoch
@@ -85,7 +85,7 @@ sys.exit(main())
 async def test_master_wedged(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its event loop stands still and all its threads live: the slave takes over all the same."""
+    """Its event loop stands still while all its threads live: the slave still takes over."""
 
     def wedgeable(*arguments: Any) -> list[str]:
         python, *_, broker, run = (command := broker_command(*arguments))[:5]
@@ -106,7 +106,7 @@ async def test_master_wedged(
 
 
 async def test_slave_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
-    """Writes are refused, the other group takes them; they resume by themselves."""
+    """Writes are refused and go to the other group; they resume by themselves."""
     async with scenario(tmp_path, zookeeper_server, groups=2) as stage:
         await stage.kill(SLAVE)
         state = await stage.until_state(lambda s: not s.isr, "it is out of the in-sync set")
@@ -128,7 +128,7 @@ async def test_slave_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper)
 async def test_both_brokers_killed(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper, first: str
 ) -> None:
-    """Whoever comes back first: nothing that was acknowledged is lost."""
+    """Whichever returns first, nothing acknowledged is lost."""
     async with scenario(tmp_path, zookeeper_server) as stage:
         epoch = (await stage.state()).epoch
         await stage.gather_backlog()
@@ -152,9 +152,9 @@ async def test_both_brokers_killed(
 async def test_master_comes_back_alone_with_a_damaged_tail(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """It cuts what it cannot read, and waits for the slave that has it (ADR 0018).
+    """It truncates what it cannot read and waits for the slave that has it (ADR 0018).
 
-    No checkpoint names that tail as durable: damage in what one names ends the broker (J001).
+    No checkpoint names that tail as durable: damage in a named one ends the broker (J001).
     """
     late = {"checkpoint_interval_ms": 600_000}
     async with scenario(tmp_path, zookeeper_server, settings=late) as stage:
@@ -180,7 +180,7 @@ async def test_master_comes_back_alone_with_a_damaged_tail(
 async def test_a_reader_whose_old_segment_is_damaged_gives_the_reads_to_who_has_it_whole(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """Found when it is read, as a start reads the newest segment only: no consumer waits for it."""
+    """A start reads only the newest segment, so a read finds it: no consumer waits for it."""
     small = {"segment_bytes": 1 << 20, "tail_cache_bytes": 1 << 20}
     async with scenario(tmp_path, zookeeper_server, settings=small) as stage:
         client, plan, count = stage.traffic.client, stage.cluster.brokers[MASTER], 64
@@ -200,7 +200,7 @@ async def test_a_reader_whose_old_segment_is_damaged_gives_the_reads_to_who_has_
                     message.ack_now()
         assert list(seen) == list(range(count))
         await stage.serves(SLAVE, READ)
-        for _ in range(2):  # its supervisor starts it again: in vain, until a person has helped
+        for _ in range(2):  # its supervisor restarts it, in vain until a person helps
             assert await stage.cluster.ended(MASTER)
             assert f"{second.name}" in tail(plan.log)
             stage.cluster.start_broker(MASTER)
@@ -214,7 +214,7 @@ async def test_a_reader_whose_old_segment_is_damaged_gives_the_reads_to_who_has_
 
 
 async def test_all_five_killed_at_once(tmp_path: Path) -> None:
-    """ZooKeeper too. The clients only see a long pause; everything acknowledged is there."""
+    """ZooKeeper too. Clients see only a long pause; everything acknowledged is there."""
     async with scenario(tmp_path, None, groups=2) as stage:
         await stage.flow(group="g2")
         await stage.kill(ZOOKEEPER, *stage.cluster.brokers)

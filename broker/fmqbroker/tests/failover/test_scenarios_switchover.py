@@ -1,4 +1,4 @@
-"""The mastership moves between real processes (ADR 0022): asked for, broken off, after a loss."""
+"""Switchovers between real processes (ADR 0022): requested, interrupted, after a loss."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 
 async def _fmq_failover(stage: Scenario, to: str) -> str:
-    """The command, as a person gives it; what it says."""
+    """Run the command as a person would; return its output."""
     command = (sys.executable, "-m", "fmqcli.main", "failover", "g1", "--to", to)
     where = ("-z", stage.cluster.zookeeper_address, "-c", stage.cluster.options.cluster)
     process = await asyncio.create_subprocess_exec(
@@ -43,7 +43,7 @@ async def _master(stage: Scenario, broker: str) -> GroupState:
 
 
 class _Outage:
-    """How long nobody served: as the watch sees it, from the last that did to the first."""
+    """The time without service, from the last sample that served to the next."""
 
     def __init__(self, stage: Scenario) -> None:
         self._stage = stage
@@ -64,7 +64,7 @@ class _Outage:
 async def test_switchover_there_and_back_under_traffic(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """Nothing is lost, order holds; who was master follows, without a restart of anybody."""
+    """Nothing is lost, order holds, and the old master follows without any restart."""
     async with scenario(tmp_path, zookeeper_server) as stage:
         before = await stage.state()
         outage = _Outage(stage)
@@ -78,7 +78,7 @@ async def test_switchover_there_and_back_under_traffic(
                 await stage.flow()
             looking.cancel()
         state = await stage.state()
-        assert state.epoch >= before.epoch + 6  # gives way, takes over, opens: twice
+        assert state.epoch >= before.epoch + 6  # yield, take over, open: twice
         assert not state.degraded
         await stage.verdict()
         seen = [(p, o, r) for p, some in stage.traffic.history.consumed.items() for o, r in some]
@@ -92,7 +92,7 @@ async def test_switchover_there_and_back_under_traffic(
 async def test_old_master_killed_in_the_middle_of_a_move(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """Whatever step it had come to, who is wanted becomes master, and the old one follows."""
+    """After any step, the wanted broker becomes master and the old one follows."""
     async with scenario(tmp_path, zookeeper_server) as stage:
         await _want(stage, SLAVE)
         await stage.kill(MASTER)
@@ -107,7 +107,7 @@ async def test_old_master_killed_in_the_middle_of_a_move(
 async def test_promotion_after_the_masters_disk_is_gone(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
-    """The reader becomes master; under the old name comes a broker with nothing, and follows."""
+    """The reader becomes master; an empty broker comes under the old name, and follows."""
     async with scenario(tmp_path, zookeeper_server) as stage:
         await stage.gather_backlog()
         await stage.kill(MASTER)

@@ -1,4 +1,4 @@
-"""Whom a broker's gate lets in between the moment a state is seen and the decision on it."""
+"""A broker's gate between the moment a state is seen and the decision on it."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.processes
 async def test_grants_of_another_masters_term_are_none_of_mine(
     zookeeper: str, tmp_path: Path
 ) -> None:
-    """F5: nobody in sync is unanimous, but for who opened that term.
+    """F5: an empty in-sync set is unanimous only for the broker that opened the term.
 
-    A master is cut off and declared lost, its only slave is promoted and has nobody in sync yet.
-    The one that is back serves nothing, not even until it has decided upon what it has just read.
+    A master is cut off and declared lost; its only slave is promoted and has no slave in sync yet.
+    The returned broker serves nothing, not even before it has decided on the state it just read.
     """
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, _ = await whole(net, S)

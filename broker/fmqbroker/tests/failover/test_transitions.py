@@ -1,6 +1,6 @@
-"""The steps from one term to the next: each effect in its order, and nothing after one that failed.
+"""Steps from one term to the next: each effect in order, none after a failed one.
 
-All parts are stand-ins that write down what they are asked to do; no ZooKeeper, no disk, no time.
+All parts are stand-ins that record their calls; no ZooKeeper, no disk, no time.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ OPENED = ["made whole", "become master", "open for 7", "hold 7", "renew"]
 
 
 class Stage:
-    """The parts of a broker; `did` is what they did."""
+    """The parts of a broker; `did` records what they did."""
 
     def __init__(self, state: GroupState, counts: SlaveCounts = SlaveCounts.DURABLE) -> None:
         self.did: list[str] = []
         self.wins = True  # its compare-and-set does
         self.state = Versioned(state, 3)
         self.standing, self.me = 9, ME
-        self.stands_anew = False  # its live node, while its compare-and-set is under way
+        self.stands_anew = False  # its live node, while its compare-and-set is in flight
         self.config = SimpleNamespace(policy=AckPolicy(counts=counts))
         self.journal_epoch, self.end, self.durable_end = Epoch(5), END, DURABLE
         self.commit = CommitFrontier()
@@ -52,7 +52,7 @@ class Stage:
         self.terms = Terms(self)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """What has no answer: written down by its name and what is a number in it."""
+        """Record a call without an answer by its name and its numeric arguments."""
         if name.startswith("_"):
             raise AttributeError(name)
 
@@ -160,7 +160,7 @@ async def test_open_installs_the_record_that_is_awaited_and_no_other() -> None:
 async def test_who_served_reads_since_a_term_was_opened_installs_its_own_side_journal(
     claimed: bool, lacking: str
 ) -> None:
-    """Also if it ended before it opened its term, and another claimed meanwhile."""
+    """Even if it ended before it opened its term and another broker claimed meanwhile."""
     more: dict[str, Any] = {"mode": Mode.HANDOVER, "reader": OTHER} if claimed else {}
     stage = Stage(state_of(base=Epoch(6), offsets="AAAA", opened=Epoch(4), **more))
     edit = opened(stage, served_end=Position(900) if lacking else Position(0))
@@ -191,7 +191,7 @@ async def test_a_claim_is_set_before_anything_is_served_and_only_what_is_durable
     edit = replace(stage.state.value, mode=Mode.SLAVE_CONSUME, epoch=Epoch(7), reader=ME)
     assert await stage.terms.claim(edit, 3)
     noted = f"note commit end {DURABLE}"
-    taker = "taker of 'AAAA' above 0"  # whose side journal is there before its end counts as shown
+    taker = "taker of 'AAAA' above 0"  # if its side journal is there before its end counts as shown
     assert stage.did == ["close", "set", taker, noted, "hold 7", "renew"]
     assert stage.commit.commit_end == DURABLE
     assert stage.terms.tenure == Tenure(Epoch(7), 9)
@@ -209,7 +209,7 @@ async def test_a_claim_that_comes_to_nothing(standing: int) -> None:
 
 @pytest.mark.parametrize("step", ["open", "claim"])
 async def test_a_term_is_of_the_live_node_that_stood_before_it_was_set(step: str) -> None:
-    """F13: in the gap somebody may have looked, and claims in a moment."""
+    """F13: another broker may have looked in the gap, and be about to claim."""
     stage = Stage(state_of())
     stage.stands_anew = True
     assert await getattr(stage.terms, step)(opened(stage), 3)

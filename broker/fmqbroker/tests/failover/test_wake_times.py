@@ -1,4 +1,4 @@
-"""What waits for time alone is decided when the time has come, though nothing else happens."""
+"""Decisions that only wait for a time are made then, though nothing else happens."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ FOR_EVER_MS = 3_600_000
 
 
 class Sent:
-    """The hand-overs that a reader asks for; the first of each term is turned away, when it may."""
+    """Hand-overs that a reader requests; the first of each term is refused while allowed."""
 
     def __init__(self, reader: Node) -> None:
         self.terms: list[Epoch] = []
@@ -32,14 +32,14 @@ class Sent:
 
 
 async def looks_again(node: Node, times: int = 5) -> None:
-    """It is woken, and decides, some times more."""
+    """Wait until it wakes and decides a few more times."""
     for _ in range(times):
         node.failover._wake.notify()
         await asyncio.sleep(0.05)
 
 
 async def hands_over(net: Net, master: Node, slave: Node, sent: Sent, version: int) -> Node:
-    """Once: the master dies, its reader is cut off from ZooKeeper, the master is back."""
+    """Run one round: the master dies, its reader is cut off from ZooKeeper, the master returns."""
     await master.kill()
     await until(lambda: slave.serves is Permission.READ)
     await slave.ack(4 * version, version)
@@ -65,12 +65,12 @@ async def hands_over(net: Net, master: Node, slave: Node, sent: Sent, version: i
 async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
     zookeeper: str, tmp_path: Path
 ) -> None:
-    """Its master was linked before that: no link comes, nobody calls, and the master waits."""
+    """The master's link is older: no new link or call wakes the reader, and the master waits."""
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, slave = await whole(net, S)
         sent = Sent(slave)
         master = await hands_over(net, master, slave, sent, 2)
-        # It learns of that from ZooKeeper only, some day: what is installed is not sent again.
+        # It learns of that from ZooKeeper only, some day: an installed record is not sent again.
         await until(lambda: slave.failover._handed_over == slave.state.epoch, "it heard the answer")
         told = len(sent.terms)
         await looks_again(slave)

@@ -51,7 +51,7 @@ async def test_rolls(tmp_path: Path) -> None:
 
 
 async def test_store_times_never_fall_though_the_clock_does(tmp_path: Path) -> None:
-    """Over a restart, and for who followed another: the search by time relies on it."""
+    """Over a restart and after following another master: the search by time relies on it."""
     ahead, behind = Clock(), Clock()
     ahead.now_ms = behind.now_ms + 60_000
     async with running(tmp_path / "a", clock=ahead) as journal:

@@ -1,4 +1,4 @@
-"""Damage that a read finds: noted, told, refused at the next start; or forgotten if it is whole."""
+"""Damage found by a read: noted, reported, refused at the next start, forgotten if whole."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from fmqcore.errors import CorruptJournal
 from fmqcore.ids import Position
 from fmqcore.journal.damage_note import SUSPECT
 
-COUNT = 2000  # of 1000 bytes: 2 MB in segments of 64 KiB, more than is kept in memory
+COUNT = 2000  # of 1000 bytes: 2 MB in segments of 64 KiB, more than the cache holds
 
 
 async def filled(path: Path) -> list[Position]:
@@ -21,7 +21,7 @@ async def filled(path: Path) -> list[Position]:
 
 
 def flip(path: Path, position: Position) -> Path:
-    """One bit of the payload of the batch that begins there."""
+    """Flip one bit in the payload of the batch that starts there."""
     file = max(f for f in path.glob("*.journal") if f.stem[0].isdigit() and int(f.stem) <= position)
     raw = bytearray(file.read_bytes())
     raw[position - int(file.stem) + HEADER_LEN + 50] ^= 4
@@ -46,7 +46,7 @@ async def test_a_damaged_sealed_segment_is_noted_by_who_reads_it_and_refused_aft
         with pytest.raises(CorruptJournal, match=file.name):
             async with running(tmp_path):
                 pass
-    flip(tmp_path, at)  # as it was: only the memory was wrong
+    flip(tmp_path, at)  # restored: only memory was wrong
     async with running(tmp_path) as journal:
         assert not (tmp_path / SUSPECT).exists()
         data = await everything(journal)

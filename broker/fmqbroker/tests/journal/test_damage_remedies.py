@@ -1,4 +1,4 @@
-"""What a refusal over damage tells a person to do, done step by step: it works, on either side."""
+"""The remedies that a refusal over damage names work step by step, on master and slave."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from fmqcore.errors import CorruptJournal
 
 
 async def damaged(c: Cluster, node: Node) -> str:
-    """Stop it, flip a bit below its durable end, try to start it; what it says."""
+    """Stop it, flip a bit below its durable end, try to start it; return the message."""
     await c.equal()
     await node.journal.wait_durable(node.journal.end)
     await node.stop()
@@ -27,7 +27,7 @@ async def damaged(c: Cluster, node: Node) -> str:
 
 
 def move_away(node: Node) -> Path:
-    """The first step: the whole directory, under another name."""
+    """Do the first step: rename the whole directory."""
     away = node.path.with_name(f"{node.path.name}.damaged")
     node.path.rename(away)
     return away

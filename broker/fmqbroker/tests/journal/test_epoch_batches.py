@@ -1,4 +1,4 @@
-"""A term that is opened where its EPOCH batch finds no room: the frames around it are its own."""
+"""A term whose EPOCH batch finds no room in its segment: the frames around it are its own."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from fmqcore.replication.epoch_history import common_end
 
 
 def _fill_up_to(journal: Journal, rest: int) -> Position:
-    """Epoch 1, and so much of the segment free behind it."""
+    """Open epoch 1 and leave that much of the segment free."""
     journal.append(epoch(1))
     fill(journal, 30)
     return journal.append(data(bytes(SEGMENT - journal.end - 96 - rest))).end
@@ -27,9 +27,9 @@ async def _follow(slave: Journal, master: Journal) -> None:
 async def test_frames_written_for_a_term_are_not_taken_for_the_epoch_before(
     tmp_path: Path, rest: int
 ) -> None:
-    """A master lost what it wrote next, and its slave has that: they must not seem to agree.
+    """A master lost later bytes that its slave has: their journals must not seem to agree.
 
-    Both frames bear epoch 1, and so do those that the slave holds at the same positions.
+    Both frames carry epoch 1, as do those the slave holds at the same positions.
     """
     one, lost, two = tmp_path / "master", tmp_path / "lost", tmp_path / "slave"
     for path in (one, two):
@@ -66,7 +66,7 @@ async def test_frames_of_a_segment_that_was_just_full_belong_to_their_epoch(tmp_
 
 
 async def test_a_term_that_got_no_further_than_its_frames_is_opened_again(tmp_path: Path) -> None:
-    """Power went between the EOF and the EPOCH batch; another number may have been given since."""
+    """Power failed between EOF and EPOCH batch; another number may have been given since."""
     async with running(tmp_path) as journal:
         end = _fill_up_to(journal, 104)
     whole = tmp_path / "whole"

@@ -1,4 +1,4 @@
-"""Group commit, flush policies, broken and full disks, work that is cancelled."""
+"""Group commit, flush policies, broken and full disks, cancelled work."""
 
 import asyncio
 import random
@@ -88,12 +88,12 @@ async def test_os_cache_writes_at_once_and_syncs_when_due_or_asked(tmp_path: Pat
         journal.append(data(b"y"))
         await until(lambda: journal.written_end == journal.end)
         assert journal.durable_end < journal.end
-        journal.set_flush(sync=True, interval_ms=0)  # a stricter policy holds for what is there
+        journal.set_flush(sync=True, interval_ms=0)  # a stricter policy covers existing bytes
         await until(lambda: journal.durable_end == journal.end)
 
 
 async def test_a_stricter_interval_holds_for_what_is_there(tmp_path: Path) -> None:
-    """Nothing more comes: what the policy before left in memory would be there for ever."""
+    """No more appends come: bytes the previous policy left in memory would stay there for ever."""
     async with running(tmp_path) as journal:
         journal.set_flush(sync=False, interval_ms=0)
         journal.append(epoch(1))
@@ -161,7 +161,7 @@ async def test_a_failing_disk_ends_the_process_and_is_never_tried_again(
 
 
 def fills_up(journal: Journal) -> bool:
-    """One more, unless it has noticed meanwhile that there is no room."""
+    """Append once more, unless the journal has noticed meanwhile that there is no room."""
     if not journal.full:
         journal.append(data(bytes(5000)))
     return bool(journal.full)

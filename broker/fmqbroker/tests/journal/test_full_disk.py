@@ -1,6 +1,6 @@
-"""A full disk: who may still append, a restart on it, and that DATA is taken again by itself.
+"""A full disk: permitted appends, a restart on it, and DATA accepted again by itself.
 
-By the disk port with a budget, and on a real small file system where the machine lets us make one.
+Through the disk port with a budget, and on a small real file system where the machine allows one.
 """
 
 import os
@@ -40,7 +40,7 @@ LARGE = 8 * 1024 * 1024
 
 
 class SmallDisk(FaultDisk):
-    """A disk with so many bytes, 0 = as many as are in use; files count with their length."""
+    """A disk of that many bytes, 0 = as many as are in use; files count with their length."""
 
     def __init__(self, path: Path, total: int) -> None:
         super().__init__(path)
@@ -54,7 +54,7 @@ class SmallDisk(FaultDisk):
     def _used(self) -> int:
         used = 0
         for path in Path(self.path).iterdir():
-            if path.suffix == ".tmp":  # half a step: it takes the place of a file that counts
+            if path.suffix == ".tmp":  # half a step: it replaces a file that counts
                 continue
             with suppress(FileNotFoundError):  # renamed, or removed, meanwhile
                 used += path.stat().st_size
@@ -76,7 +76,7 @@ def offsets(version: int, floor: int = 1) -> BatchDraft:
 
 
 async def fill_up(journal: Journal, size: int = 5000) -> None:
-    """Append DATA until the journal has seen that there is no room for more."""
+    """Append DATA until the journal has noticed that there is no room."""
     while not journal.full:
         journal.append(data(bytes(size)))
         await journal.wait_durable(journal.end)
@@ -85,13 +85,13 @@ async def fill_up(journal: Journal, size: int = 5000) -> None:
 
 
 def refused(journal: Journal, drafts: Iterable[BatchDraft]) -> None:
-    """Append until the journal says no."""
+    """Append until the journal refuses."""
     with pytest.raises(StorageFull):
         deque(map(journal.append, drafts), maxlen=0)
 
 
 def fill_file(path: Path) -> None:
-    """Until the file system says no."""
+    """Write until the file system refuses."""
     with path.open("ab", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
@@ -112,7 +112,7 @@ async def test_a_full_journal_still_takes_control_and_data_again_when_there_is_r
         assert len(await journal.find(TOPIC, 0, Offset(0), 1)) == 1
         disk.total *= 2
         await until(lambda: not journal.full)
-        journal.append(data(bytes(60_000)))  # fits no segment that is there
+        journal.append(data(bytes(60_000)))  # fits no existing segment
         await journal.wait_durable(journal.end)
         whole = await everything(journal)
     async with running(tmp_path) as journal:
@@ -122,7 +122,7 @@ async def test_a_full_journal_still_takes_control_and_data_again_when_there_is_r
 async def test_data_taken_in_before_the_disk_was_seen_to_be_full_holds_up_nothing(
     tmp_path: Path,
 ) -> None:
-    """Its segments are in memory: without their files no ack and no term could be stored."""
+    """Its segments exist in memory only: without files no ack and no term could be stored."""
     disk = SmallDisk(tmp_path, 16 * SEGMENT)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
         journal.append(epoch(1))
@@ -153,7 +153,7 @@ async def test_a_master_that_starts_on_a_full_disk_opens_its_term(
         await journal.wait_durable(journal.end)
         end = journal.end
     for number in range(2, 72, 14):
-        disk = SmallDisk(tmp_path, 0)  # others took all that we had left
+        disk = SmallDisk(tmp_path, 0)  # others took all that was left
         async with running(
             tmp_path, disk=disk, min_free_bytes=3 << 20, segment_bytes=1 << 20, crash=crash
         ) as journal:
@@ -238,7 +238,7 @@ async def test_on_a_real_file_system_that_others_have_filled(tmpfs: Path) -> Non
 
 @pytest.mark.parametrize("reserve", [True, False])
 async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> None:
-    """Before it makes room it needs a little: for the checkpoint that says what goes."""
+    """Before it makes room it needs a little: for the checkpoint that names the deletion."""
     disk = SmallDisk(tmp_path, 2 * LARGE)
     async with running(
         tmp_path, disk=disk, retention_bytes=2 * SEGMENT, min_free_bytes=KEPT * reserve
@@ -249,7 +249,7 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
         await until(lambda: journal._parts.store.space.reserved)
         disk.total -= disk.left  # others took all that was left
         if not reserve:
-            disk.total = 1  # and all that a step under way may give back
+            disk.total = 1  # and all that a step in flight may give back
             with pytest.raises(StorageFull):
                 await journal.retire(journal.end, 0)
             assert journal.log_start == 0, "nothing went"
@@ -262,7 +262,7 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_journal_gets_shorter_on_a_full_disk(tmp_path: Path, whole: bool) -> None:
-    """A slave that is to begin anew, or to cut back, is to free its disk by that."""
+    """A slave that is to reset or truncate must free its disk by that."""
     disk = SmallDisk(tmp_path, 2 * LARGE)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
         to = journal.append(epoch(1)).end
@@ -302,7 +302,7 @@ async def test_a_checkpoint_that_finds_no_room_stops_the_messages(tmp_path: Path
 
 
 class NoCheckpoint(FaultDisk):
-    """It has no room for so many checkpoints, whatever it says is free: a quota, say."""
+    """It refuses that many checkpoints whatever it reports as free: a quota, say."""
 
     def __init__(self, path: Path, refused: int) -> None:
         super().__init__(path)
@@ -339,7 +339,7 @@ async def test_retention_that_used_the_reserve_stops_the_messages(
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_start_without_room_for_its_checkpoint(tmp_path: Path, clean: bool) -> None:
-    """One that says "clean" may not stay: the next start would not cut what a crash tears."""
+    """A checkpoint that says "clean" must not stay: the next start would keep a torn tail."""
     async with running(tmp_path, min_free_bytes=KEPT, crash=not clean) as journal:
         journal.append(epoch(1))
         await journal.wait_durable(journal.end)
@@ -355,7 +355,7 @@ async def test_a_start_without_room_for_its_checkpoint(tmp_path: Path, clean: bo
 
 
 async def get_stuck(journal: Journal, disk: FaultDisk) -> None:
-    """Its writer needs a file for what was appended, and there is no room for any."""
+    """Append more than the files hold: the writer needs a file, and there is no room."""
 
     def no_files(step: Step) -> None:
         if step.kind == "create":

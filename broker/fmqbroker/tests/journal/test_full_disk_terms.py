@@ -1,4 +1,4 @@
-"""A full disk, and what a term is opened with: its EPOCH, and the record of who read before."""
+"""A full disk, and a term's opening batches: its EPOCH and the previous reader's record."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fmqcore.errors import StorageFull
 from fmqcore.ids import Offset
 
 KEYS = 200
-"""So many consumer groups' progress does not fit into what a segment keeps for terms."""
+"""Progress of that many consumer groups exceeds the room a segment reserves for terms."""
 
 
 def record(version: int) -> BatchDraft:
@@ -27,7 +27,7 @@ def record(version: int) -> BatchDraft:
 
 
 def rest(journal: Journal) -> int:
-    """What the newest segment has left."""
+    """Return the room left in the newest segment."""
     return journal._head._segment_end - journal.end
 
 
@@ -38,7 +38,7 @@ async def taken_by_others(journal: Journal, disk: SmallDisk) -> None:
 
 
 async def test_what_a_reader_hands_over_finds_room_as_its_term_does(tmp_path: Path) -> None:
-    """An EPOCH may fit where the record of who read before does not: then nobody would serve."""
+    """An EPOCH may fit where the previous reader's record does not: then no broker would serve."""
     disk = SmallDisk(tmp_path, 2 * LARGE)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
         journal.append(epoch(1))

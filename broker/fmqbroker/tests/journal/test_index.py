@@ -1,4 +1,4 @@
-"""Offsets to positions: over segments, after a loss of index files, below a commit end."""
+"""Offsets to positions: over segments, after lost index files, below a commit end."""
 
 import os
 from pathlib import Path
@@ -49,7 +49,7 @@ def indexes(path: Path) -> dict[str, bytes]:
 async def test_find_in_memory_from_files_and_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_module, "MAX_COLD_BYTES", 6000)  # the least recently used go
+    monkeypatch.setattr(catalog_module, "MAX_COLD_BYTES", 6000)  # least recently used ones go
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         for number in range(400):
@@ -69,7 +69,7 @@ async def test_find_in_memory_from_files_and_rebuilt(
     (tmp_path / names[3]).write_bytes(saved[names[3]][:-1])
     async with running(tmp_path) as journal:
         await check_find(journal, 4)
-    assert indexes(tmp_path) == saved  # rebuilt ones are equal to the last bit
+    assert indexes(tmp_path) == saved  # rebuilt ones are bit for bit equal
 
 
 async def test_find_by_time(tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ async def test_committed_offset_at_every_position(tmp_path: Path) -> None:
                 for queue in range(3):
                     count = sum(1 for i in range(number + 1) if i % 3 == queue)
                     assert journal.committed_offset(TOPIC, queue, ends[number]) == count
-                    before = Position(ends[number] - 8)  # within the batch: it does not count
+                    before = Position(ends[number] - 8)  # inside the batch: it does not count
                     count -= number % 3 == queue
                     assert journal.committed_offset(TOPIC, queue, before) == count
     async with running(tmp_path) as journal:
         for number in range(150, 300):
             count = sum(1 for i in range(number + 1) if i % 3 == 1)
             assert journal.committed_offset(TOPIC, 1, ends[number]) == count
-        # Far below what is held in memory: never too much (R7).
+        # Far below the offsets held in memory: never too high (R7).
         for number in range(150):
             assert journal.committed_offset(TOPIC, 1, ends[number]) <= number // 3 + 1
 
@@ -121,7 +121,7 @@ async def test_committed_offset_at_every_position(tmp_path: Path) -> None:
 async def test_where_the_messages_of_an_epoch_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many segments back, and over restarts."""
+    """At any number of segments back, and over restarts."""
     monkeypatch.setattr(catalog_module, "MAX_COLD_BYTES", 6000)
     ends: dict[int, list[int]] = {}
     for term in (1, 2, 4, 5, 8):

@@ -1,4 +1,4 @@
-"""Look-ups of what is old, from files, while the journal is cut, dropped or retired under them."""
+"""Lookups of old records in files while the journal is truncated, reset or retired."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ FIRST, SECOND, FOURTH = Position(0), Position(SEGMENT), Position(3 * SEGMENT)
 
 
 async def old_segments(path: Path, *, indexes: bool = False, committed: bool = True) -> None:
-    """A journal of some segments, in the second of which epoch 3 begins; it is stopped."""
+    """Stop a journal of several segments, in the second of which epoch 3 starts."""
     async with running(path) as journal:
         journal.append(epoch(1))
         fill(journal, 80)
@@ -45,12 +45,12 @@ async def old_segments(path: Path, *, indexes: bool = False, committed: bool = T
 
 
 def cold(journal: Journal) -> bool:
-    """All but the newest index is on the disk alone."""
+    """Keep all indexes but the newest on the disk only."""
     return len(journal._parts.catalog._hot) == 1
 
 
 async def finds_what_is_there(journal: Journal) -> None:
-    """Every message of a queue is where the look-up says."""
+    """Check that every message of a queue is where the lookup finds it."""
     for offset in range(journal.begin_offset(TOPIC, 0), journal.next_offset(TOPIC, 0)):
         (found,) = await journal.find(TOPIC, 0, Offset(offset), 1)
         header, _ = await journal.read_batch(found)
@@ -80,7 +80,7 @@ def at_the_end_of(
     *,
     last: bool = False,
 ) -> None:
-    """`work` is done as soon as that segment's file was read from, once (`last`: to its end)."""
+    """Run `work` once that segment's file has been read from (`last`: to its end)."""
     read, done = fault_disk._FaultFile.read, False
 
     async def beside(self: fault_disk._FaultFile, at: int, length: int) -> bytes:
@@ -114,10 +114,10 @@ async def test_a_look_up_under_which_its_segment_is_retired_begins_anew(
 async def test_a_look_up_under_which_its_segment_is_cut_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look, found: int, last: bool
 ) -> None:
-    """The rest of it is zeros by then, which is no damage; and no index of before is left there."""
+    """The rest of the segment is zeros by then, not damage; no old index is left there."""
     await old_segments(tmp_path, committed=False)
     monkeypatch.setattr(segment_scan, "WINDOW_BYTES", 4096)
-    monkeypatch.setattr(catalog, "MAX_HOT_BYTES", 0)  # also what is not committed may be cold
+    monkeypatch.setattr(catalog, "MAX_HOT_BYTES", 0)  # uncommitted segments may be cold, too
     async with running(tmp_path, disk=FaultDisk(tmp_path)) as journal:
         (kept,) = await journal.find(TOPIC, 0, Offset(34), 1)
         (tmp_path / index_name(SECOND)).unlink()
@@ -132,7 +132,7 @@ async def test_a_look_up_under_which_its_segment_is_cut_begins_anew(
 
 
 async def test_an_index_that_was_read_before_all_was_dropped_is_not_kept(tmp_path: Path) -> None:
-    """A segment of the same base follows, and it is that one's index which is asked for."""
+    """A segment of the same base follows, and its index is the one requested."""
     await old_segments(tmp_path, indexes=True)
     disk = HeldDisk(tmp_path)
     disk.slow = ("read", index_name(SECOND))
@@ -146,7 +146,7 @@ async def test_an_index_that_was_read_before_all_was_dropped_is_not_kept(tmp_pat
 
 
 async def everything_anew(journal: Journal) -> None:
-    """The journal grows again, over other places, and what it holds is found from its files."""
+    """Grow the journal again at other positions; lookups then use its files."""
     journal.append(epoch(journal.epoch + 1))
     fill(journal, 300, size=700)
     await journal.wait_durable(journal.end)
@@ -217,7 +217,7 @@ async def test_what_was_read_of_an_old_segment_is_kept(
 async def test_what_was_read_ahead_is_not_shown_for_what_is_there_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Batches are read with what lies around them, and that is kept."""
+    """Batches are read with their surroundings, which are cached."""
     await old_segments(tmp_path, committed=False)
     async with running(tmp_path, disk=FaultDisk(tmp_path)) as journal:
         (found,) = await journal.find(TOPIC, 0, Offset(30), 1)
@@ -230,7 +230,7 @@ async def test_what_was_read_ahead_is_not_shown_for_what_is_there_since(
             await journal.truncate(end) if way == "truncate" else await journal.reset(FIRST)
         assert journal.end == (end if "truncate" in way else 0)
         journal.append(epoch(journal.epoch + 1))
-        fill(journal, 1600, size=700)  # more than is kept in memory
+        fill(journal, 1600, size=700)  # more than the cache holds
         await journal.wait_durable(journal.end)
         await finds_what_is_there(journal)
 
@@ -251,9 +251,9 @@ async def test_nothing_is_kept_of_what_retention_deleted(tmp_path: Path, committ
 async def test_a_look_up_begins_anew_as_soon_as_its_segment_is_going(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file is on its way: nobody can read it any more, though it is there."""
+    """Its file is being deleted: it cannot be read any more, though it exists."""
     await old_segments(tmp_path, indexes=True)
-    (tmp_path / index_name(FIRST)).unlink()  # it is built anew: many reads
+    (tmp_path / index_name(FIRST)).unlink()  # rebuilt: many reads
     monkeypatch.setattr(segment_scan, "WINDOW_BYTES", 4096)
     disk = HeldDisk(tmp_path)
     retiring: list[asyncio.Future[int]] = []

@@ -1,4 +1,4 @@
-"""What a broker may have lost, and when that is over (ADR 0036, 0037, 0043)."""
+"""Loss flags: what a broker may have lost, and when they end (ADR 0036, 0037, 0043)."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def told(doubts: Doubts) -> int:
 def test_of_two_policies_neither_says_who_acknowledged(
     before: int, noted: tuple[int, ...], after: int
 ) -> None:
-    """Whoever starts after that hears all: some of it was acknowledged under the other."""
+    """A broker starting after that hears all: some bytes were acknowledged under the other."""
     doubts = doubtful(before)
     for mark in noted:
         doubts.note_policy(mark)
@@ -62,9 +62,9 @@ def test_who_is_whole_in_memory_may_lose_what_it_had_fsynced(durably: bool) -> N
 async def test_a_file_that_only_got_its_name_is_no_tail_that_was_cut(
     tmp_path: Path, written: bytes
 ) -> None:
-    """A crash between a roll and its first write: there is nothing that could not be read.
+    """A crash between a roll and its first write leaves nothing unreadable.
 
-    Taken for one, its master waits for slaves that no acknowledgement of its own needs.
+    Otherwise its master waits for slaves that none of its acknowledgements need.
     """
     async with running(tmp_path) as journal:
         journal.append(epoch(1))

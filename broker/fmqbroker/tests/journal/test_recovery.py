@@ -35,7 +35,7 @@ from fmqport.disk import DiskFull
 
 
 async def content(path: Path) -> tuple[Position, bytes]:
-    """Open what lies at `path`, look, append one batch, close: where it ended, what it held."""
+    """Open the journal at `path`, append one batch, close; return its end and content."""
     async with running(path) as journal:
         assert journal.durable_end == journal.written_end == journal.end
         end, stored = journal.end, await everything(journal)
@@ -80,7 +80,7 @@ async def test_a_torn_tail_at_every_byte(tmp_path: Path) -> None:
         await journal.wait_durable(journal.end)
     (name,) = segment_files(origin)
     raw = (origin / name).read_bytes()
-    (origin / "checkpoint").unlink()  # else it may know of a durable end past the cut
+    (origin / "checkpoint").unlink()  # else it may know of a durable end above the truncation
     for cut in range(ends[0], ends[-1]):
         for after in (b"", b"\xff" * 64)[: 1 if cut % 8 else 2]:  # garbage: at some of them
             path = tmp_path / "torn"
@@ -115,7 +115,7 @@ async def refused(path: Path, *words: str) -> str:
     message = str(caught.value)
     for word in (f"{path}: ", "remedy", *words):
         assert word in message
-    # Nothing was touched, and the directory is free again.
+    # Nothing was changed, and the directory is free again.
     assert files_of(path) == before
     disk = FileDisk(str(path))
     await disk.lock("next")
@@ -180,7 +180,7 @@ async def test_a_stop_and_a_start_keep_everything(tmp_path: Path) -> None:
 
 
 async def test_an_orderly_stop_brings_nothing_back(tmp_path: Path) -> None:
-    """What an unclean one took is away until it is made whole, in whatever life."""
+    """Losses of an unclean stop last until the journal is whole, over all incarnations."""
     async with running(tmp_path) as journal:
         assert journal.doubts.lacks, "nobody knows what was in an empty directory before"
         journal.doubts.made_whole()
@@ -198,7 +198,7 @@ async def test_an_orderly_stop_brings_nothing_back(tmp_path: Path) -> None:
 
 
 async def torn(path: Path) -> Position:
-    """A journal that was whole, and whose end cannot be read; where that was."""
+    """Make a whole journal with an unreadable end; return that position."""
     await sealed(path)
     async with running(path) as journal:
         journal.doubts.made_whole()
@@ -217,17 +217,17 @@ async def torn(path: Path) -> Position:
 
 
 async def test_a_tail_is_cut_only_once_that_is_noted(tmp_path: Path) -> None:
-    """No room for the note: it stays, and so does what is known of it."""
+    """Without room for the note the tail stays, and so do the flags."""
     await torn(tmp_path)
     with pytest.raises(DiskFull):
         async with running(tmp_path, disk=NoCheckpoint(tmp_path, 9)):
             pass
-    async with running(tmp_path) as journal:  # somebody made room
+    async with running(tmp_path) as journal:  # room was made
         assert journal.doubts.tail_cut
 
 
 async def test_a_directory_that_knows_nothing_of_itself_may_have_lost_all(tmp_path: Path) -> None:
-    """It is empty, or its checkpoint is gone: what was fsynced there nobody knows."""
+    """It is empty, or lacks its checkpoint: which bytes were fsynced is unknown."""
     async with running(tmp_path) as journal:
         assert journal.doubts.tail_cut
         journal.doubts.made_whole()
@@ -262,7 +262,7 @@ async def test_a_tail_that_was_cut_is_known_until_it_is_made_whole(
 async def test_what_was_committed_and_is_lost_says_nothing_of_what_follows(
     tmp_path: Path, loss: Loss
 ) -> None:
-    """R4: where the power took it, another history goes on, of which nothing is committed yet."""
+    """R4: after a power cut another history continues there, with nothing committed yet."""
     disk = FaultDisk(tmp_path / "first")
     async with running(tmp_path / "first", disk=disk) as journal:
         journal.set_flush(sync=False, interval_ms=0)
@@ -320,7 +320,7 @@ def noted(path: Path) -> Checkpoint:
 
 
 async def test_what_is_in_doubt_stays_so_until_it_is_whole(tmp_path: Path) -> None:
-    """However often it starts: `anew`, and under which policy it has acknowledged (ADR 0037)."""
+    """Over any number of starts: `anew`, and the policy of its acknowledgements (ADR 0037)."""
     async with running(tmp_path, crash=True) as journal:
         journal.append(epoch(1))
         journal.doubts.note_policy(77)
@@ -339,7 +339,7 @@ async def test_a_checkpoint_names_only_what_is_durable(tmp_path: Path) -> None:
     disk = FileDisk(str(tmp_path))
     journal = await Journal.open(disk, settings(tmp_path), Clock(), Life())
     journal.append(epoch(1))
-    fill(journal, 200)  # several segments, in memory only: nobody flushes
+    fill(journal, 200)  # several segments, in memory only: no flush
     await journal.retire(journal.end, 0)
     await journal._parts.checkpoints.write()
     await disk.close()
@@ -366,7 +366,7 @@ async def test_a_checkpoint_does_not_count_what_is_only_written(tmp_path: Path) 
 async def test_a_file_that_lost_the_zeros_at_its_end_gets_them_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool, torn: int
 ) -> None:
-    """A copy may leave them out. It was read for ever at the start, or refused at a later one."""
+    """A copy may omit them. Such a file was read for ever at a start, or refused at a later one."""
     async with running(tmp_path / "first") as journal:
         journal.append(epoch(1))
         fill(journal, 40, size=3001)

@@ -1,4 +1,4 @@
-"""A slave's journal: byte for byte the master's, or nothing taken."""
+"""A slave's journal is byte for byte the master's; batches that do not fit are refused."""
 
 import random
 from pathlib import Path
@@ -29,7 +29,7 @@ def control(kind: BatchType, payload: bytes) -> BatchDraft:
 
 
 def history(master: Journal, rounds: int = 60) -> None:
-    """Records, topics, progress, producers, terms: over several segments."""
+    """Append records, topics, progress, producers and terms over several segments."""
     chance = random.Random(5)
     for number in range(rounds):
         if number % 20 == 0:
@@ -47,14 +47,14 @@ def history(master: Journal, rounds: int = 60) -> None:
 
 
 async def follow(master: Journal, slave: Journal, step: int) -> None:
-    """Send all that is missing, as replication does."""
+    """Send all missing batches, as replication does."""
     while slave.end < master.end:
         slave.append_replica(slave.end, await master.read(slave.end, step))
 
 
 @pytest.mark.parametrize("step", [1, 5000, 1 << 20])
 async def test_a_replica_is_byte_identical(tmp_path: Path, step: int) -> None:
-    # The slave's own idea of a segment's length does not count: the stream says it.
+    # The slave's own segment length setting does not count: the stream carries it.
     async with (
         running(tmp_path / "m") as master,
         running(tmp_path / "s", segment_bytes=2 * SEGMENT) as slave,
@@ -80,7 +80,7 @@ async def test_a_replica_is_byte_identical(tmp_path: Path, step: int) -> None:
     assert len(segment_files(tmp_path / "m")) > 3
     async with running(tmp_path / "s") as slave, running(tmp_path / "m") as master:
         assert slave.state == master.state
-        history(slave, 19)  # and it can go on as a master
+        history(slave, 19)  # and it can continue as a master
         await follow(slave, master, step)
 
 
@@ -153,7 +153,7 @@ async def test_a_control_batch_of_nonsense_is_refused_whole(tmp_path: Path) -> N
         draft = control(BatchType.SEAL, b"no topic's setting")
         at = master.append(draft).position
         raw = bytearray(await everything(master))
-        # As a peer would make it that knows another CONFIG: right checksums, unknown content.
+        # As a peer with another CONFIG kind makes it: right checksums, unknown content.
         header = headers(bytes(raw[at:]))[0]._replace(type=BatchType.CONFIG)
         raw[at : at + HEADER_LEN] = seal_header(header)[0]
         with pytest.raises(BadBatch) as caught:
@@ -166,7 +166,7 @@ async def test_a_control_batch_of_nonsense_is_refused_whole(tmp_path: Path) -> N
 async def test_a_snap_that_a_slave_would_write_itself_is_not_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoding a large state is a long pause, and at a roll every broker has it already."""
+    """Decoding a large state is a long pause, and at a roll every broker already has it."""
     decoded = []
     real = JournalState.from_snap
 

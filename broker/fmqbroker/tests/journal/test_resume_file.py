@@ -1,4 +1,4 @@
-"""A start from the resume file is the same as one from the segment's beginning, only shorter."""
+"""A start from the resume file equals one from the segment's start, but is shorter."""
 
 import asyncio
 import shutil
@@ -43,7 +43,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many batches each window of a scan had."""
+    """Record the number of batches in each window of a scan."""
     counts: list[int] = []
     real = recovery.replay
 
@@ -58,7 +58,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def crashed(path: Path) -> None:
-    """A journal of one large segment whose process died; its resume file tells of most of it."""
+    """Make a journal of one large segment that crashed; its resume file covers most of it."""
     async with running(path, segment_bytes=LARGE, crash=True) as journal:
         journal.append(epoch(1))
         for number in range(30):
@@ -103,12 +103,12 @@ async def test_a_start_scans_only_what_came_after(tmp_path: Path, scanned: list[
 async def test_a_cut_behind_it_scans_only_what_came_after(
     tmp_path: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who comes back to cut a few bytes keeps its group from writes for as long as that takes."""
+    """A broker that returns to truncate a few bytes keeps its group from writes meanwhile."""
     await crashed(tmp_path / "a")
     monkeypatch.setattr(resumes, "EVERY_BYTES", LARGE)  # no other one at once
     behind = resume_of(tmp_path / "a").position
     async with running(tmp_path / "a", segment_bytes=LARGE, crash=True) as journal:
-        fill(journal, 5)  # the file may tell of all there was, and the cut must be above it
+        fill(journal, 5)  # the file may cover everything, and the truncation must be above it
         await journal.wait_durable(journal.end)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     found = []
@@ -181,7 +181,7 @@ async def test_after_a_cut_it_tells_nothing_wrong(tmp_path: Path) -> None:
 
 
 async def test_a_cut_that_was_begun_is_not_undone_by_it(tmp_path: Path) -> None:
-    """A crash between what says that a cut is under way and the zeros: all its bytes are there."""
+    """After a crash between the note of the truncation and the zeros, all bytes are there."""
     async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 100)
@@ -197,7 +197,7 @@ async def test_a_cut_that_was_begun_is_not_undone_by_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["truncate", "reset"])
 async def test_one_that_tells_of_what_is_cut_goes_with_it(tmp_path: Path, way: str) -> None:
-    """Each start until the next one is written would tell of it (M001), and scan it all."""
+    """Otherwise each start until the next write reports it (M001) and scans everything."""
     async with running(tmp_path, segment_bytes=LARGE) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 100)
@@ -216,7 +216,7 @@ async def test_one_that_tells_of_what_is_cut_goes_with_it(tmp_path: Path, way: s
 async def test_nothing_is_captured_while_the_journal_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """The keeper is woken when the flusher stands at the new end, and what appends at the old."""
+    """The keeper wakes when the flusher is at the new end and the appender still at the old."""
     looks = 0
     due, write = resumes.Resumes.due, Checkpoints.write
 
@@ -226,7 +226,7 @@ async def test_nothing_is_captured_while_the_journal_is_cut(
         return due(self) and looks < 1000
 
     async def slow(self: Checkpoints, **more: Any) -> None:
-        if way == "truncate":  # due, and not looked at yet
+        if way == "truncate":  # due, and not checked yet
             tells._captured, journal._flusher.care_at = None, Position(0)
         store.needs_care.notify()
         for _ in range(10):
@@ -270,7 +270,7 @@ async def test_a_crash_at_every_step_with_it(
 async def test_what_a_producer_sent_segments_ago_is_known_after_a_restart(
     tmp_path: Path, resumed: bool
 ) -> None:
-    """By the SNAP at the newest segment's begin: a retry of it is answered, not stored again."""
+    """The SNAP at the newest segment's start knows them: a retry is answered, not stored again."""
     sent = data(b"once", producer_id=9, producer_epoch=1, base_sequence=5)
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
@@ -285,7 +285,7 @@ async def test_what_a_producer_sent_segments_ago_is_known_after_a_restart(
 
 
 async def test_a_start_from_the_resume_file_keeps_the_newest_store_time(tmp_path: Path) -> None:
-    """Nothing follows the resume file, so it alone knows; the clock was set back meanwhile."""
+    """Nothing follows the resume file, so only it has that time; the clock was set back."""
     clock = Clock()
     async with running(tmp_path, clock=clock, segment_bytes=LARGE) as journal:
         journal.append(epoch(1))

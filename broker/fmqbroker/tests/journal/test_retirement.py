@@ -1,4 +1,4 @@
-"""Retention while somebody reads: what is said to be there is there."""
+"""Retention during reads: everything reported as stored can be read."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from fmqcore.ids import Offset, Position
 async def test_while_segments_go_the_first_offset_that_is_told_can_be_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R7. A reader that looked between the files' end and the new begin saw a hole."""
+    """R7: a reader between the end of the files and the new start saw a hole."""
     async with running(tmp_path, retention_bytes=2 * SEGMENT) as journal:
         journal.append(epoch(1))
         fill(journal, 200)
@@ -37,7 +37,7 @@ async def test_while_segments_go_the_first_offset_that_is_told_can_be_found(
 async def test_a_reset_waits_until_retention_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what goes next is counted among the segments of another journal."""
+    """Otherwise the next removals are counted among the segments of another journal."""
     async with running(tmp_path, retention_bytes=2 * SEGMENT) as journal:
         journal.append(epoch(1))
         fill(journal, 200)

@@ -1,4 +1,4 @@
-"""Truncate, reset, retire: also with a crash at every step of them."""
+"""Truncate, reset, retire: also with a crash at every step."""
 
 import asyncio
 import os
@@ -72,7 +72,7 @@ async def test_after_a_cut_the_journal_goes_on_and_stays_cut(tmp_path: Path) -> 
 async def test_what_is_written_after_a_cut_is_not_cut_again(
     tmp_path: Path, whole_of_it: bool
 ) -> None:
-    """D5: at its end the checkpoint says no more what was void; the next one may be long after."""
+    """D5: at its end the checkpoint no longer names the void bytes; the next may be long after."""
     async with running(tmp_path, crash=True, checkpoint_interval_ms=3_600_000) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 50)
@@ -110,8 +110,8 @@ async def test_nobody_appends_while_it_is_cut(tmp_path: Path) -> None:
         end = fill(journal, 10)[4]
         await journal.wait_durable(journal.end)
         cut = asyncio.ensure_future(journal.truncate(end))
-        # Not by the disk's steps: a checkpoint that was due may be the next of them. And without a
-        # pause: it lasts for a few turns of the loop.
+        # Not by the disk's steps: a due checkpoint may be the next one. And without a pause: it
+        # lasts a few turns of the loop.
         while not journal.being_cut:
             assert not cut.done()
             await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_who_waits_for_what_is_cut_learns_it(tmp_path: Path) -> None:
         with pytest.raises(DeliveryUnknown):
             await journal.wait_durable(Position(end + 100))
     disk = FileDisk(str(tmp_path))
-    journal = await Journal.open(disk, settings(tmp_path), Clock(), Life())  # nobody flushes
+    journal = await Journal.open(disk, settings(tmp_path), Clock(), Life())  # no flush
     journal.append(data(b"x"))
     waiter = asyncio.ensure_future(journal.wait_durable(journal.end))
     await asyncio.sleep(0)
@@ -160,7 +160,7 @@ async def test_retire_by_size_and_time(tmp_path: Path) -> None:
         assert first.base_offset == journal.begin_offset(TOPIC, 0) > 0
         whole, start = await everything(journal), journal.log_start
         assert headers(whole)[0].position == start
-        # Never what somebody still needs, never the newest.
+        # Never a segment that is still needed, never the newest.
         assert await journal.retire(start, clock.now_ms + 10**9) == 0
         await journal.retire(journal.end, clock.now_ms + 10**9)
         last = journal.log_start
@@ -194,7 +194,7 @@ async def _retire(journal: Journal) -> None:
 
 
 def _at_rest(disk: FaultDisk) -> bool:
-    """All that follows a flush is done: three indexes, the spare."""
+    """Wait until the work after a flush is done: three indexes, the spare."""
     kinds = [(s.kind, s.name) for s in disk.steps]
     spares = kinds.count(("create", "spare")) - kinds.count(("rename", "spare"))
     indexes = sum(name.endswith(".index") for _, name in kinds)
@@ -217,7 +217,7 @@ async def test_a_crash_in_the_middle_is_finished_at_the_next_start(
         old_start = journal.log_start
         await work(journal)
         last, start, cut = len(disk.steps), journal.log_start, await everything(journal)
-        # What follows must survive too: no step of the past may be finished on top of it.
+        # Later bytes must survive too: no earlier step may be finished on top of them.
         disk.done = lambda: claims.append(journal.durable_end)
         if work is not _reset:
             fill(journal, 3)
@@ -231,7 +231,7 @@ async def test_a_crash_in_the_middle_is_finished_at_the_next_start(
         async with running(path) as journal:
             stored = await everything(journal)
             if count <= last:
-                done = count > first  # the first step says what is meant
+                done = count > first  # the first step states the intent
                 assert stored == (cut if done else before)
                 assert journal.log_start == (start if done else old_start)
             else:

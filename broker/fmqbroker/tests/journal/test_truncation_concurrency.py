@@ -1,4 +1,4 @@
-"""What other tasks see and do while the journal is cut, dropped or retired: at every wait of it."""
+"""Other tasks at every wait while the journal is truncated, reset or retired."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from fmqport.disk import DiskFailed, DiskFile, DiskFull
 
 
 class HeldDisk(FaultDisk):
-    """What is `slow` waits while it is held; `looks` counts the calls of `free_bytes`."""
+    """A disk whose `slow` calls wait while it is held; `looks` counts calls of `free_bytes`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -90,7 +90,7 @@ def _says(path: Path) -> Checkpoint:
 async def test_no_checkpoint_of_the_old_journal_is_written_while_it_is_cut(
     tmp_path: Path, way: str
 ) -> None:
-    """D5: it would take back what says that a cut is under way, and a start would refuse."""
+    """D5: it would undo the note of the running truncation, and a start would refuse."""
     disk = HeldDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
@@ -123,7 +123,7 @@ async def test_no_checkpoint_of_the_old_journal_is_written_while_it_is_cut(
 async def test_a_disk_that_fails_ends_the_process_though_who_asked_is_cancelled(
     tmp_path: Path, way: str
 ) -> None:
-    """D3: else the journal goes on half cut, and its last checkpoint calls that clean."""
+    """D3: otherwise the journal stays half truncated, and its last checkpoint calls it clean."""
     disk, life = HeldDisk(tmp_path), Life()
 
     def fails(step: Step) -> None:
@@ -153,7 +153,7 @@ async def test_a_disk_that_fails_ends_the_process_though_who_asked_is_cancelled(
 
 @pytest.mark.parametrize("way", ["truncate", "reset"])
 async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path, way: str) -> None:
-    """A consumer that joins then, at the latest message, would else begin at offset 0."""
+    """Otherwise a consumer that joins then at the latest message starts at offset 0."""
     disk = HeldDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
@@ -185,9 +185,9 @@ async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path, way: str) -> 
 async def test_no_index_of_before_a_cut_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, writes: int
 ) -> None:
-    """The keeper is at work on the indexes: that of the segment which is cut is not among them.
+    """The keeper is writing indexes: the truncated segment's index is not among them.
 
-    It would be taken for the new one after a crash: same segment, same length.
+    After a crash it would be taken for the new one: same segment, same length.
     """
 
     async def later(*_: object) -> None:
@@ -209,7 +209,7 @@ async def test_no_index_of_before_a_cut_is_left_behind(
             cutting = asyncio.ensure_future(journal.truncate(cut_at))
             await until(lambda: _says(tmp_path).drop_from is not None)
             for _ in range(50):
-                await disk.list()  # the cut has come to where it removes files
+                await disk.list()  # the truncation is about to remove files
         await cutting
         await until(lambda: disk.waits == 0)
         await until(lambda: not journal._parts.catalog.needs_save(journal.durable_end))
@@ -219,7 +219,7 @@ async def test_no_index_of_before_a_cut_is_left_behind(
 
 
 async def _old_segments(path: Path) -> list[Position]:
-    """A journal of some segments, stopped; its indexes are lost. The bases."""
+    """Stop a journal of several segments and lose its indexes; return the bases."""
     async with running(path) as journal:
         journal.append(epoch(1))
         fill(journal, 300)
@@ -235,7 +235,7 @@ async def _old_segments(path: Path) -> list[Position]:
 async def test_a_look_up_whose_file_is_closed_meanwhile_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Between two reads of one file it may be the longest unused, or be deleted by retention."""
+    """Between two reads the file may be the longest unused, or be deleted by retention."""
     bases = await _old_segments(tmp_path)
     monkeypatch.setattr(store_module, "MAX_OPEN", 2)
     monkeypatch.setattr(segment_scan, "WINDOW_BYTES", 4096)
@@ -319,7 +319,7 @@ async def test_damage_is_told_also_by_a_read_under_which_the_journal_was_cut(
 
 
 async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
-    """What is void is said to be void, and is still there: the next start finishes it."""
+    """The void bytes are noted as void and still there: the next start finishes it."""
     disk, life, checkpoints = FaultDisk(tmp_path), Life(), 0
 
     def full(step: Step) -> None:
@@ -328,7 +328,7 @@ async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
         if checkpoints == 2:
             raise DiskFull("no space left")
 
-    hour_ms = 3_600_000  # nobody else writes one
+    hour_ms = 3_600_000  # no other task writes one
     async with running(
         tmp_path, disk=disk, life=life, crash=True, checkpoint_interval_ms=hour_ms
     ) as journal:
@@ -345,7 +345,7 @@ async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
 async def test_a_file_opened_while_its_segment_goes_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its room on the disk is not free, and who deletes wants it now."""
+    """Otherwise its room on the disk is not freed, though retention needs it now."""
     bases = await _old_segments(tmp_path)
     disk = HeldDisk(tmp_path)
     disk.slow = ("open", segment_name(bases[0]))
@@ -371,7 +371,7 @@ async def test_a_file_opened_while_its_segment_goes_is_let_go(
 async def test_the_file_that_is_written_is_not_closed_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may hold bytes that are not synced; newer segments may be there, in memory alone."""
+    """It may hold unsynced bytes; newer segments may exist in memory only."""
     monkeypatch.setattr(store_module, "MAX_OPEN", 3)
     disk = FaultDisk(tmp_path)
     await disk.lock("a test")

@@ -1,4 +1,4 @@
-"""Whether a broker takes messages: one definition, wherever it is asked, one line a change."""
+"""Whether a broker takes messages: one definition everywhere, one log line per change."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ UNMET = "needs 1 slave in sync"
 
 
 class Parts:
-    """An intake and what it looks at."""
+    """An intake and the parts it reads."""
 
     def __init__(self) -> None:
         self.gate, self.commit = Gate(SystemClock()), CommitFrontier()
@@ -102,7 +102,7 @@ async def test_each_change_is_one_line_with_its_reason() -> None:
 
 @pytest.fixture
 async def alone(tmp_path: Path, zookeeper: str) -> AsyncIterator[tuple[Process, Groups]]:
-    """A master at work whose only slave never comes, and what changes its policy."""
+    """Run a master whose only slave never comes; yield a way to change its policy."""
     broker, groups = Process(tmp_path, zookeeper), Groups(zookeeper, "c")
     members = (Member(ME, broker.address), Member(BrokerId("g1-1"), f"127.0.0.1:{free_port()}"))
     none = AckPolicy(how_many=HowMany.NONE)

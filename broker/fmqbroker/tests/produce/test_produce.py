@@ -1,4 +1,4 @@
-"""The produce way on a real journal; commit end, gate and topics are moved by hand."""
+"""Produce sessions on a real journal; commit end, gate and topics are moved by hand."""
 
 import asyncio
 from collections.abc import Callable
@@ -266,7 +266,7 @@ async def test_gaps_and_older_sessions_are_refused(tmp_path: Path) -> None:
 async def test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open(
     tmp_path: Path,
 ) -> None:
-    """P7: over a connection that stalled. Its producer may have sent nothing newer yet."""
+    """P7: it came over a stalled connection. The producer may have sent nothing newer yet."""
     async with bench(tmp_path) as b, b.session(5, 0) as old, b.session(5, 0) as again:
         await old.send(batch(ack=wire.ONE_WAY), batch(sequence=1))
         await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
@@ -301,7 +301,7 @@ async def test_without_a_producer_id_everything_is_new(tmp_path: Path) -> None:
         assert [(await s.ack()).base_offset for _ in range(2)] == [0, 1]
 
 
-# ---- never OK when it is not known
+# ---- never OK when the outcome is unknown
 
 
 async def test_out_of_time_is_unknown_never_ok(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Produce sessions: what changes while one of them waits, or after one has ended."""
+"""Produce sessions: changes while one waits, or after one has ended."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from fmqproto.v1 import client_pb2
 async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
     tmp_path: Path,
 ) -> None:
-    """The role is looked at where the batch is appended, not before the wait for ZooKeeper."""
+    """The role is checked where the batch is appended, not before the wait for ZooKeeper."""
     async with bench(tmp_path) as b, b.session() as s:
         b.view.there = (*b.view.there, TopicConfig("new", TopicId(7), (TopicGroup(G1, 4),)))
         refresh = b.view.refresh
@@ -33,7 +33,7 @@ async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
 async def test_a_retry_that_asks_for_my_disk_gets_the_fsync_that_its_first_try_did_not(
     tmp_path: Path,
 ) -> None:
-    """Nobody else asks for one where the policy makes none: it would wait until its time is out."""
+    """The policy makes none, so no other batch asks for one: the retry would wait until timeout."""
     async with bench(tmp_path) as b, b.session() as s:
         b.journal.set_flush(sync=False, interval_ms=0)
         await b.journal.wait_durable(b.journal.end)
@@ -54,7 +54,7 @@ class Numbered:
 
 
 def test_a_session_that_was_given_up_is_over_for_good() -> None:
-    """P7: also when the later one has ended, and its producer comes with an older one again."""
+    """P7: even if the later one has ended and its producer returns with an older one."""
     sessions = Sessions()
     first, later, late = Numbered(1), Numbered(2), Numbered(1)
     for session in (first, later):

@@ -1,4 +1,4 @@
-"""The produce way: back-pressure, and how sessions and the broker end."""
+"""Produce sessions: back-pressure, and the ends of sessions and of the broker."""
 
 import asyncio
 from dataclasses import replace
@@ -47,7 +47,7 @@ async def test_over_its_window_a_session_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_a_producer_that_reads_no_refusals_is_not_read(tmp_path: Path) -> None:
-    """An answer takes room too, also that of a batch that took none."""
+    """An answer takes room too, even for a batch that took none."""
     async with bench(tmp_path) as b, b.session() as s:
         await s.send(batch(topic_id=9))
         assert (await s.ack()).code == ErrorCode.UNKNOWN_TOPIC
@@ -83,7 +83,7 @@ async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_
 async def test_what_waits_for_the_disk_alone_stops_reading_too(tmp_path: Path) -> None:
     """One-way batches wait for no ack: with a stalled disk they would fill the memory."""
     async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session() as s:
-        async with b.journal._flusher.turn:  # one write that takes its time
+        async with b.journal._flusher.turn:  # one slow write
             before = b.journal.end
             for sequence in range(20):
                 await s.send(batch(sequence=sequence, size=WINDOW // 4, ack=wire.ONE_WAY))
@@ -162,10 +162,10 @@ async def test_draining_refuses_what_is_new_and_waits_for_what_is_under_way(
 async def test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_its_frames(
     tmp_path: Path,
 ) -> None:
-    """P2: the master is another's slave by now, and its producer took nothing in meanwhile.
+    """P2: the master is another's slave by now, and its producer read nothing meanwhile.
 
-    The new master opened its term where its segment had no room (ADR 0020): what comes first is an
-    EOF, of the old epoch's number, and as long as the rest of the segment.
+    The new master opened its term where its segment had no room (ADR 0020): first comes an EOF of
+    the old epoch's number, as long as the rest of the segment.
     """
     async with bench(tmp_path) as b:
         journal, line = b.journal, AckQueue(b.journal, b.commit, b.gate, b.clock)
@@ -189,7 +189,7 @@ async def test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_
 
 
 async def test_a_session_ends_with_the_term_in_which_it_was_opened(tmp_path: Path) -> None:
-    """P8: its broker was deposed, and is master again; its producer has gone on elsewhere."""
+    """P8: the broker was deposed and is master again; its producer has moved on."""
     async with bench(tmp_path) as b, b.session(5, 0) as old:
         await old.send(batch(ack=wire.RECEIVED))
         assert (await old.ack()).code == ErrorCode.OK
@@ -205,7 +205,7 @@ async def test_a_session_ends_with_the_term_in_which_it_was_opened(tmp_path: Pat
 
 
 class Gone(BrokerEnd):
-    """The producer is, before it is answered."""
+    """The producer is gone before it is answered."""
 
     async def send(self, message: Any) -> None:
         raise TransportError("gone")
@@ -226,7 +226,7 @@ async def test_sessions_that_end_leave_nothing(tmp_path: Path) -> None:
 async def test_who_waits_for_an_ack_is_woken_by_what_decides_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Not by the next look at the lease, which is there for what wakes nobody."""
+    """Not by the next check of the lease, which is for events that wake no task."""
     monkeypatch.setattr(produce_acks, "_LEASE_CHECK_S", 0.01 if "lease" in what else 3600.0)
     async with bench(tmp_path) as b:
         line = AckQueue(b.journal, b.commit, b.gate, b.clock)

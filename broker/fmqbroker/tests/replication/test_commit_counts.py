@@ -1,4 +1,4 @@
-"""What counts towards the commit end, and what is told of it, seen from one half alone."""
+"""Acks that count towards the commit end, and reports of it, from one half alone."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from fmqcore.policy import AckPolicy
 
 
 async def test_a_slave_whose_stream_broke_counts_with_nothing(tmp_path: Path) -> None:
-    """R6: it may be back without what it had received; and it is asked again when it is."""
+    """R6: it may return without what it had received; it is asked again then."""
     async with cluster(tmp_path) as c:
         await c.committed()
         (slave,) = c.slaves
@@ -25,7 +25,7 @@ async def test_a_slave_whose_stream_broke_counts_with_nothing(tmp_path: Path) ->
 
 
 async def test_a_term_commits_nothing_before_its_own_first_batch(tmp_path: Path) -> None:
-    """R6: what an earlier term had not committed is committed with this one, or not at all."""
+    """R6: what an earlier term left uncommitted is committed with this term or not at all."""
     async with cluster(tmp_path, in_sync=False) as c:
         (slave,) = c.slaves
         slave.tap.open.clear()
@@ -41,7 +41,7 @@ async def test_a_term_commits_nothing_before_its_own_first_batch(tmp_path: Path)
 async def test_a_promise_of_an_earlier_life_is_not_shortened_by_the_next_grant(
     tmp_path: Path,
 ) -> None:
-    """F3: that life was told to promise for longer, and its master may still count on it."""
+    """F3: the earlier incarnation promised for longer, and its master may still count on that."""
     async with cluster(tmp_path) as c:
         (slave,) = c.slaves
         promised = slave.slave.upstream.promised_until_ms = slave.clock.monotonic_ms() + 10**9

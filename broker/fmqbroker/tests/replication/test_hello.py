@@ -1,4 +1,4 @@
-"""Whom a master lets in: what a Hello must say, who is turned away, who takes over whose stream."""
+"""Slaves a master accepts: required Hello fields, refusals, and displaced streams."""
 
 import asyncio
 from dataclasses import replace
@@ -19,7 +19,7 @@ from fmqwire.methods import REPLICATE
 
 
 async def refusal(c: Cluster, slow_s: float = 0, **changes: Any) -> str:
-    """Dial the master by hand; why it turns such a Hello away."""
+    """Dial the master by hand; return why it refuses such a Hello."""
     fields: dict[str, Any] = {
         "cluster": "c",
         "group": "g1",
@@ -41,7 +41,7 @@ async def refusal(c: Cluster, slow_s: float = 0, **changes: Any) -> str:
 
 
 async def redialled(c: Cluster) -> wire.Hello:
-    """The slave dials once more and is welcome: what it said of itself."""
+    """Wait until the slave dials again and is accepted; return its Hello."""
     slave = c.slaves[0]
     await until(lambda: slave.slave.upstream.connected, "linked")
     before = slave.tap.dials
@@ -66,7 +66,7 @@ async def test_who_is_turned_away(tmp_path: Path) -> None:
 
 
 async def test_the_reason_arrives_at_the_slave(tmp_path: Path) -> None:
-    """Also when it is sent away in the middle of its stream."""
+    """Even when it is refused in the middle of its stream."""
     async with cluster(tmp_path) as c:
         for slow_s in (0, 0.01, 0.1):
             assert "another process lives" in await refusal(c, slow_s)
@@ -80,7 +80,7 @@ async def test_the_reason_arrives_at_the_slave(tmp_path: Path) -> None:
 
 
 async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:
-    """And a restarted one, when its old stream has fallen silent."""
+    """And a restarted one, once its old stream has fallen silent."""
     async with cluster(tmp_path, heartbeat_ms=20) as c:
         slave = c.slaves[0]
         before = c.master.master._streams._links[slave.name]
@@ -94,7 +94,7 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         message = await stream.receive()
         assert message.welcome.action == wire.APPEND_FROM
         assert c.master.master._streams._links[slave.name].incarnation == "restarted"
-        # What had come in on the older one is read only now.
+        # Data received on the older one is read only now.
         end, view = c.master.journal.end, c.master.master.links[slave.name]
         leased_ms = view.lease_until_ms
         before._take(wire.Ack(received_end=end, durable_end=end, epoch=1, grant_ms=1 << 30))
@@ -118,7 +118,7 @@ async def test_a_hello_that_was_held_up_does_not_displace_a_newer_stream(tmp_pat
 async def test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves(
     tmp_path: Path,
 ) -> None:
-    """Killed with what it held in memory, it proves nothing by what it lacks."""
+    """A slave killed with bytes in memory proves nothing by what it lacks."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         for node in (slave, c.master):
@@ -154,7 +154,7 @@ async def test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again(
 
 
 async def test_who_was_whole_when_it_was_heard_has_proved_it(tmp_path: Path) -> None:
-    """What it had then is the master's: it may lose its memory since."""
+    """The master has all it had then; it may lose its memory later."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         await slave.stop()
@@ -172,7 +172,7 @@ async def test_who_was_whole_when_it_was_heard_has_proved_it(tmp_path: Path) -> 
 async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
     tmp_path: Path,
 ) -> None:
-    """F7: an ack may be long on its way, and who granted counts from what it had read."""
+    """F7: an ack may be delayed for long, and a grant counts from the state it was based on."""
     async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
@@ -194,7 +194,7 @@ async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
 
 
 async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Path) -> None:
-    """Level or not, bound by a grant or not; the rest it need not look at (ADR 0033)."""
+    """Level or not, bound by a grant or not; failover ignores the rest (ADR 0033)."""
     quiet: dict[str, Any] = {"heartbeat_ms": 15_000, "grant_ms": 30_000, "dead_after_ms": 60_000}
     async with cluster(tmp_path, 1, in_sync=False, **quiet) as c:
         await c.slaves[0].stop()
@@ -213,7 +213,7 @@ async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Pat
             waiting.cancel()
             return waiting.done()
 
-        await tells(0)  # the first says where it is
+        await tells(0)  # the first one reports its position
         assert await tells(300), "bound"
         assert not await tells(300), "bound for longer"
         await until(lambda: clock.monotonic_ms() > link.view.lease_until_ms)
@@ -224,7 +224,7 @@ async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Pat
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
 async def test_who_serves_the_reads_says_so(tmp_path: Path, mode: Mode) -> None:
-    """R5: what it may have shown is never cut, also if its commit end was not yet on its disk."""
+    """R5: delivered records are never truncated, even if its commit end was not on its disk yet."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         assert not any(m.hello.reader for m in slave.tap.sent)
@@ -235,7 +235,7 @@ async def test_who_serves_the_reads_says_so(tmp_path: Path, mode: Mode) -> None:
 
 
 async def test_a_slave_knows_of_no_commit_end_beyond_its_journal(tmp_path: Path) -> None:
-    """R4: what comes there later may be something else."""
+    """R4: other bytes may come there later."""
     async with cluster(tmp_path, 2, dead_after_ms=60_000) as c:
         behind, _ = c.slaves
         told: list[int] = []
@@ -267,7 +267,7 @@ async def test_a_hello_is_owed(tmp_path: Path) -> None:
 
 
 async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path) -> None:
-    """F16: who is promoted hears every member; what it held then is not what it holds now."""
+    """F16: a promotion hears every member; what a slave held then it may not hold now."""
     async with cluster(tmp_path) as c:
         slave, name = c.slaves[0], BrokerId("g1-1")
         now = c.master.master._streams._links[name]

@@ -1,4 +1,4 @@
-"""Who is in sync: who leaves, who enters, what fails when, with ZooKeeper and without."""
+"""The in-sync set: leaving, entering, and what fails when, with and without ZooKeeper."""
 
 import asyncio
 from dataclasses import replace
@@ -55,7 +55,7 @@ async def test_a_lost_slave_leaves_the_set_before_anything_fails(tmp_path: Path)
 async def test_what_a_slave_that_leaves_held_is_on_my_disk_before_it_is_out(
     tmp_path: Path, zookeeper_is_away: bool
 ) -> None:
-    """R6: after a crash of mine nobody waits for it, and my cache alone would have held it."""
+    """R6: after a crash the master does not wait for it, and only a cache would have held it."""
     policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ONE)
     async with cluster(tmp_path, 2, policy) as c:
         master, (lost, _) = c.master, c.slaves
@@ -90,7 +90,7 @@ async def test_what_a_slave_that_leaves_held_is_on_my_disk_before_it_is_out(
 
 
 async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
-    """ALL follows the in-sync set: the commit end advances over who remains; nothing fails."""
+    """ALL follows the in-sync set: the commit end advances over the remaining; nothing fails."""
     policy = replace(CACHED, flush=Flush.FSYNC)
     async with cluster(tmp_path, 2, policy) as c:
         lost, other = c.slaves
@@ -108,7 +108,7 @@ async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
 
 
 async def test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave(tmp_path: Path) -> None:
-    """R6: as long as the compare-and-set is in doubt, the old set counts too."""
+    """R6: while the compare-and-set is in doubt, the old set counts too."""
     async with cluster(tmp_path, 2, CACHED) as c:
         lost, other = c.slaves
         failed = c.master.commit.failed_below
@@ -128,7 +128,7 @@ async def test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave(tmp_pa
 
 
 async def test_a_slave_that_is_back_before_zookeeper_is(tmp_path: Path) -> None:
-    """The change that would have taken it out never came to be: nothing of it stays in doubt."""
+    """The change that would have removed it never happened: nothing stays in doubt."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         c.zoo.away = True
@@ -147,7 +147,7 @@ async def test_a_slave_that_is_back_before_zookeeper_is(tmp_path: Path) -> None:
 
 
 async def test_a_lagging_slave_leaves_the_set_and_comes_back(tmp_path: Path) -> None:
-    """It lives (its stream is up) but does not come to hold what the master holds."""
+    """It is alive (its stream is up) but does not catch up with the master."""
     async with cluster(tmp_path, 2, CACHED, dead_after_ms=400) as c:
         slow, other = c.slaves
         slow.tap.change = lambda m: [] if m.HasField("append") else [m]  # takes no append
@@ -175,7 +175,7 @@ async def test_a_slave_that_never_came_is_waited_for_only_so_long(tmp_path: Path
 
 
 async def test_a_learner_counts_only_after_its_compare_and_set(tmp_path: Path) -> None:
-    """ALL with one learner on the way in: the policy holds with and without it meanwhile."""
+    """ALL with one entering learner: the policy holds with and without it meanwhile."""
     async with cluster(tmp_path, 1, CACHED, in_sync=False) as c:
         await c.master.open_term()
         await until(lambda: c.isr)
@@ -199,7 +199,7 @@ async def test_a_learner_counts_only_after_its_compare_and_set(tmp_path: Path) -
 
 
 async def test_a_learner_enters_only_with_all_that_was_committed(tmp_path: Path) -> None:
-    """It lacks little, but what it lacks is committed: with ALL, hearing it alone must do."""
+    """It lacks little, but that is committed: with ALL, hearing it alone must suffice."""
     async with cluster(tmp_path, 2, CACHED, dead_after_ms=60_000) as c:
         learner, other = c.slaves
         await learner.stop(crash=True)
@@ -223,7 +223,7 @@ async def test_a_learner_enters_only_with_all_that_was_committed(tmp_path: Path)
 
 
 async def test_a_change_of_the_set_is_of_one_term(tmp_path: Path) -> None:
-    """Who was lost in one term may be in sync in the next, which began while the change waited."""
+    """A slave lost in one term may be in sync in the next, which started during the wait."""
     async with cluster(tmp_path) as c:
         slave, group = c.slaves[0], c.master.group
         change, tried = group.change, asyncio.Event()
@@ -289,7 +289,7 @@ def no_room(step: Step) -> None:
 
 
 async def test_who_broke_off_before_a_term_has_its_time_to_come_back_in_it(tmp_path: Path) -> None:
-    """The master opened it anew after a doubt, and all its streams had broken in that."""
+    """The master reopened the term after a doubt, which broke all its streams."""
     async with cluster(tmp_path, dead_after_ms=60_000) as c:
         master, (slave,) = c.master, c.slaves
         master.master.close_writes()

@@ -1,4 +1,4 @@
-"""Corners of the in-sync set, of full disks and of strangers that a review found open."""
+"""The in-sync set with full disks, doubtful changes and strangers."""
 
 import asyncio
 from pathlib import Path
@@ -29,7 +29,7 @@ async def soon(true: Any, within_s: float = 6.0) -> bool:
 
 
 async def with_its_disk(c: Cluster) -> FaultDisk:
-    """Of the slave, which is in sync then."""
+    """Put the slave on a `FaultDisk` and wait until it is in sync."""
     slave = c.slaves[0]
     await slave.stop()
     disk = FaultDisk(slave.path)
@@ -91,8 +91,8 @@ async def test_a_slave_left_behind_on_a_full_disk_fills_itself_anew(tmp_path: Pa
     async with cluster(tmp_path, 1, policy, in_sync=False, **more) as c:
         slave, disk = c.slaves[0], await with_its_disk(c)
         disk.free = 10 * MIB  # no room for the next segment
-        # The eighth passes the middle of the segment: from then on the slave is full, and whether
-        # a ninth still gets there depends on who is quicker, its ack or the master.
+        # The eighth passes the middle of the segment: the slave is full from then on, and whether a
+        # ninth still gets there depends on whether its ack or the master is quicker.
         for _ in range(8):
             await slave.reaches(c.master.produce(1, MIB))
         await until(lambda: slave.journal.full)
@@ -125,7 +125,7 @@ async def test_a_suffix_is_pulled_no_faster_than_the_disk_takes_it(tmp_path: Pat
         await shorter_master(c, lose="all")
         await c.master.start()
         journal = c.master.journal
-        async with journal._flusher.turn:  # one write that takes its time
+        async with journal._flusher.turn:  # one slow write
             await c.slaves[0].start()
             await soon(lambda: journal.end - journal.written_end > 30 * MIB, 10)
             held = journal.end - journal.written_end
@@ -181,7 +181,7 @@ async def test_who_is_no_member_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 async def test_a_slave_of_another_group_cuts_no_stream(tmp_path: Path) -> None:
-    """It has the same name, and a wrong address of its master; the slave is silent just then."""
+    """It has the same name and a wrong master address; the slave is silent just then."""
     async with cluster(tmp_path, dead_after_ms=10_000) as c:
         slave = c.slaves[0]
         link = c.master.master._streams.of(slave.name)

@@ -1,4 +1,4 @@
-"""One link under bad weather: garbage, duplicates, cuts, stalls, silence; credit; no leak."""
+"""One link under faults: garbage, duplicates, cuts, stalls, silence; credit; no leak."""
 
 import asyncio
 import gc
@@ -62,7 +62,7 @@ def twice(message: Any) -> list[Any]:
 
 
 class Swapped:
-    """Two appends in the wrong order."""
+    """Swap two appends."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
@@ -81,7 +81,7 @@ class Swapped:
 async def test_an_append_that_does_not_fit_is_refused(
     tmp_path: Path, spoil: Callable[[Any], list[Any]]
 ) -> None:
-    """The slave closes, dials again, says where it is, and gets the right bytes."""
+    """The slave closes, dials again, reports its position, and gets the right bytes."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         dials = slave.tap.dials
@@ -114,7 +114,7 @@ async def test_a_stream_cut_in_the_middle_of_a_flood(tmp_path: Path) -> None:
 
 
 async def test_a_stalled_slave_costs_no_memory_and_no_more_than_its_credit(tmp_path: Path) -> None:
-    """A sliding window: what was sent and is not yet acknowledged stays within the credit."""
+    """A sliding window: bytes sent and not yet acknowledged stay within the credit."""
     credit = 2 * 1024 * 1024
     async with cluster(
         tmp_path,
@@ -155,7 +155,7 @@ async def test_without_credit_no_messages_are_sent(tmp_path: Path) -> None:
         await send_ack(stream, credit_bytes=0, epoch=1)
         control = b""
         for _ in range(4):
-            message = await stream.receive()  # heartbeats, and how the term was opened
+            message = await stream.receive()  # heartbeats, and the opening of the term
             control += message.append.batches
         assert [h.type for h in headers(control)] == [BatchType.SNAP, BatchType.EPOCH]
         await send_ack(stream, credit_bytes=2 << 20, epoch=1)
@@ -239,7 +239,7 @@ async def test_what_an_older_stream_acknowledged_counts_for_nothing(tmp_path: Pa
         end, view = c.master.journal.end, c.master.master.links[BrokerId("g1-1")]
         await send_ack(stream, received_end=end, durable_end=end, credit_bytes=1 << 20, epoch=1)
         await c.committed(end)
-        again = await say_hello(connection, c)  # it came back, and has nothing any more
+        again = await say_hello(connection, c)  # it came back empty
         await until(lambda: view.connected)
         assert (view.sent_end, view.received_end, view.durable_end, view.epoch) == (0, 0, 0, 0)
         again.cancel()
@@ -247,7 +247,7 @@ async def test_what_an_older_stream_acknowledged_counts_for_nothing(tmp_path: Pa
 
 
 async def test_a_silent_slave_is_noticed(tmp_path: Path) -> None:
-    """Its stream is up, but nothing comes: SIGSTOP, or a cut without a word."""
+    """Its stream is up but silent: SIGSTOP, or a silent cut."""
     async with cluster(tmp_path, dead_after_ms=300) as c:
         slave = c.slaves[0]
         slave.tap.open.clear()
@@ -293,7 +293,7 @@ async def test_another_configured_master_ends_the_stream(tmp_path: Path) -> None
 
 
 async def test_what_else_is_configured_does_not_end_the_stream(tmp_path: Path) -> None:
-    """Permissions and zones are no matter of the stream's: the slave stays in sync."""
+    """Permissions and zones do not concern the stream: the slave stays in sync."""
     async with cluster(tmp_path) as c:
         slave, config = c.slaves[0], c.zoo.config
         dials, told = slave.tap.dials, len(slave.tap.sent)
@@ -305,7 +305,7 @@ async def test_what_else_is_configured_does_not_end_the_stream(tmp_path: Path) -
 
 
 async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
-    """The loop of both stood still for longer than a peer may be silent: all go on."""
+    """Both loops stalled for longer than a peer may be silent: all links continue."""
     async with cluster(tmp_path, dead_after_ms=300) as c:
         slave, states = c.slaves[0], len(c.zoo.history)
         dials = slave.tap.dials
@@ -319,7 +319,7 @@ async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gap_ms", [0, 5, 20, 45])
 async def test_a_stall_soon_after_a_stall_is_no_silence(tmp_path: Path, gap_ms: int) -> None:
-    """The second one begins before anything of the slave has been read since the first."""
+    """The second stall starts before anything from the slave is read after the first."""
     async with cluster(tmp_path, dead_after_ms=300) as c:
         slave, states = c.slaves[0], len(c.zoo.history)
         dials = slave.tap.dials
@@ -334,7 +334,7 @@ async def test_a_stall_soon_after_a_stall_is_no_silence(tmp_path: Path, gap_ms: 
 
 
 async def test_a_silent_peer_before_the_welcome(tmp_path: Path) -> None:
-    """A server that takes the stream and never answers: the slave gives up and dials again."""
+    """A server accepts the stream and never answers: the slave gives up and dials again."""
     dialled: list[Stream] = []
 
     async def swallow(stream: Stream) -> None:
@@ -361,7 +361,7 @@ async def lone_slave(path: Path, port: int, **settings: Any) -> Node:
 
 
 class Usage:
-    """What this process holds."""
+    """Resources that this process holds."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -383,7 +383,7 @@ async def test_a_thousand_redials_leak_nothing(tmp_path: Path, listening: bool) 
     async def drop(stream: Stream) -> None:
         nonlocal dials
         dials += 1
-        if dials % 2:  # with and without a word
+        if dials % 2:  # with and without a message
             await stream.receive()
 
     server = await GrpcTransport().serve("127.0.0.1:0", calls={}, streams={REPLICATE: drop})

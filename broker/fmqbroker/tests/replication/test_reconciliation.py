@@ -19,7 +19,7 @@ NOBODY = AckPolicy(how_many=HowMany.NONE)
 
 
 def actions(c: Cluster, slave: int = 0) -> list[wire.Action]:
-    """What the slave is told from now on."""
+    """Record the actions that the slave is sent from now on."""
     told: list[wire.Action] = []
 
     def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
@@ -45,7 +45,7 @@ async def test_a_restarted_slave_goes_on_from_its_end(tmp_path: Path) -> None:
 
 
 async def shorter_master(c: Cluster, *, lose: str = "tail") -> tuple[int, int]:
-    """Kill both; the master's machine lost what it had not flushed. (its end, the slave's)."""
+    """Kill both, and lose what the master had not flushed; return (its end, the slave's)."""
     c.master.produce()
     await c.equal()
     await c.master.journal.wait_durable(c.master.journal.end)
@@ -62,7 +62,7 @@ async def shorter_master(c: Cluster, *, lose: str = "tail") -> tuple[int, int]:
 
 
 async def slave_ahead(c: Cluster) -> int:
-    """The slave, stopped, has a tail that its master has lost; the master is up. Where it ends."""
+    """Stop the slave with a tail that the running master has lost; return its end."""
     slave = c.slaves[0]
     c.master.produce()
     await c.committed()
@@ -79,7 +79,7 @@ async def slave_ahead(c: Cluster) -> int:
 
 
 async def test_a_try_of_an_earlier_life_does_not_stand_before_a_suffix(tmp_path: Path) -> None:
-    """A term's number went to a slave's claim; its master ended before it could take that back."""
+    """The number of the term went to a slave's claim; the master ended before taking it back."""
     async with cluster(tmp_path, 1, CACHED) as c:
         kept, end = await shorter_master(c)
         slave, state = c.slaves[0], c.zoo.history[-1]
@@ -99,7 +99,7 @@ async def test_a_try_of_an_earlier_life_does_not_stand_before_a_suffix(tmp_path:
 
 
 async def test_a_slave_ahead_gives_its_suffix_before_a_term_is_opened(tmp_path: Path) -> None:
-    """Master acknowledged from its page cache and lost it: the slave's bytes are the journal."""
+    """The master acked from its page cache and lost it: the slave's bytes are the journal."""
     async with cluster(tmp_path, 1, CACHED) as c:
         kept, end = await shorter_master(c)
         slave = c.slaves[0]
@@ -164,7 +164,7 @@ async def test_two_slaves_ahead_each_by_its_own_length(tmp_path: Path) -> None:
         await until(lambda: c.master.journal.durable_end == end)
         links = c.master.master.links
         await until(lambda: all(s.name in links and links[s.name].heard for s in c.slaves))
-        await c.equal()  # the shorter one gets what the longer one had, still without a term
+        await c.equal()  # the shorter one gets the longer one's suffix, still without a term
         await c.master.open_term()
         c.master.produce()
         await c.in_sync()
@@ -172,14 +172,14 @@ async def test_two_slaves_ahead_each_by_its_own_length(tmp_path: Path) -> None:
 
 
 async def test_a_slave_that_was_not_heard_is_cut_back(tmp_path: Path) -> None:
-    """The master fsynced all that it acknowledged, opened its term at once, and wrote on."""
+    """The master fsynced all it acknowledged, opened its term at once, and wrote on."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         c.master.produce()
         await c.committed()
         await c.equal()
         saved, kept = c.master.save(), c.master.journal.end
-        slave.tap.open.clear()  # its acks do not arrive: nothing more is committed
+        slave.tap.open.clear()  # its acks do not arrive: no more commits
         end = c.master.produce(300)
         await slave.reaches(end)
         await slave.stop()
@@ -198,7 +198,7 @@ async def test_a_slave_that_was_not_heard_is_cut_back(tmp_path: Path) -> None:
 
 
 async def test_committed_bytes_are_never_cut(tmp_path: Path) -> None:
-    """R5: the same, but it had been committed: refused loudly, and the slave keeps its bytes."""
+    """R5: the same, but committed: refused loudly, and the slave keeps its bytes."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         _, end = await shorter_master(c)
@@ -233,7 +233,7 @@ async def test_a_slave_does_not_believe_a_master_that_cuts_committed_bytes(tmp_p
 
 
 class _Lie:
-    """A master that says something else than it decided."""
+    """A master that sends another decision than it made."""
 
     def __init__(self, action: wire.Action) -> None:
         self._action = action
@@ -270,7 +270,7 @@ async def test_a_slave_below_the_log_start_begins_at_a_segment(tmp_path: Path, e
         await c.equal()
         assert told == [wire.RESET_TO]
         assert slave.journal.log_start == start
-        for _ in range(3):  # one message more or many: it follows as any other
+        for _ in range(3):  # one more message or many: it follows as usual
             c.master.produce(20)
             await c.equal()
         assert told == [wire.RESET_TO], "it was never sent away again"
@@ -305,7 +305,7 @@ async def test_the_same_epoch_opened_twice_at_one_place(tmp_path: Path) -> None:
 
 
 async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None:
-    """Row 10: as before, but the master on the way back is the shorter one."""
+    """Row 10: as before, but the returning master is the shorter one."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         c.master.produce()
@@ -337,7 +337,7 @@ async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None
 async def test_a_term_that_came_to_nothing_gives_way_to_a_suffix(
     tmp_path: Path, settled: bool
 ) -> None:
-    """The master's EPOCH batch is in its journal, but a slave that is ahead won the state."""
+    """The master's journal has its EPOCH batch, but a slave that is ahead won the state."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         end = await slave_ahead(c)
@@ -363,7 +363,7 @@ async def test_a_term_that_came_to_nothing_gives_way_to_a_suffix(
 
 
 async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None:
-    """Retention went past a learner: its stream ends, and it is reset at the next Hello."""
+    """Retention passed a learner: its stream ends, and the next Hello resets it."""
     policy = replace(NOBODY, flush=Flush.OS_CACHE)
     async with cluster(tmp_path, 1, policy, in_sync=False, retention_bytes=100_000) as c:
         slave = c.slaves[0]

@@ -1,4 +1,4 @@
-"""When a slave dials again: at once if its master has come, else after a growing pause."""
+"""A slave redials at once if its master has come, else after a growing pause."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def announced(c: Cluster, incarnation: str) -> None:
-    """The slave sees that live node of its master; none if there is no incarnation."""
+    """Show the slave that live node of its master; none without an incarnation."""
     node = LiveBroker(c.master.name, incarnation, "", Epoch(1), Position(0))
     c.slaves[0].group.live = {c.master.name: node} if incarnation else {}
     c.slaves[0].group.changed.notify()
@@ -26,7 +26,7 @@ def announced(c: Cluster, incarnation: str) -> None:
 async def test_a_master_that_comes_is_dialed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when the pause between two tries is over; and once, not again and again."""
+    """Before the pause between two tries is over, and only once."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         patient = {"redial_min_ms": HOUR_MS, "redial_max_ms": HOUR_MS}
@@ -46,13 +46,13 @@ async def test_a_master_that_comes_is_dialed_at_once(
         slave.tap.cut()
         await until(lambda: not slave.slave.upstream.connected)
         for _ in range(10):
-            announced(c, "two")  # something else has changed: it was dialed since it came
+            announced(c, "two")  # something else changed: it was dialed since it came
             await turns()
         assert slave.tap.dials == dials + 1
 
 
 async def test_a_master_that_takes_no_suffix_in_is_left(tmp_path: Path) -> None:
-    """It asks for one and hangs: what is sent fills the wire, and nobody waits for ever."""
+    """It requests one and hangs: the sent bytes fill the wire, and no task waits for ever."""
 
     async def hang(stream: Stream) -> None:
         await stream.receive()

@@ -27,12 +27,12 @@ async def test_a_slave_gets_every_byte(tmp_path: Path) -> None:
         assert c.slaves[0].journal.durable_end == c.master.commit.commit_end
         assert c.master.commit.all_end == c.master.journal.end
         await until(lambda: c.slaves[0].commit.commit_end == c.master.journal.end)
-        for node in c.nodes:  # R5: after a restart, as a slave of another, it says what may not go
+        for node in c.nodes:  # R5: after a restart, as another's slave, it names what may not go
             assert node.journal.known_commit_end == c.master.journal.end
 
 
 async def test_a_slave_that_becomes_master_ships_what_it_followed(tmp_path: Path) -> None:
-    """What it had settled before is of another time: nothing of its journal is left over."""
+    """Its earlier settled bytes are out of date: nothing in its journal is unfinished."""
     async with cluster(tmp_path) as c:
         slave, settled = c.slaves[0], c.slaves[0].journal.end
         c.master.produce(20, 100)
@@ -49,7 +49,7 @@ async def test_a_slave_that_becomes_master_ships_what_it_followed(tmp_path: Path
 async def test_every_policy_holds_back_until_enough_slaves_count(
     tmp_path: Path, flush: Flush
 ) -> None:
-    """With nobody's acks, with those of the slave in the master's zone, with both."""
+    """With no acks, with those of the slave in the master's zone, with both."""
     async with cluster(tmp_path, 2, dead_after_ms=60_000) as c:
         local, remote = c.slaves
         for counts, how_many in product(SlaveCounts, HowMany):
@@ -101,10 +101,10 @@ async def test_in_sync_is_told_to_the_slave(tmp_path: Path) -> None:
 
 
 async def test_only_the_master_of_the_term_changes_the_set(tmp_path: Path) -> None:
-    """Another mode stands: whatever happens to links, the state is left alone."""
+    """In another mode the state is left alone, whatever happens to links."""
     async with cluster(tmp_path) as c:
         failed = c.master.commit.failed_below
-        c.master.group.blind = True  # it has not heard of it
+        c.master.group.blind = True  # it does not know the change
         taken = replace(
             c.zoo.history[-1],
             mode=Mode.SLAVE_CONSUME,
@@ -122,7 +122,7 @@ async def test_only_the_master_of_the_term_changes_the_set(tmp_path: Path) -> No
 
 
 async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: Path) -> None:
-    """Fence: what a master of an older term sends is not appended."""
+    """Fence: appends from a master of an older term are not accepted."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         c.master.group.blind = True
@@ -130,7 +130,7 @@ async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: P
         c.zoo.set_state(replace(state, reader=slave.name))
         told = len(slave.tap.sent)
         await until(lambda: len(slave.tap.sent) > told + 2)
-        before, lease = slave.journal.end, await grants(c)  # what was under way has arrived
+        before, lease = slave.journal.end, await grants(c)  # everything in flight has arrived
         told = len(slave.tap.sent)
         await until(lambda: len(slave.tap.sent) > told + 2)
         assert await grants(c) == lease, "it grants to an old master"
@@ -144,7 +144,7 @@ async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: P
 async def test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back(
     tmp_path: Path,
 ) -> None:
-    """What is appended for a term leaves the broker only when the compare-and-set stands."""
+    """Bytes appended for a term leave the broker only once the compare-and-set succeeded."""
     async with cluster(tmp_path) as c:
         slave, held = c.slaves[0], c.master.journal.end
         c.master.master.close_writes()
@@ -171,7 +171,7 @@ async def test_who_is_behind_gets_what_is_settled_and_not_a_byte_more(tmp_path: 
 
 
 async def test_who_gave_a_term_up_ships_all_that_was_appended_in_it(tmp_path: Path) -> None:
-    """It may have left before: it is no left-over of a try, which would be cut for a suffix."""
+    """They may have left before, so they are not an unfinished term to truncate for a suffix."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         slave.tap.reading.clear()
@@ -237,7 +237,7 @@ async def test_retention_waits_for_the_slowest_in_sync_slave(tmp_path: Path) -> 
 
 
 async def test_retention_waits_for_an_in_sync_slave_whose_stream_broke(tmp_path: Path) -> None:
-    """It may be back in a moment, or claim the reads: it is in sync until it is known to be out."""
+    """It may be back in a moment or claim the reads: it is in sync until its removal is known."""
     async with cluster(tmp_path) as c:
         (slave,) = c.slaves
         await c.committed()
@@ -270,7 +270,7 @@ async def test_the_flush_of_each_half_follows_the_policy(tmp_path: Path) -> None
 
 
 async def test_who_asks_for_all_waits_for_no_segment_to_be_full(tmp_path: Path) -> None:
-    """Nobody fsyncs by the policy: the master is asked to, a slave does in the background."""
+    """The policy makes no broker fsync: the master is asked to, a slave does in the background."""
     policy = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)
     async with cluster(tmp_path, 1, policy) as c:
         end = c.master.produce()
@@ -281,7 +281,7 @@ async def test_who_asks_for_all_waits_for_no_segment_to_be_full(tmp_path: Path) 
 async def test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync(
     tmp_path: Path,
 ) -> None:
-    """The configuration is read; who follows it has not had its turn: its stream counts as well."""
+    """The configuration is read but not followed yet: the member's stream still counts."""
     async with cluster(tmp_path) as c:
         late = Node(c.zoo, BrokerId("g1-2"), tmp_path / "g1-2")
         members = (*c.zoo.config.members, Member(late.name, "127.0.0.1:1"))
@@ -311,7 +311,7 @@ async def grants(c: Cluster) -> int:
 
 
 async def test_a_grant_is_noted_when_it_leaves_and_not_after(tmp_path: Path) -> None:
-    """F3: between the two the slave might claim, while its master serves by the grant."""
+    """F3: otherwise the slave might claim while its master serves by the grant."""
     async with cluster(tmp_path, heartbeat_ms=20, grant_ms=500) as c:
         slave = c.slaves[0]
         upstream = slave.slave.upstream
@@ -322,7 +322,7 @@ async def test_a_grant_is_noted_when_it_leaves_and_not_after(tmp_path: Path) -> 
                 grant_ms = message.ack.grant_ms
                 if grant_ms:
                     now_ms = slave.clock.monotonic_ms()
-                    # It was made a moment ago: half of it is what must be noted by now at least.
+                    # It was made a moment ago: at least half must be recorded by now.
                     kept.append(upstream.promised_until_ms - now_ms >= grant_ms // 2)
                 super().append(message)
 

@@ -1,4 +1,4 @@
-"""What of its journal a master takes for settled while it has no term open, as a table."""
+"""The part of its journal a master without a term takes for settled, as a table."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -15,12 +15,12 @@ SERVES = GroupState(Mode.MASTER, Epoch(4), master=ME, reader=ME)
 TAKEN = replace(SERVES, mode=Mode.SLAVE_CONSUME, reader=OTHER)
 BACK = replace(TAKEN, mode=Mode.HANDOVER)
 OLD, START, END = Position(10), Position(70), Position(100)
-"""Where the term before the newest began, where that one began, and the journal's end."""
+"""Where the term before the newest started, where the newest started, and the journal's end."""
 
 
 @dataclass
 class Doubles:
-    """A journal that ends with the first batches of a term, and the group's state."""
+    """A journal that ends with the first batches of a term, and the group state."""
 
     journal: Any
     group: Any
@@ -45,12 +45,12 @@ def found(state: GroupState, newest: int, committed: int = 0) -> Doubles:
     [
         (SERVES, 5, 0, START),  # its compare-and-set was never made, or another's may come
         (SERVES, 5, START, START),
-        (SERVES, 5, START + 1, END),  # then it stood, whatever the state says
+        (SERVES, 5, START + 1, END),  # then it stood, whatever the state has
         (SERVES, 4, 0, END),  # it stands
         (SERVES, 3, 0, END),  # it stood
-        (SERVES, 6, 0, END),  # who opened it knew of a term 5: the state was put back
+        (SERVES, 6, 0, END),  # its opener knew of a term 5: the state was restored
         (TAKEN, 4, 0, START),  # its number is a takeover's
-        (TAKEN, 5, 0, OLD),  # made on a try whose number is the takeover's
+        (TAKEN, 5, 0, OLD),  # made on an unfinished term with the takeover's number
         (TAKEN, 3, 0, END),
         (TAKEN, 6, 0, END),
         (BACK, 3, 0, START),  # the takeover's
@@ -69,7 +69,7 @@ def found(state: GroupState, newest: int, committed: int = 0) -> Doubles:
 def test_what_may_leave_a_master_that_starts(
     state: GroupState, newest: int, committed: int, end: Position
 ) -> None:
-    """F9: no try to open a term, for its number may yet be somebody else's claim."""
+    """F9: not an unfinished term, for its number may yet become another broker's claim."""
     settled = found(state, newest, committed).settled()
     assert settled.end == END, "nobody has asked yet"
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_what_may_leave_a_master_that_starts(
 
 
 def test_a_try_that_was_made_on_another_try_is_not_settled_either() -> None:
-    """A claim passed the number of the first, and its master ended once more before it was back."""
+    """A claim passed the first one's number, and its master ended once more before its return."""
     it = found(replace(TAKEN, epoch=Epoch(6), opened=Epoch(2)), 5)
     it.journal.state.epochs[:] = [(Epoch(2), Position(1)), (Epoch(3), OLD), (Epoch(5), START)]
     settled = it.settled()
@@ -88,7 +88,7 @@ def test_a_try_that_was_made_on_another_try_is_not_settled_either() -> None:
 
 
 def test_only_what_was_there_at_the_start_can_be_a_try_of_before() -> None:
-    """What was pulled, or appended in a term of mine, others have or may have."""
+    """Others have or may have what was pulled, or appended in an open term."""
     it = found(SERVES, 5)
     settled = it.settled()
     settled.all()
@@ -114,7 +114,7 @@ def test_only_what_was_there_at_the_start_can_be_a_try_of_before() -> None:
     ],
 )
 def test_a_term_that_stands_is_not_left_over(state: GroupState, left_over: bool) -> None:
-    """It was appended, and who else knows of it is the state alone."""
+    """It was appended, and only the state knows of it besides."""
     it = found(SERVES, 4)
     settled = it.settled()
     assert not settled.left_over()

@@ -1,4 +1,4 @@
-"""A slave's stream whose master is no master any more: of what it said nothing is done (D10)."""
+"""A slave ignores messages of a master that is no longer master (D10)."""
 
 import asyncio
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ MASTER = Member(BrokerId("g1-0"), "h:1")
 
 
 class Journal:
-    """Writes down what is done to it."""
+    """Records the changes made to it."""
 
     epoch, log_start, end = 1, 0, 100
 
@@ -40,7 +40,7 @@ class Journal:
 
 
 class Said:
-    """A stream on which that comes, and `then` something happens before it is looked at."""
+    """A stream that delivers these messages; `then` runs before they are handled."""
 
     def __init__(self, message: wire.MasterMessage, then: Any = None) -> None:
         self.message, self.then = message, then
@@ -81,7 +81,7 @@ def upstream_of(journal: Journal, cutting: asyncio.Lock) -> Upstream:
 async def test_who_came_to_act_as_master_while_it_waited_cuts_nothing(
     action: Any, done: str, mine: bool
 ) -> None:
-    """A term of mine was opened meanwhile; what is appended for it would go."""
+    """This broker opened a term meanwhile, and would lose what is appended for it."""
     journal, cutting = Journal(), asyncio.Lock()
     upstream = upstream_of(journal, cutting)
     welcome = wire.MasterMessage(welcome=wire.Welcome(action=action, position=64), epoch=1)

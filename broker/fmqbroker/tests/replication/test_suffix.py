@@ -1,4 +1,4 @@
-"""A suffix that breaks off, and a master that begins from what was lost: it is tried again."""
+"""A suffix that breaks off, and a master that starts from lost data, are tried again."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ SEGMENT = 256 * 1024
 
 @pytest.mark.parametrize("lost", ["tail", "all", "all, and the slave's log was deleted"])
 async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, lost: str) -> None:
-    """A master with an empty disk has made room for it by then, at the slave's log start."""
+    """By then an emptied master has made room for it, at the slave's log start."""
     async with cluster(tmp_path, 1, CACHED, dead_after_ms=300, retention_bytes=100_000) as c:
         slave = c.slaves[0]
         if "deleted" in lost:
@@ -41,7 +41,7 @@ async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, los
         def hang(message: Any) -> list[Any]:
             if message.HasField("welcome") and not held:
                 held.append(message)
-                slave.tap.open.clear()  # says nothing more
+                slave.tap.open.clear()  # sends nothing more
             return [message]
 
         slave.tap.change = hang
@@ -53,7 +53,7 @@ async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, los
 
 
 async def test_a_master_whose_state_was_lost_is_followed_all_the_same(tmp_path: Path) -> None:
-    """Its journal knows newer terms than ZooKeeper does, and tells them: it is no old master."""
+    """Its journal knows newer terms than ZooKeeper and reports them: it is no old master."""
     async with cluster(tmp_path) as c:
         c.master.produce()
         await c.equal()
@@ -66,7 +66,7 @@ async def test_a_master_whose_state_was_lost_is_followed_all_the_same(tmp_path: 
 
 
 class LastWord:
-    """A slave's stream whose last message is read just as another broker becomes the master."""
+    """A slave's stream whose last message is read as another broker becomes master."""
 
     peer = "test"
 
@@ -85,18 +85,18 @@ class LastWord:
         return message
 
     async def send(self, message: Any) -> None:
-        """It takes everything."""
+        """Accept everything."""
         self._on_send()
 
     async def done_sending(self) -> None:
         """Never asked for."""
 
     def cancel(self) -> None:
-        """What was read before is in the hands of the reader already."""
+        """Bytes read before are already with the reader."""
 
 
 async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> None:
-    """R2: from that moment on my journal grows by what the new master sends."""
+    """R2: from then on the journal grows by what the new master sends."""
     async with cluster(tmp_path, 1, CACHED) as c:
         slave = c.slaves[0]
         kept, end = await shorter_master(c)
@@ -121,7 +121,7 @@ async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> No
 
 
 async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None:
-    """Its journal was empty when it asked for the suffix: by now it begins where another's does."""
+    """Its journal was empty when it requested the suffix; by now it starts at another's."""
     async with cluster(tmp_path, 1, CACHED) as c:
         slave = c.slaves[0]
         await shorter_master(c, lose="all")
@@ -145,7 +145,7 @@ async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None
 
 
 async def test_what_gives_way_goes_with_who_gave_it(tmp_path: Path) -> None:
-    """Row 13 of reconcile: the others are to say Hello again, to a journal that is another one."""
+    """Row 13 of reconcile: the others must send Hello again, to a different journal."""
     async with cluster(tmp_path, 2) as c:
         first, second = (slave.name for slave in c.slaves)
         c.master.produce()
@@ -174,7 +174,7 @@ async def test_what_gives_way_goes_with_who_gave_it(tmp_path: Path) -> None:
 
 
 async def test_no_term_is_opened_on_what_has_given_way_meanwhile() -> None:
-    """It was decided by what somebody had given, and that went while another's was pulled."""
+    """The decision used bytes of one slave, which went while another's suffix was pulled."""
     heard = LinkView(heard=True)
     master = SimpleNamespace(links={"a": heard, "b": heard}, reconciling=asyncio.Lock())
     terms = Terms(cast(Any, SimpleNamespace(master=master)))

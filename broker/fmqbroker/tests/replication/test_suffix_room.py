@@ -1,4 +1,4 @@
-"""An emptied master makes room for a suffix: what if that breaks off, or is none."""
+"""An emptied master makes room for a suffix that breaks off or is invalid."""
 
 import asyncio
 from dataclasses import replace
@@ -21,7 +21,7 @@ SEGMENT = 256 * 1024
 async def test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    """A byte of a sealed segment has rotted, which no start reads; the other slave is sound."""
+    """A byte in a sealed segment has rotted, which no start reads; the other slave is sound."""
     async with cluster(tmp_path, 2, CACHED, dead_after_ms=60_000, segment_bytes=64 * 1024) as c:
         bad, good = c.slaves
         await c.equal()
@@ -54,7 +54,7 @@ async def test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_mas
 
 
 class Says:
-    """A stream of a slave that says Hello, and then nothing."""
+    """A slave's stream that sends Hello and then nothing."""
 
     peer = "test"
 
@@ -71,10 +71,10 @@ class Says:
         self.told.append(message.welcome.action)
 
     async def done_sending(self) -> None:
-        """Nobody listens."""
+        """No reader waits for it."""
 
     def cancel(self) -> None:
-        """As well."""
+        """No reader waits for it either."""
 
 
 async def test_room_that_is_made_is_settled_also_if_the_stream_is_cancelled_meanwhile(

@@ -1,4 +1,4 @@
-"""A master that ended in the middle of opening a term: what becomes of the try in its journal."""
+"""A master that ended while opening a term, and the unfinished term in its journal."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ SEGMENT = 256 * 1024
 
 
 async def try_and_end(c: Cluster) -> tuple[int, bytes]:
-    """The master ends between its EPOCH batch and the compare-and-set; where, and the batch."""
+    """End the master between EPOCH batch and compare-and-set; return position and batch."""
     await c.master.stop(crash=True)
     async with running(c.master.path, crash=True, segment_bytes=SEGMENT) as journal:
         start = journal.end
@@ -25,15 +25,15 @@ async def try_and_end(c: Cluster) -> tuple[int, bytes]:
 
 
 def claimed(state: GroupState, reader: Node) -> GroupState:
-    """The next term is a slave's, which serves the reads."""
+    """Let a slave claim the next term and serve the reads."""
     term = Epoch(state.epoch + 1)
     return replace(state, mode=Mode.SLAVE_CONSUME, epoch=term, reader=reader.name)
 
 
 async def level(c: Cluster) -> None:
-    """The slave is welcome at its master, as that runs now, and has all that is for it.
+    """Wait until the running master has accepted the slave and sent it everything.
 
-    As the master sees it: a slave may take a while to notice that the one before has ended.
+    The master's view counts: a slave may notice late that the previous one has ended.
     """
     master, slave = c.master.master, c.slaves[0].name
 
@@ -45,7 +45,7 @@ async def level(c: Cluster) -> None:
 
 
 async def comes_to_serve(c: Cluster) -> None:
-    """The slave is welcome at its master, which opens a term then, as failover does it."""
+    """Wait until the slave is accepted, and open a term as failover does."""
     await level(c)
     async with c.master.master.reconciling:
         await c.master.open_term()
@@ -84,7 +84,7 @@ async def test_a_try_does_not_leave_its_master_after_a_restart_either(tmp_path: 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["nobody claimed", "its number is a claim's"])
 async def test_a_try_that_a_slave_has_is_no_try_any_more(tmp_path: Path, taken: bool) -> None:
-    """Shipped by a master of before: it was asked of the slave and cut again, without end."""
+    """A master of an older version shipped it: it was pulled and truncated again without end."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         c.master.produce()
@@ -104,7 +104,7 @@ async def test_a_try_that_a_slave_has_is_no_try_any_more(tmp_path: Path, taken: 
 async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
     tmp_path: Path,
 ) -> None:
-    """ZooKeeper was put back to the term before."""
+    """ZooKeeper was restored to the previous term."""
     async with cluster(tmp_path) as c:
         before = c.zoo.history[-1]
         await c.master.open_term()
@@ -123,7 +123,7 @@ async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
 async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_stand(
     tmp_path: Path,
 ) -> None:
-    """The compare-and-set got no answer, and the slave is ahead of where the try begins."""
+    """The compare-and-set got no answer, and the slave is ahead of where that term starts."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         await slave_ahead(c)
@@ -153,7 +153,7 @@ async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_
 async def test_what_was_appended_in_a_term_that_stood_is_settled(
     tmp_path: Path, over: bool
 ) -> None:
-    """The master has heard of a claim by now, and its slave has not: both go on as they were."""
+    """The master has heard of a claim and its slave has not: both go on as they were."""
     async with cluster(tmp_path) as c:
         slave, told = c.slaves[0], actions(c)
         c.master.produce()
@@ -174,7 +174,7 @@ async def test_what_was_appended_in_a_term_that_stood_is_settled(
 async def test_a_try_is_one_however_many_claims_were_made_since(
     tmp_path: Path, claims: int
 ) -> None:
-    """The reader has more, which it may have shown: it is pulled, not refused for ever."""
+    """The reader has more and may have delivered it: it is pulled, not refused for ever."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         end = await slave_ahead(c)
@@ -183,7 +183,7 @@ async def test_a_try_is_one_however_many_claims_were_made_since(
         async with running(c.master.path, crash=True, segment_bytes=256 * 1024) as journal:
             assert journal.end < end
             await journal.wait_durable(journal.append(epoch(before.epoch + 1)).end)
-        for _ in range(claims):  # it was cut off from ZooKeeper, or started anew, and claimed again
+        for _ in range(claims):  # it was cut off from ZooKeeper, or restarted, and claimed again
             state = c.zoo.history[-1]
             term = Epoch(state.epoch + 1)
             c.zoo.set_state(

@@ -38,7 +38,7 @@ QUEUES, GROUPS, WIDE = 10_000, 20, 1000
 
 
 class Full(NamedTuple):
-    """A broker with all of that."""
+    """A broker with all these topics and groups."""
 
     rig: Rig
     admin: AdminService
@@ -162,7 +162,7 @@ async def test_no_call_holds_the_loop_for_long(
 
 
 async def test_a_commit_wakes_starved_queues_in_short_turns(full: Full) -> None:
-    """80,000 queues of consumer groups wait for something new; one gets it."""
+    """80,000 queues of consumer groups wait for new records; one queue gets one."""
     groups, commit = full.rig.fetch.groups, full.rig.commit
     for topic in full.topics[:4]:
         for g in range(GROUPS):
@@ -186,7 +186,7 @@ async def test_a_commit_wakes_starved_queues_in_short_turns(full: Full) -> None:
 
 
 async def test_changed_topics_reach_groups_in_short_turns(full: Full) -> None:
-    """Two thousand consumer groups look at their topics; one of those is gone."""
+    """Two thousand consumer groups check their topics; one topic is gone."""
     groups, begin = full.rig.fetch.groups, client_pb2.START_EARLIEST
     for topic in full.topics[4:104]:
         for g in range(GROUPS):

@@ -1,4 +1,4 @@
-"""Brokers of a group compare their clocks; nothing is deleted by age while they disagree."""
+"""Brokers of a group compare clocks; nothing is deleted by age while they disagree."""
 
 import asyncio
 from dataclasses import replace
@@ -76,7 +76,7 @@ def test_a_removed_broker_that_still_answers_stays_forgotten() -> None:
 
 
 class Ahead(SystemClock):
-    """Wall time is so far ahead."""
+    """A clock whose wall time is ahead by that much."""
 
     def __init__(self, ahead_ms: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Ahead(SystemClock):
 
 
 async def with_clocks(c: Cluster, *ahead_ms: int) -> None:
-    """The brokers start with such clocks."""
+    """Start the brokers with these clocks."""
     for node, ms in zip(c.nodes, ahead_ms, strict=True):
         await node.stop()
         node.clock = SteadyClock(Ahead(ms))  # type: ignore[assignment]
@@ -118,7 +118,7 @@ async def test_both_ends_of_a_stream_see_the_difference(tmp_path: Path) -> None:
 
 
 def without_times(message: Any) -> list[Any]:
-    """As a master of an older version sends it."""
+    """Change the message to one of an older version."""
     message.ClearField("clock_ahead_ms")
     return [message]
 
@@ -154,7 +154,7 @@ sys.exit(main())
 async def test_a_slave_a_day_ahead_deletes_nothing(
     tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its journal is new: neither a jump nor its newest message says that its clock is wrong."""
+    """Its journal is new: neither a jump nor its newest message reveals the wrong clock."""
     ahead = True
 
     def command(options: ClusterOptions, plan: BrokerPlan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Settings, and how the command line takes them."""
+"""Broker settings, and how the command line takes them."""
 
 import json
 from pathlib import Path
@@ -35,13 +35,13 @@ def test_the_defaults_fit_together() -> None:
         {"listen": "nowhere"},
         {"listen": "127.0.0.1:99999"},  # gRPC and asyncio would take 34463
         {"http_listen": "127.0.0.1:65536"},
-        {"data_dir": ""},  # the one it was started in
+        {"data_dir": ""},  # the current one
         {"heartbeat_ms": 6000},
         {"redial_min_ms": 5000},
         {"session_window_bytes": 1 << 40},
         {"segment_bytes": 100_001},
         {"max_payload_bytes": 2 << 20},
-        # They travel as 32 bits: a slave would end, or a consumer be refused, at the first.
+        # They are sent as 32 bits: a slave would end, or a consumer be refused, at the first.
         {"grant_ms": 2**32},
         {"consumer_heartbeat_ms": 2**32, "consumer_dead_after_ms": 2**33},
         {"nonsense": 1},
@@ -54,7 +54,7 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[BrokerSettings]:
-    """What the command line would start."""
+    """Return the settings that the command line would start with."""
     found: list[BrokerSettings] = []
 
     def start(settings: BrokerSettings) -> int:

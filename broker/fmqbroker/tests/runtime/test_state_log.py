@@ -1,4 +1,4 @@
-"""What a broker's log says of each change of state: once, with its reason, at the right level."""
+"""A broker logs each change of state once, with its reason, at the right level."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_each_change_of_part_or_permission_is_a_line() -> None:
 
 
 async def test_a_slave_logs_that_it_follows_and_is_level(tmp_path: Path) -> None:
-    """And again after a broken stream that the log told of."""
+    """And again after a broken stream that was logged."""
     with capture_logs() as lines:
         async with cluster(tmp_path) as c:
             slave = c.slaves[0]

@@ -1,4 +1,4 @@
-"""A jump of the wall clock changes nothing before it has stood for a while."""
+"""A jump of the wall clock changes nothing until it has persisted for a while."""
 
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def test_a_start_far_from_the_newest_message_is_in_doubt(gap_ms: int) -> None:
 
 
 class Alone:
-    """Stands in for the group and both ways of replication: nobody else is there."""
+    """Stands in for the group and both halves of replication: no other broker exists."""
 
     master = "g1-0"
     value = state = property(lambda self: self)
@@ -119,7 +119,7 @@ async def test_a_clock_ahead_for_a_moment_deletes_nothing(tmp_path: Path) -> Non
 
 
 async def test_messages_stored_in_the_future_are_retired(tmp_path: Path) -> None:
-    """The way out: their segments are as old as the time since this broker saw them first."""
+    """The remedy: their segments are as old as the time since this broker first saw them."""
     ahead = JournalClock()
     ahead.now_ms += YEAR_MS
     async with running(tmp_path, clock=ahead) as journal:

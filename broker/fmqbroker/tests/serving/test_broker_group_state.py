@@ -118,7 +118,7 @@ async def test_a_change_of_one_version_or_not_at_all(
 
 
 class Lossy:
-    """A session whose writes get no answer: done or not, as told."""
+    """A session whose writes get no answer: applied or not, as configured."""
 
     def __init__(self, session: ZooKeeperSession, *, done: bool, reads: bool) -> None:
         self._session = session
@@ -182,7 +182,7 @@ async def test_a_change_that_cannot_be_settled_counts_for_the_in_sync_set(
     assert store.unsettled
     assert store.widest_isr == {S, "g1-2"}
     lossy.lossy = False
-    await store.prove()  # a synced read that began afterwards
+    await store.prove()  # a synced read that started afterwards
     assert not store.unsettled
     assert store.widest_isr == {"g1-2"}
 
@@ -190,7 +190,7 @@ async def test_a_change_that_cannot_be_settled_counts_for_the_in_sync_set(
 async def test_a_read_before_a_change_is_sent_does_not_settle_it(
     admin: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lease is renewed between the change's own read and its write; the write gets no answer."""
+    """A lease is renewed between the change's own read and its write, which gets no answer."""
     monkeypatch.setattr("fmqbroker.serving.broker_group_state._SETTLE_S", 0.3)
 
     class Silent(Lossy):
@@ -249,7 +249,7 @@ async def test_a_state_that_vanishes_is_kept_and_made_again(
 
 
 class Between:
-    """A session that lets something happen right after the state was read."""
+    """A session that runs a callback right after the state was read."""
 
     def __init__(self, session: ZooKeeperSession, happens: Callable[[], Awaitable[object]]) -> None:
         self._session = session
@@ -268,7 +268,7 @@ class Between:
 async def test_a_look_shows_live_nodes_that_are_newer_than_its_state(
     admin: ZooKeeperSession,
 ) -> None:
-    """A reader that goes while one looks is not taken for live under the state that was read."""
+    """A reader that leaves during the look is not taken for live under the state read before."""
     await admin.create(f"{ROOT}/live/{S}", live_to_json(live(S, "a")), make_parents=True)
     store = GroupStore(
         Between(admin, lambda: admin.delete(f"{ROOT}/live/{S}")), SystemClock(), CLUSTER, GROUP, M
@@ -339,7 +339,7 @@ async def test_a_second_process_does_not_take_the_name(
 async def test_another_that_took_the_name_is_noticed(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:
-    """It was told that I am dead."""
+    """The other was started with the knowledge that this broker is dead."""
     async with session_of(zookeeper) as session, store_of(session) as store:
         await store.announce(live(M, "a"))
         async with store_of(admin) as twin:
@@ -352,7 +352,7 @@ async def test_another_that_took_the_name_is_noticed(
 async def test_what_the_node_says_is_mended_when_its_answer_was_lost(
     admin: ZooKeeperSession,
 ) -> None:
-    """The session went on: the node stands, and says what was said before."""
+    """The session continued: the node stands, with its previous content."""
     lossy = Lossy(admin, done=False, reads=True)
     store = GroupStore(lossy, SystemClock(), CLUSTER, GROUP, M)
     await store.load()

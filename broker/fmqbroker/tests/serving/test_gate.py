@@ -25,7 +25,7 @@ SESSION_MS = 3000
 
 
 class HandClock(SystemClock):
-    """A clock that is set by hand; `sleep` ends when the hand has moved far enough."""
+    """A clock moved by hand; `sleep` ends once it has moved far enough."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_a_grant_without_a_lease_is_nothing(gate: Gate, clock: HandClock) -> Non
     gate.extend_lease(clock.now_ms + 5)  # only ever later
     clock.now_ms += 9
     assert gate.permission() is FULL
-    clock.now_ms += 1  # at that very moment it is over, whether or not anybody was told
+    clock.now_ms += 1  # at that very moment it is over, notified or not
     assert gate.permission() is NONE
 
 
@@ -202,7 +202,7 @@ async def test_a_renewal_that_does_not_count(
 async def test_a_renewal_for_a_tenure_that_is_over_by_its_answer_does_not_count(
     lease: Lease, gate: Gate
 ) -> None:
-    """It was closed meanwhile, and what leases there were are void."""
+    """The tenure was closed meanwhile, and its leases are void."""
     lease.hold(HELD)
     renewing = asyncio.create_task(lease.renew())
     await asyncio.sleep(0)
@@ -269,7 +269,7 @@ async def test_the_end_of_a_lease_is_told(group: Group) -> None:
 async def test_a_session_that_is_over_ends_its_lease_at_once(
     lease: Lease, gate: Gate, group: Group
 ) -> None:
-    """Also if it was ended before its time, and I cannot get to ZooKeeper to announce myself."""
+    """Even if it was ended early, and ZooKeeper cannot be reached to announce the broker again."""
     lease.hold(HELD)
     assert await lease.renew()
     assert gate.permission() is FULL
@@ -290,7 +290,7 @@ async def test_renewals_go_on_by_themselves(gate: Gate, group: Group, clock: Han
         assert group.asked == 0
         lease.hold(HELD)
         await until(lambda: group.asked >= 3)
-        group.standing = 0  # nothing to ask while my live node does not stand
+        group.standing = 0  # nothing to ask while this broker has no live node
         await asyncio.sleep(0.05)
         asked = group.asked
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What the group store makes of a read while which something happens. No process, no wait."""
+"""Group store reads during which something changes. No process, no wait."""
 
 from collections.abc import Awaitable, Callable
 
@@ -25,7 +25,7 @@ def state(epoch: int, master: BrokerId) -> bytes:
 
 
 class Zoo:
-    """Stands in for a session: what is read of `at` was so before `happens` did."""
+    """Stands in for a session: reads of `at` return the value from before `happens` ran."""
 
     def __init__(self) -> None:
         self.state = SessionState.CONNECTED
@@ -82,7 +82,7 @@ async def store(zoo: Zoo, clock: HandClock) -> GroupStore:
 async def test_a_lease_counts_from_before_its_read_was_sent(
     zoo: Zoo, clock: HandClock, store: GroupStore
 ) -> None:
-    """From its answer on it would outlive what it was read of: two would serve."""
+    """Counted from its answer, it would outlive what it was read from: two would serve."""
 
     async def a_while() -> None:
         clock.advance(700)
@@ -97,7 +97,7 @@ async def test_a_lease_counts_from_before_its_read_was_sent(
 async def test_a_read_proves_nothing_if_my_session_ended_under_it(
     zoo: Zoo, store: GroupStore
 ) -> None:
-    """Others have seen me go, whatever the answer says."""
+    """Others have seen this broker go, whatever the answer says."""
 
     async def another_session() -> None:
         zoo.session_id = 6
@@ -111,7 +111,7 @@ async def test_a_read_proves_nothing_if_my_session_ended_under_it(
 async def test_a_look_from_before_i_announced_myself_does_not_say_that_i_am_gone(
     zoo: Zoo, store: GroupStore
 ) -> None:
-    """A node made anew has another number, and every grant to the one before is void."""
+    """A recreated node has another number, and every grant to the previous one is void."""
 
     async def announced() -> None:
         await store.announce(live(M))

@@ -1,4 +1,4 @@
-"""What a broker that starts again remembers of its lives before, and of their promises (F3)."""
+"""A restarted broker's memory of its earlier incarnations and their promises (F3)."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ GROUP: Any = SimpleNamespace(home=HOME, live={}, session_timeout_ms=2000)
 
 
 class Clock:
-    """Stands if nobody moves it; says how long somebody would have slept."""
+    """A clock that stands unless moved, and records how long a caller would have slept."""
 
     def __init__(self) -> None:
         self.slept_s: list[float] = []
@@ -39,7 +39,7 @@ class Clock:
 
 
 async def live(directory: Path, grant_ms: int, clock: Any, *, long: bool = False) -> Identity:
-    """A life that promises for so long; `long`: longer than any promise before it."""
+    """An incarnation that promises for that long; `long`: the longest promise before it."""
     disk = FileDisk(str(directory))
     try:
         identity = await begin(ME, GROUP, disk, clock, grant_ms)
@@ -81,7 +81,7 @@ async def test_a_promise_is_forgotten_when_it_is_over(tmp_path: Path) -> None:
 
 
 async def test_whose_node_stands_is_remembered_until_it_went(tmp_path: Path) -> None:
-    """A life that ends before it has replaced the node: the next one need not wait for it to go."""
+    """The next incarnation need not wait for the node if this one ends before replacing it."""
     clock: Any = Clock()
     first = await live(tmp_path, 1500, clock)
     node = LiveBroker(ME, first.incarnation, "h:1", Epoch(1), Position(0))
@@ -95,7 +95,7 @@ async def test_whose_node_stands_is_remembered_until_it_went(tmp_path: Path) -> 
 
 
 class Away(SimpleNamespace):
-    """A stranger's node stands, and ZooKeeper gives no answer for a while; then it is gone."""
+    """A stranger's node stands and ZooKeeper does not answer for a while; then it is gone."""
 
     def __init__(self, clock: Any) -> None:
         node = LiveBroker(ME, "stranger", "h:1", Epoch(1), Position(0))
@@ -111,7 +111,7 @@ class Away(SimpleNamespace):
 
 
 async def test_a_session_does_not_run_out_while_zookeeper_is_away(tmp_path: Path) -> None:
-    """A broker that starts in an outage would refuse, though its name is free in a moment."""
+    """A broker started in an outage would refuse, though its name is free in a moment."""
     clock: Any = Clock()
     group: Any = Away(clock)
     disk = FileDisk(str(tmp_path))
@@ -124,7 +124,7 @@ async def test_a_session_does_not_run_out_while_zookeeper_is_away(tmp_path: Path
 
 @pytest.mark.parametrize("line", ["grant_ms=", "grant_ms=x", "grant_ms=-9000", ""])
 async def test_a_directory_that_says_nothing_of_it(tmp_path: Path, line: str) -> None:
-    """Of an older version, or spoilt: nothing is known, and nobody is kept from starting."""
+    """From an older version, or spoilt: nothing is known, and no broker is kept from starting."""
     (tmp_path / INCARNATIONS).write_text(f"{HOME}\n{line}\nabc\n")
     clock: Any = Clock()
     found = await live(tmp_path, 1500, clock)

@@ -1,4 +1,4 @@
-"""My live node: each time it stands anew has a number of its own (F13)."""
+"""A broker's live node has a new number each time it is recreated (F13)."""
 
 from fmqadapters.process.clock import SystemClock
 from fmqbroker.runtime.notifier import Signal
@@ -11,7 +11,7 @@ ME = BrokerId("g1-0")
 
 
 class Tree:
-    """One node, in a session that goes on."""
+    """One node, in a continuing session."""
 
     state, session_id = SessionState.CONNECTED, 77
 
@@ -40,7 +40,7 @@ def saying(end: int) -> LiveBroker:
 
 
 async def test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone() -> None:
-    """Whoever looked meanwhile may claim; it is made anew because there is more to say."""
+    """Others that looked meanwhile may claim; it is recreated because there is more to report."""
     tree = Tree()
     live = LiveNode(
         tree,  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A broker of a group whose nodes somebody removed from ZooKeeper."""
+"""A broker of a group whose nodes were removed from ZooKeeper."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 
 async def test_a_group_that_is_gone_ends_a_change(zookeeper: str, admin: ZooKeeperSession) -> None:
-    """Somebody removed all its nodes under a broker: that is no lost race to run again."""
+    """All its nodes were removed under a broker: that is not a lost race to run again."""
     async with session_of(zookeeper) as session:
         store = GroupStore(session, SystemClock(), CLUSTER, GROUP, M)
         await store.load()

@@ -1,4 +1,4 @@
-"""The columns of a payload: what goes in comes out; what does not fit is refused."""
+"""The columns of a payload: valid ones round-trip, invalid ones are refused."""
 
 from struct import pack
 from typing import Any
@@ -41,7 +41,7 @@ def test_columns_come_back(batch: tuple[list[bytes], dict[str, Any]]) -> None:
 
 
 def refusals(attrs: int, count: int, payload: bytes) -> tuple[str, str]:
-    """What `decode` and `check` say against it."""
+    """Return the refusals of `decode` and `check`."""
     said = []
     for look in (decode, check):
         try:
@@ -103,7 +103,7 @@ def test_the_layout_is_arrows() -> None:
         ((1, 2, 8), b"01234567"),
         ((0, 9, 8), b"01234567"),
         ((0, 7, 2), b"01234567"),
-        ((0, 10**6, 12), b"0123456789ab"),  # the first record must not take it all
+        ((0, 10**6, 12), b"0123456789ab"),  # the first record must not take everything
         ((0, 2**32 - 1, 12), b"0123456789ab"),
         ((0, 4, 13), b"0123456789ab"),
     ],

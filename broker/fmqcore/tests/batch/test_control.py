@@ -1,4 +1,4 @@
-"""Control payloads: each comes back, and none decodes when cut, extended or nonsense."""
+"""Control payloads round-trip; truncated, extended or invalid ones do not decode."""
 
 from collections.abc import Callable
 from typing import Any
@@ -140,7 +140,7 @@ def test_the_higher_version_wins_whatever_the_order() -> None:
         merge(table, {KEY: second})
         assert table == {KEY: new}
     assert merge({KEY: new}, {KEY: new}) == []
-    # Two changes of one version, made on the two sides of a failure: the same one wins on both.
+    # Two changes of one version, made on both sides of a failure: the same one wins on both.
     assert merge({KEY: new}, {KEY: OffsetEntry(5, Offset(9))}) == [KEY]
     assert merge({KEY: OffsetEntry(5, Offset(9))}, {KEY: new}) == []
 

@@ -99,7 +99,7 @@ def test_a_short_header_is_found() -> None:
 
 
 def _resealed(raw: bytes, at: int, value: bytes) -> bytes:
-    """Change bytes and make the header's CRC right again."""
+    """Change bytes and recompute the header's CRC."""
     changed = bytearray(raw)
     changed[at : at + len(value)] = value
     changed[8:12] = crc32c(bytes(changed[:8] + changed[12:])).to_bytes(4, "little")

@@ -55,7 +55,7 @@ def test_assigning_again_moves_nothing(
 def test_shares_of_all_groups_together_differ_by_one_at_most(
     groups: list[tuple[int, dict[int, str], dict[int, str]]], names: list[str]
 ) -> None:
-    """Each group assigns its own queues: whatever was held there, and whoever came first."""
+    """Each group assigns its own queues, whatever was held before and whoever came first."""
     before, shares = 0, dict.fromkeys(names, 0)
     for queues, held, wanted in groups:
         target = assign(queues, names, held, wanted, before)
@@ -67,14 +67,14 @@ def test_shares_of_all_groups_together_differ_by_one_at_most(
 
 
 def test_who_came_first_does_not_keep_the_odd_queues_of_all_groups() -> None:
-    """Three groups with one queue each: three sessions have one each, also if one had them all."""
+    """With three groups of one queue each, three sessions get one each, even if one had all."""
     tables = [Assignments(1, drain_ms=100) for _ in range(3)]
     for at, table in enumerate(tables):
         table.grow(1, (), 0, before=at)
         for session in "cab":
             table.join(session, (), 0)
     assert [_holders(table) for table in tables] == [["a"], ["b"], ["c"]]
-    moved = tables[1].grow(1, (), 0, before=3)  # the group before it has two more now
+    moved = tables[1].grow(1, (), 0, before=3)  # the previous group has two more now
     assert [move.session for move in moved.assigned] == ["a"]
 
 
@@ -147,7 +147,7 @@ def test_renewing_and_seeking_raise_generations_without_moving() -> None:
 
 
 def test_a_queue_that_is_being_drained_has_a_new_generation_too_after_a_seek() -> None:
-    """Or what its old holder acks of before the seek would count as done after it."""
+    """Otherwise acks of the old holder from before the seek count as done after it."""
     table = Assignments(2, drain_ms=100)
     table.join("a", (), 0)
     table.join("b", {1}, 0)
@@ -208,7 +208,7 @@ def test_generations_rise_and_a_holder_is_told_before_and_after(
     steps: list[tuple[str, str, set[int]]],
 ) -> None:
     table, now = Assignments(4, drain_ms=10), 0
-    told: dict[int, tuple[str, int]] = {}  # what the sessions know: who may get which queue
+    told: dict[int, tuple[str, int]] = {}  # the sessions' view: who may get which queue
     last = [0] * 6
     for what, who, busy in steps:
         match what:

@@ -1,4 +1,4 @@
-"""A queue's progress against a naive oracle that keeps one state per offset."""
+"""A queue's progress against a naive oracle with one state per offset."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ _TIMEOUT = 5
 
 @dataclass
 class _Naive:
-    """Per offset: what it is, its moment, its deliveries; and until when it may be untouched."""
+    """Per offset: state, time of the state, deliveries, and its limit while untouched."""
 
     limits: Limits
     states: list[tuple[str, int, int]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class _Naive:
 
 
 class Progress(RuleBasedStateMachine):
-    """Random steps on both; they must agree on every offset after each."""
+    """Random steps on both; after each, both must agree on every offset."""
 
     @initialize(
         floor=st.integers(0, 5),
@@ -88,7 +88,7 @@ class Progress(RuleBasedStateMachine):
                 self.naive.latest[o] = latest
 
     def touch(self, first: int, end: int) -> None:
-        """Always before an ack or nack of the same range."""
+        """Always called before an ack or nack of the same range."""
         self.progress.touch(Offset(first), Offset(end), self.now + _TIMEOUT)
         for o in range(self.naive.touched, first):
             kind, when, count = self.naive.states[o]
@@ -118,7 +118,7 @@ class Progress(RuleBasedStateMachine):
         for o in acked:
             self.naive.states[o] = ("done", 0, 0)
         for o in range(max(acked, default=0)):
-            if self.naive.states[o][0] == "fresh":  # left out: it comes before what is new
+            if self.naive.states[o][0] == "fresh":  # left out: it precedes new records
                 self.naive.states[o] = ("due", 0, 0)
         self.naive.raise_floor()
         assert news == any(before[o][0] != "done" for o in acked)
@@ -287,7 +287,7 @@ def test_acks_of_what_was_not_delivered_here_do_not_set_aside_more_than_may_be()
 
 @pytest.mark.parametrize("ranges", [1, 3, 10])
 def test_a_new_reader_takes_all_that_the_last_one_can_have_set_aside(ranges: int) -> None:
-    """Or it would call acks stored that it has dropped, and their messages came again."""
+    """Otherwise it reports acks stored that it has dropped, and redelivers their messages."""
     limits = Limits(8, ranges)
     last = QueueProgress(Offset(0), limits=limits)
     while _leases(last, 1000):

@@ -1,4 +1,4 @@
-"""What counts as a delivery: a hand-over to a program, not a copy in a consumer's buffer."""
+"""A delivery is a hand-over to a program, not a copy in a consumer's buffer."""
 
 from fmqcore.consume.in_flight import Lease, Limits, QueueProgress
 from fmqcore.ids import Offset

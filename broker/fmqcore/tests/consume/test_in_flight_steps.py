@@ -1,4 +1,4 @@
-"""A queue's progress step by step: what random steps (`consume/test_in_flight.py`) seldom meet."""
+"""A queue's progress in steps that the random `consume/test_in_flight.py` seldom meets."""
 
 from fmqcore.consume.in_flight import Lease, QueueProgress
 from fmqcore.ids import Offset
@@ -7,7 +7,7 @@ O = Offset  # noqa: E741
 
 
 def leased(up_to: int) -> QueueProgress:
-    """All below `up_to` is in flight, in one piece."""
+    """Return progress with everything below `up_to` in flight, as one range."""
     progress = QueueProgress(O(0))
     assert progress.peek(O(up_to)) == (0, up_to)
     progress.lease(O(0), O(up_to), 100)
@@ -15,7 +15,7 @@ def leased(up_to: int) -> QueueProgress:
 
 
 def test_each_seek_has_a_version_above_the_one_before_whatever_it_is_told() -> None:
-    """By it a consumer that was away knows that what it acked before is void."""
+    """A consumer that was away learns from it that its earlier acks are void."""
     progress = QueueProgress(O(0), sought=5)
     for told, becomes in ((9, 9), (7, 10), (10, 11), (0, 12), (99, 99)):
         progress.seek(O(3), told)
@@ -23,7 +23,7 @@ def test_each_seek_has_a_version_above_the_one_before_whatever_it_is_told() -> N
 
 
 def test_a_delay_that_is_not_over_is_waited_for_when_another_is() -> None:
-    """Else what was given back comes when something else is due: in a queue at rest, never."""
+    """Otherwise a nacked record waits until something else is due: in a queue at rest, for ever."""
     progress = leased(4)
     progress.nack(O(0), O(1), 50, 0)
     progress.nack(O(1), O(2), 90, 0)
@@ -55,7 +55,7 @@ def test_retention_up_to_what_is_done_raises_the_floor_over_it() -> None:
 
 
 def test_what_comes_back_is_not_delivered_above_the_end_either() -> None:
-    """C4: the commit end may be lower for a new reader than what its consumers have seen."""
+    """C4: a new reader's commit end may be lower than what its consumers have seen."""
     progress = leased(10)
     progress.session_gone()
     assert progress.peek(O(4)) == (0, 4)

@@ -1,4 +1,4 @@
-"""What lag is, at the edges."""
+"""Lag in edge cases."""
 
 import pytest
 
@@ -22,9 +22,9 @@ def behind(floor: int, ranges: list[tuple[int, int]], begin: int, end: int) -> i
         (3, [(5, 7), (8, 9)], 0, 10, 4),
         (5, [], 2000, 2100, 100),  # retention has gone beyond the floor
         (5, [(1990, 2010), (2020, 2030)], 2000, 2100, 80),
-        (5, [(10, 20)], 2000, 2100, 100),  # what was acked is deleted, too
+        (5, [(10, 20)], 2000, 2100, 100),  # acked records are deleted, too
         (5, [], 2100, 2100, 0),  # and nothing is left
-        (9, [], 0, 7, 0),  # the reader has less than the one before
+        (9, [], 0, 7, 0),  # the reader has less than the previous one
         (2, [(5, 9)], 0, 7, 3),
     ],
 )

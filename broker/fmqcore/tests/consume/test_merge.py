@@ -1,4 +1,4 @@
-"""Merging progress entries: any order, any number of times, the newest wins; the side file."""
+"""Merging progress entries: any order and number of times, the newest wins; the side file."""
 
 import pytest
 from hypothesis import given
@@ -173,7 +173,7 @@ def test_progress_over_what_the_journal_lacks_is_void(
     end: int,
     becomes: tuple[int, tuple[tuple[int, int], ...]],
 ) -> None:
-    """The messages that get those offsets next must come to somebody."""
+    """The next records at those offsets must be delivered."""
     key = OffsetKey("g", TopicId(1), 0)
     entry = OffsetEntry(7, Offset(floor), tuple((Offset(a), Offset(b)) for a, b in ranges))
     offsets = {(key.topic_id, key.queue_id): Offset(end)} if end else {}
@@ -187,7 +187,7 @@ def test_progress_over_what_the_journal_lacks_is_void(
 
 
 def test_progress_of_this_very_term_over_what_the_journal_lacks_is_void_too() -> None:
-    """It is said again under a version of its own, or it would lose to what it shall replace."""
+    """It gets a version of its own, or it would lose to the entry it replaces."""
     key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
     made = next_version(None, term) + 5
     for sought in (0, 2 << 32):
@@ -198,7 +198,7 @@ def test_progress_of_this_very_term_over_what_the_journal_lacks_is_void_too() ->
 
 
 def test_what_is_thinned_still_tells_its_last_seek() -> None:
-    """Or what a consumer acked before it, and says again to a new reader, would count as done."""
+    """Otherwise acks from before the seek, repeated to a new reader, count as done."""
     key, ranges = OffsetKey("g", TopicId(1), 0), tuple((Offset(n), Offset(n + 1)) for n in (7, 9))
     table = {key: OffsetEntry(9, Offset(5), ranges, 6)}
     without = {key: OffsetEntry(9, Offset(5), (), 6)}

@@ -1,4 +1,4 @@
-"""Progress as SNAP holds it: the same bytes as encoding every entry anew, in order."""
+"""Progress as SNAP holds it: the same bytes as encoding all entries in order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

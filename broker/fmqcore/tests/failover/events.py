@@ -30,7 +30,7 @@ def _with(w: World, i: int, b: Broker, **other: object) -> World:
 
 
 def successors(w: World, p: Protocol) -> Iterator[tuple[str, World]]:
-    """Every event that can happen now; a stream to one who is not master any more ends with it."""
+    """Yield every event that can happen now; a stream to a former master ends with it."""
     for label, after in _events(w, p):
         yield label, _tidy(after) if w.begun else after
 
@@ -107,7 +107,7 @@ def _zookeeper(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, 
 
 
 def _wishes(w: World, i: int, b: Broker) -> Iterator[int]:
-    """Whom it may believe to be wanted: configurations change at any time, and are seen late."""
+    """The brokers it may believe to be wanted: configurations change, and are seen late."""
     yield b.view.master
     if w.moves:
         yield from (j for j in range(len(w.brokers)) if j != b.view.master)
@@ -116,7 +116,7 @@ def _wishes(w: World, i: int, b: Broker) -> Iterator[int]:
 
 
 def _stop(w: World, seen: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
-    """An orderly stop: the gate is closed, the live node goes, then the reads are given away."""
+    """An orderly stop: the gate closes, the live node goes, then the reads are given away."""
     i = w.zk.master
     looked = _with(w, i, seen._replace(looking=False), stops=w.stops - 1)
     d = decision_of(looked, i, p, fresh=True, gone_long=False, stopping=True)
@@ -140,7 +140,7 @@ def _may_look(w: World, i: int, b: Broker, p: Protocol) -> bool:
 
 
 def _inherit(w: World, i: int, b: Broker, p: Protocol) -> Broker:
-    """My live node stands anew: is the tenure still mine?"""
+    """The broker's live node is recreated: does it keep its tenure?"""
     tenure = Tenure(Epoch(b.tenure), 1)
     kept = after_announce(tenure, 2, granted_now=i == b.view.master and granted(w, i, p))
     if kept is None and p.new_term_after_gap:
@@ -150,7 +150,7 @@ def _inherit(w: World, i: int, b: Broker, p: Protocol) -> Broker:
 
 def _read_state(w: World, b: Broker) -> Broker:
     tenure = b.tenure if b.tenure == w.zk.epoch else 0
-    if w.zk.master != b.view.master:  # what was settled under another master is forgotten
+    if w.zk.master != b.view.master:  # bytes settled under another master are forgotten
         b = b._replace(heard=NOBODY, grants=NOBODY, got=None)
     return b._replace(
         view=w.zk,
@@ -169,7 +169,7 @@ def _renewal(w: World, i: int, b: Broker) -> Iterator[tuple[str, World]]:
 
 
 def _take(w: World, i: int, d: Decision, p: Protocol) -> World:
-    """The step that was decided, until its compare-and-set is on its way."""
+    """The decided step, until its compare-and-set is in flight."""
     b = w.brokers[i]
     match d.action:
         case Action.CLAIM | Action.HAND_OVER | Action.OPEN | Action.TAKE_OVER:
@@ -234,7 +234,7 @@ def _flying(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, Wor
 
 
 def _written(w: World, new: Zk, rec: int, i: int) -> World:
-    """The state is `new` from now on: all other views are old."""
+    """The state is `new` from now on: all other views are stale."""
     fault = ""
     acked = w.acked
     if new.epoch not in (w.zk.epoch, w.zk.epoch + 1):
@@ -254,7 +254,7 @@ def _written(w: World, new: Zk, rec: int, i: int) -> World:
 
 
 def _land(w: World, i: int, b: Broker, new: Zk, p: Protocol) -> World:
-    """Written and answered; a term of mine begins."""
+    """Written and answered; the broker's own term starts."""
     after = _written(w, new, b.rec, i)
     mine = b._replace(flying=None, view=new, current=True, maybe=NOBODY)
     mine_now = new.epoch != w.zk.epoch and (new.mode is Mode.MASTER or new.reader == i)
@@ -321,7 +321,7 @@ def _streams(w: World, p: Protocol) -> Iterator[tuple[str, World]]:
 
 
 def _linked(w: World, i: int, s: int) -> World:
-    """They agree on their journals: a master that opens a term pulls what the slave has more."""
+    """Both agree on their journals: a master that opens a term pulls the slave's suffix."""
     m, b = w.brokers[i], w.brokers[s]
     common = 0
     while common < min(len(m.has), len(b.has)) and m.has[common] == b.has[common]:

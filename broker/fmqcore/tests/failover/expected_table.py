@@ -1,6 +1,6 @@
-"""The failover protocol written down again, for `failover/test_machine.py`.
+"""The failover protocol written a second time, for `failover/test_machine.py`.
 
-Plain conditions, one function a mode, and what can be true and false of a case (`Facts`).
+Plain conditions, one function per mode, and the facts that can be true or false (`Facts`).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PARAMS = Params(claim_checks=2, claim_interval_ms=250, takeover_wait_ms=10_000)
 EPOCH = Epoch(7)
 
 Facts = dict[str, bool]
-"""What is true; a name that is absent is false."""
+"""The facts that are true; an absent name is false."""
 
 
 def live(broker: BrokerId, *, epoch: int = EPOCH, end: int = 0) -> LiveBroker:
@@ -119,11 +119,11 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
 
 
 def check(me: BrokerId, mode: Mode, f: Facts) -> Decision:
-    """What the machine says."""
+    """Return the decision of the machine."""
     return decide(me, config(f), state(mode, f, me), evidence(mode, f), NOW, PARAMS)
 
 
-# ---- the protocol, written down again
+# ---- the protocol, written a second time
 
 
 def state_current(f: Facts) -> bool:
@@ -157,7 +157,7 @@ def new_master(f: Facts) -> Action:
 
 
 def master_master(f: Facts) -> Action:
-    # ONE of the in-sync slaves makes an acknowledgement: all must be heard
+    # ONE in-sync slave makes an acknowledgement: all must be heard
     heard = not f.get("unclean") or (f.get("reader_heard") and f.get("t"))
     whole = f.get("whole", True) or not f.get("fits", True) or f.get("gathering")
     given_back = f.get("reader_heard") and f.get("t")
@@ -199,7 +199,7 @@ def _returns(f: Facts, mode: Mode) -> Action:
     linked_heard = (reader_heard or f.get("away")) and f.get("t")
     enough = not unclean or (reader_heard and f.get("t"))
     gone, lacks = f.get("reader_gone"), f.get("lacks")
-    heard = heard and (not lacks or f.get("t"))  # who is not heard yet may have what I lack
+    heard = heard and (not lacks or f.get("t"))  # one not heard yet may have what this broker lacks
     if heard and f.get("record"):
         return Action.OPEN
     if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):

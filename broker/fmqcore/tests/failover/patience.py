@@ -1,14 +1,14 @@
-"""Examples that hypothesis draws, on a machine that is slow or stands still for a moment.
+"""Let hypothesis examples take their time on a machine that is slow or stalls.
 
-By itself hypothesis gives each example 200 ms, and fails a test whose example took longer once.
-How long something takes is no property of what is tested so.
+By default hypothesis fails a test when one example takes more than 200 ms. Duration is not a
+property under test here.
 """
 
 from hypothesis import HealthCheck, settings
 
 
 def be_patient() -> None:
-    """For all that is collected from now on; a `conftest.py` says so."""
+    """Apply to all tests collected from now on; called by a `conftest.py`."""
     slow = [HealthCheck.too_slow]
     settings.register_profile("patient", settings(), deadline=None, suppress_health_check=slow)
     settings.load_profile("patient")

@@ -1,6 +1,6 @@
-"""The failover protocol explored: `decide` itself in a small world (`failover/world.py`).
+"""Explore the failover protocol: `decide` in a small world (`failover/world.py`).
 
-Also the test of the test: mistakes planted in the protocol must be found.
+The exploration is tested, too: planted mistakes in the protocol must be found.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ MISTAKES = [
     ("a claim ignores promises", planted(GOOD, g.PROMISE_OVER.name), whole, 1),
     ("READ on watch, before the offsets", BEFORE_OFFSETS, handing_over, 1),
     ("the master opens beside a reader", planted(GOOD, g.RECORD_IN.name), taken_over, 1),
-    # and what the design left open
+    # and cases the design left open
     ("a claim of one who is not in sync", planted(GOOD, g.IN_ISR.name), whole, 1),
     ("the master takes back from a live reader", planted(GOOD, g.READER_GONE.name), taken_over, 1),
     ("the live nodes are read before the state", replace(GOOD, state_first=False), whole, 1),

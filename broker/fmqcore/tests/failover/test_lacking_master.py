@@ -1,5 +1,7 @@
-"""A master that may lack what its slaves hold hears every in-sync slave that is there; one that
-lacks what a reader has shown waits longer for that reader."""
+"""A master that may lack what its slaves hold hears every live in-sync slave.
+
+If it lacks records that a reader has delivered, it waits longer for that reader.
+"""
 
 from dataclasses import replace
 
@@ -33,13 +35,13 @@ NO_SLAVE_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
 @pytest.mark.parametrize(
     ("policy", "cut", "heard", "gone", "action"),
     [
-        (FSYNC, False, (), (), Action.OPEN),  # it lacks nothing of what it acknowledged
+        (FSYNC, False, (), (), Action.OPEN),  # it lacks nothing it acknowledged
         (FSYNC, True, (), (), Action.WAIT),
         (FSYNC, True, (S,), (), Action.WAIT),
         (FSYNC, True, (S, T), (), Action.OPEN),
-        (FSYNC, True, (S,), (T,), Action.WAIT),  # one slave acknowledges: it may have been that one
-        (FSYNC_ALL, True, (S,), (T,), Action.OPEN),  # each has what was acknowledged
-        (FSYNC, True, (), (S, T, U), Action.WAIT),  # what was acknowledged may be only with them
+        (FSYNC, True, (S,), (T,), Action.WAIT),  # one slave acknowledges: perhaps that one
+        (FSYNC_ALL, True, (S,), (T,), Action.OPEN),  # each has all acknowledged records
+        (FSYNC, True, (), (S, T, U), Action.WAIT),  # only they may have acknowledged records
         (FSYNC_ALONE, True, (), (S, T, U), Action.OPEN),  # no acknowledgement asked for one
         (NO_SLAVE_ASKED, False, (), (), Action.WAIT),  # they would stay ahead for ever
         (NO_SLAVE_ASKED, False, (S,), (), Action.WAIT),
@@ -71,8 +73,8 @@ DURABLE_ALL = replace(CACHED_ALL, counts=SlaveCounts.DURABLE)
 @pytest.mark.parametrize(
     ("policy", "heard", "whole", "action"),
     [
-        (CACHED_ALL, (S,), (S,), Action.OPEN),  # each has what was acknowledged
-        (CACHED_ALL, (S,), (), Action.WAIT),  # the power went for it, too
+        (CACHED_ALL, (S,), (S,), Action.OPEN),  # each has all acknowledged records
+        (CACHED_ALL, (S,), (), Action.WAIT),  # it lost power, too
         (CACHED_ALL, (S, T), (), Action.WAIT),
         (CACHED_ALL, (S, T), (T,), Action.OPEN),
         (CACHED_ALL, (S, T, U), (), Action.OPEN),  # no slave has it
@@ -84,7 +86,7 @@ DURABLE_ALL = replace(CACHED_ALL, counts=SlaveCounts.DURABLE)
 def test_who_lost_its_power_too_proves_nothing_by_what_it_lacks(
     policy: AckPolicy, heard: tuple[BrokerId, ...], whole: tuple[BrokerId, ...], action: Action
 ) -> None:
-    """One that is not there yet may have kept what both of them lost."""
+    """A broker that is not there yet may have kept what both of them lost."""
     known = evidence(Mode.MASTER, BACK)
     links = {b: Link(connected=b in heard, heard=b in heard, whole=b in whole) for b in (S, T, U)}
     live = {b: known.live[b] for b in known.live if b in (M, *heard)}
@@ -133,8 +135,8 @@ def test_how_long_a_reader_is_waited_for(
 @pytest.mark.parametrize(
     ("mode", "served_before", "my_end", "served_end"),
     [
-        (Mode.MASTER, 99, 50, 50),  # another takeover's
-        (Mode.SLAVE_CONSUME, 99, 50, 99),  # the reader before me has shown more
+        (Mode.MASTER, 99, 50, 50),  # of another takeover
+        (Mode.SLAVE_CONSUME, 99, 50, 99),  # the previous reader has shown more
         (Mode.SLAVE_CONSUME, 40, 50, 50),
         (Mode.HANDOVER, 99, 50, 99),
     ],
@@ -206,9 +208,9 @@ def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
 def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_for_long(
     mode: Mode, opened: int, journal: int, all_heard: bool, action: Action
 ) -> None:
-    """What was acknowledged is with the reader, or nowhere (I2)."""
+    """Acknowledged records are with the reader, or nowhere (I2)."""
     facts = {"session": True, "fresh": True, "reader_gone": True, "long": True, "t": True}
-    facts["reader_heard"] = all_heard  # its stream is there, its node in ZooKeeper not
+    facts["reader_heard"] = all_heard  # its stream is up, its node in ZooKeeper is not
     facts["away"] = not all_heard
     known = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
     stands = replace(state(mode, facts), opened=Epoch(opened))
@@ -223,7 +225,7 @@ def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_f
     [
         (Mode.MASTER, EPOCH, Action.OPEN),
         (Mode.MASTER, EPOCH - 1, Action.WAIT),
-        (Mode.SLAVE_CONSUME, EPOCH - 1, Action.OPEN),  # its heir died before it claimed
+        (Mode.SLAVE_CONSUME, EPOCH - 1, Action.OPEN),  # its successor died before it claimed
         (Mode.SLAVE_CONSUME, EPOCH - 2, Action.WAIT),
     ],
 )
@@ -254,7 +256,7 @@ def test_nobody_in_sync_has_given_back_nothing(mode: Mode) -> None:
 
 
 def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
-    """The master gave way to it: of the two terms since then none was opened in any journal."""
+    """The master gave way to it; since then no journal has opened either of the two terms."""
     facts = {"session": True, "fresh": True, "away": True}
     found = replace(evidence(Mode.MASTER, facts), journal_epoch=Epoch(EPOCH - 2))
     stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), opened=Epoch(EPOCH - 2))
@@ -300,7 +302,7 @@ def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
         (FSYNC, "", "STU", True, Action.OPEN),
         (FSYNC, "ST", "S", True, Action.WAIT),
         (FSYNC, "ST", "ST", True, Action.OPEN),
-        (FSYNC_ALL, "ST", "S", True, Action.OPEN),  # each has what was acknowledged
+        (FSYNC_ALL, "ST", "S", True, Action.OPEN),  # each has all acknowledged records
         (FSYNC_ALONE, "S", "TU", True, Action.WAIT),  # it was in sync, they were not
         (FSYNC_ALONE, "S", "S", True, Action.OPEN),
         (FSYNC_ALONE, "S", "TU", False, Action.OPEN),
@@ -309,7 +311,7 @@ def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
 def test_what_an_emptied_master_was_given_by_chance_proves_nothing(
     policy: AckPolicy, isr: str, heard: str, anew: bool, action: Action
 ) -> None:
-    """A slave that has long been out of sync has the newest term, too (I1, ADR 0043)."""
+    """A slave long out of sync has the newest term, too (I1, ADR 0043)."""
     names = {"S": S, "T": T, "U": U}
     known = evidence(Mode.MASTER, BACK)
     links = {b: Link(connected=n in heard, heard=n in heard) for n, b in names.items()}

@@ -1,7 +1,7 @@
-"""The failover table, every state × input: `decide` against the protocol written down again.
+"""The failover table, every state × input: `decide` against an independent second version.
 
-The second writing (`failover/expected_table.py`) is plain conditions, one function a mode; both
-must say the same for every combination of what can be true and false.
+The second version (`failover/expected_table.py`) is plain conditions, one function per mode; both
+must agree for every combination of facts.
 """
 
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def test_the_table_has_every_row_seen() -> None:
 
 
 def test_no_guard_can_be_left_out() -> None:
-    """Each guard of each row decides something that the second writing says."""
+    """Each guard of each row decides something that the second version has, too."""
     idle = set()
     for mode, me in dict.fromkeys((mode, me) for mode, me, _, _ in TABLE):
         part = check(me, mode, {}).part
@@ -111,7 +111,8 @@ def test_no_guard_can_be_left_out() -> None:
                 rules = replace(RULES, rows={**RULES.rows, **planted})
                 if all(decide(*case, rules).action is said for said, case in cases):
                     idle.add((mode.value, part.value, row.action.value, guard.name))
-    # Without a wish nobody is ready to be heir: asked for what people read meanwhile.
+    # Redundant: without a wish no broker is a ready successor. It is for the `why` that people
+    # read.
     assert idle == {("MASTER", "master", "move", ANOTHER_WANTED.name)}
 
 
@@ -144,7 +145,7 @@ def test_the_new_states() -> None:
     back = check(M, Mode.HANDOVER, base | {"record": True, "reader_heard": True}).edit
     assert back is not None
     assert (back.mode, back.epoch, back.reader, back.degraded) == (Mode.MASTER, 8, M, False)
-    assert (back.offsets, back.sealed) == ("cmVj", False)  # until the slaves have what was in it
+    assert (back.offsets, back.sealed) == ("cmVj", False)  # until the slaves have its content
     assert back.isr == {S}  # T is linked but not caught up: it must catch up first
 
     lost = base | {"reader_gone": True, "long": True, "reader_heard": True, "t": True}

@@ -1,4 +1,4 @@
-"""What people read in `why`: what is awaited, and the lasting cause before that of the moment."""
+"""The text of `why` for people: the awaited event, and lasting causes before momentary ones."""
 
 from itertools import product
 
@@ -25,7 +25,7 @@ def test_why_tells_what_is_awaited() -> None:
 
 
 def test_why_is_the_cause_that_lasts() -> None:
-    """What a person decided is said before what is so at the moment."""
+    """A person's decision is named before a momentary cause."""
     gone = {"session": True, "master_gone": True, "reader_gone": True, "reads": False}
     for mode, up in product((Mode.MASTER, Mode.SLAVE_CONSUME, Mode.HANDOVER), (False, True)):
         why = check(T, mode, gone | {"in_isr": False, "upstream": up}).why

@@ -1,7 +1,7 @@
-"""The mastership moves (ADR 0022): the small world with wishes and journals, and the new states.
+"""Switchovers (ADR 0022): the small world with wanted masters and journals; new states.
 
-Any broker may believe at any moment that another is wanted as master. Beside two readers, what must
-never be seen is a term opened without what was acknowledged, and two histories in one epoch.
+Any broker may believe at any moment that another master is wanted. Besides two readers, the
+forbidden outcomes are a term opened without acknowledged records, and two histories in one epoch.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_long_ways_at_random_and_the_end_of_trouble_heals_all() -> None:
 
 
 def written(slaves: int, *, cuts: int, crashes: int) -> World:
-    """The master is dead, slave 1 serves the reads; what was acknowledged has slave 2 alone."""
+    """The master is dead, slave 1 serves the reads; only slave 2 has the acknowledged records."""
     w = taken_over(slaves, cuts=cuts, crashes=0)
     has = ((1,), (), (1,))
     brokers = tuple(b._replace(has=h) for b, h in zip(w.brokers, has, strict=True))
@@ -91,7 +91,7 @@ def written(slaves: int, *, cuts: int, crashes: int) -> World:
 
 
 def _without_claim(p: Protocol) -> Protocol:
-    """The heir opens its term by one compare-and-set, as a master that is back does."""
+    """The successor opens its term by one compare-and-set, like a returning master."""
 
     def opens(case: Case) -> GroupState:
         return replace(edits.take_over(case), base=Epoch(0))
@@ -163,7 +163,7 @@ def test_a_master_gives_way_to_the_very_process_that_has_all() -> None:
     assert taken.action is Action.TAKE_OVER
     assert taken.edit is not None
     assert (taken.edit.mode, taken.edit.epoch, taken.edit.master) == (Mode.MASTER, 9, S)
-    assert taken.edit.isr == {M, T, U}  # the master has all that its heir has
+    assert taken.edit.isr == {M, T, U}  # the master has all that its successor has
     assert (taken.edit.base, taken.edit.heir) == (7, "")
     assert taken.permission is Permission.NONE
 

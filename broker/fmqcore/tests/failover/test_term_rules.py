@@ -1,4 +1,4 @@
-"""The small rules beside the machine: what is left of a tenure, whose grants count, who is best."""
+"""Small rules beside the machine: rest of a tenure, counting grants, the best slave."""
 
 from fmqcore.failover.evidence import Link
 from fmqcore.failover.term_rules import (
@@ -35,7 +35,7 @@ def test_a_grant_of_each_in_sync_slave_is_needed() -> None:
 
 
 def test_a_promise_outlasts_its_grant_by_more_than_clocks_differ() -> None:
-    """They may run apart by some percent: who promised waits for longer than the other serves."""
+    """Clocks may drift apart by some percent: a promise lasts longer than the grant serves."""
     for grant_ms in (100, 600, 3000, 60_000):
         assert promise_ms(grant_ms) >= grant_ms * 1.05
 
@@ -80,8 +80,10 @@ def test_which_numbers_certainly_belong_to_a_takeover() -> None:
 
 
 def test_who_cannot_claim_is_no_rival_however_long_its_journal_is() -> None:
-    """One out of sync may have more of another history, and one that may not serve reads will not:
-    whoever waited for them would leave the group without reads."""
+    """It may be out of sync with a longer other history, or not permitted to serve reads.
+
+    Waiting for it would leave the group without reads.
+    """
     me, out, masked, away = (BrokerId(f"g-{n}") for n in range(1, 5))
     members = [Member(BrokerId("g-0"), "a:1"), *(Member(b, "a:1") for b in (me, out, away))]
     members.append(Member(masked, "a:1", permission=Permission.WRITE))

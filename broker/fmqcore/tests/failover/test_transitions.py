@@ -1,4 +1,4 @@
-"""The new states of each step to the last field, and guards where one word more or less decides."""
+"""All fields of the state after each step, and guards at their boundaries."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ CLAIMS: Facts = ALONE_NOW | {"checked": True, "patient": True}
 
 
 def edit_of(me: BrokerId, mode: Mode, f: Facts, action: Action, **changes: object) -> GroupState:
-    """What that step makes of the table's state with these fields."""
+    """Return what the step makes of the table's state with these fields."""
     stands = replace(state(mode, f, me), **changes)  # type: ignore[arg-type]
     decision = decide(me, config(f), stands, evidence(mode, f), NOW, PARAMS)
     assert decision.action is action, decision.why
@@ -39,7 +39,7 @@ def edit_of(me: BrokerId, mode: Mode, f: Facts, action: Action, **changes: objec
 
 
 def test_a_claim_ends_whatever_a_term_before_it_left() -> None:
-    """A record that counts as whole, or a reader that counts as unused, would be gone past."""
+    """A later step would wrongly see the record as whole, or a reader as unused."""
     claimed = edit_of(T, Mode.HANDOVER, CLAIMS | {"sealed": True}, Action.CLAIM)
     assert (claimed.reader, claimed.sealed, claimed.offsets) == (T, False, "cmVj")
     claimed = edit_of(T, Mode.SLAVE_CONSUME, CLAIMS, Action.CLAIM, heir="i")
@@ -50,14 +50,14 @@ def test_a_claim_ends_whatever_a_term_before_it_left() -> None:
 def test_a_claim_from_a_master_that_has_opened_nothing_goes_on_with_the_same_takeover(
     base: Epoch, kept: int
 ) -> None:
-    """Readers of before its promotion may have shown more than the one that claims now has."""
+    """Readers from before its promotion may have delivered more than the claimer now has."""
     claimed = edit_of(T, Mode.MASTER, CLAIMS, Action.CLAIM, base=base, served_end=Position(99))
     assert claimed.served_end == kept
     assert claimed.base == base
 
 
 def test_who_takes_over_in_good_order_has_shown_nothing_yet() -> None:
-    """What another takeover has shown was taken back; nobody is to be waited for because of it."""
+    """Records that another takeover delivered were taken back: they make no broker wait."""
     shown = {"served_end": Position(99), "degraded": True}
     stopping = AT_WORK | {"stopping": True, "reader_heard": True}
     given = edit_of(M, Mode.MASTER, stopping, Action.YIELD, **shown)
@@ -99,7 +99,7 @@ def test_who_is_promoted_brings_its_own_record_and_counts_nobody_in_who_is_gone(
 def test_a_record_that_is_too_large_to_go_along_does_not_count_as_whole(
     record: str | None, offsets: str, whole: bool
 ) -> None:
-    """C5: the master would open its term with an old one, and call what was acked since undone."""
+    """C5: the master would open its term with an old one, and undo acks stored since."""
     f: Facts = {"session": True, "fresh": True, "frozen": True, "stream": True}
     known = replace(evidence(Mode.SLAVE_CONSUME, f), frozen_offsets=record)
     stands = replace(state(Mode.SLAVE_CONSUME, f), offsets="b2xk")
@@ -143,7 +143,7 @@ def test_who_was_caught_up_when_its_stream_broke_counts_for_nothing(broken: Brok
 
 @pytest.mark.parametrize("emptied", [False, True])
 def test_who_is_promoted_opens_no_term_on_an_empty_journal(emptied: bool) -> None:
-    """F16: it had a journal when it was promoted, so its disk was lost since."""
+    """F16: it had a journal at its promotion, so its disk was lost since."""
     f: Facts = {"session": True, "fresh": True, "gathering": True, "reader_heard": True, "t": True}
     f["emptied"] = emptied
     decision = decide(M, config(f), state(Mode.MASTER, f), evidence(Mode.MASTER, f), NOW, PARAMS)
@@ -155,7 +155,7 @@ BACK: Facts = {"session": True, "fresh": True, "unclean": True}
 
 @pytest.mark.parametrize("flush", [Flush.OS_CACHE, Flush.INTERVAL])
 def test_what_is_fsynced_later_is_not_fsynced(flush: Flush) -> None:
-    """A master that loses its power may lack what its slaves serve, also within the interval."""
+    """A master that loses power may lack what its slaves serve, even within the interval."""
     lenient = replace(config(BACK), policy=AckPolicy(flush, how_many=HowMany.NONE))
     stands, known = state(Mode.MASTER, BACK), evidence(Mode.MASTER, BACK)
     assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.WAIT
@@ -173,7 +173,7 @@ def test_a_master_without_slaves_in_sync_waits_for_nobody_whatever_the_policy_wa
 def test_a_reader_serves_on_until_it_is_level_with_its_master(
     connected: bool, caught_up: bool
 ) -> None:
-    """It stops once the master has all; before that nobody could serve what it serves."""
+    """It stops once the master has everything; before, no other broker could serve that."""
     for mode, f in (
         (Mode.SLAVE_CONSUME, AT_WORK),
         (Mode.SLAVE_CONSUME, {"held": True, "fresh": True, "lease_out": True}),
@@ -186,7 +186,7 @@ def test_a_reader_serves_on_until_it_is_level_with_its_master(
 
 @pytest.mark.parametrize("needed", [1, 2, 3])
 def test_a_slave_claims_at_the_last_of_its_checks_and_a_lesser_one_long_after(needed: int) -> None:
-    """The most advanced has claimed by then, or is not able to; nobody waits for it for ever."""
+    """The most advanced has claimed by then or cannot; it is not waited for for ever."""
     params = replace(PARAMS, claim_checks=needed)
     for rival, last in ((False, needed - 1), (True, 4 * needed)):
         f = ALONE_NOW | {"rival": rival}
@@ -216,8 +216,10 @@ def test_who_may_not_serve_reads_neither_claims_nor_is_given_them_nor_waited_for
 
 
 def test_a_new_term_makes_nobody_in_sync_who_was_not() -> None:
-    """R6: a learner that is nearly level may lack what was acknowledged; it enters by its own
-    compare-and-set, when it has that."""
+    """R6: a nearly level learner may lack acknowledged records.
+
+    It enters by its own compare-and-set once it has them.
+    """
     f: Facts = {"session": True, "fresh": True, "reader_heard": True, "t": True}
     opened = edit_of(M, Mode.MASTER, f, Action.OPEN, isr=frozenset({T, U}))
     assert opened.isr == {T}

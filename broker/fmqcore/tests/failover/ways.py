@@ -1,4 +1,4 @@
-"""Ways through the small world (`failover/world.py`): all of them, some at random, the way home."""
+"""Walks through the small world (`failover/world.py`): exhaustive, random, and healing."""
 
 import random
 
@@ -9,7 +9,7 @@ from fmqcore.zk.group_state import Mode
 
 
 def explore(start: World, p: Protocol, depth: int, limit: int) -> tuple[int, list[str]]:
-    """Breadth first: how many worlds, and the shortest way to a broken one (empty: none)."""
+    """Search breadth first; return the number of worlds and the shortest path to a broken one."""
     came: dict[World, tuple[World, str] | None] = {start: None}
     frontier = [start]
     for _ in range(depth):
@@ -38,7 +38,7 @@ def _way(came: dict[World, tuple[World, str] | None], w: World) -> list[str]:
 
 
 def walk(start: World, p: Protocol, seed: int, steps: int) -> tuple[World, list[str]]:
-    """At random: the world at the end, and the way if it was broken."""
+    """Walk at random; return the last world, and the path if it is broken."""
     chance = random.Random(seed)
     w, way = start, list[str]()
     for _ in range(steps):
@@ -54,7 +54,7 @@ def walk(start: World, p: Protocol, seed: int, steps: int) -> tuple[World, list[
 
 
 def heal(w: World, p: Protocol, rounds: int = 200) -> World:
-    """No more trouble; sessions of the dead end; every broker goes on, in turn."""
+    """End all faults and dead sessions; every broker continues in turn."""
     w = w._replace(cuts=0, crashes=0, moves=0)
     for _ in range(rounds):
         if w.zk.mode is Mode.MASTER and serves(w, w.zk.master, p) is Permission.FULL:

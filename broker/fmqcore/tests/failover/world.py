@@ -1,12 +1,12 @@
 """A small world around `decide`: ZooKeeper with expiry, streams, crashes, lost answers.
 
-One master (broker 0, until the mastership moves) and one or two slaves. Time is not counted; only
-its promises are kept: a session ends on the server no earlier than the lease that rests on it, a
-promise no earlier than the grant it was given for. Everything else may happen in any order. A
-broker reads the state, then the live nodes, decides, and its compare-and-set lands later, or never,
-or without an answer.
+One master (broker 0, until a switchover) and one or two slaves. Time is not counted; only its
+promises are kept: a session ends on the server no earlier than the lease that rests on it, a
+promise no earlier than its grant. Everything else may happen in any order. A broker reads the
+state, then the live nodes, decides, and its compare-and-set lands later, or never, or without an
+answer.
 
-The events are in `failover/events.py`. `broken` says what is wrong with a world; `planted` makes a
+The events are in `failover/events.py`. `broken` names a violation in a world; `planted` makes a
 protocol with a mistake.
 """
 
@@ -39,13 +39,13 @@ class Zk(NamedTuple):
     sealed: bool = False
     degraded: bool = False
     master: int = 0
-    heir: bool = False  # the process of which `Broker.same` says so
+    heir: bool = False  # the process that `Broker.same` marks
     base: int = 0
     lost: int | None = None
 
 
 class Broker(NamedTuple):
-    """What one broker knows, believes, holds."""
+    """One broker's knowledge, beliefs and holdings."""
 
     up: bool = True
     conn: bool = True  # to ZooKeeper
@@ -54,10 +54,10 @@ class Broker(NamedTuple):
     stood: bool = True  # ... and stood without a gap since the last step was decided
     lease: bool = False
     view: Zk = Zk(Mode.NEW, 0, 0, NOBODY)
-    current: bool = False  # nobody has written since `view` was read
+    current: bool = False  # no write since `view` was read
     live: frozenset[int] = NOBODY
     looking: bool = False  # between the two reads of a look
-    flying: Zk | None = None  # a compare-and-set on its way
+    flying: Zk | None = None  # a compare-and-set in flight
     maybe: frozenset[int] = NOBODY  # an in-sync set that may stand
     unsettled: bool = False
     promise: bool = False  # of a slave
@@ -68,24 +68,24 @@ class Broker(NamedTuple):
     got: tuple[int, int, int] | None = None  # reader, term, record
     installed: int = 0
     has: tuple[int, ...] = ()  # its journal: the epoch in which each record was written; durable
-    same: bool = False  # the process that a master chose as its heir
+    same: bool = False  # the process that a master chose as its successor
 
 
 class World(NamedTuple):
-    """Everything."""
+    """The whole state of the model."""
 
     zk: Zk
     nodes: frozenset[int]  # live nodes that stand
     links: frozenset[int]  # streams that are up: `stream_of(master, slave)`
     brokers: tuple[Broker, ...]
-    acked: int = 0  # the newest record a consumer was told is stored
+    acked: int = 0  # the newest record confirmed to a consumer
     cuts: int = 2
     crashes: int = 1
     stops: int = 0
-    moves: int = 0  # so often a broker may believe that another is wanted as master
+    moves: int = 0  # how often a broker may believe that another is wanted
     writes: int = 0
-    committed: tuple[int, ...] = ()  # a producer was told so: on the master and a slave in sync
-    begun: frozenset[int] = NOBODY  # who has ever begun which term, while moves are looked at
+    committed: tuple[int, ...] = ()  # confirmed to a producer: on the master and an in-sync slave
+    begun: frozenset[int] = NOBODY  # who ever started which term, while switchovers are checked
     fault: str = ""  # an invariant broken in the event itself
 
 
@@ -94,7 +94,7 @@ Grants = Callable[[frozenset[BrokerId], dict[BrokerId, Link]], int]
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is under test; a test plants mistakes here."""
+    """The protocol under test; tests plant mistakes here."""
 
     rules: Rules = RULES
     granted_until: Grants = granted_until
@@ -103,7 +103,7 @@ class Protocol:
     new_term_after_gap: bool = True  # a tenure does not survive a gap of the live node
     grants_while_claiming: bool = False
     waits_for_heir: bool = True
-    carries_record: bool = True  # who takes over has the record that it made as a reader
+    carries_record: bool = True  # a new master has the record it made as a reader
     records_fit: bool = True  # into the group's state, at a hand-over
     memo: dict[object, Decision] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ LIVE = {i: LiveBroker(n, "same", "", Epoch(1), Position(0)) for i, n in enumerat
 
 
 def config_of(brokers: int) -> GroupConfig:
-    """A group of so many."""
+    """Return a group of that many brokers."""
     return GroupConfig(
         GroupName("g"), NAMES[0], tuple(Member(n, f"{n}:1") for n in NAMES[:brokers])
     )
@@ -124,17 +124,17 @@ NOW = 1_000
 
 
 def stream_of(master: int, slave: int) -> int:
-    """The number of that stream; to broker 0, the slave's own."""
+    """Return the number of that stream; to broker 0, the slave's own."""
     return 3 * master + slave
 
 
 def slaves_of(w: World, i: int) -> frozenset[int]:
-    """Whose streams to broker i are up."""
+    """Return the slaves whose streams to broker i are up."""
     return frozenset(s for s in range(len(w.brokers)) if stream_of(i, s) in w.links)
 
 
 def to_state(zk: Zk) -> GroupState:
-    """As `decide` reads it."""
+    """Return the state as `decide` reads it."""
     return GroupState(
         mode=zk.mode,
         epoch=Epoch(zk.epoch),
@@ -151,7 +151,7 @@ def to_state(zk: Zk) -> GroupState:
 
 
 def from_state(state: GroupState, rec: int) -> Zk:
-    """What the model keeps of it."""
+    """Return the fields that the model keeps."""
     return Zk(
         state.mode,
         state.epoch,
@@ -177,7 +177,7 @@ def decision_of(
     stopping: bool = False,
     wanted: int | None = None,
 ) -> Decision:
-    """What broker i decides; remembered, for most worlds differ in something else."""
+    """Return broker i's decision; cached, for most worlds differ in other brokers."""
     b = w.brokers[i]
     master = b.view.master
     linked = stream_of(master, i) in w.links
@@ -223,7 +223,7 @@ def decision_of(
 
 
 def serves(w: World, i: int, p: Protocol) -> Permission:
-    """What broker i serves at this moment: granted, and leased."""
+    """Return what broker i serves at this moment: granted and leased."""
     b = w.brokers[i]
     if not b.up:
         return Permission.NONE
@@ -233,7 +233,7 @@ def serves(w: World, i: int, p: Protocol) -> Permission:
 
 
 def granted(w: World, i: int, p: Protocol) -> bool:
-    """Whether the master i is granted a lease now."""
+    """Return whether master i is granted a lease now."""
     m = w.brokers[i]
     isr = m.view.isr | (m.maybe if p.count_unsettled else NOBODY)
     links = {NAMES[j]: Link(lease_until_ms=FOREVER) for j in m.grants}
@@ -241,7 +241,7 @@ def granted(w: World, i: int, p: Protocol) -> bool:
 
 
 def broken(w: World, p: Protocol) -> str:
-    """What must never be seen: F11."""
+    """Return the violation of F11 in this world, if any."""
     if w.fault:
         return w.fault
     serving = [serves(w, i, p) for i in range(len(w.brokers))]
@@ -253,11 +253,11 @@ def broken(w: World, p: Protocol) -> str:
     return ""
 
 
-# ---- where to begin
+# ---- starting points
 
 
 def whole(slaves: int, *, cuts: int, crashes: int) -> World:
-    """A group at work: MASTER(1), all in sync, linked, bound by grants."""
+    """A running group: MASTER(1), all in sync, linked, bound by grants."""
     everyone = frozenset(range(slaves + 1))
     isr = everyone - {0}
     zk = Zk(Mode.MASTER, 1, 0, isr)
@@ -280,7 +280,7 @@ def taken_over(slaves: int, *, cuts: int, crashes: int) -> World:
 
 
 def handing_over(slaves: int, *, cuts: int, crashes: int) -> World:
-    """The master is back and linked, slave 1 has frozen what it acknowledged: HANDOVER."""
+    """The master is back and linked; slave 1 has frozen its acknowledged progress: HANDOVER."""
     w = taken_over(slaves, cuts=cuts, crashes=crashes)
     zk = w.zk._replace(mode=Mode.HANDOVER, epoch=3)
     everyone = frozenset(range(slaves + 1))
@@ -291,7 +291,7 @@ def handing_over(slaves: int, *, cuts: int, crashes: int) -> World:
 
 
 def learner(slaves: int, *, cuts: int, crashes: int) -> World:
-    """At work, but the last slave is linked and not in sync yet."""
+    """A running group whose last slave is linked and not in sync yet."""
     w = whole(slaves, cuts=cuts, crashes=crashes)
     isr = w.zk.isr - {slaves}
     zk = w.zk._replace(isr=isr)
@@ -301,7 +301,7 @@ def learner(slaves: int, *, cuts: int, crashes: int) -> World:
 
 
 def new(slaves: int, *, cuts: int, crashes: int) -> World:
-    """Nobody has ever opened the group."""
+    """A group that was never opened."""
     everyone = frozenset(range(slaves + 1))
     zk = Zk(Mode.NEW, 0, 0, NOBODY)
     master = Broker(view=zk, stands=False)
@@ -312,12 +312,12 @@ def new(slaves: int, *, cuts: int, crashes: int) -> World:
 
 
 def moving(w: World, *, moves: int, writes: int) -> World:
-    """The same, and another master may be wanted, and producers write."""
+    """The same, with other masters wanted and producers writing."""
     return w._replace(moves=moves, writes=writes, begun=frozenset({stream_of(1, 0)}))
 
 
 def planted(p: Protocol, guard: str, mode: Mode | None = None) -> Protocol:
-    """The protocol with one named guard forgotten (in one mode, or in all)."""
+    """Return the protocol without one named guard (in one mode, or in all)."""
     rows = {
         key: tuple(
             replace(row, guards=tuple(g for g in row.guards if g.name != guard))

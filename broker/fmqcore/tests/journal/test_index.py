@@ -141,7 +141,7 @@ def test_names_of_files() -> None:
     assert segment_base(segment_name(base)) == base
     assert index_base(index_name(base)) == base
     assert segment_base(index_name(base)) is None
-    beyond = f"{2**64 - 4096:020d}.journal"  # no position of its end can be told
+    beyond = f"{2**64 - 4096:020d}.journal"  # its end has no representable position
     for name in ("checkpoint", "4096.journal", "0000000000000000409x.journal", "lock", "", beyond):
         assert segment_base(name) is None
         assert index_base(name.replace("journal", "index")) is None
@@ -160,5 +160,5 @@ def test_the_largest_payload_fits_behind_the_snap(snap_len: int) -> None:
     position = 96 + (snap_len + 7 & -8)
     assert fits(position, 96 + room, MIN_SEGMENT)
     assert not fits(position, 96 + room + 8, MIN_SEGMENT)
-    for less in range(0, 400, 8):  # what is smaller is taken, so it must not leave a few bytes
+    for less in range(0, 400, 8):  # smaller ones are accepted, so it must not leave a few bytes
         assert fits(position, 96 + room - less, MIN_SEGMENT)

@@ -1,4 +1,4 @@
-"""Whose directory it is, and what damage makes of that."""
+"""The identity file of a data directory, sound and damaged."""
 
 import pytest
 
@@ -37,12 +37,12 @@ def test_what_a_broker_writes(raw: bytes, home: str) -> None:
         (GOOD.replace(b"fmq/g1", b"fm/q/g1"), Severity.ERROR),
         (GOOD + b"fmq/g2\n", Severity.WARNING),
         (b"\0" * 60, Severity.WARNING),
-        (b"", Severity.WARNING),  # what it promised is forgotten, too
+        (b"", Severity.WARNING),  # its promise is forgotten, too
         (b"\n", Severity.WARNING),
     ],
 )
 def test_what_no_broker_writes(raw: bytes, severity: Severity) -> None:
-    """An error is what a broker refuses to start with."""
+    """An error means that a broker refuses to start with it."""
     with pytest.raises(Malformed):
         decode_home(raw)
     found = note_incarnations(raw).finding

@@ -52,7 +52,7 @@ class Recovered:
 
 
 def recovered(files: dict[str, bytes]) -> Recovered:
-    """What a start does, in one go over a directory in memory (one segment is replayed)."""
+    """Recover an in-memory directory as a start does (one segment is replayed)."""
     raw = files.get(CHECKPOINT)
     checkpoint = decode_checkpoint(raw) if raw is not None else None
     listing = [(name, len(data)) for name, data in files.items()]
@@ -265,7 +265,7 @@ def test_a_cut_interrupted_is_finished() -> None:
     writer = sample(batches=120)
     bases = list(writer.segments)
     victim = next(h for h in writer.headers if h.position > bases[1] + 5000)
-    checkpoint = writer.checkpoint(drop_from=victim.position)  # all of it was durable
+    checkpoint = writer.checkpoint(drop_from=victim.position)  # everything was durable
     got = recovered(writer.files(checkpoint))
     assert got.survey.refusal is None
     assert got.survey.durable_end == victim.position
@@ -317,7 +317,7 @@ def test_an_unknown_control_payload_is_refused_even_in_the_tail() -> None:
 
 
 class _Deaf(JournalState):
-    """Takes in whatever a newer version may have written."""
+    """Accept all content that a newer version may have written."""
 
     def apply(self, header: object, payload: object) -> None:
         pass

@@ -1,5 +1,8 @@
-"""Recovery where things end: a cut at a segment's first byte, a reset that goes back, the last
-batch of a journal, and what a checkpoint remembers of it all."""
+"""Recovery at boundaries.
+
+A truncation at a segment's first byte, a reset to an earlier position, the last batch of a journal,
+and what a checkpoint keeps of them.
+"""
 
 import pytest
 
@@ -19,7 +22,7 @@ P = Position
 
 @pytest.mark.parametrize("begins_anew", [0, MIN_SEGMENT, 5 * MIN_SEGMENT, 9 * MIN_SEGMENT])
 def test_a_reset_interrupted_drops_all_wherever_it_begins_anew(begins_anew: int) -> None:
-    """D5: it says that all from 0 on is void, also what lies above the place where it begins."""
+    """D5: everything from 0 on is void, even above the position where the journal restarts."""
     writer = sample(base=3 * MIN_SEGMENT, batches=120)
     at = P(begins_anew)
     void = Checkpoint(at, at, P(7), 0, False, (), (), drop_from=P(0))
@@ -31,7 +34,7 @@ def test_a_reset_interrupted_drops_all_wherever_it_begins_anew(begins_anew: int)
 
 
 def test_a_cut_at_the_first_byte_of_a_segment_removes_that_segment() -> None:
-    """What is cut is gone as a whole; nothing was torn, and the one before is sealed as it was."""
+    """The truncated part is gone; nothing was torn, and the previous segment stays sealed."""
     writer = sample(batches=120)
     bases = list(writer.segments)
     checkpoint = writer.checkpoint(drop_from=bases[2])
@@ -43,7 +46,7 @@ def test_a_cut_at_the_first_byte_of_a_segment_removes_that_segment() -> None:
 
 
 def test_all_below_the_newest_segment_is_durable_whatever_the_checkpoint_says() -> None:
-    """D2: a segment is synced before the next is begun; the checkpoint is from before that."""
+    """D2: a segment is synced before the next starts; the checkpoint is older than that."""
     writer = sample(batches=120)
     first = next(h for h in writer.headers if h.type == BatchType.DATA)
     listing = [(n, len(d)) for n, d in writer.files().items()]
@@ -67,7 +70,7 @@ def test_a_journal_that_ends_with_a_control_batch_is_indexed_to_its_end() -> Non
 def test_a_control_payload_that_nobody_knows_is_told_where_it_is() -> None:
     class Deaf(JournalState):
         def apply(self, header: object, payload: object) -> None:
-            """Takes in whatever a newer version may have written."""
+            """Accept all content that a newer version may have written."""
 
     writer = JournalWriter(state=Deaf())
     bad = writer.append(BatchType.CONFIG, b"\x63\x00")
@@ -82,7 +85,7 @@ def test_a_control_payload_that_nobody_knows_is_told_where_it_is() -> None:
 def test_a_checkpoint_remembers_under_which_policy_was_acknowledged(
     acked_under: int, flags: bool
 ) -> None:
-    """F18: forgotten, a master would trust slaves by a policy under which nothing was promised."""
+    """F18: otherwise a master trusts slaves by a policy under which nothing was promised."""
     ends = P(1), P(2), P(3)
     known = Checkpoint(*ends, 4, flags, (), lacks=flags, tail_cut=flags, acked_under=acked_under)
     assert decode_checkpoint(encode_checkpoint(known)) == known

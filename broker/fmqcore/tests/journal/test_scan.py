@@ -1,4 +1,4 @@
-"""The scan kernel: no damage goes unseen, and each kind is called by its name."""
+"""The scan kernel finds all damage, and names each kind."""
 
 from collections.abc import Callable
 from typing import Any
@@ -109,7 +109,7 @@ def test_truncation_at_every_byte_of_the_last_batches() -> None:
 
 
 def resealed(data: bytes, position: int, **changes: bytes) -> bytes:
-    """Change bytes of a header (`at_<n>`) and make its CRC right again; the chain behind breaks."""
+    """Change header bytes (`at_<n>`) and recompute its CRC; the chain behind it breaks."""
     changed = bytearray(data)
     for name, value in changes.items():
         at = position + int(name.removeprefix("at_"))
@@ -338,9 +338,9 @@ def test_first_nonzero() -> None:
     assert first_nonzero(data, 2_500_001) is None
 
 
-# ---- what a replica receives
+# ---- batches a replica receives
 def chunk(writer: JournalWriter, first: int, last: int) -> tuple[bytes, Cursor]:
-    """Batches [first, last) as sent, and the receiver's cursor before them."""
+    """Return batches [first, last) as sent, and the receiver's cursor before them."""
     cursor = Cursor(Position(0), 0)
     sent = b""
     for number, header in enumerate(writer.headers[:last]):

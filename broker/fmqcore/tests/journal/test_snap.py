@@ -1,5 +1,8 @@
-"""SNAPs of one state, made again and again as a broker makes them: each is stored and settled, and
-must be what a replica that decodes it holds. Each test is about a line that nothing else needs."""
+"""Repeated SNAPs of one state, made as a broker makes them.
+
+Each is stored and settled, and must equal what a decoding replica holds. Each test covers a line
+that no other test needs.
+"""
 
 import pytest
 
@@ -30,7 +33,7 @@ A, B, C, D = KEYS
 
 
 def settled(state: JournalState, now_ms: int, max_bytes: int = 1 << 20) -> bytes:
-    """What a segment's change does: the SNAP is stored, and decodes to what goes on."""
+    """Roll as a broker does: the SNAP is stored, and decodes to the continuing state."""
     snapshot = state.snapshot(now_ms, max_bytes)
     state.settle(snapshot)
     assert JournalState.from_snap(snapshot.payload) == state
@@ -38,20 +41,20 @@ def settled(state: JournalState, now_ms: int, max_bytes: int = 1 << 20) -> bytes
 
 
 def test_a_deleted_topic_takes_the_tombstones_of_its_progress_along() -> None:
-    """A tombstone's time without its entry is counted by the next SNAP, which nobody can read."""
+    """Otherwise the next SNAP counts a tombstone's time without its entry, and is malformed."""
     writer = JournalWriter()
     writer.topic(7, "orders", 4)
     writer.offsets({A: tombstone(2), B: OffsetEntry(2, Offset(1))})
     writer.topic(7, "orders", 0)
     assert not writer.state.deleted_ms
     settled(writer.state, writer.now_ms + 2 * TOMBSTONE_MS)
-    writer.topic(7, "orders", 4)  # the group has it back, and somebody reads it again
+    writer.topic(7, "orders", 4)  # the group has it back and reads it again
     writer.offsets({A: OffsetEntry(3, Offset(1))})
     settled(writer.state, writer.now_ms)
 
 
 def test_progress_that_comes_and_goes_between_two_snaps_is_told_in_order() -> None:
-    """As many entries as before, but others: one was deleted a day ago, another one is new."""
+    """As many entries as before, but others: one was deleted a day ago, another is new."""
     writer = JournalWriter()
     writer.offsets({B: OffsetEntry(1, Offset(1)), C: tombstone(2)})
     settled(writer.state, writer.now_ms)
@@ -64,7 +67,7 @@ def test_progress_that_comes_and_goes_between_two_snaps_is_told_in_order() -> No
 
 
 def test_each_entry_of_a_batch_is_told_with_its_own_bytes() -> None:
-    """A SNAP is a join of the bytes that came in OFFSETS batches, of many entries mostly."""
+    """A SNAP joins the bytes that came in OFFSETS batches, mostly of many entries."""
     writer = JournalWriter()
     first = {key: OffsetEntry(n, Offset(10 * n)) for n, key in enumerate(KEYS, 1)}
     writer.offsets(first)
@@ -86,7 +89,7 @@ def test_a_tombstone_stays_for_a_day_after_the_last_deletion() -> None:
 
 @pytest.mark.parametrize("left_out", [0, 1, 3])
 def test_who_is_left_out_for_want_of_room_is_forgotten_here_too(left_out: int) -> None:
-    """Else master and slaves would answer a retry differently."""
+    """Otherwise master and slaves would answer a retry differently."""
     writer = JournalWriter()
     for producer in (1, 2, 3, 4):
         writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
@@ -99,7 +102,7 @@ def test_who_is_left_out_for_want_of_room_is_forgotten_here_too(left_out: int) -
 
 
 def test_a_producer_is_as_idle_as_its_newest_batch_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sends every few hours is at work, though the oldest batch kept is days old."""
+    """A producer that sends every few hours is active, though its oldest kept batch is days old."""
     monkeypatch.setattr("fmqcore.journal.producers.IDLE_KEPT", 0)
     writer = JournalWriter()
     for sequence in range(3):
@@ -110,7 +113,7 @@ def test_a_producer_is_as_idle_as_its_newest_batch_says(monkeypatch: pytest.Monk
 
 
 def test_an_older_session_is_refused_also_with_its_first_batch() -> None:
-    """P7: it comes late, nothing of it was ever stored, and a newer session is at work."""
+    """P7: it comes late, nothing from it was ever stored, and a newer session is active."""
     writer = JournalWriter()
     writer.data(7, 0, [b"v"], producer_id=5, producer_epoch=4, base_sequence=8)
     with pytest.raises(ProducerFenced):

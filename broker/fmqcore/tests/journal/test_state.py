@@ -1,4 +1,4 @@
-"""The journal's state: what batches add up to, SNAP and replay, the producer table."""
+"""The journal's state: the sum of its batches, SNAP and replay, the producer table."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def replayed(writer: JournalWriter, base: Position) -> JournalState:
-    """The state, from the SNAP of the segment at `base` on."""
+    """Return the state from the SNAP of the segment at `base` on."""
     state, cursor = JournalState(), Cursor(base)
     for at, data in writer.segments.items():
         if at >= base:
@@ -261,7 +261,7 @@ def test_the_longest_idle_goes_first() -> None:
 
 
 def test_the_newest_producers_stay_though_the_clock_says_that_they_are_idle() -> None:
-    """Somebody has set it a day ahead: a retry of theirs is known all the same."""
+    """The clock was set a day ahead: their retries are known nevertheless."""
     writer, table = JournalWriter(), ProducerTable()
     for producer in range(1, IDLE_KEPT + 3):
         table.note(writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0))

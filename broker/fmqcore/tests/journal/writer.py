@@ -1,4 +1,4 @@
-"""A small pure writer of journals for tests: batches in, the files of a data directory out."""
+"""A small pure journal writer for tests: batches in, the files of a data directory out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +48,7 @@ class JournalWriter:
         self._begin()
 
     def append(self, type: BatchType, payload: bytes, **fields: Any) -> BatchHeader:
-        """Append one batch, beginning a new segment if it does not fit."""
+        """Append one batch, starting a new segment if it does not fit."""
         if not fits(self.end, batch_len(len(payload)), self._segment_end):
             self.roll(Epoch(fields["epoch"]) if type is BatchType.EPOCH else NO_TERM)
         if type is BatchType.EPOCH:
@@ -94,8 +94,9 @@ class JournalWriter:
         return self.append(BatchType.CONFIG, encode_topic(TopicId(topic), name, queues))
 
     def roll(self, term: Epoch = NO_TERM) -> None:
-        """Close the segment with an EOF (unless it is exactly full) and begin the next one; for a
-        `term`, if there was one before.
+        """Close the segment with an EOF (unless exactly full) and start the next.
+
+        The EOF is framed for `term` if a term was open before.
         """
         end = self._segment_end
         framed_for = term if self.epoch else NO_TERM
@@ -121,7 +122,7 @@ class JournalWriter:
         return self._prev_crc
 
     def index(self, base: int) -> bytes:
-        """The index of one segment."""
+        """Return the index of one segment."""
         index = SegmentIndex(Position(base))
         for header in self.headers:
             if base <= header.position < base + self.segment_bytes:
@@ -129,7 +130,7 @@ class JournalWriter:
         return index.encode()
 
     def checkpoint(self, **changes: Any) -> Checkpoint:
-        """A checkpoint as of now: stop not orderly; all durable, unless another end is named."""
+        """Return a checkpoint as of now: unclean, all durable unless another end is named."""
         durable_end = changes.get("durable_end", self.end)
         ends = {header.end: header.header_crc for header in self.headers}
         checkpoint = Checkpoint(
@@ -144,7 +145,7 @@ class JournalWriter:
         return checkpoint._replace(**changes)
 
     def files(self, checkpoint: Checkpoint | None = None) -> dict[str, bytes]:
-        """The files of the directory: segments preallocated, indexes of the sealed ones."""
+        """Return the directory's files: segments preallocated, sealed ones with indexes."""
         files = {CHECKPOINT: encode_checkpoint(checkpoint)} if checkpoint else {}
         for base, data in self.segments.items():
             files[segment_name(base)] = bytes(data) + bytes(self.segment_bytes - len(data))
@@ -182,7 +183,7 @@ class JournalWriter:
 
 
 def sample(segment_bytes: int = MIN_SEGMENT, batches: int = 40, base: int = 0) -> JournalWriter:
-    """A journal with every batch type that is in use, over a few segments."""
+    """Return a journal with every batch type in use, over a few segments."""
     writer = JournalWriter(segment_bytes, base)
     writer.open_epoch(1)
     writer.topic(7, "orders", 4)

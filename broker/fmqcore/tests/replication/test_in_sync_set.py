@@ -1,4 +1,4 @@
-"""Who leaves the in-sync set and who may enter."""
+"""The rules for leaving and entering the in-sync set."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_who_may_enter(facts: LinkFacts, able: bool) -> None:
 
 
 def test_a_slave_that_follows_a_flood_is_not_behind() -> None:
-    """Always a little behind the end, yet it comes to hold all that there was a moment ago."""
+    """It is always a little behind the end, yet gets everything that existed a moment ago."""
     lag = Lag.begin(Position(0), 0)
     for now in range(0, 60_000, 50):
         lag.note(Position(now * 1000), Position(now * 1000 + 900_000), now)

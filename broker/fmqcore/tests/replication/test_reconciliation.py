@@ -19,7 +19,7 @@ Byte = tuple[int, int, int]  # epoch, its start, which of two masters' writing
 
 @dataclass(frozen=True)
 class Toy:
-    """A journal of one-byte batches; the bytes below `log_start` are gone but remembered here."""
+    """A journal of one-byte batches; bytes below `log_start` are gone but remembered here."""
 
     data: tuple[Byte, ...]
     log_start: int = 0
@@ -33,7 +33,7 @@ class Toy:
         return list(starts_of(self.data)) if self.log_start < self.end else []
 
     def chain(self, position: int) -> int | None:
-        """As a journal knows it: of every batch that ends inside, and the one before the first."""
+        """Return the chain as a journal has it: every batch end inside, and the one before them."""
         if not self.log_start <= position <= self.end:
             return None
         return hash(self.data[:position]) if position else 0
@@ -45,7 +45,7 @@ def starts_of(data: tuple[Byte, ...]) -> tuple[EpochStart, ...]:
 
 
 def histories(length: int, epochs: tuple[int, ...]) -> list[tuple[Byte, ...]]:
-    """All journals of at most `length` bytes: each epoch opened once, by one of two masters."""
+    """Return all journals of at most `length` bytes: two masters, each epoch opened once."""
     found: list[tuple[Byte, ...]] = [()]
     for count in range(1, len(epochs) + 1):
         for numbers, starts in product(
@@ -106,7 +106,7 @@ def in_common(one: tuple[Byte, ...], other: tuple[Byte, ...]) -> int:
 
 
 def told_end(slave: Toy, master: Toy) -> int:
-    """Where the histories say that the two stop to agree; -1: nothing is common."""
+    """Return where the two histories diverge; -1: nothing in common."""
     found = common_end(master.epochs, Position(master.end), slave.epochs, Position(slave.end))
     return -1 if found is None else found.end
 
@@ -116,7 +116,7 @@ def advanced(toy: Toy) -> tuple[int, int]:
 
 
 def follow(slave: Toy, master: Toy, floor: int, *, opening: bool, yields: bool = False) -> Decision:
-    """Do what is decided, as often as it takes; check every step; return the last decision."""
+    """Apply decisions until done, checking every step; return the last decision."""
     fits = True
     for _ in range(8):
         agree = same_bytes(slave, master)
@@ -140,10 +140,10 @@ def follow(slave: Toy, master: Toy, floor: int, *, opening: bool, yields: bool =
                     return decision
             case Action.RESET_TO:
                 assert at == master.log_start
-                told = told_end(slave, master)  # what would tell otherwise may be deleted
+                told = told_end(slave, master)  # contrary evidence may be deleted
                 assert floor <= max(agree, slave.log_start) or floor <= told < master.log_start
                 return decision
-            case Action.SEND_SUFFIX if decision.instead:  # so none take turns for ever
+            case Action.SEND_SUFFIX if decision.instead:  # so no two take turns for ever
                 assert opening
                 assert at == slave.log_start
                 assert advanced(slave) > advanced(master)
@@ -163,7 +163,7 @@ def follow(slave: Toy, master: Toy, floor: int, *, opening: bool, yields: bool =
 def judge(
     slave: Toy, master: Toy, floor: int, last: Decision, *, opening: bool, yields: bool = False
 ) -> None:
-    """A slave is turned away only if following would lose bytes, or the master is the stale one."""
+    """A slave is refused only if following would lose bytes, or the master is stale."""
     if last.action is not Action.REJECT:
         return
     two_terms = told_end(slave, master) != same_bytes(slave, master)
@@ -199,12 +199,12 @@ def test_all_pairs_of_short_histories(opening: bool) -> None:
     ("slave", "position"),
     [
         ({"end": 300, "log_start": 220, "durable_end": 300}, 220),  # the bytes between are nowhere
-        ({"end": 300, "epochs": [(1, 8), (2, 60)], "log_start": 32}, 32),  # they part
-        ({"end": 150, "epochs": [(2, 60)], "durable_end": 150}, 0),  # nothing is common
+        ({"end": 300, "epochs": [(1, 8), (2, 60)], "log_start": 32}, 32),  # they diverge
+        ({"end": 150, "epochs": [(2, 60)], "durable_end": 150}, 0),  # nothing in common
     ],
 )
 def test_what_an_emptied_master_was_given_gives_way(slave: dict[str, Any], position: int) -> None:
-    """Row 13: to whom it yields, and to nobody else; nor with a term open, nor to less."""
+    """Row 13: to which slaves it yields, and to no other; nor with a term open, nor to less."""
     given = {"opening": True, "epoch": 2, "yields_to": {S}}
     decision = reconcile(view(**slave), mine(**given))
     assert (decision.action, decision.position) == (Action.SEND_SUFFIX, position)
@@ -220,7 +220,7 @@ def test_what_an_emptied_master_was_given_gives_way(slave: dict[str, Any], posit
 
 
 def test_of_two_that_are_as_advanced_none_gives_way() -> None:
-    """Row 13: else two slaves would take turns for ever, and no term would be opened."""
+    """Row 13: otherwise two slaves would take turns for ever, and no term would be opened."""
     slave = view(epochs=[(1, 16)], end=200, durable_end=200)
     assert not reconcile(slave, mine(opening=True, yields_to={S})).instead
     assert reconcile(replace(slave, end=Position(208)), mine(opening=True, yields_to={S})).instead
@@ -306,7 +306,7 @@ def test_who_is_turned_away(slave: dict[str, Any], master: dict[str, Any], words
     ],
 )
 def test_a_history_rises_in_both_and_ends_within(epochs: list[tuple[int, int]], good: bool) -> None:
-    """R1: an epoch that began twice agrees with no other journal, wherever it is looked at."""
+    """R1: an epoch that started twice agrees with no other journal, wherever it is compared."""
     starts = [(Epoch(epoch), Position(start)) for epoch, start in epochs]
     assert is_history(starts, Position(16)) is good
 
@@ -340,13 +340,13 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     ),
     ({"end": 300, "log_start": 220, "durable_end": 300}, {"opening": True}, Action.REJECT, 0),
     ({"end": 300}, {"opening": True, "suffix_fits": False}, Action.TRUNCATE_TO, 8),
-    # 11: they part, or a slave is ahead in an opened term
+    # 11: they diverge, or a slave is ahead in an opened term
     ({}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.TRUNCATE_TO, 60),
     ({"commit_end": 61}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.REJECT, 0),
     ({"reader": True}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.REJECT, 0),
     ({}, {"epochs": [(1, 8), (2, 60)], "epoch": 2, "log_start": 64}, Action.RESET_TO, 64),
     ({"log_start": 60}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.RESET_TO, 0),
-    ({"epochs": [(1, 8), (2, 60)]}, {}, Action.REJECT, 0),  # one newer: I am the stale one
+    ({"epochs": [(1, 8), (2, 60)]}, {}, Action.REJECT, 0),  # one newer: this master is stale
     ({"epochs": [(1, 8), (3, 60)]}, {}, Action.REJECT, 0),
     ({"end": 300}, {}, Action.TRUNCATE_TO, 200),
     # 12: another lineage
@@ -366,7 +366,7 @@ def test_each_row(
 
 
 def test_a_commit_end_beyond_a_lost_tail_does_not_bar_the_slave() -> None:
-    """A slave that does not fsync may restart below the commit end which it knew."""
+    """A slave that does not fsync may restart below a commit end it knew."""
     assert reconcile(view(commit_end=150), mine()).action is Action.APPEND_FROM
 
 

@@ -1,4 +1,4 @@
-"""The headers-only kernel: sees what the full scan sees, and stops where it stops."""
+"""The headers-only kernel sees what the full scan sees, and stops at the same place."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +32,7 @@ def small() -> JournalWriter:
 
 @cache
 def large() -> JournalWriter:
-    """Batches so large that headers are read one by one, small ones between them."""
+    """Return batches so large that headers are read one by one, with small ones in between."""
     writer = JournalWriter(4 * 1024 * 1024)
     writer.open_epoch(1)
     for n in range(400):

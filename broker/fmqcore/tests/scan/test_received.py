@@ -1,4 +1,4 @@
-"""What a replica has received is held against what comes next: the cursor carries it all along."""
+"""Received batches are checked against a cursor that a replica carries along."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from fmqcore.tests.journal.writer import JournalWriter
 
 
 def received(writer: JournalWriter, last: BatchHeader) -> tuple[bytes, Cursor]:
-    """The bytes of `last` alone, and a cursor that took in all before it, one by one."""
+    """Return the bytes of `last`, and a cursor that took in all earlier batches one by one."""
     cursor = Cursor(Position(0), 0)
     data = bytes(writer.segments[Position(0)])
     for header in writer.headers[:-1]:
@@ -51,7 +51,7 @@ def test_nonsense_behind_what_was_received_is_refused(
 
 @pytest.mark.parametrize("kind", ["OFFSETS", "CONFIG"])
 def test_no_control_batch_but_an_epoch_begins_one(kind: str) -> None:
-    """R1: a term is what its EPOCH batch says, and where that stands."""
+    """R1: a term is defined by its EPOCH batch and that batch's position."""
     writer = small()
     if kind == "CONFIG":
         last = writer.topic(7, "orders", 4)

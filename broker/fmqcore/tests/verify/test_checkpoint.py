@@ -1,4 +1,4 @@
-"""What a checkpoint claims is held against the journal; what a broker's may leave is no finding."""
+"""Checkpoint claims against the journal; states that brokers leave are no findings."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ END, LAST = WRITER.end, HEADERS[-1]
 def found(
     checkpoint: Checkpoint, writer: JournalWriter = WRITER, **options: Any
 ) -> list[tuple[str, int | None]]:
-    """(what it is about, where) of all that is not as the checkpoint says."""
+    """Return (subject, position) of every claim that does not hold."""
     files = writer.files(checkpoint)
     listing = [(name, len(data)) for name, data in files.items()]
     verifier = Verifier(listing, files[CHECKPOINT], **options)
@@ -49,7 +49,7 @@ def found(
         {"durable_end": Position(0), "commit_end": Position(0)},
         {"commit_end": Position(END + 8)},  # a slave's, or a power cut took the rest
         {"durable_end": WITHIN.end, "drop_from": WITHIN.position, "last_header_crc": 1},
-        {"durable_end": WITHIN.end, "epochs": ()},  # right after a reset it knows of none
+        {"durable_end": WITHIN.end, "epochs": ()},  # right after a reset it knows none
     ],
 )
 def test_what_brokers_leave(changes: dict[str, Any], payloads: bool, live: bool) -> None:

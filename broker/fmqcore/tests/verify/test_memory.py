@@ -1,4 +1,4 @@
-"""What a check keeps of a segment does not grow with the number of its batches."""
+"""A check's memory for a segment does not grow with the number of batches."""
 
 import tracemalloc
 
@@ -34,7 +34,7 @@ ONCE = 9_000
 
 
 def segment(batches: int) -> tuple[bytes, SegmentIndex]:
-    """A segment exactly full of so many batches of 120 bytes, and its index."""
+    """Return a segment exactly full of that many batches of 120 bytes, and its index."""
     attrs, payload = encode([b"0123456789"])
     length, body = batch_len(len(payload)), payload + padding(len(payload))
     snap = JournalState(topics={TOPIC: ("small", QUEUES)}).to_snap(0)
@@ -65,7 +65,7 @@ def segment(batches: int) -> tuple[bytes, SegmentIndex]:
 
 
 def verified(data: bytes, index: bytes) -> tuple[SegmentReport, int]:
-    """What is found, and the most memory that it took."""
+    """Return the findings and the peak memory."""
     file = SegmentFile(BASE, len(data))
     digests = BlockDigests()
     verifier = Verifier([(file.name, file.size)], None, seen=digests)
@@ -94,7 +94,7 @@ def test_twice_as_many_small_batches_take_no_more(whole: bool) -> None:
 
 
 def noted(data: bytes, index: SegmentIndex) -> int:
-    """The most memory that it takes to hold a resume file against the segment."""
+    """Return the peak memory of checking a resume file against the segment."""
     file, last = SegmentFile(BASE, len(data)), index.last((TOPIC, 0))
     assert last is not None
     index.truncate(last.position)
@@ -136,7 +136,7 @@ def test_entries_that_do_not_ascend_are_not_the_journals() -> None:
     raw[-2 * ENTRY_LEN :] = raw[-ENTRY_LEN:] + raw[-2 * ENTRY_LEN : -ENTRY_LEN]
     raw[8:12] = crc32c(bytes(raw[12:])).to_bytes(4, "little")
     report, _ = verified(data, bytes(raw))
-    last = int.from_bytes(raw[-2 * ENTRY_LEN + 8 :][:8], "little")  # it stands before its turn
+    last = int.from_bytes(raw[-2 * ENTRY_LEN + 8 :][:8], "little")  # it comes before its turn
     [found] = report.findings
     assert (found.code, found.position) == (Code.I005, last)
     assert found.sentence == f"its entries of a queue go back behind that at {last}"

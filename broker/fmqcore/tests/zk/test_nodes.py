@@ -1,4 +1,4 @@
-"""What ZooKeeper holds: JSON there and back, and what is not it refused by name."""
+"""ZooKeeper nodes as JSON: they round-trip, and invalid ones are refused by name."""
 
 import json
 from dataclasses import fields
@@ -116,7 +116,7 @@ def test_there_and_back(values: Any, encode: Any, decode: Any) -> None:
 
 
 def test_a_state_goes_there_and_back_with_all_its_fields() -> None:
-    """One that is forgotten here would be lost at the next change of any other."""
+    """A forgotten field would be lost at the next change of any other field."""
     assert set(STATE) == {field.name for field in fields(GroupState)}
 
 
@@ -196,7 +196,7 @@ def test_queues_before_a_group_are_those_of_groups_listed_first() -> None:
 
 @pytest.mark.parametrize("master", ["", "g1-0", "g1-1", "g1-2"])
 def test_all_but_the_acting_master_are_slaves_wherever_it_stands(master: str) -> None:
-    """F18: the mark is of the zones of those, so that nobody is counted who was not asked."""
+    """F18: the mark holds their zones, so that only brokers that were asked are counted."""
     ids = [BrokerId(f"g1-{n}") for n in range(3)]
     found = tuple(Member(broker, "a:1", zone=f"z-{broker}") for broker in ids)
     config = GroupConfig(GroupName("g1"), ids[1], found)

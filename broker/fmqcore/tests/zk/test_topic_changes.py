@@ -1,4 +1,4 @@
-"""How a topic may change: it grows, and nothing that holds messages goes."""
+"""Permitted topic changes: a topic grows, and queues with messages stay."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Topic numbers after ZooKeeper lost some: each topic gets its own back, none is given twice."""
+"""Topic numbers after ZooKeeper lost some: each topic regains its own, none is given twice."""
 
 from itertools import permutations
 

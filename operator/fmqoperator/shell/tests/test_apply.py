@@ -1,4 +1,4 @@
-"""Actions: each is one call, with the precondition that makes it safe to do twice."""
+"""Actions: each is one call, with the precondition that makes it safe to repeat."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -40,7 +40,7 @@ _TEST = {"op": "test", "path": _SWITCHOVER, "value": "any"}
 
 
 class Calls:
-    """The API server, ZooKeeper and Events at once: takes down what is called, or refuses it."""
+    """The API server, ZooKeeper and Events at once: records every call, or refuses it."""
 
     def __init__(self, refusal: Exception | None = None) -> None:
         self.made: list[tuple[Any, ...]] = []
@@ -146,7 +146,7 @@ class There(Calls):
 
 
 def as_now(on_delete: str = "Delete", **meta: Any) -> Any:
-    """The group as the API server has it."""
+    """Return the group as the API server has it."""
     return {"metadata": {"uid": UID} | meta, "spec": {"storage": {"onDelete": on_delete}}}
 
 
@@ -178,8 +178,8 @@ def as_now(on_delete: str = "Delete", **meta: Any) -> Any:
 async def test_a_claim_goes_with_its_group_as_both_are_now(
     goes: bool, there: There, written: list[Any]
 ) -> None:
-    """A look may be older: of a group that was deleted with `--cascade=orphan` the claims have just
-    lost their owner, and to give it back would have the garbage collector take them."""
+    """The observation may be older: after `--cascade=orphan` the claims have just lost their owner,
+    and giving it back would make the garbage collector delete them."""
     drops = ("set",) if goes else (UID, "set")
     action = OwnClaim("data-g1-0", "claim", goes, drops, "why")
     with capture_logs() as said:
@@ -193,7 +193,7 @@ async def test_a_claim_goes_with_its_group_as_both_are_now(
 
 
 class Fought(Calls):
-    """Somebody else makes every object another one, as soon as it was made."""
+    """Another writer overwrites every object as soon as it was applied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ async def test_two_operators_do_not_fight_for_ever_and_it_is_told() -> None:
 
 
 async def test_what_cannot_be_made_is_no_fight() -> None:
-    """It is refused, each time in the same words."""
+    """Each try is refused with the same message."""
     calls = Fought()
     calls.refusal = KubeError(409, "NotOurs", "it is of somebody else")
     doing = applier(calls)
@@ -226,7 +226,7 @@ async def test_what_cannot_be_made_is_no_fight() -> None:
 
 
 async def test_what_is_as_wanted_by_now_is_not_made_again() -> None:
-    """The watch is late: nothing is to be done, and nobody fights."""
+    """The watch is late: there is nothing to do, and no conflict."""
     calls = Fought()
     calls.there = MARKED
     doing = applier(calls)
@@ -280,7 +280,7 @@ OWNED: dict[str, Any] = {
         ({"labels": {"app.kubernetes.io/managed-by": "fmq-operator"}}, False),
         ({"ownerReferences": [{"uid": "u-9"}]}, False),
         ({"ownerReferences": [{"uid": "u-9"}, {"uid": "u-2"}]}, True),
-        # Made by us for the group of that name that was deleted a moment ago:
+        # Created by the operator for the group of that name that was just deleted:
         ({"ownerReferences": [{"uid": "u-1"}], "labels": OWNED["metadata"]["labels"]}, True),
     ],
 )

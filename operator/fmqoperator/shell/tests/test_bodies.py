@@ -1,4 +1,4 @@
-"""Kubernetes' objects become plain values: what is missing in one is not known, never made up."""
+"""Kubernetes' objects become plain values: a missing field is unknown, never made up."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_an_end_before_it_was_ready_again_is_not_why_it_is_not_ready_now(
 
 
 def test_what_is_beside_the_broker_in_its_pod_is_not_the_broker() -> None:
-    """A mesh's proxy that was killed, or crashes again and again, is no end of the broker's."""
+    """A mesh's proxy that was killed, or is crash-looping, is no end of the broker."""
     crashes = {"reason": "CrashLoopBackOff", "message": "back-off"}
     proxy = {
         "name": "a-proxy",
@@ -234,7 +234,7 @@ def test_the_check_that_ended_last() -> None:
         ({}, {"brokers": ["g1-1", "g1-0"]}, True),
         ({"brokers": ["g1-0"]}, {}, True),
         ({"level": "quick"}, {"level": "deep"}, True),
-        ({"brokers": ["g1-1", "g1-2"]}, {"brokers": ["g1-1"]}, True),  # g1-2 is there no more
+        ({"brokers": ["g1-1", "g1-2"]}, {"brokers": ["g1-1"]}, True),  # g1-2 was removed
         ({"level": "deep"}, {"level": "quick"}, False),
         ({}, {"brokers": ["g1-1"]}, False),
         ({"brokers": ["g1-0"]}, {"brokers": ["g1-1"]}, False),
@@ -243,7 +243,7 @@ def test_the_check_that_ended_last() -> None:
 def test_damage_is_told_of_until_who_looked_there_finds_none(
     found: Any, later: Any, silent: bool
 ) -> None:
-    """An alert that a quick look at another broker silences leaves nobody to mend it."""
+    """If a quick look at another broker silenced the alert, no person would repair the damage."""
     damage = job("a", "2026-01-01T00:00:00Z", verdict="Inconsistent", spec=found)
     jobs = [damage, job("b", "2026-01-02T00:00:00Z", spec=later)]
     told = last_check(jobs, PAIR)

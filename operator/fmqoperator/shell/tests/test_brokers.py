@@ -1,4 +1,4 @@
-"""What a broker says of itself, as the planner knows it."""
+"""A broker's status reply, as the planner sees it."""
 
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.core.observation import Answer, Periods, Replica
@@ -28,7 +28,7 @@ def test_every_word_of_it() -> None:
         ),
         replicas=[
             ReplicaStatus(broker="g1-1", connected=True, durable_end=295, lag_bytes=5),
-            ReplicaStatus(broker="g1-2", connected=True, lag_bytes=300),  # it said nothing yet
+            ReplicaStatus(broker="g1-2", connected=True, lag_bytes=300),  # no report from it yet
         ],
     )
     assert answer_of(reply, 1_000_000) == Answer(

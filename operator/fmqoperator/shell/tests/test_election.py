@@ -1,4 +1,4 @@
-"""Who of several replicas works: every state of the Lease, and several replicas in a race."""
+"""Which of several replicas is active: every state of the Lease, and replicas in a race."""
 
 from typing import Any
 
@@ -40,14 +40,14 @@ def test_there_is_none() -> None:
 @pytest.mark.parametrize(
     ("found", "seen", "now_s", "writes", "transitions"),
     [
-        (lease("a"), None, 0, True, 3),  # mine: renewed
+        (lease("a"), None, 0, True, 3),  # its own: renewed
         (lease("a"), Sight("a", "1", 0), 99, True, 3),
-        (lease(""), None, 0, True, 4),  # let go: taken at once
-        (lease("b"), None, 1000, False, 3),  # seen for the first time: however old it looks
+        (lease(""), None, 0, True, 4),  # released: taken at once
+        (lease("b"), None, 1000, False, 3),  # first seen now: however old it looks
         (lease("b"), Sight("b", "1", 0), DURATION_S - 0.1, False, 3),
         (lease("b"), Sight("b", "1", 0), DURATION_S, True, 4),  # silent for too long
-        (lease("b", "2"), Sight("b", "1", 0), 1000, False, 3),  # it lives: renewed meanwhile
-        (lease("c"), Sight("b", "1", 0), 1000, False, 3),  # another one has it
+        (lease("b", "2"), Sight("b", "1", 0), 1000, False, 3),  # its holder lives: it renewed
+        (lease("c"), Sight("b", "1", 0), 1000, False, 3),  # another replica has it
         (lease("b", duration_s=1), Sight("b", "1", 0), 1, True, 4),
     ],
 )
@@ -76,7 +76,7 @@ def test_the_holder_stops_before_another_may_start() -> None:
 
 
 def test_never_two_by_their_own_clocks() -> None:
-    """The holder is cut off at any moment; whoever takes it does so after the holder gave up."""
+    """The holder is cut off at any moment; another takes the Lease only after it gave up."""
     for cut_s in range(40):
         stored, renewed_s, seen, taken_s = lease("a", "0"), 0.0, None, None
         version = 0
@@ -100,7 +100,7 @@ def test_never_two_by_their_own_clocks() -> None:
 
 @pytest.mark.parametrize("takes_s", [0.0, 0.3, 3.9, 100.0])
 def test_a_holder_that_gets_no_answer_gives_up_in_time_and_tries_often(takes_s: float) -> None:
-    """Refused at once, slowly, or never answered: it never works longer than it may."""
+    """Refused at once, slowly, or never answered: it is never active longer than allowed."""
     now_s, tries = 0.0, 0
     while still_mine(0, now_s):
         now_s += pause_s(0, now_s)

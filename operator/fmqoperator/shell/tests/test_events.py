@@ -1,4 +1,4 @@
-"""Events on resources: what is written, and what becomes of one that is not taken."""
+"""Events on resources: what is written, and what happens when a write fails."""
 
 import asyncio
 from typing import Any, cast
@@ -63,7 +63,7 @@ async def test_the_same_is_told_again_only_if_it_was_over() -> None:
 
 @pytest.mark.parametrize(("status", "again"), [(0, True), (503, True), (403, False), (422, False)])
 async def test_one_that_could_not_be_written_is_written_later(status: int, again: bool) -> None:
-    """Unless it was refused: that would be refused, and complained of, at every round."""
+    """Unless it was refused: it would be refused again, and logged, in every round."""
     kube, events = made()
     kube.refuse = KubeError(status, "no", "no")
     await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
@@ -75,7 +75,7 @@ async def test_one_that_could_not_be_written_is_written_later(status: int, again
 async def test_nothing_waits_for_a_store_of_events_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else no round would come to what it is to do: all that follows is by too old a look then."""
+    """Otherwise no round would get to its actions: the observation would be too old by then."""
     kube, events = made()
     monkeypatch.setattr(module, "_PATIENCE_S", 0.01, raising=False)
     kube.hangs = True

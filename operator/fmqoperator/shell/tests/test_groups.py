@@ -1,4 +1,4 @@
-"""A group's rounds, and its end: what becomes of its state in ZooKeeper."""
+"""A group's rounds and its end, with its state in ZooKeeper."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ _THERE = {"data-g1-0": Claim("data-g1-0")}
 
 
 class Ensemble:
-    """A ZooKeeper in which brokers of the group live for so many looks."""
+    """A ZooKeeper in which brokers of the group live for that many looks."""
 
     def __init__(self, living: int = 0) -> None:
         self.living = living
@@ -50,7 +50,7 @@ class Ensemble:
 
 
 class Cache:
-    """Claims as one look after the other finds them; the last for ever."""
+    """Claims as one look after the other finds them; the last repeats."""
 
     def __init__(self, *claims: Mapping[str, Claim] | None) -> None:
         self.found = list(claims)
@@ -61,7 +61,7 @@ class Cache:
 
 
 class Brokers:
-    """Takes down whose connections are closed."""
+    """Records which connections are closed."""
 
     def __init__(self) -> None:
         self.closed: list[str] = []
@@ -127,7 +127,7 @@ async def test_the_state_stays_with_volumes_that_are_kept() -> None:
 async def test_the_state_of_a_group_elsewhere_that_has_the_name_stays(
     namespace: str, forgotten: list[str]
 ) -> None:
-    """It was `NameTaken`, never ours; and none of its brokers may live now, as it is hibernated."""
+    """It was `NameTaken`, never this resource's; hibernated, it has no live broker now."""
     world, made = World(Ensemble(), Cache({})), running()
     assert made.config is not None
     moved = tuple(
@@ -140,7 +140,7 @@ async def test_the_state_of_a_group_elsewhere_that_has_the_name_stays(
 
 
 async def test_a_group_made_again_under_the_name_keeps_its_state() -> None:
-    """Its first round comes while brokers of the deleted one still stop."""
+    """Its first round comes while brokers of the deleted group are still stopping."""
     world = World(Ensemble(living=1), Cache({}))
     world.ensemble.meanwhile = lambda: world.groups._watch(KEY, group(), lambda: None)
     assert await world.gone() == []
@@ -157,7 +157,7 @@ async def test_connections_to_its_brokers_are_closed() -> None:
 
 
 async def test_a_group_whose_address_is_none_is_looked_at_and_not_watched() -> None:
-    """The schema lets port 99999 in: the round goes on, and the look says what is wrong."""
+    """The schema accepts port 99999: the round continues, and the observation reports the fault."""
     world = World(Ensemble(), Cache({}))
 
     def refuse(_address: str) -> Ensemble:
@@ -174,7 +174,7 @@ async def test_a_group_whose_address_is_none_is_looked_at_and_not_watched() -> N
 
 
 class Events:
-    """Takes down what is told, and when a round was whole."""
+    """Records reports, and when a round was whole."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -226,7 +226,7 @@ async def test_a_whole_round() -> None:
 
 
 async def test_by_an_old_look_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call may take twenty seconds: by then, who was in sync may be the last one there."""
+    """Each call may take twenty seconds: by then an in-sync slave may be the last copy."""
     now_s, applier = 0.0, FakeApplier()
     monkeypatch.setattr(groups, "time", SimpleNamespace(monotonic=lambda: now_s))
     quick = applier.do
@@ -279,7 +279,7 @@ async def test_an_older_definition_is_in_the_condition_and_no_failure_of_the_rou
 
 
 async def test_what_was_not_seen_at_the_look_before_was_not_watched() -> None:
-    """Nor was anything at the first look: another operator worked, or none."""
+    """The first observation was not watched either: another operator was active, or none."""
     made, applier, watched = running(), FakeApplier(), []
 
     async def look(_group: Any, _failures: tuple[Failure, ...]) -> Observation:

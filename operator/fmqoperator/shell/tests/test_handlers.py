@@ -1,4 +1,4 @@
-"""What kopf has to say, and which of it is noise."""
+"""kopf's messages, and which of them are noise."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ TOPICS = Selector("fmq.io", "v1alpha1", "topics")
 def test_a_cluster_without_spark_is_no_news(
     lacking: list[Selector], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the function of kopf that says it: if it says it in another way, this is seen here."""
+    """Through kopf's own function that logs it, so that a change in kopf shows here."""
     kopf_settings(Patience())
     with caplog.at_level(logging.WARNING):
         observation._disable_mismatched_selectors(resources=set(), selectors=frozenset(lacking))
@@ -61,7 +61,7 @@ def test_other_warnings_pass(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_is_not_ours_is_not_asked_for(
     group: str, version: str, plural: str, selector: str
 ) -> None:
-    """A cluster has thousands of pods and ConfigMaps of others: they would all come, and stay."""
+    """A cluster has thousands of foreign pods and ConfigMaps: they would all arrive, and stay."""
     settings = kopf_settings(Patience())
     kind = Resource(group=group, version=version, plural=plural, kind="K", namespaced=True)
     assert settings.watching.label_selectors.collect(kind) == ([selector] if selector else [])
@@ -84,7 +84,7 @@ def test_what_is_made_has_the_labels_that_are_asked_for() -> None:
 
 
 class Session:
-    """With an API server that forbids so many tries, and then answers."""
+    """A session with an API server that forbids that many tries, and then answers."""
 
     status = 200
     closed = False
@@ -102,7 +102,7 @@ class Session:
 async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By kopf's own way of asking: nothing ends, however long somebody lacked a permission."""
+    """Through kopf's own requests: nothing ends, however long a permission is missing."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -110,7 +110,7 @@ async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
 
     monkeypatch.setattr("asyncio.sleep", sleep)
     settings, log = kopf_settings(Patience()), logging.getLogger("kopf")
-    for _ in range(2):  # every request begins anew
+    for _ in range(2):  # every request starts afresh
         waits.clear()
         context: Any = SimpleNamespace(session=Session(200), server="http://api")
         await api.request("get", "/pods", settings=settings, logger=log, context=context)
@@ -120,7 +120,7 @@ async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
 
 
 async def test_how_long_something_has_been_asked_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By kopf's own way of asking, too: whoever gets an answer, or is cancelled, asks no more."""
+    """Also through kopf's own requests: a caller that is answered or cancelled asks no more."""
     now_s, blind, patience = 100.0, list[float](), Patience()
 
     async def sleep(seconds: float) -> None:

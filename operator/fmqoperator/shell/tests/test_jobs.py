@@ -1,4 +1,4 @@
-"""Rounds of BrokerJobs: what is asked of the API server, and what is known without it."""
+"""Rounds of BrokerJobs: what the API server is asked, and what is known without it."""
 
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ class FakeCache:
 
 
 class FakeKube:
-    """What was applied is there; its status is what the test says."""
+    """Applied objects exist; the test sets their status."""
 
     def __init__(self) -> None:
         self.there: dict[str, Any] = {}
@@ -67,7 +67,7 @@ class FakeEvents:
 
 
 async def test_applications_are_found_though_kopf_watches_none() -> None:
-    """It looks once for a kind that is new, and may look before the API server serves it."""
+    """kopf looks once for a new kind, and perhaps before the API server serves it."""
     kube = FakeKube()
     defaults = Defaults(broker_image="b:1", spark_image="s:1")
     jobs = Jobs(cast(Kube, kube), cast(Cache, FakeCache()), cast(Events, FakeEvents()), defaults)
@@ -90,7 +90,7 @@ async def test_applications_are_found_though_kopf_watches_none() -> None:
 
 
 async def test_an_earlier_job_of_that_name_is_another_one() -> None:
-    """Deleted and made again, as whoever wants a new verdict does: the Job goes after its owner."""
+    """Deleted and recreated for a new verdict: the garbage collector deletes the old Job later."""
     cache, kube = FakeCache(), FakeKube()
     cache.knows_spark = False
     body: Any = {**BODY, "spec": {"type": "check", "group": "g1", "engine": "local"}}

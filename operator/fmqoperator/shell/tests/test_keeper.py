@@ -1,4 +1,4 @@
-"""The workers: one broken resource stops no other, what is woken is looked at, statuses are few."""
+"""The workers: a broken resource blocks no other, woken resources get a round, statuses are few."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ A, B = Key("BrokerGroup", "ns", "a"), Key("BrokerGroup", "ns", "b")
 
 
 class FakeKube:
-    """Takes down what is written; `refuse` is raised instead, if set."""
+    """Records writes; raises `refuse` instead, if set."""
 
     def __init__(self) -> None:
         self.written: list[tuple[Ref, Json]] = []
@@ -47,7 +47,7 @@ class FakeKube:
 
 
 class FakeRounds:
-    """Does what the test says, by name; counts."""
+    """Does what the test sets by name, and counts."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, tuple[Failure, ...]]] = []
@@ -101,7 +101,7 @@ def body(generation: int = 1, version: int = 9, uid: str = "u", **status: Any) -
 
 
 async def settled(world: World) -> None:
-    """Until nobody waits for a round."""
+    """Wait until no resource waits for a round."""
     async with asyncio.timeout(60):
         while world.keeper.stalled_s():
             await asyncio.sleep(0.01)
@@ -167,11 +167,11 @@ async def test_its_own_status_wakes_nobody_and_a_change_does(world: World) -> No
 @pytest.mark.parametrize(
     ("late", "believed"),
     [
-        (body(version=9, phase="Old"), False),  # older than the answer to our write
+        (body(version=9, phase="Old"), False),  # older than the reply to the operator's write
         (body(version=10, phase="Running"), True),
         (body(version=11, phase="By hand"), True),
-        (body(version=12, uid="another", phase="New"), True),  # made again
-        (body(version=3, uid="another", phase="Old"), False),  # of one that was there before it
+        (body(version=12, uid="another", phase="New"), True),  # recreated
+        (body(version=3, uid="another", phase="Old"), False),  # an event of its predecessor
     ],
 )
 async def test_what_the_watch_brings_late_is_not_believed(
@@ -209,7 +209,7 @@ async def test_what_is_woken_in_its_round_is_looked_at_again(world: World) -> No
 async def test_who_is_woken_in_every_round_does_not_stall(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by the checkpoints of a slave that serves reads, while its master does not answer."""
+    """As the checkpoints of a takeover reader do, while its master does not answer."""
     now_s = 1000.0
     monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now_s))
 
@@ -235,7 +235,7 @@ async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) 
 
 
 async def test_a_definition_without_a_status_is_a_failure_too(world: World) -> None:
-    """An older one: the API server knows the resource, and nothing of its status."""
+    """An older CRD: the API server knows the resource, and no status."""
     world.kube.refuse = KubeError(404, "NotFound", "could not find the requested resource")
     world.keeper.know(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
@@ -244,20 +244,20 @@ async def test_a_definition_without_a_status_is_a_failure_too(world: World) -> N
 
 
 async def test_one_that_is_gone_unseen_is_let_go(world: World) -> None:
-    """Nobody told of its deletion: or its objects would be made anew for ever."""
+    """No event announced its deletion: its objects would be recreated for ever."""
     world.kube.refuse, world.kube.there = KubeError(404, "NotFound", "it is gone"), None
     world.keeper.know(A, body())
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
     assert world.keeper.count("BrokerGroup") == 0
-    world.keeper.know(A, None)  # the news comes late
+    world.keeper.know(A, None)  # the event comes late
     world.kube.refuse = None
-    world.keeper.know(A, body())  # made again
+    world.keeper.know(A, body())  # recreated
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
     assert world.rounds.farewells == ["a"]
 
 
 async def test_how_often_in_a_row_something_failed_is_known(world: World) -> None:
-    """Of the round itself, and of the status that is written after it."""
+    """In the round itself, and in the status that is written after it."""
     no = Failure("StatefulSet g1", "Forbidden", "you may not")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
     world.kube.refuse = KubeError(422, "Invalid", "an older definition")
@@ -274,7 +274,7 @@ async def test_how_often_in_a_row_something_failed_is_known(world: World) -> Non
 
 
 async def test_how_long_a_round_has_been_failing_is_known(world: World) -> None:
-    """Of each by itself; whatever failed in it."""
+    """For each resource by itself; whatever failed."""
     no = Failure("StatefulSet g1", "Forbidden", "you may not")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
     world.keeper.know(A, body())
@@ -292,7 +292,7 @@ async def test_how_long_a_round_has_been_failing_is_known(world: World) -> None:
 
 
 def neglected(world: World) -> dict[str, bool]:
-    """Who, of two, for longer than a thousand seconds."""
+    """Return which of two is neglected for longer than a thousand seconds."""
     long = [seconds > 999 for _, seconds in world.keeper.neglected("BrokerGroup")]
     return dict(zip("ab", long, strict=True))
 
@@ -323,7 +323,7 @@ async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_
         await world.rounds.until(lambda: world.rounds.rounds("a") >= rounds)  # noqa: B023
         await settled(world)
     assert list(lasting(world.rounds.seen[-1][1])) == [tell], "the same words: no other Event"
-    world.kube.drops = set()  # somebody applied them
+    world.kube.drops = set()  # the new CRDs were applied
     monkeypatch.setattr(keeper, "_ANEW_MS", -1)
     for _ in range(2):
         rounds = world.rounds.rounds("a")
@@ -341,13 +341,13 @@ async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> 
     world.keeper.wake(A)
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
     assert world.keeper.count("BrokerGroup") == 0
-    world.keeper.know(B, body())  # a farewell that breaks stops nobody
+    world.keeper.know(B, body())  # a farewell that fails does not stop the operator
     await world.rounds.until(lambda: world.rounds.rounds("b") == 1)
     assert world.rounds.rounds("a") == 1
 
 
 async def test_one_that_is_made_again_is_not_taken_for_the_one_that_went(world: World) -> None:
-    """kopf tells of both by ways of their own: the deletion may come last."""
+    """kopf reports the two in separate ways: the deletion may come last."""
     refused = Failure("Service g1-rw", NAMESPACE_ENDS, "forbidden: it is being terminated")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(refused,))
     world.keeper.know(A, body())
@@ -355,7 +355,7 @@ async def test_one_that_is_made_again_is_not_taken_for_the_one_that_went(world: 
     del world.rounds.does["a"]
     world.keeper.know(A, body(version=20, uid="v"))
     world.keeper.know(A, None, "u")
-    world.keeper.know(A, body(version=15))  # of the first one, late
+    world.keeper.know(A, body(version=15))  # a late event of the first one
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
     assert world.rounds.farewells == ["a"], "of the first one"
     assert world.rounds.seen[-1] == ("a", ()), "what failed of that one is none of its business"
@@ -367,7 +367,7 @@ async def test_one_that_is_made_again_is_not_taken_for_the_one_that_went(world: 
 
 
 async def test_a_change_of_state_is_one_line_with_its_reason(world: World) -> None:
-    """Not each write: what only counts on, as a lag, is in the status alone."""
+    """Not each write: a value that only counts on, such as a lag, is in the status alone."""
     steps = iter(
         (
             {"phase": "Running", "access": "FULL", "master": "g1-0", "message": ""},

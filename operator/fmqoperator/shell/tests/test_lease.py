@@ -1,4 +1,4 @@
-"""What a replica's log says of its Lease; whose it is: `test_election.py`, and on kind."""
+"""A replica's log lines about its Lease; the election itself: `test_election.py`, and on kind."""
 
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from fmqoperator.shell.lease import Lease
 
 
 class Refusing:
-    """An API server without a Lease, that refuses to have one made."""
+    """An API server without a Lease, which refuses to create one."""
 
     def __init__(self, status: int) -> None:
         self._error = KubeError(status, "", "no")
@@ -26,7 +26,7 @@ class Refusing:
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (409, [("info", "lease_contended")] * 2),  # the other one is at work
+        (409, [("info", "lease_contended")] * 2),  # the other replica is active
         (403, [("warning", "lease_unanswered")]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Warnings of libraries look like our own lines, and none is about nothing."""
+"""Warnings of libraries look like the operator's own lines, and none is about nothing."""
 
 import io
 import logging
@@ -17,7 +17,7 @@ WARMS_UP = (
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What comes out, of a process that has just begun."""
+    """Return the output of a process that has just started."""
     out, root = io.StringIO(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers.clear()

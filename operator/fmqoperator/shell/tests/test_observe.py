@@ -1,4 +1,4 @@
-"""A look at a group: what does not answer is told apart from what makes no sense."""
+"""The observation of a group: a missing answer differs from a senseless one."""
 
 import asyncio
 from types import SimpleNamespace
@@ -59,7 +59,7 @@ async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away(
 
 
 async def test_brokers_are_asked_though_their_configuration_is_gone() -> None:
-    """They serve on: that it is not known who does would be told until it is written again."""
+    """They serve on: the status would show no serving broker until it is written again."""
     made = running()
     asked = _Asked()
     known = {"pods": lambda _: made.pods, "children": _none, "claims": _none}
@@ -73,7 +73,7 @@ async def test_brokers_are_asked_though_their_configuration_is_gone() -> None:
 
 
 class _There:
-    """A ZooKeeper of which that is known."""
+    """A ZooKeeper with a known state."""
 
     def __init__(self, found: InZooKeeper) -> None:
         self.found = found
@@ -95,7 +95,7 @@ class _Asked:
 
 
 async def test_a_look_does_not_wait_for_events_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is seen beside them would be too old to act by."""
+    """The rest of the observation would be too old to act on."""
     monkeypatch.setattr(observe, "_EVENTS_S", 0.01, raising=False)
     made = running()
     pods = {name: pod for name, pod in made.pods.items() if name != "g1-1"}

@@ -1,4 +1,4 @@
-"""What the operator tells probes and Prometheus."""
+"""The operator's pages for probes and Prometheus."""
 
 from types import SimpleNamespace
 from typing import cast

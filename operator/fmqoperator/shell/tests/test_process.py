@@ -17,7 +17,7 @@ def test_masters_are_moved_unless_told_not_to(given: dict[str, str], moves: bool
 
 @pytest.mark.parametrize("said", ["off", "False", "0", "no", " false"])
 def test_a_switch_that_says_neither_is_refused(said: str) -> None:
-    """Who writes `off` means it: it is not taken for on."""
+    """A person who writes `off` means it: it does not count as on."""
     with pytest.raises(InvalidArgument, match=r"FMQ_PLANNED_MOVES is .*: it must be true or false"):
         Options.read({"FMQ_PLANNED_MOVES": said})
 

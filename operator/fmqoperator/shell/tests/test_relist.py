@@ -1,4 +1,4 @@
-"""What is gone when kopf lists anew, by kopf's own watch: if that changes, it is seen here."""
+"""Deletions that kopf's new list reveals, through kopf's own watch: a change in kopf shows here."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,7 +21,7 @@ def pod(name: str, uid: str = "") -> dict[str, Any]:
 
 
 class Cluster:
-    """Lists and streams as the test says; each stream ends with 410 Gone."""
+    """Lists and streams as the test sets them; each stream ends with 410 Gone."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lists: list[list[dict[str, Any]]] = []
@@ -44,7 +44,7 @@ class Cluster:
 
 
 async def seen(rounds: int) -> list[tuple[str | None, str]]:
-    """What handlers would get."""
+    """Return what handlers would get."""
     settings, out = kopf_settings(Patience()), list[tuple[str | None, str]]()
     settings.watching.reconnect_backoff = 0
     stream = watching.infinite_watch(

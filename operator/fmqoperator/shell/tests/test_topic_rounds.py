@@ -1,5 +1,5 @@
-"""A Topic's end: the topic goes with it if that was asked for, and nobody else declares it. And one
-whose node is garbage."""
+"""A Topic's end: the topic is deleted if requested, and declared nowhere else. And a garbage
+node."""
 
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ def body(uid: str = "u", namespace: str = "shop", **spec: Any) -> dict[str, Any]
 
 
 class Ensemble:
-    """A ZooKeeper that is away for so many looks."""
+    """A ZooKeeper that is away for that many looks."""
 
     def __init__(self, away: int) -> None:
         self.away = away
@@ -78,14 +78,14 @@ async def test_the_topic_goes_with_its_resource(
 
 
 class Garbled(Ensemble):
-    """It answers; what it holds of the topic is no topic."""
+    """It answers, with a node that is no topic."""
 
     async def look_at_topic(self, _cluster: str, topic: str) -> Any:
         raise Malformed(f"topic {topic} does not decode")
 
 
 class Ears:
-    """Events, as they are told."""
+    """Records Events."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -98,7 +98,7 @@ class Ears:
 
 
 async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away() -> None:
-    """Else the advice is to look at an address that is right, and no alert ever fires."""
+    """Otherwise the advice would be to check an address that is right, and no alert would fire."""
     ears = Ears()
     rounds = Topics(cast(Ensembles, Garbled(0)), cast(Events, ears), cast(Cache, FakeCache(body())))
     done = await rounds.round(KEY, body(), (), lambda: None)

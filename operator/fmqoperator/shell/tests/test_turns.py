@@ -1,4 +1,4 @@
-"""Rounds of many groups at a time: a turn is taken once, and outlives what goes wrong."""
+"""Rounds of many groups at a time: a turn is taken once, and survives faults."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class Fleet:
         self.start()
 
     def start(self) -> None:
-        """An operator that knows nothing but what statuses say."""
+        """Start an operator that knows only what statuses hold."""
         self.events = SimpleNamespace(tell=self._nothing, round_ended=lambda _about: None)
         self.groups = Groups(cast(Observer, self), cast(Applier, self))
 
@@ -78,7 +78,7 @@ class Fleet:
             world.body["status"] = done.status
 
     async def rounds(self) -> None:
-        """One of each, all at a time; then what happens by itself."""
+        """Run one round of each, all at a time; then what happens by itself."""
         async with asyncio.TaskGroup() as tasks:
             for key in self.worlds:
                 tasks.create_task(self.round(key))
@@ -86,7 +86,7 @@ class Fleet:
             world.turn()
 
     async def stuck(self) -> Key:
-        """Nobody can run the new image, and one group has begun: which."""
+        """The new image does not run, and one group has started: return it."""
         for world in self.worlds.values():
             world.bad_images.add(NEW)
         for _ in range(5):
@@ -182,7 +182,7 @@ def away(world: World) -> bool:
 async def test_one_change_in_all_groups_then_one_rolls_at_a_time(
     change: Callable[[World], None],
 ) -> None:
-    """A topic lies in all groups of a cluster: in one of them at most a broker is away."""
+    """A topic lies in all groups of a cluster: at most one of them may lack a broker."""
     fleet = Fleet(3)
     for world in fleet.worlds.values():
         world.image = "fmq-broker:test"

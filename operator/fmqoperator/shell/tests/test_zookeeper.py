@@ -1,4 +1,4 @@
-"""Ensembles that do not answer, will not have us, or are named by nobody any more."""
+"""Ensembles that do not answer, that refuse the operator, or that no group names any more."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ _LONG_S = 30.0
 
 
 class Session:
-    """One that never connects; `refuses` ends its start at once."""
+    """A session that never connects; `refuses` ends its start at once."""
 
     refuses: ClassVar[str] = ""
     open: ClassVar[list[str]] = []
@@ -48,7 +48,7 @@ class Session:
 
 
 class Questions:
-    """Of why nobody answers; each is answered when the test says so."""
+    """Questions why an ensemble does not answer; the test answers each."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -96,7 +96,7 @@ async def test_groups_of_an_ensemble_that_is_away_wait_for_its_words_together(
     questions.answer.set()
     assert set(await asyncio.gather(*looks)) == {f"nobody at {A}"}
     assert questions.asked == [A]
-    questions.answer.clear()  # whoever asks now would wait for ever
+    questions.answer.clear()  # a new question would wait for ever
     assert await why(known) == f"nobody at {A}"
     assert questions.asked == [A]
     await known.close()
@@ -120,7 +120,7 @@ async def test_the_words_are_found_out_anew_while_the_old_ones_are_said(
 async def test_a_session_that_was_refused_is_begun_anew_later(
     questions: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a root: somebody else's access list, or a connection that broke in that moment."""
+    """With a root: a foreign access list, or a connection that broke at that moment."""
     known = Ensembles()
     monkeypatch.setattr(Session, "refuses", "it refuses our credentials")
     first = known.of(A)
@@ -157,7 +157,7 @@ async def test_what_is_no_address_is_no_ensemble(questions: Questions) -> None:
 
 @pytest.mark.processes
 async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: str) -> None:
-    """Its versions count from 0 again, as those of the one that was looked at did."""
+    """Its versions count from 0 again, as those of the observed topic did."""
     ensemble = Ensemble(zookeeper)
     group = TopicGroup(GroupName("g1"), 4)
     try:
@@ -179,7 +179,7 @@ async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: 
 
 @pytest.mark.processes
 async def test_a_config_that_somebody_else_wrote_is_not_overwritten(zookeeper: str) -> None:
-    """An operator that hung writes by an old look; a person or a newer one was quicker."""
+    """An operator that hung writes by an old observation; a person or a newer one was quicker."""
     ensemble = Ensemble(zookeeper)
     members = tuple(Member(BrokerId(name), "") for name in ("g1-0", "g1-1"))
     mine = GroupConfig(GroupName("g1"), BrokerId("g1-0"), members)

@@ -15,6 +15,7 @@ from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk import layout as paths
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
+from fmqdev.group_nodes import Groups
 
 
 class ChaosCluster(DevCluster):
@@ -80,6 +81,12 @@ class ChaosCluster(DevCluster):
         node = await (await self.groups.session()).get(path)
         return node.owner if node else 0
 
+    async def reconnect(self) -> None:
+        """Replace this process's session: ZooKeeper refuses one that has seen newer data."""
+        before, self._groups = self._groups, Groups(self.zookeeper_address, self.options.cluster)
+        if before is not None:
+            await before.close()
+
     async def until_live(self, broker: str, *, live: bool, within_s: float) -> bool:
         """Wait until the broker's live node exists, or is gone; False if that does not come."""
         try:
@@ -110,6 +117,11 @@ class ChaosCluster(DevCluster):
             self.ensemble.child(part).send(number)
         else:
             self.kill(part, number)
+
+    def start_all(self) -> None:
+        """Start every process that does not run, ZooKeeper's servers first."""
+        for part in (*self.ensemble.names, *self.brokers):
+            self.start_part(part)
 
     def start_part(self, part: str) -> None:
         """Start the part's process, unless it runs."""

@@ -5,6 +5,7 @@ Leaves a folder for each server in its folder, as `fmqadapters.zookeeper.embedde
 
 import asyncio
 import random
+import shutil
 import socket
 import struct
 from collections.abc import Sequence
@@ -118,6 +119,19 @@ class Ensemble:
                 raise ZooKeeperFailed(f"{name} does not know session {session_id:#x} any more")
             _send(connection, struct.pack(">ii", 1, _CLOSE_SESSION))
             connection.recv(4096)
+
+    async def back_up(self, copy: Path) -> None:
+        """Copy the data of the leader, or of the only server, while it runs."""
+        server = self._servers[await self.leader() or self.names[0]]
+        await asyncio.to_thread(shutil.copytree, server.directory / "data", copy)
+
+    def put_data(self, copy: Path | None) -> None:
+        """Replace the data of all servers, which must not run; None: by none."""
+        for server in self._servers.values():
+            data = server.directory / "data"
+            shutil.rmtree(data)
+            if copy is not None:
+                shutil.copytree(copy, data)
 
     async def stop(self) -> None:
         """Kill all servers."""

@@ -12,7 +12,7 @@ from fmqcore.errors import FmqError
 
 READERS: Final = "billing"
 AUDIT: Final = "audit"
-_QUEUES: Final = 4
+QUEUES: Final = 4
 _POLL_S: Final = 0.05
 _WINDOW: Final = 3000
 _LEVELS: Final = ("replicated", "replicated", "all")
@@ -35,7 +35,7 @@ class Flow:
     async def start(self) -> None:
         """Create the topic and start its producers and consumers."""
         async with self.door.client(f"{self.topic}-admin") as client:
-            await client.admin().create_topic(self.topic, queues=_QUEUES)
+            await client.admin().create_topic(self.topic, queues=QUEUES)
         for number, level in enumerate(_LEVELS):
             sending = Sending(
                 f"{self.topic}-p{number}",
@@ -55,10 +55,23 @@ class Flow:
         for member in (steady, comes_and_goes, audit):
             self._run(member.name, self.traffic.consume(member, self.door))
 
+    async def add_topic(self, topic: str) -> None:
+        """Create one more topic, with one producer and one more member of `READERS`."""
+        async with self.door.client(f"{topic}-admin") as client:
+            await client.admin().create_topic(topic, queues=QUEUES)
+        sending = Sending(f"{topic}-p0", topic, window=_WINDOW)
+        self._run(sending.name, self.traffic.produce(sending, self.door))
+        member = Member(f"{topic}-m0", topic, READERS)
+        self._run(member.name, self.traffic.consume(member, self.door))
+
     def _run(self, name: str, work) -> None:  # type: ignore[no-untyped-def]
         self._tasks[name] = asyncio.create_task(work, name=name)
 
     # ---- what came
+    def stored_in(self, topic: str) -> int:
+        """Return the number of records of a topic that were reported as stored."""
+        return sum(place.topic == topic for place, _ in self.traffic.stored.values())
+
     def stored(self, group: str) -> int:
         """Return the number of records that this group has reported as stored."""
         return sum(place.group == group for place, _ in self.traffic.stored.values())

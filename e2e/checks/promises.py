@@ -49,6 +49,7 @@ TAKES: Final[dict[FaultKind, Copy]] = {
     FaultKind.LOSS: Copy.NONE,
     FaultKind.STALL: Copy.NONE,
     FaultKind.ZOOKEEPER: Copy.NONE,
+    FaultKind.ZOOKEEPER_DATA: Copy.NONE,
     FaultKind.EXPIRE: Copy.NONE,
     FaultKind.DISK_ERROR: Copy.CACHE,  # a failed fsync: the kernel may have dropped the pages
     FaultKind.DISK_FULL: Copy.NONE,  # data in memory is tried again until there is space

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.history.events import Down, Look, Serves, State
+from e2e.history.events import Down, FaultKind, Look, Serves, State, Step
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Permission
 from fmqcore.zk.group_state import WHY_BEGIN_AGAIN, Mode
@@ -162,8 +162,19 @@ def _epochs(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]
 
 
 def _states(facts: Facts, group: str) -> Iterator[Finding]:
-    """Check that in ZooKeeper the serving brokers change only with the epoch, which only rises."""
+    """Check that in ZooKeeper the serving brokers change only with the epoch, which only rises.
+
+    Where the run itself replaced ZooKeeper's data, the state may go back. What brokers serve may
+    not: `_epochs` knows no such exception.
+    """
+    replaced_ms = [
+        fault.at_ms
+        for fault in facts.faults
+        if fault.kind is FaultKind.ZOOKEEPER_DATA and fault.step is Step.FIRED
+    ]
     for one, two in pairwise(facts.states.get(group, ())):
+        if any(one.at_ms <= at_ms <= two.at_ms for at_ms in replaced_ms):
+            continue
         changed = (one.mode, one.master, one.reader) != (two.mode, two.master, two.reader)
         changed = changed and not _is_new_start(one, two)
         if two.epoch < one.epoch or (changed and two.epoch == one.epoch):

@@ -324,6 +324,7 @@ class FaultKind(Enum):
     LOSS = "loss"
     STALL = "stall"
     ZOOKEEPER = "zookeeper"
+    ZOOKEEPER_DATA = "zookeeper-data"  # it comes back empty, or as it was before
     EXPIRE = "expire"
     DISK_ERROR = "disk-error"
     DISK_FULL = "disk-full"

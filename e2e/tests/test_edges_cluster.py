@@ -137,6 +137,30 @@ def test_samples_of_two_epochs_say_nothing_of_the_time_between() -> None:
     assert Check.I8 not in kit.broken()
 
 
+@pytest.mark.parametrize("serves", [False, True])
+@pytest.mark.parametrize("kind", [FaultKind.ZOOKEEPER, FaultKind.ZOOKEEPER_DATA])
+def test_restored_state_is_excused_and_service_below_it_is_not(
+    kind: FaultKind, *, serves: bool
+) -> None:
+    """ZooKeeper's state may go back where the run put it back, and nowhere else."""
+    kit = Kit()
+    kit.take_over()
+    kit.hand_over()
+    newest = kit.epoch
+    kit.serves(MASTER, Permission.NONE)
+    kit.fault(kind, "zk1")
+    kit.epoch = 1
+    kit.state(Mode.MASTER, MASTER)
+    if serves:
+        kit.serves(SLAVE, READ, epoch=2)
+        kit.serves(SLAVE, Permission.NONE, epoch=2)
+    kit.epoch = newest + 1
+    kit.state(Mode.MASTER, MASTER)
+    kit.serves(MASTER, FULL)
+    expected = serves or kind is FaultKind.ZOOKEEPER
+    assert (Check.I8 in kit.broken()) is expected
+
+
 # ---- I9
 
 

@@ -34,6 +34,7 @@ from e2e.chaos.faults.pause import PauseMaster, PauseSlave
 from e2e.chaos.faults.power import PowerLossAll, PowerLossMaster, PowerLossSlave, PowerLossUnflushed
 from e2e.chaos.faults.wedge import WedgeMaster
 from e2e.chaos.faults.zookeeper import AllSessionsExpired, QuorumLost, SessionExpired
+from e2e.chaos.faults.zookeeper_data import ZooKeeperEmpty, ZooKeeperOlder
 
 FAULTS: Final[Sequence[type[Fault]]] = (
     KillMaster,
@@ -55,6 +56,8 @@ FAULTS: Final[Sequence[type[Fault]]] = (
     QuorumLost,
     SessionExpired,
     AllSessionsExpired,
+    ZooKeeperEmpty,
+    ZooKeeperOlder,
     PowerLossMaster,
     PowerLossSlave,
     PowerLossAll,

@@ -25,20 +25,20 @@ KEYS = {
 }
 
 
-def test_every_combination_is_there_once() -> None:
+def test_every_combination_of_cells_exists_once() -> None:
     cells = all_cells()
     assert len(cells) == len(set(cells)) == 3 * 2 * 3 * 2
     assert len({cell.name for cell in cells}) == len(cells)
 
 
-def test_cells_are_chosen_by_the_beginning_of_their_names() -> None:
+def test_cells_are_selected_by_name_prefix() -> None:
     cells = chosen(all_cells(), ["fsync+sync/1024/1"])
     assert [cell.name for cell in cells] == ["fsync+sync/1024/1/produce", "fsync+sync/1024/1/both"]
     assert chosen(all_cells(), []) == all_cells()
     assert chosen(all_cells(), ["nonsense"]) == []
 
 
-def test_a_run_is_summed_up_and_the_median_run_is_one_that_was() -> None:
+def test_summary_takes_the_median_run() -> None:
     run = run_of([n / 1000 for n in range(1000, 0, -1)], 2.0)
     assert run == Run(500.0, 501.0, 991.0, 1000.0)
     assert run_of([0.004], 1.0) == Run(1.0, 4.0, 4.0, 4.0)
@@ -58,7 +58,7 @@ def test_a_row_has_the_keys_that_were_agreed() -> None:
 
 
 @pytest.mark.processes
-async def test_the_raw_numbers_can_be_had(tmp_path: Path) -> None:
+async def test_raw_measurements_are_available_per_cell(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         machine = await raw.measure(all_cells()[0], tmp_path, 0.1)
     assert machine.raw_fdatasync_per_s > 0

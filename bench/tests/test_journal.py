@@ -15,7 +15,7 @@ from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import survey
 
 
-def test_it_is_clean_and_all_of_it_is_read(tmp_path: Path) -> None:
+def test_benchmark_journal_is_clean_and_fully_read(tmp_path: Path) -> None:
     file = journal.JournalFile(tmp_path / "j", MIN_SEGMENT)
     for n in range(200):
         file.add(*encode([b"x" * n] * 3), 3)

@@ -47,14 +47,14 @@ def silent(found: Prometheus, *names: str) -> None:
 
 
 @causes("FmqBrokersNotScraped")
-def test_brokers_that_nobody_scrapes(pair: Group, rules: Path, tmp_path: Path) -> None:
+def test_unscraped_brokers_then_the_alert_fires(pair: Group, rules: Path, tmp_path: Path) -> None:
     with scraping(tmp_path / "p", operators(), rules) as found:
         awaited(found, "FmqBrokersNotScraped")
         assert not fires(found, "FmqGroupUnseen"), "it serves, as the operator says"
 
 
 @causes("FmqGroupUnseen", "FmqGroupNotReady")
-def test_all_brokers_are_gone(pair: Group, rules: Path, tmp_path: Path) -> None:
+def test_all_brokers_deleted_then_the_alert_fires(pair: Group, rules: Path, tmp_path: Path) -> None:
     with scraping(tmp_path / "p", [*operators(), *brokers(pair)], rules) as found:
         silent(found, "FmqGroupUnseen", "FmqGroupNotReady", "FmqBrokersNotScraped")
         with cordoned():
@@ -89,7 +89,9 @@ NOBODYS = {"groups": [{"group": "nobody", "queues": 2}]}
 
 
 @causes("FmqTopicNotReady", "FmqJobFailed")
-def test_a_topic_and_a_job_that_cannot_be(pair: Group, rules: Path, tmp_path: Path) -> None:
+def test_impossible_topic_and_job_then_alerts_fire(
+    pair: Group, rules: Path, tmp_path: Path
+) -> None:
     """A topic in a missing group; an archive into a missing claim."""
     name = {"name": "astray", "namespace": pair.namespace}
     kinds = {"apiVersion": "fmq.io/v1alpha1", "metadata": name}

@@ -45,7 +45,7 @@ def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -
     assert node_of(apart, "g1-0") == node, "its volume is there"
 
 
-def test_the_masters_node_hangs_and_goes_on(apart: Group, report: Report) -> None:
+def test_masters_node_hangs_and_resumes(apart: Group, report: Report) -> None:
     """It wakes up with an expired lease: it serves nothing before it is master again."""
     node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
     with story(apart, report, "the master's node hangs", FaultKind.PAUSE) as told:

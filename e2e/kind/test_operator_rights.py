@@ -94,7 +94,9 @@ def firing(found: Prometheus) -> dict[str, set[str]]:
 
 
 @causes(NEGLECTED, FAILS)
-def test_one_that_may_not_write(api: ApiServer, zookeeper: str, tmp_path: Path) -> None:
+def test_operator_without_write_rights_then_alerts_fire(
+    api: ApiServer, zookeeper: str, tmp_path: Path
+) -> None:
     """In every namespace; then in one; then in none."""
     rights = Rights(api)
     rights.look()
@@ -115,7 +117,9 @@ def test_one_that_may_not_write(api: ApiServer, zookeeper: str, tmp_path: Path) 
 
 
 @causes(FAILS)
-def test_one_that_may_not_list_groups(api: ApiServer, zookeeper: str, tmp_path: Path) -> None:
+def test_operator_without_list_rights_then_alerts_fire(
+    api: ApiServer, zookeeper: str, tmp_path: Path
+) -> None:
     """It knows no group, and continues by itself once allowed."""
     rights = Rights(api)
     rights.look(but="brokergroups")
@@ -134,7 +138,7 @@ def test_one_that_may_not_list_groups(api: ApiServer, zookeeper: str, tmp_path: 
             until(lambda: blind.figure("fmq_operator_group_brokers", "g1") == 2, "the group, too")
 
 
-def test_one_that_may_not_see_all_says_so_where_people_look(
+def test_operator_without_one_read_right_reports_it(
     api: ApiServer, zookeeper: str, tmp_path: Path
 ) -> None:
     """One kind of many: no group is changed until it is allowed; then all are."""

@@ -17,7 +17,7 @@ from e2e.kind.tools import get, kubectl, run, until
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 
-def test_one_of_two_works(pair: Group, report: Report) -> None:
+def test_only_one_of_two_operators_is_active(pair: Group, report: Report) -> None:
     """The active one hangs: the other takes over, and the first ends itself when it wakes."""
     until(lambda: _holder() in _operators() and len(_operators()) == 2, "one works, one stands by")
     first, epoch = _holder(), pair.status["epoch"]

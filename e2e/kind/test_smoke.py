@@ -209,14 +209,14 @@ def test_without_the_operator(group: Group, report: Report) -> None:
     group.wait_ready()
 
 
-def test_what_cannot_be_is_refused(group: Group) -> None:
+def test_impossible_values_are_refused(group: Group) -> None:
     group.spec["replicas"] = 1
     with pytest.raises(Failed, match="howMany one needs a slave"):
         group.apply()
     group.spec["replicas"] = 2
 
 
-def test_a_wrong_zookeeper_is_told_and_stops_nobody(group: Group) -> None:
+def test_wrong_zookeeper_is_reported_and_blocks_no_other_group(group: Group) -> None:
     wrong = Group("lost", group.namespace, "nowhere.invalid:2181", group.image)
     wrong.apply()
     until(
@@ -228,7 +228,7 @@ def test_a_wrong_zookeeper_is_told_and_stops_nobody(group: Group) -> None:
     kubectl("delete", "brokergroup", "lost", "-n", group.namespace, "--timeout=30s")
 
 
-def test_what_is_not_ours_is_left_alone(group: Group) -> None:
+def test_foreign_objects_are_left_alone(group: Group) -> None:
     """A foreign Service has the name of one of the group's: it is neither changed nor deleted."""
     name = {"name": "taken-rw", "namespace": group.namespace}
     spec = {"ports": [{"port": 80}], "selector": {"app": "shop"}}
@@ -261,7 +261,7 @@ def test_deletion_keeps_the_volumes(group: Group) -> None:
     assert get("service", "g1-rw", "-n", group.namespace) is None
 
 
-def test_a_group_made_again_has_its_messages(group: Group, report: Report) -> None:
+def test_recreated_group_has_its_messages(group: Group, report: Report) -> None:
     begun_s = time.monotonic()
     group.apply()
     group.wait_ready(240)

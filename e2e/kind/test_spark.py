@@ -163,7 +163,7 @@ print(path)
 """
 
 
-def test_an_index_made_anew(group: Group, image: str, report: Report) -> None:
+def test_rebuild_index_job_while_the_group_sleeps(group: Group, image: str, report: Report) -> None:
     """While the group is hibernated; `auto` is Spark where it is installed with a known image."""
     command = ("exec", "g1-0", "-n", SPACE, "--", "python", "-c", _LOSE_INDEX)
     index = kubectl(*command).strip().rpartition("/")[2]

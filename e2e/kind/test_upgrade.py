@@ -29,7 +29,7 @@ def test_an_upgrade_to_another_image(pair: Group, images: dict[str, str], report
     assert all(new in message for message in said), said
 
 
-def test_an_image_that_cannot_be_had_stops_one_slave_and_is_taken_back(
+def test_unpullable_image_stops_one_slave_and_is_reverted(
     pair: Group, images: dict[str, str], report: Report
 ) -> None:
     """The master and its reads continue; the status names the fault; a good image repairs it."""

@@ -96,7 +96,7 @@ def test_a_master_is_not_evicted(group: Group) -> None:
     group.wait_ready()
 
 
-def test_a_fenced_master_serves_nothing_until_it_may_again(group: Group) -> None:
+def test_fenced_master_serves_nothing_until_the_fence_is_lifted(group: Group) -> None:
     epoch, master = group.status["epoch"], group.status["master"]
     group.apply(**{"fmq.io/restart": "once", "fmq.io/fence": master})
     until(lambda: group.status["access"] == "NONE", "it serves nothing")

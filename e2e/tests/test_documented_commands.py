@@ -170,7 +170,7 @@ def test_the_documented_quick_start_is_upgraded(emptied: Shell, api: ApiServer) 
 
 @needs_server
 @pytest.mark.processes
-def test_an_upgrade_without_the_first_group_says_how_to_make_it(
+def test_upgrade_without_first_group_prints_how_to_create_it(
     emptied: Shell, api: ApiServer
 ) -> None:
     """And the API server takes what the notes print."""
@@ -242,14 +242,14 @@ def _options_known(shell: Shell, command: str) -> "subprocess.CompletedProcess[s
 @needs_server
 @pytest.mark.processes
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name + "-" + page.stem)
-def test_every_documented_command_is_taken(emptied: Shell, page: Path) -> None:
+def test_every_documented_command_is_accepted(emptied: Shell, page: Path) -> None:
     emptied.ok(the_quick_start())
     _make_named_objects(emptied)
     refused = []
     for command in commands_of(page, ""):
         typed = as_typed(command)
         if typed.startswith("helm uninstall") or " delete crd" in typed:
-            continue  # the end of everything: `test_it_is_removed_as_documented`
+            continue  # the end of everything: `test_uninstall_works_as_documented`
         if typed.startswith("helm install"):
             continue  # it was the first
         done = _options_known(emptied, typed) if _is_parsed_only(typed) else emptied.run(typed)
@@ -260,7 +260,7 @@ def test_every_documented_command_is_taken(emptied: Shell, page: Path) -> None:
 
 @needs_server
 @pytest.mark.processes
-def test_it_is_removed_as_documented(emptied: Shell, api: ApiServer) -> None:
+def test_uninstall_works_as_documented(emptied: Shell, api: ApiServer) -> None:
     emptied.ok(the_quick_start())
     page = ROOT / "docs" / "operations" / "kubernetes.md"
     (gone,) = commands_of(page, "helm uninstall")

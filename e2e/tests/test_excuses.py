@@ -39,13 +39,13 @@ def _gone(kept: int) -> set[Check]:
     return kit.broken()
 
 
-def test_a_broker_that_came_back_with_all_it_had_has_lost_nothing() -> None:
+def test_broker_back_with_its_whole_journal_excuses_no_loss() -> None:
     assert _gone(-8) == set()
     assert _gone(0) == {Check.I2}
 
 
 @pytest.mark.parametrize("power", ["", "before it came again", "after that"])
-def test_an_ack_may_be_lost_only_before_its_message_comes_again(power: str) -> None:
+def test_ack_lost_after_the_redelivery_is_no_excuse(power: str) -> None:
     kit = Kit(CACHE_ALONE)
     kit.produce(3)
     kit.consume([0, 1, 2])
@@ -64,7 +64,7 @@ def test_an_ack_may_be_lost_only_before_its_message_comes_again(power: str) -> N
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_message(
+def test_lost_record_resent_to_its_offset_may_be_delivered_again(
     lost: bool,
 ) -> None:
     """Its producer had no answer yet; the member that acked the first copy sees the second."""
@@ -87,7 +87,7 @@ def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_m
 
 @pytest.mark.parametrize("seen", [True, False])
 @pytest.mark.parametrize(("lost", "broken"), [(True, set()), (False, {Check.I7})])
-def test_an_ack_said_after_its_message_was_lost_promises_nothing(
+def test_ack_of_an_already_lost_message_promises_nothing(
     lost: bool, broken: set[Check], seen: bool
 ) -> None:
     """The member acks to the next reader, which answers OK; one message below is still there."""
@@ -110,7 +110,7 @@ def test_an_ack_said_after_its_message_was_lost_promises_nothing(
 
 
 @pytest.mark.parametrize("power", ["before it was seen", "after that"])
-def test_what_is_lost_later_excuses_no_offset_seen_before(power: str) -> None:
+def test_later_loss_does_not_excuse_an_earlier_floor(power: str) -> None:
     kit = Kit(CACHE_ALONE)
     kit.produce(2)
     kit.deliver([0, 1])
@@ -130,7 +130,7 @@ def test_what_is_lost_later_excuses_no_offset_seen_before(power: str) -> None:
     assert kit.broken() == ({Check.I7} if power == "after that" else set())
 
 
-def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> None:
+def test_second_record_at_a_reused_offset_must_stay_too() -> None:
     """The power took the first record at offset 1; no fault took the second."""
     kit = Kit(CACHE_ALONE)
     kit.produce(1)
@@ -147,7 +147,7 @@ def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> 
 
 
 @pytest.mark.parametrize("wide", [MASTER, SLAVE])
-def test_an_in_sync_set_made_no_answer_of_another_master(wide: str) -> None:
+def test_in_sync_set_counts_only_for_its_own_masters_acks(wide: str) -> None:
     """The mastership moved; one of the two masters had `OTHER` in sync, too."""
     kit = Kit(members=3)
     kit.state(Mode.MASTER, MASTER, isr=(SLAVE, OTHER) if wide == MASTER else (SLAVE,))
@@ -174,7 +174,7 @@ def _taken_over(has_it: bool, counts: SlaveCounts = SlaveCounts.SENT) -> Kit:
     return kit
 
 
-def test_what_the_taker_has_counts_whatever_the_policy_asked() -> None:
+def test_takeover_reader_with_the_ack_must_keep_it_by_any_policy() -> None:
     assert _taken_over(has_it=False).broken() == set()
     assert _taken_over(has_it=True).broken() == {Check.I5}
 
@@ -187,7 +187,7 @@ def test_what_the_taker_has_counts_whatever_the_policy_asked() -> None:
         ("after", False, {Check.I5}),  # it took over with it
     ],
 )
-def test_a_taker_that_lost_its_disk_at_another_time_has_no_excuse(
+def test_takeover_reader_emptied_at_another_time_has_no_excuse(
     emptied: str, whole_again: bool, broken: set[Check]
 ) -> None:
     kit = Kit()
@@ -207,7 +207,7 @@ def test_a_taker_that_lost_its_disk_at_another_time_has_no_excuse(
 
 
 @pytest.mark.parametrize(("why", "broken"), [("", True), ("waits", False), ("stands", False)])
-def test_who_waited_or_stood_still_goes_on_with_what_is_taken_back(why: str, broken: bool) -> None:
+def test_waiting_or_paused_client_may_see_a_taken_back_record(why: str, broken: bool) -> None:
     """A takeover reader showed it; when a client delivers it, the master is back without it (ADR
     0025).
     """
@@ -237,7 +237,7 @@ def test_who_waited_or_stood_still_goes_on_with_what_is_taken_back(why: str, bro
     assert (Check.I1 in kit.broken()) is broken
 
 
-def test_who_has_become_master_may_be_seen_later() -> None:
+def test_new_master_seen_late_may_have_given_the_ack() -> None:
     """The mastership moved between two looks; the ack was the new master's."""
     for late_ms, broken in ((100, set()), (5000, {Check.I2})):
         kit = Kit(CACHE_ALONE)
@@ -261,7 +261,7 @@ def test_who_has_become_master_may_be_seen_later() -> None:
         (FaultKind.DISK_EMPTY, 60_000, {Check.I5}),  # it has long been in the group's state
     ],
 )
-def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
+def test_emptied_reader_may_claim_again_and_hand_over_less(
     kind: FaultKind, waits_ms: float, broken: set[Check]
 ) -> None:
     kit = Kit()
@@ -282,7 +282,7 @@ def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
 
 
 @pytest.mark.parametrize(("served_ms", "broken"), [(10, set()), (20_000, {Check.I5})])
-def test_a_reader_that_had_no_zookeeper_needs_a_moment_for_its_checkpoint(
+def test_reader_back_from_no_zookeeper_gets_time_to_checkpoint(
     served_ms: float, broken: set[Check]
 ) -> None:
     """It serves again for a moment, and another broker reads from then on."""
@@ -305,7 +305,7 @@ def test_a_reader_that_had_no_zookeeper_needs_a_moment_for_its_checkpoint(
     assert kit.broken() == broken
 
 
-def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_now() -> None:
+def test_commit_after_the_disk_loss_must_survive() -> None:
     kit = Kit()
     kit.produce(3)
     kit.ends(SLAVE)
@@ -328,7 +328,7 @@ def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_n
 
 
 @pytest.mark.parametrize("emptied", [True, False])
-def test_what_was_handed_over_is_stored_as_the_policy_says_no_better(emptied: bool) -> None:
+def test_handed_over_progress_is_only_as_safe_as_the_policy(emptied: bool) -> None:
     """A reader handed over, lost its disk, and its master died again: its progress is empty."""
     kit = Kit()
     kit.produce(3)

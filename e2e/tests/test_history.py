@@ -55,7 +55,7 @@ def test_nonsense_is_refused() -> None:
         from_line('["Phase",1,"calm",3]')
 
 
-def test_a_sink_hears_of_everything_at_once() -> None:
+def test_sink_receives_each_event_immediately() -> None:
     heard: list[Event] = []
     history = History(sink=heard.append)
     for event in sound().events:
@@ -67,14 +67,14 @@ def test_a_sink_hears_of_everything_at_once() -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(0, 9000))
-def test_a_value_says_which_record_it_is(record: int, size: int) -> None:
+def test_value_identifies_its_record(record: int, size: int) -> None:
     value = value_of(record, size)
     assert record_of(value) == record
     assert len(value) >= size
 
 
 @given(st.integers(0, 10**6), st.integers(30, 300), st.data())
-def test_a_damaged_value_is_nobodys(record: int, size: int, data: st.DataObject) -> None:
+def test_damaged_value_belongs_to_no_record(record: int, size: int, data: st.DataObject) -> None:
     value = bytearray(value_of(record, size))
     at = data.draw(st.integers(0, len(value) - 1))
     flip = data.draw(st.integers(1, 255))
@@ -93,7 +93,7 @@ def _other(value: bytes, record: int) -> int:
 # ---- journals
 
 
-def test_a_directory_is_read_as_it_is() -> None:
+def test_data_directory_is_read_unchanged() -> None:
     kit = sound()
     journal = kit.journal(MASTER)
     assert journal.trouble == ()
@@ -105,7 +105,7 @@ def test_a_directory_is_read_as_it_is() -> None:
     assert [b.opened_by for b in journal.batches if b.opened_by] == [MASTER, MASTER]
 
 
-def test_what_was_deleted_is_known_by_the_first_snap() -> None:
+def test_first_snap_then_deleted_batches_are_known() -> None:
     kit = Kit()
     kit.produce(3)
     kit.writer.roll()
@@ -120,7 +120,7 @@ def test_what_was_deleted_is_known_by_the_first_snap() -> None:
     assert load(MASTER, "g1", []).end == 0
 
 
-def test_what_is_being_cut_is_void() -> None:
+def test_unfinished_truncation_then_its_bytes_are_void() -> None:
     kit = Kit()
     kit.produce(3)
     end = kit.writer.end
@@ -129,7 +129,7 @@ def test_what_is_being_cut_is_void() -> None:
     assert load(MASTER, "g1", list(files.items())).end == end
 
 
-def test_damage_and_gaps_are_told() -> None:
+def test_damage_and_gaps_are_reported() -> None:
     writer = JournalWriter()
     writer.open_epoch(1, MASTER)
     writer.roll()

@@ -9,7 +9,7 @@ from pathlib import Path
 from e2e.kind.story import code
 
 
-def test_the_witness_finds_all_that_it_needs_in_its_archive(tmp_path: Path) -> None:
+def test_witness_archive_has_every_module_it_imports(tmp_path: Path) -> None:
     archive = tmp_path / "e2e.zip"
     archive.write_bytes(base64.b64decode(code("any")["binaryData"]["e2e.zip"]))
     assert archive.stat().st_size < 500_000, "it must fit into a ConfigMap"

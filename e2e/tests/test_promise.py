@@ -83,7 +83,7 @@ def test_a_loss_before_it_was_sent_is_no_excuse() -> None:
     assert excuse("replicated", CACHE_ALONE, lost("m", POWER, SENT))
 
 
-def test_the_copies_must_be_gone_at_one_moment() -> None:
+def test_copies_must_be_lost_at_the_same_moment() -> None:
     first, second = lost("m", POWER, 300, 400), lost("a", DISK, 350, 500)
     assert excuse("replicated", CACHE_ONE, first, second)
     assert not excuse("replicated", CACHE_ONE, lost("m", POWER, 300, 340), second)
@@ -96,7 +96,7 @@ def test_only_slaves_in_sync_count() -> None:
     assert not excuse("replicated", FSYNC_ONE, *losses, isr=("a",))
 
 
-def test_every_set_that_stood_may_have_made_it() -> None:
+def test_any_in_sync_set_of_the_time_may_have_made_the_ack() -> None:
     isrs = [frozenset("a"), frozenset("b")]
     promise = promise_of("replicated", group(), isrs, SENT, TOLD)
     assert may_lose(promise, [lost("m", DISK), lost("b", DISK)])
@@ -110,7 +110,7 @@ def test_strict_means_every_configured_slave() -> None:
     assert not excuse("replicated", strict, *losses, isr=("a",))
 
 
-def test_what_waits_in_memory_or_cache_is_on_the_disk_after_a_while() -> None:
+def test_memory_and_cache_reach_the_disk_after_the_interval() -> None:
     interval = AckPolicy(Flush.INTERVAL, 500, how_many=HowMany.NONE)
     assert excuse("replicated", interval, lost("m", POWER, TOLD + 2400))
     assert not excuse("replicated", interval, lost("m", POWER, TOLD + 2600))
@@ -124,14 +124,14 @@ def test_what_waits_in_memory_or_cache_is_on_the_disk_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("policy", [CACHE_ALONE, AckPolicy(Flush.INTERVAL, how_many=HowMany.NONE)])
-def test_what_a_broker_had_when_it_opened_its_journal_was_on_its_disk(policy: AckPolicy) -> None:
+def test_batches_present_at_recovery_count_as_on_disk(policy: AckPolicy) -> None:
     later = lost("m", POWER, TOLD + 100)
     assert excuse("replicated", policy, later._replace(settled_ms=TOLD - 1))
     assert not excuse("replicated", policy, later._replace(settled_ms=TOLD))
     assert excuse("replicated", policy, later._replace(settled_ms=TOLD, takes=DISK))
 
 
-def test_what_was_seen_to_be_there_afterwards_was_not_lost_by_that() -> None:
+def test_batch_seen_after_the_fault_was_not_lost_by_it() -> None:
     isrs = [frozenset({"a", "b"})]
     promise = promise_of("replicated", group(CACHE_ALONE), isrs, SENT, TOLD, below=5000)
     assert may_lose(promise, [lost("m", POWER)._replace(kept=4999)])
@@ -139,7 +139,7 @@ def test_what_was_seen_to_be_there_afterwards_was_not_lost_by_that() -> None:
     assert may_lose(promise, [lost("m", DISK)._replace(kept=5000)]), "damage is not always seen"
 
 
-def test_every_fault_says_what_it_takes() -> None:
+def test_every_fault_kind_names_the_copies_it_takes() -> None:
     assert set(TAKES) == set(FaultKind)
 
 
@@ -207,7 +207,7 @@ def _at(broker: str, at_ms: float, end: int) -> Ends:
     return Ends(at_ms, at_ms, broker, "g", 0, end, end, end)
 
 
-def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
+def test_loss_ends_when_the_broker_has_what_any_broker_had() -> None:
     lives: dict[str, list[Up | Down]] = {
         "m": [Down(300, "m", "g", Ending.POWER), Up(400, "m", "g", 0, 10, 10)]
     }
@@ -225,7 +225,7 @@ def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
 
 
 @pytest.mark.parametrize(("down_ms", "seen"), [(None, 5), (90, 5), (110, None), (190, None)])
-def test_what_a_broker_had_before_it_ended_is_not_seen_in_its_next_life(
+def test_ends_of_an_earlier_incarnation_are_not_used(
     down_ms: float | None, seen: int | None
 ) -> None:
     """Sent at 100 ms, delivered at 200, seen at 205; sampled, as in real processes."""
@@ -235,7 +235,7 @@ def test_what_a_broker_had_before_it_ended_is_not_seen_in_its_next_life(
     assert (None if found is None else found.commit_end) == seen
 
 
-def test_a_standstill_is_no_time_in_which_anything_is_written() -> None:
+def test_standstill_counts_as_idle_time() -> None:
     faults = [
         Fault(100, 1, FaultKind.PAUSE, "m", Step.FIRED),
         Fault(200, 5, FaultKind.WEDGE, "m", Step.FIRED),
@@ -251,7 +251,7 @@ def test_a_standstill_is_no_time_in_which_anything_is_written() -> None:
 
 
 @pytest.mark.parametrize(("how", "idle"), [(Ending.KILLED, True), (Ending.STOPPED, False)])
-def test_the_dead_write_nothing(how: Ending, idle: bool) -> None:
+def test_ended_broker_writes_nothing(how: Ending, idle: bool) -> None:
     """Killed, and not up again when its power fails, though a start was under way."""
     begun = Down(900, "m", "g", Ending.POWER)
     life: list[Up | Down] = [Up(50, "m", "g", 0, 10, 10), Down(100, "m", "g", how), begun]
@@ -264,7 +264,7 @@ def test_the_dead_write_nothing(how: Ending, idle: bool) -> None:
     assert (loss.idle, loss.settled_ms) == ((), 500), "up in between"
 
 
-def test_a_full_disk_takes_nothing_but_from_who_stops() -> None:
+def test_full_disk_takes_memory_only_from_a_stopping_broker() -> None:
     full = [
         Fault(100, 1, FaultKind.DISK_FULL, "m", Step.FIRED),
         Fault(300, 1, FaultKind.DISK_FULL, "m", Step.HEALED),
@@ -276,7 +276,7 @@ def test_a_full_disk_takes_nothing_but_from_who_stops() -> None:
     assert Losses(full, {"m": [stopped._replace(at_ms=400)]}, {}).all == []
 
 
-def test_a_start_that_was_seen_later_says_nothing_of_what_came_between() -> None:
+def test_start_seen_late_settles_nothing_before_it_was_asked() -> None:
     life: list[Up | Down] = [Down(100, "m", "g", Ending.KILLED), Up(250, "m", "g", 0, 10, 10)]
     power = [Fault(900, 1, FaultKind.POWER, "m", Step.FIRED)]
     for asked_ms, settled_ms in ((250, 250), (240, 100)):

@@ -26,7 +26,7 @@ def sought_at(offset: int, count: int = 6) -> Kit:
     return kit
 
 
-def test_what_was_on_its_way_is_not_where_it_went_though_retention_deletes_both_later() -> None:
+def test_late_deliveries_are_not_the_seek_target() -> None:
     kit = Kit()
     kit.produce(6)
     kit.consume([0, 1, 2, 3])
@@ -39,7 +39,7 @@ def test_what_was_on_its_way_is_not_where_it_went_though_retention_deletes_both_
     assert Check.I6 not in kit.broken()
 
 
-def test_it_went_to_the_first_that_was_not_deleted() -> None:
+def test_seek_below_retention_goes_to_the_first_kept_offset() -> None:
     kit = Kit()
     kit.produce(6)
     kit.deliver([1, 2, 3, 4])
@@ -54,7 +54,7 @@ def test_it_went_to_the_first_that_was_not_deleted() -> None:
     assert kit.broken() == {Check.I5}
 
 
-def test_it_went_to_the_end_of_a_reader_that_has_no_more() -> None:
+def test_seek_beyond_the_readers_journal_goes_to_its_end() -> None:
     """A takeover reader may lack the seek's target, as far as the policy allows."""
     kit = Kit()
     kit.produce(6)
@@ -94,7 +94,7 @@ def test_a_seek_may_be_made_twice_before_it_is_answered() -> None:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_after_it_acks_count_again(early: bool) -> None:
+def test_acks_after_a_seek_count_again(early: bool) -> None:
     kit = Kit()
     kit.produce(6)
     kit.consume([0, 1, 2, 3])
@@ -110,13 +110,13 @@ def test_after_it_acks_count_again(early: bool) -> None:
     assert kit.broken() == {Check.I5}
 
 
-def test_after_it_order_counts_again() -> None:
+def test_order_after_a_seek_counts_again() -> None:
     kit = sought_at(1)
     kit.deliver([1, 3, 2])
     assert kit.broken() == {Check.I6}
 
 
-def test_what_came_before_its_answer_may_come_again() -> None:
+def test_delivery_before_the_seeks_answer_may_be_repeated() -> None:
     """The answer was late: other messages had come by then; later the member loses its session."""
     kit = Kit()
     kit.produce(6)
@@ -138,7 +138,7 @@ def test_what_came_before_its_answer_may_come_again() -> None:
     assert kit.broken() == {Check.I6}
 
 
-def test_after_it_what_was_confirmed_must_stand() -> None:
+def test_commits_after_a_seek_must_stand() -> None:
     kit = sought_at(1)
     kit.consume([1, 2, 3])
     kit.floor_seen(2)
@@ -146,7 +146,7 @@ def test_after_it_what_was_confirmed_must_stand() -> None:
 
 
 @pytest.mark.parametrize("counts", [SlaveCounts.SENT, SlaveCounts.DURABLE])
-def test_a_seek_counts_for_nothing_where_an_ack_may(counts: SlaveCounts) -> None:
+def test_seek_may_be_lost_where_the_policy_lets_an_ack_be(counts: SlaveCounts) -> None:
     kit = Kit(AckPolicy(counts=counts, how_many=HowMany.ONE))
     kit.produce(6)
     kit.deliver([0, 1])
@@ -167,9 +167,7 @@ def test_a_seek_counts_for_nothing_where_an_ack_may(counts: SlaveCounts) -> None
 
 
 @pytest.mark.parametrize(("stands_at", "broken"), [(1, set()), (2, {Check.I7})])
-def test_the_ack_that_counts_is_that_of_the_message_at_which_it_stands(
-    stands_at: int, broken: set[Check]
-) -> None:
+def test_floor_is_judged_by_the_ack_of_its_own_message(stands_at: int, broken: set[Check]) -> None:
     """A reader was lost with the ack of 1; later acks, which the next confirmed, wait for it."""
     kit = Kit()
     kit.produce(4)
@@ -196,7 +194,7 @@ def test_the_ack_that_counts_is_that_of_the_message_at_which_it_stands(
     ("knows", "old", "broken"),
     [(False, True, set()), (True, True, {Check.I5}), (False, False, {Check.I5})],
 )
-def test_a_seek_that_its_reader_had_not_heard_of_may_be_back_with_its_master(
+def test_seek_unknown_to_the_reader_may_return_with_the_master(
     knows: bool, old: bool, broken: set[Check]
 ) -> None:
     """Acks of the reader's copies are void meanwhile: a member cannot know (ADR 0021)."""
@@ -220,7 +218,7 @@ def test_a_seek_that_its_reader_had_not_heard_of_may_be_back_with_its_master(
 
 
 @pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
-def test_what_one_reader_deleted_where_a_seek_led_another_may_have_still(
+def test_offsets_skipped_after_a_seek_may_come_from_next_reader(
     told: int, broken: set[Check]
 ) -> None:
     """The first delivery after a seek may have skipped offsets, too."""

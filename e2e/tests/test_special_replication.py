@@ -54,7 +54,7 @@ async def flood(stage: Scenario, count: int, size: int) -> None:
             await producer.send("flood", bytes(size))
 
 
-async def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retention(
+async def test_slave_and_consumer_below_the_log_start_resume_there(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """Slave and consumer come back below the log start: each continues at what is left."""
@@ -146,7 +146,7 @@ async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeep
         assert not stage.watch.violations
 
 
-async def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once(
+async def test_dead_link_then_waiting_producers_get_an_error_at_once(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """A cable is pulled. Without detection the answer would come only with `ack_timeout_ms`."""
@@ -190,7 +190,7 @@ async def test_a_new_empty_slave_fills_up_under_live_traffic(
         await equal_journals(stage)
 
 
-async def test_a_slave_cut_off_in_mid_batch(
+async def test_slave_disconnected_in_mid_batch(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """Cut again and again in a flood of batches that are larger than one socket read."""
@@ -213,7 +213,7 @@ async def test_a_slave_cut_off_in_mid_batch(
         await equal_journals(stage)
 
 
-async def test_all_replicas_with_one_slave_gone(
+async def test_ack_all_with_one_slave_away(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """Waiting sends fail at once; then the in-sync set is enough, but not for `strict`."""

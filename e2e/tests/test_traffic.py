@@ -66,7 +66,7 @@ async def some_seconds(seed: int) -> Traffic:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_happens_is_written_down_and_is_sound(seed: int) -> None:
+def test_traffic_history_is_complete_and_sound(seed: int) -> None:
     events = run(seed).history.events
     counted = Counter(type(event) for event in events)
     assert counted[Sent] == counted[Stored] + counted[Failed] + counted[Unsure] > 100
@@ -89,7 +89,7 @@ def test_one_seed_is_one_history() -> None:
     assert first != [to_line(e) for e in run(4).history.events]
 
 
-def test_who_is_killed_leaves_what_it_had_sent_without_an_outcome() -> None:
+def test_killed_client_leaves_its_sends_without_outcome() -> None:
     traffic = Traffic(History(), lambda: 5.0, 0)
     traffic.sent(Sent(1.0, "p", 1, "orders", "all"))
     traffic.sent(Sent(1.0, "q", 2, "orders", "all"))
@@ -103,7 +103,7 @@ def test_who_is_killed_leaves_what_it_had_sent_without_an_outcome() -> None:
     assert traffic.unanswered() == 1
 
 
-def test_every_life_of_a_client_has_its_own_name() -> None:
+def test_each_incarnation_of_a_client_has_its_own_name() -> None:
     traffic = Traffic(History(), lambda: 5.0, 0)
     assert [traffic.born("p"), traffic.born("q"), traffic.born("p")] == ["p", "q", "p.2"]
     traffic.sent(Sent(1.0, "p.2", 1, "orders", "all"))
@@ -112,7 +112,7 @@ def test_every_life_of_a_client_has_its_own_name() -> None:
     assert traffic.unanswered() == 1
 
 
-async def test_a_severed_client_says_nothing_any_more() -> None:
+async def test_severed_client_logs_no_more_events() -> None:
     transport = MemoryTransport(0)
     async with cluster(1, transport=transport) as double:
         line = Severable(transport)

@@ -83,7 +83,7 @@ def test_the_shell_may_not_go_past_the_ports(
     "where",
     ["fmqport/a.py", "fmqcli/a.py", "fmqdev/a.py", "fmqbroker/tests/a.py"],
 )
-def test_adapters_tools_and_tests_may_but_for_wait_for(tmp_path: Path, where: str) -> None:
+def test_adapters_and_tests_may_bypass_ports_except_wait_for(tmp_path: Path, where: str) -> None:
     check_ports = tool("check_ports", tmp_path)
     write(tmp_path, f"broker/{where}", "open('x')\nloop.run_in_executor(None, f)\n")
     assert check_ports.main() == 0
@@ -97,7 +97,7 @@ def test_harmless_calls_are_let_alone(tmp_path: Path) -> None:
     assert tool("check_ports", tmp_path).main() == 0
 
 
-def test_refused_words_are_counted_wherever_they_stand(
+def test_refused_words_are_counted_in_every_kind_of_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)

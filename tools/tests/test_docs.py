@@ -89,7 +89,7 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_files_named_by_the_pages_exist(page: Path) -> None:
     """A bare name may follow the path of a file beside it, or of its folder."""
     missing = []
     beside: Path | None = None
@@ -125,7 +125,7 @@ def test_invariants_are_numbered_without_gaps() -> None:
         assert number == f"{number[0]}{counts[number[0]]}"
 
 
-def test_the_code_uses_no_number_that_is_not_on_the_page() -> None:
+def test_invariant_numbers_used_in_the_code_are_on_the_page() -> None:
     known = set(rows())
     strange = [
         f"{path.relative_to(ROOT)}: {number}"
@@ -136,7 +136,7 @@ def test_the_code_uses_no_number_that_is_not_on_the_page() -> None:
     assert strange == []
 
 
-def test_the_code_sends_nobody_to_a_page_that_is_not_there() -> None:
+def test_pages_named_in_the_code_exist() -> None:
     missing = [
         f"{path.relative_to(ROOT)}: {page}"
         for folder in ("broker", "bench", "tools", "proto")

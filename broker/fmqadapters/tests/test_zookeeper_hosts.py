@@ -48,7 +48,7 @@ async def test_the_names_that_do_not_resolve(address: str, wrong: list[str]) -> 
         *("[::::]:1", "[1.2.3.4]:1", "[1:2]:1", "[]:1", "a:1,[:::1]:1"),  # no IPv6 addresses
     ],
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_zookeeper_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidArgument, match="is not host:port"):
         ZooKeeperSession(address, timeout_ms=1000)
 
@@ -74,17 +74,17 @@ def test_a_root_that_is_no_path_is_refused(address: str) -> None:
         "a:1/b..c",
     ],
 )
-def test_what_is_one_is_taken(address: str) -> None:
+def test_valid_zookeeper_address_is_accepted(address: str) -> None:
     assert check_address(address) == address
 
 
-async def test_they_are_told() -> None:
+async def test_unresolved_names_are_reported() -> None:
     said = await nobody_answers("127.0.0.1:1,zk9:2181", 3)
     assert "the name 'zk9' does not resolve (Name or service not known)" in said
     assert "is it running and reachable" in await nobody_answers("127.0.0.1:1", 3)
 
 
-async def test_a_session_that_reaches_nobody_tells_them() -> None:
+async def test_unreachable_session_reports_unresolved_names() -> None:
     session = ZooKeeperSession("zk9:2181", timeout_ms=1000)
     with pytest.raises(ConnectionLost, match="the name 'zk9' does not resolve"):
         await session.start(0.2)

@@ -74,7 +74,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
         ("y\n", 0, "orders"),
     ],
 )
-def test_what_cannot_be_undone_is_asked_and_says_what_it_needs(
+def test_irreversible_command_asks_and_names_its_effect(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     admin: Admin,
@@ -89,7 +89,7 @@ def test_what_cannot_be_undone_is_asked_and_says_what_it_needs(
     assert admin.deleted == ([] if code else ["orders"])
 
 
-def test_an_answer_that_is_no_text_is_no_yes(
+def test_undecodable_answer_is_not_a_yes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, admin: Admin
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), "utf-8"))
@@ -106,7 +106,7 @@ def test_an_answer_that_is_no_text_is_no_yes(
         (["group", "delete", "orders", "--topic", "t"], "group 'orders' on topic t"),
     ],
 )
-def test_nothing_is_asked_about_what_is_not_there(
+def test_missing_object_needs_no_confirmation(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
@@ -125,7 +125,9 @@ def test_a_broker_group_that_is_named_twice_is_refused(capsys: pytest.CaptureFix
     assert "'g1' is given twice" in capsys.readouterr().err
 
 
-def test_what_a_broker_serves_has_one_name(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_permission_has_the_same_name_in_all_output(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
     """In both commands, as table and as JSON."""
     assert main.run(["status"]) == main.run(["status", "-o", "json"]) == 0
     table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
@@ -170,7 +172,9 @@ def test_a_slave_that_does_not_answer_leaves_a_group_healthy(admin: Admin) -> No
     assert main.run(["status"]) == common.FAILED, "each group counts"
 
 
-def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_table_shows_values_without_markup_or_control_codes(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
     """An IPv6 address gets no emoji, and control codes in names do not move the cursor."""
     rows = [("[fd00:abc::1]:9876", "me\x1b[2J\nyou"), ("[fd00:100:ab:1::2]:9876", "café")]
     common.show(common.Output.TABLE, ("ADDRESS", "MEMBER"), rows, None)
@@ -179,7 +183,7 @@ def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes])
     assert second.split() == ["[fd00:100:ab:1::2]:9876", "café"]
 
 
-def test_how_far_a_slave_is_that_has_said_nothing_yet_is_not_told() -> None:
+def test_unknown_slave_lag_is_not_shown() -> None:
     row = BrokerStatus("g1", "g1-1", "h:1")
     silent = ReplicaStatus(
         "g1-1", connected=True, in_sync=False, received_end=0, durable_end=0, lag_bytes=50_000_000

@@ -74,7 +74,7 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("[groups.g2]", "[groups.g2", "cluster.toml: "),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_mistake_is_reported_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in TOML
     with pytest.raises(InvalidArgument) as caught:
         spec_of(tmp_path, TOML.replace(old, new, 1))
@@ -89,7 +89,7 @@ def test_a_file_of_another_kind_or_none(tmp_path: Path) -> None:
         ClusterSpec(tmp_path / "none.toml")
 
 
-def test_what_changes_is_told(tmp_path: Path) -> None:
+def test_changes_are_reported(tmp_path: Path) -> None:
     old = spec_of(tmp_path, TOML).groups[0]
     slave = old.members[1]
     new = replace(
@@ -106,7 +106,7 @@ def test_what_changes_is_told(tmp_path: Path) -> None:
     assert differences(old, old) == []
 
 
-async def test_a_group_that_is_not_there_is_told_before_its_master() -> None:
+async def test_unknown_group_is_reported_before_its_master() -> None:
     class Nobody:
         async def state(self, _: object) -> GroupState:
             return GroupState()
@@ -178,7 +178,7 @@ async def with_registry(
 
 
 @pytest.mark.processes
-async def test_who_only_looks_makes_no_root(zookeeper: str) -> None:
+async def test_reading_command_creates_no_root(zookeeper: str) -> None:
     """A mistyped root would stay for ever, and hide the intended one."""
     server, _, root = zookeeper.partition("/")
     async with registry(zookeeper, "prod") as groups:
@@ -215,7 +215,7 @@ async def test_two_writers_do_not_overwrite_each_other(zookeeper: str, tmp_path:
 
 
 @pytest.mark.processes
-async def test_what_a_group_in_service_cannot_follow(zookeeper: str, tmp_path: Path) -> None:
+async def test_changes_refused_for_a_serving_group(zookeeper: str, tmp_path: Path) -> None:
     async def work(groups: Registry, config: GroupConfig) -> None:
         master, slave = config.members
         state = GroupState(Mode.MASTER, Epoch(3), master.id, master.id, frozenset({slave.id}))
@@ -235,7 +235,7 @@ async def test_what_a_group_in_service_cannot_follow(zookeeper: str, tmp_path: P
 
 
 @pytest.mark.processes
-def test_what_show_prints_makes_a_new_ensemble(
+def test_show_output_restores_an_empty_ensemble(
     tmp_path: Path, zookeeper: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """ZooKeeper lost its data: the file printed before is applied, versions and all."""
@@ -270,7 +270,7 @@ def test_a_file_of_another_cluster_than_asked_for_is_refused(
 
 
 @pytest.mark.processes
-async def test_a_group_begins_again_above_its_epoch(zookeeper: str) -> None:
+async def test_group_starts_again_above_its_epoch(zookeeper: str) -> None:
     session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
     await session.start(30)
     state = GroupState(Mode.MASTER, Epoch(7), BrokerId("g1-1"), isr=frozenset({BrokerId("g1-0")}))

@@ -65,17 +65,17 @@ def message(value: bytes = b"v\xff", key: bytes = b"42") -> Message:
         (r"\x41\\\0", b"A\\\0"),
     ],
 )
-def test_formats(text: str, printed: bytes) -> None:
+def test_record_formats_are_printed(text: str, printed: bytes) -> None:
     assert formatter(text)(message()) == printed
 
 
 @pytest.mark.parametrize("text", ["%z", "%", r"\q", "\\"])
-def test_a_format_that_nobody_knows_is_refused(text: str) -> None:
+def test_unknown_format_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="is no code"):
         formatter(text)
 
 
-def test_json_tells_bytes_from_text() -> None:
+def test_json_distinguishes_bytes_from_text() -> None:
     line = as_json(message())
     assert b'"value_base64": "dv8="' in line
     assert b'"key": "42"' in line
@@ -87,11 +87,11 @@ def test_json_tells_bytes_from_text() -> None:
     ("text", "wanted"),
     [(":", ":"), (r"\t", "\t"), ("→", "→"), (r"→\n", "→\n"), (r"\u2192", "→")],
 )
-def test_a_key_separator_is_what_was_given(text: str, wanted: str) -> None:
+def test_key_separator_is_used_as_given(text: str, wanted: str) -> None:
     assert produce._separator(text) == wanted.encode()
 
 
-def test_moments() -> None:
+def test_time_arguments_are_parsed() -> None:
     assert moment("earliest") == "earliest"
     assert moment("1700000000123") == 1_700_000_000_123
     assert moment("2026-01-01T00:00:00+00:00").timestamp() == 1_767_225_600  # type: ignore[union-attr]
@@ -174,7 +174,7 @@ def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
     ("command", "said"),
     [("consume t >&-", b"nobody can see"), ("produce t <&-", b"standard input is closed")],
 )
-def test_what_is_closed_is_refused(command: str, said: bytes) -> None:
+def test_closed_output_is_refused(command: str, said: bytes) -> None:
     """Messages are not acknowledged when their output cannot be seen."""
     line = f"{sys.executable} -m fmq {command}"
     ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, check=False)
@@ -183,7 +183,7 @@ def test_what_is_closed_is_refused(command: str, said: bytes) -> None:
 
 
 @pytest.mark.parametrize("command", ["version", "--help", "topic --help", "broker settings"])
-def test_output_that_nobody_reads_ends_quietly(command: str) -> None:
+def test_closed_output_pipe_ends_quietly(command: str) -> None:
     """`fmq ... | head` has read enough: also where click itself prints."""
     read, write = os.pipe()
     os.close(read)
@@ -202,7 +202,7 @@ def test_output_that_nobody_reads_ends_quietly(command: str) -> None:
         ("journal dump {} >/dev/full", "No space left", 3),
     ],
 )
-def test_output_that_cannot_be_written_is_told_once(
+def test_unwritable_output_is_reported_once(
     tmp_path: Path, command: str, why: str, code: int
 ) -> None:
     """Python would retry at the exit, complain, and end with its own status."""
@@ -216,9 +216,7 @@ def test_output_that_cannot_be_written_is_told_once(
 
 
 @pytest.mark.parametrize("arguments", [[], ["topic"], ["dev"]])
-def test_nothing_said_is_answered_by_help_alone(
-    capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
+def test_no_arguments_print_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main.run(arguments) == common.USAGE
     captured = capsys.readouterr()
     assert "Commands" in captured.out
@@ -231,7 +229,7 @@ def test_the_version_in_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
     assert first == second
 
 
-def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_brokers_give_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["topic", "list", "-b", "fmq://127.0.0.1:1"]) == common.UNAVAILABLE
     assert capsys.readouterr().err == (
         "fmq: no broker answers at 127.0.0.1:1 (connection refused, nothing listens there): "

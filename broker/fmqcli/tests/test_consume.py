@@ -47,7 +47,7 @@ class Sub:
     ("options", "acks"),
     [(["-g", "g"], 1), (["-g", "g", "--no-ack"], 0), ([], 1)],
 )
-def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
+def test_no_ack_is_allowed_only_for_a_named_group(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     options: list[str],
@@ -85,7 +85,7 @@ class Failing(Sub):
 
 
 @pytest.mark.parametrize(("patience_s", "code"), [(30.0, 0), (-1.0, common.UNAVAILABLE)])
-def test_a_failover_does_not_end_who_consumes_up_to_the_end(
+def test_failover_does_not_end_consuming_to_the_end(
     monkeypatch: pytest.MonkeyPatch, patience_s: float, code: int
 ) -> None:
     sub = Failing(silent=3)

@@ -80,7 +80,7 @@ def test_the_client_alone_is_enough_for_its_commands(line: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_library_without_its_extra_says_so() -> None:
+def test_library_without_its_extra_reports_it() -> None:
     script = HIDE.format(
         hidden={"grpc"}, argv=["x"], main="from fmqadapters.grpc import GrpcTransport"
     )

@@ -31,7 +31,7 @@ def unread(*rows: QueueOffsets) -> list[str]:
     return [str(each) for each in unread_of(ORDERS, G2, rows)]
 
 
-def test_what_all_have_read_is_consumed() -> None:
+def test_queue_read_by_all_groups_is_consumed() -> None:
     assert unread(row("shop", "g1", 0, 10, 99), row("shop", "g2", 0, 20, 20),
                   row("shop", "g2", 1, 15, 20, acked=5)) == []  # fmt: skip
 

@@ -70,7 +70,7 @@ def test_a_table_on_standard_input_is_json_or_toml(
     assert read_table(STANDARD_INPUT, "settings") in ({"a": {"b": 1}}, {})
 
 
-def test_what_is_wrong_on_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistake_on_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[a")))
     with pytest.raises(InvalidArgument, match=r"^standard input: "):
         read_table(STANDARD_INPUT, "settings")
@@ -86,7 +86,7 @@ def test_a_cluster_file_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("line", ["produce t -f -", "produce t", "cluster apply -f -"])
-def test_a_closed_standard_input_is_told(line: str) -> None:
+def test_closed_standard_input_is_reported(line: str) -> None:
     command = ["sh", "-c", f"exec {sys.executable} -m fmq {line} <&-"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == common.USAGE

@@ -29,7 +29,7 @@ __all__ = ["directory", "writer"]  # fixtures
 
 
 # ---- verify
-def test_a_whole_directory_is_clean_and_says_what_was_read(
+def test_whole_directory_is_clean_and_lists_the_files_read(
     directory: Path, writer: JournalWriter
 ) -> None:
     code, found = verify(directory)
@@ -47,7 +47,7 @@ def test_a_whole_directory_is_clean_and_says_what_was_read(
     assert err == ""
 
 
-def test_nothing_is_changed(directory: Path) -> None:
+def test_verify_changes_no_file(directory: Path) -> None:
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in directory.iterdir()}
     for command in ("ls", "dump", "verify"):
         run(command, directory)
@@ -114,7 +114,7 @@ def test_damage_below_the_durable_end_is_inconsistent(
 
 
 @pytest.mark.parametrize("what", ["the SNAP", "a long range", "the last before the EOF", "all"])
-def test_verify_goes_on_behind_damage(directory: Path, writer: JournalWriter, what: str) -> None:
+def test_verify_continues_after_damage(directory: Path, writer: JournalWriter, what: str) -> None:
     second = list(writer.segments)[1]
     inside = [h for h in writer.headers if h.end <= second]
     batches = {
@@ -134,7 +134,7 @@ def test_verify_goes_on_behind_damage(directory: Path, writer: JournalWriter, wh
     assert finding["position"] == batches[0].position
 
 
-def test_a_batch_that_does_not_follow_is_told_and_read(
+def test_batch_that_breaks_the_chain_is_reported_and_read(
     directory: Path, writer: JournalWriter
 ) -> None:
     raw = bytearray((directory / FIRST).read_bytes())
@@ -152,7 +152,7 @@ def test_a_batch_that_does_not_follow_is_told_and_read(
 
 
 @pytest.mark.parametrize("segment", [0, 1])
-def test_a_segment_that_does_not_follow_is_told_and_read(
+def test_segment_that_breaks_the_chain_is_reported_and_read(
     directory: Path, writer: JournalWriter, segment: int
 ) -> None:
     base = list(writer.segments)[segment]
@@ -166,7 +166,7 @@ def test_a_segment_that_does_not_follow_is_told_and_read(
     assert found["coverage"]["bytes_not_read"] == 0
 
 
-def test_bytes_behind_an_eof_are_told(directory: Path, writer: JournalWriter) -> None:
+def test_bytes_after_an_eof_are_reported(directory: Path, writer: JournalWriter) -> None:
     eof = next(h for h in writer.headers if h.type == BatchType.EOF)
     assert eof.total_len > HEADER_LEN
     flip(directory / FIRST, eof.end - 1)
@@ -175,7 +175,7 @@ def test_bytes_behind_an_eof_are_told(directory: Path, writer: JournalWriter) ->
     assert found["findings"][0]["position"] == eof.end - 1
 
 
-def test_two_bad_payloads_are_both_told(directory: Path, writer: JournalWriter) -> None:
+def test_two_bad_payloads_are_both_reported(directory: Path, writer: JournalWriter) -> None:
     victims = [h for h in writer.headers if h.type == BatchType.DATA][2:5:2]
     for victim in victims:
         flip(directory / FIRST, victim.position + 100)
@@ -211,7 +211,7 @@ def test_a_missing_segment_is_inconsistent_and_the_rest_is_read(
     assert found["coverage"]["segments"] == len(writer.segments) - 1
 
 
-def test_an_unclean_clean_stop_is_inconsistent(tmp_path: Path, writer: JournalWriter) -> None:
+def test_false_clean_stop_mark_is_inconsistent(tmp_path: Path, writer: JournalWriter) -> None:
     files = writer.files(writer.checkpoint(clean=True))
     directory = write(tmp_path / "data", files)
     assert verify(directory)[0] == 0
@@ -293,7 +293,7 @@ def test_a_file_that_lost_its_blank_end(directory: Path, writer: JournalWriter) 
     assert (code, codes(found)) == (1, ["J005"])
 
 
-def test_what_cannot_be_read_is_incomplete(
+def test_unreadable_file_makes_the_check_incomplete(
     directory: Path, writer: JournalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, bad_fds = journal_files._pread, 0
@@ -315,7 +315,7 @@ def test_what_cannot_be_read_is_incomplete(
     assert found["coverage"]["segments"] == len(writer.segments) - 1
 
 
-def test_damage_counts_more_than_what_was_not_read(
+def test_damage_outranks_unread_files(
     directory: Path, writer: JournalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result "incomplete" calls for another run, "inconsistent" for action."""
@@ -338,7 +338,7 @@ def test_damage_counts_more_than_what_was_not_read(
     assert (code, found["verdict"]) == (2, "inconsistent")
 
 
-def test_usage(tmp_path: Path) -> None:
+def test_journal_command_usage_errors(tmp_path: Path) -> None:
     for command in ("ls", "dump", "verify"):
         code, out, err = run(command, tmp_path / "nowhere")
         assert (code, out) == (64, "")
@@ -382,7 +382,7 @@ def test_a_moving_tail_is_not_held_against_a_broker_at_work(
     assert verify(directory)[1]["live"] is False
 
 
-def test_damage_far_below_is_told_beside_a_broker_too(
+def test_damage_far_below_the_end_is_reported_beside_a_broker(
     tmp_path: Path, writer: JournalWriter
 ) -> None:
     directory = write(tmp_path / "data", writer.files(writer.checkpoint()) | {"lock": b""})

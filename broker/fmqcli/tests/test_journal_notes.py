@@ -138,7 +138,7 @@ def test_a_resume_file_that_counts_and_is_wrong_is_an_error(
     assert "remove the file resume" in finding["remedy"]
 
 
-def test_one_of_an_older_segment_is_no_finding(
+def test_resume_file_of_an_older_segment_is_no_finding(
     directory: Path, writer: JournalWriter, resume: Resume
 ) -> None:
     older = resume._replace(base=Position(0), end=writer.last_base, position=Position(800))
@@ -149,7 +149,7 @@ def test_one_of_an_older_segment_is_no_finding(
 
 
 @pytest.mark.parametrize("crash", [True, False])
-async def test_what_a_broker_really_writes_fits(
+async def test_resume_file_of_a_real_broker_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: bool
 ) -> None:
     """Producers, progress, tombstones; over rolls and starts, also from the resume file."""
@@ -176,7 +176,7 @@ async def test_what_a_broker_really_writes_fits(
 
 
 # ---- the damage note
-def test_a_note_of_damage_that_is_there(directory: Path, writer: JournalWriter) -> None:
+def test_damage_note_about_real_damage(directory: Path, writer: JournalWriter) -> None:
     (directory / SUSPECT).write_bytes(b"0\n")
     flip(directory / FIRST, writer.headers[4].position + 100)
     code, found = verify(directory)
@@ -186,7 +186,7 @@ def test_a_note_of_damage_that_is_there(directory: Path, writer: JournalWriter) 
     assert f"suspect: a read found damage in {FIRST}" in run("verify", directory)[1]
 
 
-def test_a_note_of_damage_in_what_is_whole_is_a_warning(directory: Path) -> None:
+def test_damage_note_about_sound_bytes_is_a_warning(directory: Path) -> None:
     (directory / SUSPECT).write_bytes(b"0\n")
     code, found = verify(directory)
     assert (code, codes(found), note(found, SUSPECT)["fits"]) == (1, ["M001"], False)
@@ -198,7 +198,7 @@ def test_a_note_of_damage_in_what_is_whole_is_a_warning(directory: Path) -> None
 @pytest.mark.parametrize(
     ("raw", "says"), [(b"12345678\n", "is not there"), (b"what?", "does not decode")]
 )
-def test_a_note_of_nothing_is_a_warning(directory: Path, raw: bytes, says: str) -> None:
+def test_invalid_damage_note_is_a_warning(directory: Path, raw: bytes, says: str) -> None:
     (directory / SUSPECT).write_bytes(raw)
     code, found = verify(directory)
     assert (code, codes(found)) == (1, ["M001"])
@@ -206,7 +206,7 @@ def test_a_note_of_nothing_is_a_warning(directory: Path, raw: bytes, says: str) 
     assert run("ls", directory)[0] == 1
 
 
-def test_what_cannot_be_read_is_told(directory: Path) -> None:
+def test_unreadable_note_is_reported(directory: Path) -> None:
     (directory / SUSPECT).mkdir()
     code, found = verify(directory)
     assert (code, found["verdict"]) == (3, "incomplete")

@@ -12,7 +12,7 @@ from fmqcli.commands import produce
 from fmqcore.errors import StorageFull, TooLarge
 
 
-async def test_a_failure_is_told_though_no_more_lines_come(
+async def test_failure_is_reported_without_further_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`tail -f log | fmq produce t`: the report used to wait for the next 10,000 lines."""
@@ -45,7 +45,7 @@ async def test_a_failure_is_told_though_no_more_lines_come(
     assert last.startswith("fmq: 0 stored, 2 not in ")
 
 
-async def test_who_is_interrupted_is_told_how_much_is_stored(
+async def test_interrupted_produce_reports_how_much_is_stored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     loop = asyncio.get_running_loop()

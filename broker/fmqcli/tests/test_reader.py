@@ -17,7 +17,7 @@ async def for_ever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def test_a_command_that_waits_ends_when_its_reader_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_command_ends_when_its_reader_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
 
     async def work() -> None:
@@ -30,7 +30,7 @@ def test_a_command_that_waits_ends_when_its_reader_goes(monkeypatch: pytest.Monk
             common.run(work, while_read=True)
 
 
-async def test_a_socket_with_something_to_read_is_looked_at_again(
+async def test_readable_socket_is_checked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Incoming data is not the command's to read, and no sign that the peer has gone."""

@@ -97,9 +97,7 @@ async def fill(trial: Trial, topic: str, count: int, *, read: bool) -> None:
             await subscription.commit()
 
 
-async def test_it_is_removed_under_traffic_and_nothing_is_lost(
-    tmp_path: Path, zookeeper: str
-) -> None:
+async def test_group_is_removed_under_traffic_without_loss(tmp_path: Path, zookeeper: str) -> None:
     async with trial(tmp_path, zookeeper, slaves=1) as t:
         sent: set[bytes] = set()
         got: set[bytes] = set()
@@ -148,7 +146,9 @@ async def test_it_is_removed_under_traffic_and_nothing_is_lost(
         assert await t.remove("--yes") == (0, "fmq: group g2 was removed before\n")
 
 
-async def test_it_is_refused_while_a_consumer_group_has_lag(tmp_path: Path, zookeeper: str) -> None:
+async def test_removal_is_refused_while_a_consumer_group_has_lag(
+    tmp_path: Path, zookeeper: str
+) -> None:
     async with trial(tmp_path, zookeeper) as t:
         await fill(t, "orders", 40, read=False)
         code, said = await t.remove("--yes")
@@ -168,7 +168,7 @@ async def test_it_is_refused_while_a_consumer_group_has_lag(tmp_path: Path, zook
         assert await t.config() == (Removal.NONE, {Permission.FULL})
 
 
-async def test_it_is_refused_for_what_nobody_has_read(tmp_path: Path, zookeeper: str) -> None:
+async def test_removal_is_refused_for_unread_messages(tmp_path: Path, zookeeper: str) -> None:
     async with trial(tmp_path, zookeeper) as t:
         async with fmqclient.connect(t.cluster.url) as client:
             await client.admin().create_topic("audit", queues=1)
@@ -187,7 +187,7 @@ async def test_it_is_refused_for_what_nobody_has_read(tmp_path: Path, zookeeper:
         assert await t.topics() == {"audit": {"g1": 1, "g2": 1}, "alone": {"g2": 1}}
 
 
-async def test_it_goes_on_wherever_it_was_killed(tmp_path: Path, zookeeper: str) -> None:
+async def test_removal_resumes_wherever_it_was_killed(tmp_path: Path, zookeeper: str) -> None:
     """A broker that missed the whole removal does not bring the group back."""
     async with trial(tmp_path, zookeeper) as t:
         await fill(t, "orders", 40, read=True)
@@ -254,7 +254,7 @@ def test_a_group_that_never_served_is_removed_without_brokers(
     assert "group g2: new" in capsys.readouterr().err
 
 
-def test_a_lost_group_is_removed_and_apply_gives_a_removal_up(
+def test_lost_group_is_removed_and_apply_cancels_a_removal(
     tmp_path: Path, zookeeper: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = ("-z", zookeeper, "-c", "prod")

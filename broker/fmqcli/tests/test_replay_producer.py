@@ -49,7 +49,7 @@ def sent(made: Plan, rows: Sequence[Row], number: int = 0) -> list[Sent]:
     ]
 
 
-def test_each_record_goes_once_and_a_key_to_its_own_place() -> None:
+def test_each_record_is_sent_once_to_the_place_of_its_key() -> None:
     (step,) = sent(plan(), ROWS)
     assert sorted(v for _, _, _, values in step for v in values) == sorted(r.value for r in ROWS)
     at = {v: (g, q) for g, q, _, values in step for v in values}
@@ -66,7 +66,7 @@ def test_each_record_goes_once_and_a_key_to_its_own_place() -> None:
     assert all(list(values) == sorted(values, key=int) for _, _, _, values in step)
 
 
-def test_who_goes_on_from_a_note_sends_the_same_batches_under_the_same_sequences() -> None:
+def test_resumed_replay_sends_same_batches_with_same_sequences() -> None:
     whole = plan()
     noted = [whole.state()]
     first: list[Sent] = []
@@ -83,7 +83,7 @@ def test_who_goes_on_from_a_note_sends_the_same_batches_under_the_same_sequences
         assert sequence == next(len(v) for g, q, _, v in first[0] if (g, q) == (group, queue))
 
 
-def test_a_step_has_at_most_one_batch_a_place_and_says_how_far_it_is() -> None:
+def test_step_sends_one_batch_per_place_and_reports_progress() -> None:
     large = [Row(b"x" * (BATCH_BYTES // 3), key=b"k") for _ in range(8)] + [Row(b"y", key=b"z")]
     made = plan()
     counts = [count for _, count in made.steps(large, 0)]
@@ -92,14 +92,14 @@ def test_a_step_has_at_most_one_batch_a_place_and_says_how_far_it_is() -> None:
     assert sent(plan(), [Row(b"x" * (BATCH_BYTES + 1))])[0][0][3][0] == b"x" * (BATCH_BYTES + 1)
 
 
-def test_after_a_kill_the_topics_shape_of_then_counts() -> None:
+def test_resumed_replay_uses_the_noted_topic_shape() -> None:
     noted = plan().state()
     wider = replace(TOPIC, groups=(TopicGroup(G1, 8, 1), TopicGroup(G2, 8, 1)))
     assert sent(plan(noted, wider), ROWS) == sent(plan(), ROWS)
     assert sent(plan(None, wider), ROWS) != sent(plan(), ROWS)
 
 
-def test_what_fits_no_more_is_told() -> None:
+def test_replay_note_that_no_longer_fits_is_refused() -> None:
     noted = plan().state()
     cases: list[tuple[str, dict[str, Any], TopicConfig, bool]] = [
         ("is another one", noted, replace(TOPIC, id=TopicId(4)), False),
@@ -135,7 +135,7 @@ def test_what_fits_no_more_is_told() -> None:
         {"sequences": [[[], 0, 1]]},
     ],
 )
-def test_what_cannot_have_been_noted_is_told(wrong: dict[str, Any]) -> None:
+def test_impossible_replay_note_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=r"does not decode: .*--name"):
         plan(plan().state() | wrong)
 

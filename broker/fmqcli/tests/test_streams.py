@@ -34,7 +34,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("command", "code"), [("bogus", common.USAGE), ("version", 0), ("broker run", common.USAGE)]
 )
-def test_talk_that_cannot_be_written_changes_nothing(command: str, code: int) -> None:
+def test_unwritable_messages_change_nothing(command: str, code: int) -> None:
     """A finished command ends with its result, even if its message cannot be written."""
     line = f"{sys.executable} -m fmq {command} 2>/dev/full"
     ended = subprocess.run(line, shell=True, stdout=subprocess.PIPE, check=False)
@@ -59,7 +59,7 @@ asyncio.run(main())
 """
 
 
-def test_a_log_on_a_full_disk_does_not_end_what_it_tells_of() -> None:
+def test_full_log_disk_does_not_end_the_program() -> None:
     """The log's disk is often the journal's: a broker continues, and `fatal` still ends it."""
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
@@ -83,7 +83,7 @@ async def test_output_that_does_not_block_is_waited_for(pipe: tuple[int, int]) -
     writer.close()
 
 
-def test_so_it_is_where_a_command_prints_a_table(pipe: tuple[int, int]) -> None:
+def test_table_waits_for_non_blocking_output(pipe: tuple[int, int]) -> None:
     out, end = pipe
     program = (
         "import sys; from fmqcli.stdio.streams import stand_in; stand_in();"
@@ -108,7 +108,7 @@ async def test_input_that_does_not_block_is_waited_for(pipe: tuple[int, int]) ->
     assert await reading == [b"hello"]
 
 
-async def test_lines_come_whole_however_they_are_cut(tmp_path: Path) -> None:
+async def test_lines_are_whole_however_input_is_split(tmp_path: Path) -> None:
     long = b"x" * 600_000
     for text in (
         b"a\n\nb\n" + long + b"\n\n" + long + b"\nthe last",

@@ -23,7 +23,7 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-async def test_a_slow_reader_blocks_nobody(pipe: tuple[int, int]) -> None:
+async def test_slow_reader_does_not_block_the_loop(pipe: tuple[int, int]) -> None:
     """Everything arrives in order, as fast as it is read."""
     out, end = pipe
     writer = Writer(end)
@@ -59,7 +59,7 @@ async def test_cancelled_in_a_stopped_write(pipe: tuple[int, int]) -> None:
     writer.close()
 
 
-async def test_nobody_reads(pipe: tuple[int, int]) -> None:
+async def test_write_without_a_reader_fails(pipe: tuple[int, int]) -> None:
     """The reader has gone, before or during the write."""
     out, end = pipe
     writer = Writer(end)

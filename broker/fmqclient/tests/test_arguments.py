@@ -35,7 +35,7 @@ async def client() -> AsyncIterator[fmqclient.Client]:
         ("seek", {"group": "billing", "topic": "orders", "to": True}, "True is no place"),
     ],
 )
-async def test_what_an_admin_cannot_be_told(
+async def test_invalid_admin_arguments_are_refused(
     client: fmqclient.Client, method: str, given: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(fmqclient.InvalidArgument, match=named):
@@ -52,7 +52,7 @@ async def test_queues_are_pairs(client: fmqclient.Client, queues: Any) -> None:
             await sub.seek("earliest", queues=queues)
 
 
-async def test_what_a_consumer_cannot_be_told(client: fmqclient.Client) -> None:
+async def test_invalid_consumer_arguments_are_refused(client: fmqclient.Client) -> None:
     with pytest.raises(fmqclient.InvalidArgument, match="True is no place to start"):
         client.consumer("orders", group="billing", start=True)
     given: Any
@@ -71,6 +71,6 @@ async def test_what_a_consumer_cannot_be_told(client: fmqclient.Client) -> None:
     "given",
     [{"url": 5}, {"url": ["fmq://h"]}, {"timeout_s": "x"}, {"timeout_s": None}, {"name": 5}],
 )
-def test_what_cannot_be_connected_to(given: dict[str, Any]) -> None:
+def test_invalid_addresses_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(fmqclient.InvalidArgument):
         fmqclient.connect(transport=MemoryTransport(1), **given)

@@ -78,7 +78,7 @@ class Traffic:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-async def test_traffic_goes_on_through_the_loss_of_a_master(
+async def test_traffic_continues_after_the_loss_of_a_master(
     dev: DevCluster, how: signal.Signals
 ) -> None:
     """Killed: reset at once. Stopped: silence. Either way a pause, no loss and no duplicates."""

@@ -28,7 +28,7 @@ def said(*offsets: int, track: Track | None = None) -> Track:
     return track
 
 
-async def test_one_token_is_under_way_and_covers_what_was_said_before_it() -> None:
+async def test_one_commit_token_covers_all_acks_sent_before_it() -> None:
     commits, _ = commits_at()
     track = said(0)
     first = commits.wait()
@@ -49,7 +49,7 @@ async def test_one_token_is_under_way_and_covers_what_was_said_before_it() -> No
     assert not commits.waiting, "who was answered asks for no more"
 
 
-async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
+async def test_waiting_commit_reports_lost_acks_once() -> None:
     commits, _ = commits_at()
     track = said(0)
     waiters = [commits.wait(), commits.wait()]
@@ -69,7 +69,7 @@ async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
     assert later.result() is None, "once"
 
 
-async def test_acks_that_nobody_heard_are_kept_for_who_waits_next() -> None:
+async def test_lost_acks_are_reported_to_the_next_commit() -> None:
     """The token was requested by itself: no caller waits for a report."""
     commits, _ = commits_at()
     track = said(0)
@@ -83,7 +83,7 @@ async def test_acks_that_nobody_heard_are_kept_for_who_waits_next() -> None:
         later.result()
 
 
-async def test_one_is_asked_for_now_and_then_if_there_is_something() -> None:
+async def test_commit_token_is_sent_periodically_for_new_acks() -> None:
     commits, clock = commits_at(TOKEN_EVERY_MS)
     track = said()
     assert not commits.wanted([track], now=False)
@@ -96,7 +96,7 @@ async def test_one_is_asked_for_now_and_then_if_there_is_something() -> None:
     assert commits.wanted([track], now=False)
 
 
-async def test_who_waits_goes_on_waiting_when_the_stream_is_lost() -> None:
+async def test_waiting_commit_survives_a_lost_stream() -> None:
     commits, _ = commits_at()
     track = said(0)
     waiter = commits.wait()
@@ -108,7 +108,7 @@ async def test_who_waits_goes_on_waiting_when_the_stream_is_lost() -> None:
     assert waiter.done()
 
 
-async def test_who_asks_when_the_consumer_has_ended_is_told_at_once() -> None:
+async def test_commit_on_an_ended_consumer_fails_at_once() -> None:
     commits, _ = commits_at()
     before = commits.wait()
     commits.give_up(Unavailable("ended"))

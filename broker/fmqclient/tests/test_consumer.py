@@ -33,7 +33,7 @@ async def take(sub: fmqclient.Consumer, count: int) -> list[fmqclient.Message]:
     return found
 
 
-async def test_every_message_comes_once_in_order_and_is_acked(one: ClusterDouble) -> None:
+async def test_every_message_is_received_once_in_order_and_acked(one: ClusterDouble) -> None:
     await fill(one, 1000)
     seen: dict[int, list[int]] = {}
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
@@ -49,7 +49,7 @@ async def test_every_message_comes_once_in_order_and_is_acked(one: ClusterDouble
     assert len(one.brokers["g1-0"].acks) < 100  # ranges, not records
 
 
-async def test_a_message_tells_what_the_producer_said(one: ClusterDouble) -> None:
+async def test_message_carries_the_producers_fields(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer(born_time=True) as p:
         sent = await p.send("orders", b"v", key=b"k", headers={"a": "1", "b": b"\x00"}, tag=b"t")
         plain = await p.send("orders", b"w")
@@ -65,7 +65,7 @@ async def test_a_message_tells_what_the_producer_said(one: ClusterDouble) -> Non
     assert (bare.key, bare.tag, bare.headers, bare.offset) == (None, None, {}, plain.offset)
 
 
-async def test_credit_bounds_what_is_delivered(one: ClusterDouble) -> None:
+async def test_credit_bounds_deliveries(one: ClusterDouble) -> None:
     await fill(one, 200, size=10_000, batch=5)
     options = {"group": "billing", "buffer_bytes": 200_000}
     async with fmqclient.connect(one.url) as c, c.consumer("orders", **options) as sub:  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ async def test_credit_bounds_what_is_delivered(one: ClusterDouble) -> None:
         assert session[0].low_credit > -60_000
 
 
-async def test_nack_brings_it_again(one: ClusterDouble) -> None:
+async def test_nacked_message_is_redelivered(one: ClusterDouble) -> None:
     await fill(one, 10)
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
         first = await take(sub, 10)
@@ -91,7 +91,7 @@ async def test_nack_brings_it_again(one: ClusterDouble) -> None:
         assert (again.value, again.delivery_count) == (b"4", 2)
 
 
-async def test_auto_acks_when_the_next_is_asked_for(one: ClusterDouble) -> None:
+async def test_auto_ack_happens_at_the_next_fetch(one: ClusterDouble) -> None:
     await fill(one, 10)
     broker = one.brokers["g1-0"]
     options = {"group": "billing", "ack": "auto"}
@@ -104,7 +104,7 @@ async def test_auto_acks_when_the_next_is_asked_for(one: ClusterDouble) -> None:
         await until(lambda: sum(e - f for _, f, e in broker.acks) == 10)
 
 
-async def test_auto_does_not_ack_what_failed_or_was_given_back(one: ClusterDouble) -> None:
+async def test_auto_ack_skips_failed_and_nacked_messages(one: ClusterDouble) -> None:
     await fill(one, 10)
     broker = one.brokers["g1-0"]
     async with fmqclient.connect(one.url) as c:
@@ -135,7 +135,7 @@ async def test_acks_of_a_topic_do_not_count_for_another_of_its_name(one: Cluster
         assert len(again) == 100
 
 
-async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
+async def test_acks_survive_a_lost_session_without_redelivery(
     one: ClusterDouble,
 ) -> None:
     """The broker dies before it stores any ack; the slave takes over without them."""
@@ -193,7 +193,7 @@ async def test_a_seek_makes_old_acks_void(one: ClusterDouble) -> None:
         assert broker.consumers[0].progress[queue].floor == 0
 
 
-async def test_what_is_revoked_and_not_seen_is_given_back(one: ClusterDouble) -> None:
+async def test_revoked_unseen_messages_are_given_back(one: ClusterDouble) -> None:
     await fill(one, 40, batch=10)
     broker = one.brokers["g1-0"]
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
@@ -225,7 +225,7 @@ async def test_pause_and_resume(one: ClusterDouble) -> None:
             sub.pause([("g9", 0)])
 
 
-async def test_closing_leaves_and_says_the_last_acks(one: ClusterDouble) -> None:
+async def test_closing_sends_the_last_acks_and_leaves(one: ClusterDouble) -> None:
     await fill(one, 10)
     broker = one.brokers["g1-0"]
     async with fmqclient.connect(one.url) as c:
@@ -253,7 +253,7 @@ async def test_damaged_bytes_are_not_handed_out(one: ClusterDouble) -> None:
         assert len(await take(sub, 10)) == 10
 
 
-async def test_a_silent_broker_is_left_for_the_one_that_reads_now(one: ClusterDouble) -> None:
+async def test_silent_broker_is_left_for_the_current_reader(one: ClusterDouble) -> None:
     """No messages arrive, not even heartbeats; another broker reports a newer epoch."""
     await fill(one, 10)
     master, slave = one.brokers["g1-0"], one.brokers["g1-1"]

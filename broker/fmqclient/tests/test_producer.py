@@ -26,7 +26,7 @@ async def two() -> AsyncIterator[ClusterDouble]:
         yield double
 
 
-async def test_send_tells_where_it_went(one: ClusterDouble) -> None:
+async def test_send_returns_where_the_record_is_stored(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer() as p:
         first = await p.send("orders", b"a", key=b"42", headers={"x": "1"}, tag=b"t")
         second = await p.send("orders", b"b", key=b"42")
@@ -38,7 +38,7 @@ async def test_send_tells_where_it_went(one: ClusterDouble) -> None:
     assert stored[0].header.tag_mask
 
 
-async def test_what_is_handed_in_within_one_turn_is_one_message(one: ClusterDouble) -> None:
+async def test_sends_of_one_turn_are_one_message(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"warm")
         before = len(one.brokers["g1-0"].requests)
@@ -69,7 +69,7 @@ async def test_send_batch_and_flush(two: ClusterDouble) -> None:
         assert p.outstanding == 0
 
 
-async def test_closing_sends_what_is_there(one: ClusterDouble) -> None:
+async def test_closing_sends_pending_records(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c:
         async with c.producer() as p:
             future = p.send_nowait("orders", b"last")
@@ -78,7 +78,7 @@ async def test_closing_sends_what_is_there(one: ClusterDouble) -> None:
             p.send_nowait("orders", b"x")
 
 
-async def test_a_lost_answer_is_asked_for_again_and_stored_once(one: ClusterDouble) -> None:
+async def test_send_with_lost_answer_is_retried_and_stored_once(one: ClusterDouble) -> None:
     fates = iter(["lose"])
     one.brokers["g1-0"].script = lambda batch: next(fates, None)
     async with fmqclient.connect(one.url) as c, c.producer() as p:
@@ -89,7 +89,7 @@ async def test_a_lost_answer_is_asked_for_again_and_stored_once(one: ClusterDoub
     assert one.brokers["g1-0"].opened == 2
 
 
-async def test_unknown_is_tried_again_only_where_it_was(two: ClusterDouble) -> None:
+async def test_unknown_outcome_is_retried_only_at_its_broker(two: ClusterDouble) -> None:
     """The master dies with an answer pending: that batch waits for it, later ones go elsewhere."""
     async with fmqclient.connect(two.url) as c, c.producer() as p:
         await p.send("orders", b"warm", group="g1")
@@ -108,7 +108,7 @@ async def test_unknown_is_tried_again_only_where_it_was(two: ClusterDouble) -> N
     assert two.values().count(b"owed") == 1
 
 
-async def test_unknown_ends_as_delivery_unknown(one: ClusterDouble) -> None:
+async def test_unknown_outcome_ends_as_delivery_unknown(one: ClusterDouble) -> None:
     one.brokers["g1-0"].script = lambda batch: "unknown"
     async with fmqclient.connect(one.url) as c, c.producer(delivery_timeout_s=1) as p:
         with pytest.raises(fmqclient.DeliveryUnknown):
@@ -120,7 +120,7 @@ async def test_unknown_ends_as_delivery_unknown(one: ClusterDouble) -> None:
     assert one.values() == [b"a", b"b"]
 
 
-async def test_delivery_unknown_that_held_after_all_is_ok(one: ClusterDouble) -> None:
+async def test_late_success_after_unknown_outcome_is_ok(one: ClusterDouble) -> None:
     fates = iter(["unknown", "unknown"])
     one.brokers["g1-0"].script = lambda batch: next(fates, None)
     async with fmqclient.connect(one.url) as c, c.producer() as p:
@@ -131,7 +131,9 @@ async def test_delivery_unknown_that_held_after_all_is_ok(one: ClusterDouble) ->
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OVERLOADED, ErrorCode.STORAGE_FULL]
 )
-async def test_refused_goes_to_another_group_at_once(two: ClusterDouble, code: ErrorCode) -> None:
+async def test_refused_send_goes_to_another_group_at_once(
+    two: ClusterDouble, code: ErrorCode
+) -> None:
     two.brokers["g1-0"].script = lambda batch: code
     async with fmqclient.connect(two.url) as c, c.producer() as p:
         futures = [p.send_nowait("orders", b"%d" % n, key=b"%d" % n) for n in range(100)]
@@ -140,7 +142,7 @@ async def test_refused_goes_to_another_group_at_once(two: ClusterDouble, code: E
     assert sorted(two.values(), key=int) == [b"%d" % n for n in range(100)]
 
 
-async def test_refused_with_nowhere_to_go_is_tried_again_in_order(one: ClusterDouble) -> None:
+async def test_refused_send_without_another_group_is_retried_in_order(one: ClusterDouble) -> None:
     calls = count()
     one.brokers["g1-0"].script = lambda batch: (
         ErrorCode.OVERLOADED if next(calls) % 3 != 2 else None
@@ -155,7 +157,7 @@ async def test_refused_with_nowhere_to_go_is_tried_again_in_order(one: ClusterDo
     assert one.values() == [b"%d" % n for n in range(60)]
 
 
-async def test_refused_until_the_deadline_says_what_it_was(one: ClusterDouble) -> None:
+async def test_send_refused_until_its_deadline_reports_the_cause(one: ClusterDouble) -> None:
     one.brokers["g1-0"].script = lambda batch: ErrorCode.NOT_ENOUGH_REPLICAS
     async with fmqclient.connect(one.url) as c, c.producer(delivery_timeout_s=0.5) as p:
         with pytest.raises(fmqclient.NotEnoughReplicas, match="not stored in time by group g1"):
@@ -163,7 +165,7 @@ async def test_refused_until_the_deadline_says_what_it_was(one: ClusterDouble) -
     assert one.values() == []
 
 
-async def test_no_permission_moves_the_writes_and_routes_of_lower_epochs_are_ignored(
+async def test_lost_permission_moves_writes_ignoring_stale_routes(
     two: ClusterDouble,
 ) -> None:
     async with fmqclient.connect(two.url) as c, c.producer() as p:
@@ -185,7 +187,7 @@ async def test_no_permission_moves_the_writes_and_routes_of_lower_epochs_are_ign
     assert sorted(two.groups["g1"].values()) == [b"warm", b"y", b"z"]
 
 
-async def test_a_session_refused_in_mid_flight_keeps_order_in_every_queue(
+async def test_session_refused_in_flight_keeps_queue_order(
     two: ClusterDouble,
 ) -> None:
     """Permission changes while keys are sent: order holds per queue, with no duplicates."""
@@ -232,7 +234,7 @@ async def test_lost_streams_in_mid_flight_store_everything_once(one: ClusterDoub
     assert all(stored[(r.queue, r.offset)] == b"%d" % n for n, r in enumerate(results))
 
 
-async def test_a_batch_too_large_for_the_broker_is_cut(one: ClusterDouble) -> None:
+async def test_batch_too_large_for_the_broker_is_split(one: ClusterDouble) -> None:
     one.brokers["g1-0"].script = lambda batch: (
         ErrorCode.TOO_LARGE if batch.record_count > 100 else None
     )

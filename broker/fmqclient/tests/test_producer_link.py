@@ -15,7 +15,7 @@ from fmqwire.methods import ROUTES
 
 
 @pytest.mark.parametrize("acks", ["one_way", "replicated"])
-def test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing(acks: str) -> None:
+def test_batch_abandoned_in_a_stalled_stream_ends_nothing(acks: str) -> None:
     """The stream takes it later (and an ack comes), when no caller waits for it any more."""
     transport, stall_s = MemoryTransport(0), [0.0]
     transport.delay = lambda: stall_s[0]  # type: ignore[method-assign]
@@ -39,7 +39,7 @@ def test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing(acks: str) -
         runner.run(produce())
 
 
-def test_an_ack_that_comes_when_its_batch_was_given_up_ends_nothing() -> None:
+def test_ack_of_an_abandoned_batch_ends_nothing() -> None:
     """Other batches in flight keep the stream open."""
     transport, slow_s = MemoryTransport(0), [1.2]
     transport.delay = lambda: 0.0  # type: ignore[method-assign]
@@ -64,7 +64,7 @@ def test_an_ack_that_comes_when_its_batch_was_given_up_ends_nothing() -> None:
         runner.run(produce())
 
 
-def test_a_broker_that_answers_nothing_is_asked_whether_it_lives_and_left() -> None:
+def test_unresponsive_broker_is_probed_and_left() -> None:
     """Frozen, its stream stays up: batches in flight are sent again on a new one."""
     transport, silent = MemoryTransport(0), [True]
 
@@ -88,7 +88,7 @@ def test_a_broker_that_answers_nothing_is_asked_whether_it_lives_and_left() -> N
         runner.run(produce())
 
 
-async def test_a_new_session_waits_for_what_is_under_way() -> None:
+async def test_new_session_waits_for_sends_in_flight() -> None:
     """L5: batches that may be stored are retried in the old one."""
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"a", key=b"k")
@@ -105,7 +105,7 @@ async def test_a_new_session_waits_for_what_is_under_way() -> None:
         assert one.values() == [b"a", b"b", b"c"]
 
 
-def test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer() -> None:
+def test_late_abandoned_batch_is_not_stored_after_newer_ones() -> None:
     """L8: its broker reads it after the producer has moved on over another connection."""
     late_s = [3.0]
 
@@ -128,7 +128,7 @@ def test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer() ->
 
 
 @pytest.mark.parametrize("acks", ["one_way", "replicated"])
-async def test_sessions_are_numbered_and_then_begin_anew(
+async def test_session_numbers_rise_then_producer_id_is_renewed(
     acks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L8: one producer id until its session numbers are used up."""
@@ -153,7 +153,7 @@ async def test_sessions_are_numbered_and_then_begin_anew(
     assert 0 not in ids
 
 
-async def test_a_new_session_begins_before_sequences_run_over(
+async def test_new_session_starts_before_sequences_overflow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They have 32 bits on the wire: a long-lived producer must not reach their end."""
@@ -168,7 +168,7 @@ async def test_a_new_session_begins_before_sequences_run_over(
         assert max(sequences) <= 3
 
 
-def test_what_was_refused_once_is_not_told_of_what_comes_much_later() -> None:
+def test_old_refusal_is_not_reported_for_a_later_record() -> None:
     transport = MemoryTransport(0)
 
     async def produce() -> None:

@@ -18,7 +18,7 @@ async def one() -> AsyncIterator[ClusterDouble]:
         yield double
 
 
-async def test_a_send_that_gave_up_waiting_for_room_takes_nobody_s_turn(
+async def test_send_that_stopped_waiting_takes_no_turn(
     one: ClusterDouble,
 ) -> None:
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
@@ -50,7 +50,7 @@ async def test_room_for_many_is_given_to_many(one: ClusterDouble) -> None:
     assert sorted(one.values()) == sorted([b"warm", *(b"%d" % n for n in range(500))])
 
 
-async def test_records_of_one_key_are_stored_in_the_order_in_which_they_were_sent(
+async def test_records_of_one_key_keep_send_order_while_waiting(
     one: ClusterDouble,
 ) -> None:
     """A send that woke without room used to go to the end, and later ones overtook it."""
@@ -59,7 +59,7 @@ async def test_records_of_one_key_are_stored_in_the_order_in_which_they_were_sen
     assert one.values() == [b"%d" % n for n in range(500)]
 
 
-async def test_a_large_record_is_not_passed_by_small_ones_of_its_key(one: ClusterDouble) -> None:
+async def test_small_records_do_not_overtake_a_large_one(one: ClusterDouble) -> None:
     large = b"x" * 700
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_bytes=1000) as p:
         values = [b"a" * 300, b"b" * 300, large, b"c", large, b"d"]
@@ -75,7 +75,7 @@ async def test_headers_and_tags_wait_for_room_too(one: ClusterDouble) -> None:
     assert one.values() == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_turn_that_was_given_to_one_who_left_goes_to_the_next(one: ClusterDouble) -> None:
+async def test_turn_of_a_cancelled_send_goes_to_the_next(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
         await p.send("orders", b"warm", key=b"k")
         one.brokers["g1-0"].slow = lambda: 0.2
@@ -89,7 +89,7 @@ async def test_a_turn_that_was_given_to_one_who_left_goes_to_the_next(one: Clust
     assert one.values() == [b"warm", b"a", b"c"]
 
 
-async def test_nobody_passes_those_who_wait_and_a_close_tells_them(one: ClusterDouble) -> None:
+async def test_no_send_overtakes_waiters_and_close_fails_them(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
         await p.send("orders", b"warm", key=b"k")
         held = [True]
@@ -108,7 +108,7 @@ async def test_nobody_passes_those_who_wait_and_a_close_tells_them(one: ClusterD
     assert one.values() == [b"warm", b"a"]
 
 
-async def test_a_future_that_was_cancelled_changes_nobody_s_offset(one: ClusterDouble) -> None:
+async def test_cancelled_future_changes_no_other_offset(one: ClusterDouble) -> None:
     async with fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"warm", key=b"k")
         futures = [p.send_nowait("orders", b"%d" % n, key=b"k") for n in range(3)]
@@ -118,7 +118,7 @@ async def test_a_future_that_was_cancelled_changes_nobody_s_offset(one: ClusterD
 
 
 @pytest.mark.parametrize("mistake", [{"topic": []}, {"headers": {"h": "\ud800"}}, {"key": 7}])
-async def test_a_mistake_that_waited_for_room_is_told_and_holds_up_nobody(
+async def test_bad_record_waiting_for_room_fails_and_blocks_no_send(
     one: ClusterDouble, mistake: dict[str, Any]
 ) -> None:
     async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
@@ -135,7 +135,7 @@ async def test_a_mistake_that_waited_for_room_is_told_and_holds_up_nobody(
     assert one.values() == [b"warm", b"a", b"b"]
 
 
-async def test_whatever_a_call_raises_goes_to_who_waits_for_it() -> None:
+async def test_any_exception_reaches_its_waiter() -> None:
     room = [False]
 
     def call(error: Exception | None) -> int:
@@ -156,7 +156,7 @@ async def test_whatever_a_call_raises_goes_to_who_waits_for_it() -> None:
             await bug
 
 
-async def test_a_flush_does_not_wait_for_a_linger_that_has_begun(one: ClusterDouble) -> None:
+async def test_flush_does_not_wait_for_a_started_linger(one: ClusterDouble) -> None:
     """Nor does a close: records gathered for longer than its timeout would be lost."""
     async with fmqclient.connect(one.url) as c:
         async with c.producer(linger_ms=100_000, close_timeout_s=1) as p:

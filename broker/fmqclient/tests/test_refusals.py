@@ -85,7 +85,7 @@ class Case:
         return [r[0] for pile in self.lane.piles for r in pile.records]
 
 
-def test_what_follows_a_refused_one_is_not_stored_even_if_its_answer_was_lost() -> None:
+def test_batch_after_a_refused_one_is_not_stored() -> None:
     """No sequence is reused: a late copy could fit behind the batch that takes it."""
     case = Case()
     refused, lost = case.depart(b"a"), case.depart(b"b")
@@ -98,14 +98,14 @@ def test_what_follows_a_refused_one_is_not_stored_even_if_its_answer_was_lost() 
     assert case.outbox.failed == []
 
 
-def test_a_gap_that_nobody_explains_takes_a_new_session() -> None:
+def test_unexplained_gap_takes_a_new_session() -> None:
     case = Case()
     case.refusals.take(case.lane, case.depart(b"a"), OutOfSequence(""))
     assert case.unsent() == [b"a"]
     assert case.renewed == 1
 
 
-def test_an_unknown_one_out_of_sequence_waits_for_those_before_it_or_is_given_up() -> None:
+def test_out_of_sequence_batch_waits_for_earlier_or_is_abandoned() -> None:
     case = Case()
     first, second = case.depart(b"a"), case.depart(b"b")
     first.unknown = second.unknown = True
@@ -119,7 +119,7 @@ def test_an_unknown_one_out_of_sequence_waits_for_those_before_it_or_is_given_up
 
 
 @pytest.mark.parametrize("code", [c for c in ErrorCode if c is not ErrorCode.OK])
-def test_one_that_may_be_stored_is_never_moved_or_failed_by_a_refusal(code: ErrorCode) -> None:
+def test_possibly_stored_batch_is_not_moved_or_failed_by_refusal(code: ErrorCode) -> None:
     case = Case()
     before, flight = case.depart(b"x"), case.depart(b"a")
     before.unknown = flight.unknown = True
@@ -131,7 +131,7 @@ def test_one_that_may_be_stored_is_never_moved_or_failed_by_a_refusal(code: Erro
 
 
 @pytest.mark.parametrize("code", list(ErrorCode))
-def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: ErrorCode) -> None:
+def test_codes_not_known_as_refusals_leave_outcome_unknown(code: ErrorCode) -> None:
     """Unknown codes, too: a newer broker may send others."""
     certain = {
         ErrorCode.NO_PERMISSION,
@@ -152,7 +152,7 @@ def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: E
     assert spec_of_code(999).retry is RetryAction.RESEND_SAME
 
 
-def test_a_broker_that_does_not_know_the_topic_is_waited_for_each_time_anew() -> None:
+def test_broker_lacking_the_topic_gets_its_wait_each_time() -> None:
     """It knew the topic since: if it lacks it now, after a move, say, it will learn it again."""
     case = Case()
     case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))
@@ -168,7 +168,7 @@ def test_a_broker_that_does_not_know_the_topic_is_waited_for_each_time_anew() ->
     assert [values for values, _ in case.outbox.failed] == [[b"b"]]
 
 
-def test_what_another_group_may_take_does_not_fail_for_one_that_does_not_know_the_topic() -> None:
+def test_record_goes_to_another_group_when_one_lacks_the_topic() -> None:
     case = Case()
     case.outbox.elsewhere = True
     case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))

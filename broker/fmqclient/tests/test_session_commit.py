@@ -95,7 +95,7 @@ def said(request: ConsumeRequest) -> list[tuple[int, int, int]]:
     return [(a.generation, a.first_offset, a.end_offset) for a in request.acks]
 
 
-async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> None:
+async def test_token_sent_before_acks_were_repeated_proves_nothing() -> None:
     session = a_session()
     async with stream(session) as first:
         await ten_acked(session, first)
@@ -114,7 +114,7 @@ async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> 
         assert not session.unstored
 
 
-async def test_where_a_queue_begins_does_not_say_what_is_stored() -> None:
+async def test_start_of_a_queue_proves_no_ack_stored() -> None:
     """The same broker counted the acks and could not store them; then another one reads."""
     session = a_session()
     async with stream(session) as first:
@@ -136,7 +136,7 @@ async def test_where_a_queue_begins_does_not_say_what_is_stored() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_whether_a_queue_is_paused_is_said_again_after_a_seek(paused: bool) -> None:
+async def test_pause_state_is_sent_again_after_a_seek(paused: bool) -> None:
     """A resume under the previous generation was ignored: the queue stood still for ever."""
     session = a_session()
     async with stream(session) as wire:

@@ -88,7 +88,7 @@ async def test_a_piece_that_its_batch_does_not_hold_is_refused(second: Delivery)
     assert len(chunks) == 1
 
 
-async def test_what_retention_deleted_is_counted_and_logged(
+async def test_records_deleted_by_retention_are_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     skipped = [Skipped(first_offset=5, end_offset=9), Skipped(first_offset=9, end_offset=10)]

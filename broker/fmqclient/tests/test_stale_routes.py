@@ -32,7 +32,7 @@ def client_of(one: ClusterDouble, transport: MemoryTransport) -> fmqclient.Clien
     return fmqclient.connect(one.url, transport=transport, clock=SeededClock(0))
 
 
-def test_while_nobody_answers_no_topic_is_called_unknown() -> None:
+def test_no_topic_is_unknown_while_no_broker_answers() -> None:
     """Several ask at once; sharing a failed call is not an answer."""
 
     async def work() -> None:
@@ -53,7 +53,7 @@ def test_while_nobody_answers_no_topic_is_called_unknown() -> None:
     run(work())
 
 
-def test_a_topic_that_one_broker_does_not_know_is_asked_for_elsewhere() -> None:
+def test_topic_unknown_to_one_broker_is_asked_elsewhere() -> None:
     """A broker that is cut from ZooKeeper, or learns late, answers with old knowledge."""
 
     async def work() -> None:
@@ -72,7 +72,7 @@ def test_a_topic_that_one_broker_does_not_know_is_asked_for_elsewhere() -> None:
     run(work())
 
 
-def test_a_topic_of_interest_stays_one_while_it_is_away() -> None:
+def test_missing_topic_stays_of_interest() -> None:
     async def work() -> None:
         double, transport = played(2)
         async with double as one, client_of(one, transport) as c:
@@ -90,7 +90,7 @@ def test_a_topic_of_interest_stays_one_while_it_is_away() -> None:
     run(work())
 
 
-def test_a_consumer_lives_on_when_one_group_does_not_know_its_topic() -> None:
+def test_consumer_survives_a_group_that_lacks_its_topic() -> None:
     async def work() -> None:
         double, transport = played(2)
         async with double as one, client_of(one, transport) as c:
@@ -103,7 +103,7 @@ def test_a_consumer_lives_on_when_one_group_does_not_know_its_topic() -> None:
     run(work())
 
 
-def test_what_a_group_refuses_that_does_not_know_the_topic_goes_to_another() -> None:
+def test_send_refused_for_unknown_topic_goes_to_another_group() -> None:
     async def work() -> None:
         double, transport = played(2)
         async with double as one, client_of(one, transport) as c, c.producer() as p:
@@ -115,7 +115,7 @@ def test_what_a_group_refuses_that_does_not_know_the_topic_goes_to_another() -> 
     run(work())
 
 
-def test_what_is_under_way_of_a_topic_that_is_gone_holds_up_no_other() -> None:
+def test_sends_to_a_deleted_topic_delay_no_other_topic() -> None:
     async def work() -> None:
         double, transport = played(1)
         async with double as one, client_of(one, transport) as c, c.producer() as p:
@@ -145,7 +145,7 @@ def test_what_is_under_way_of_a_topic_that_is_gone_holds_up_no_other() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_topic_whose_groups_take_nothing_any_more_ends_no_producer(known: bool) -> None:
+def test_topic_without_writable_groups_ends_no_producer(known: bool) -> None:
     """Each send gets an error, at once or when its batches in flight are done."""
 
     async def work() -> None:
@@ -173,7 +173,7 @@ def test_a_topic_whose_groups_take_nothing_any_more_ends_no_producer(known: bool
     run(work())
 
 
-def test_latest_counts_for_the_groups_that_a_topic_has_not_for_those_that_it_gets() -> None:
+def test_start_latest_does_not_apply_to_groups_added_later() -> None:
     """Records in added groups were sent after the consumer started."""
 
     async def work() -> None:
@@ -192,7 +192,7 @@ def test_latest_counts_for_the_groups_that_a_topic_has_not_for_those_that_it_get
     run(work())
 
 
-def test_a_topic_that_is_made_anew_under_a_consumer_is_read_from_its_beginning() -> None:
+def test_recreated_topic_is_read_from_its_start() -> None:
     async def work() -> None:
         double, transport = played(1)
         async with double as one, client_of(one, transport) as c:
@@ -207,7 +207,7 @@ def test_a_topic_that_is_made_anew_under_a_consumer_is_read_from_its_beginning()
     run(work())
 
 
-def test_a_group_that_left_the_cluster_is_not_asked_any_more(
+def test_removed_group_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work() -> None:
@@ -246,7 +246,7 @@ async def _forget_topics(one: ClusterDouble, group: str) -> None:
 
 
 @pytest.mark.parametrize("away_s", [1, 20])
-def test_a_failover_of_one_group_ends_no_consumer_that_another_does_not_know(away_s: int) -> None:
+def test_failover_ends_no_consumer_another_group_does_not_know(away_s: int) -> None:
     """An absent broker has not reported that the topic is gone."""
 
     async def work() -> None:
@@ -266,7 +266,7 @@ def test_a_failover_of_one_group_ends_no_consumer_that_another_does_not_know(awa
 
 
 @pytest.mark.parametrize("by", ["word", "absence"])
-def test_a_topic_that_nobody_has_any_more_ends_its_consumers(by: str) -> None:
+def test_topic_missing_everywhere_ends_its_consumers(by: str) -> None:
     """Every broker that is there reports so."""
 
     async def work() -> None:
@@ -290,7 +290,7 @@ def test_a_topic_that_nobody_has_any_more_ends_its_consumers(by: str) -> None:
     run(work())
 
 
-def test_what_is_under_way_outlives_the_word_of_a_broker_that_knows_less() -> None:
+def test_sends_in_flight_outlive_a_stale_broker_answer() -> None:
     """It is cut from ZooKeeper, for example, and the topic is younger than that."""
 
     async def work() -> None:
@@ -315,7 +315,7 @@ def test_what_is_under_way_outlives_the_word_of_a_broker_that_knows_less() -> No
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_routes_that_change_while_a_producer_is_closed_harm_nobody(turns: int) -> None:
+def test_route_change_during_producer_close_is_harmless(turns: int) -> None:
     """Its tasks accept nothing more; the client still asks for routes."""
 
     async def work() -> None:

@@ -28,7 +28,7 @@ def double() -> Iterator[ClusterDouble]:
         loop.close()
 
 
-def test_the_same_without_asyncio(double: ClusterDouble) -> None:
+def test_sync_client_sends_and_receives(double: ClusterDouble) -> None:
     threads = threading.active_count()
     with fmqclient.sync.connect(double.url) as c:
         p = c.producer()
@@ -67,7 +67,7 @@ def _wait_for_acks(double: ClusterDouble, count: int) -> None:
     assert _acked(double) == count
 
 
-def test_a_loop_that_is_left_goes_on_where_it_was(double: ClusterDouble) -> None:
+def test_iteration_continues_after_a_left_loop(double: ClusterDouble) -> None:
     """Prefetched messages are not lost, and an ack is sent without a further fetch."""
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(100)], group="g1", queue=0)
@@ -84,7 +84,7 @@ def test_a_loop_that_is_left_goes_on_where_it_was(double: ClusterDouble) -> None
         assert seen == [b"%d" % n for n in range(35)]
 
 
-def test_auto_acks_only_what_the_program_got_and_got_done_with(double: ClusterDouble) -> None:
+def test_auto_ack_covers_only_finished_messages(double: ClusterDouble) -> None:
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(100)], group="g1", queue=0)
         with c.consumer("orders", group="billing", ack="auto") as sub:
@@ -101,7 +101,7 @@ def test_auto_acks_only_what_the_program_got_and_got_done_with(double: ClusterDo
         _wait_for_acks(double, 9 + 4)
 
 
-def test_nobody_there_leaves_no_thread() -> None:
+def test_failed_sync_connect_leaves_no_thread() -> None:
     threads = threading.active_count()
     with pytest.raises(fmqclient.Unavailable):
         fmqclient.sync.connect("fmq://127.0.0.1:1", timeout_s=0.1)

@@ -25,7 +25,7 @@ def wait_until(condition: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def test_a_thread_that_waits_is_told_when_the_client_is_closed(double: ClusterDouble) -> None:
+def test_client_close_wakes_waiting_threads(double: ClusterDouble) -> None:
     for broker in double.brokers.values():
         broker.tokens = False
     ended: list[BaseException] = []
@@ -52,7 +52,7 @@ def test_a_thread_that_waits_is_told_when_the_client_is_closed(double: ClusterDo
         c.producer()
 
 
-def test_acks_of_two_threads_at_one_moment_are_said(double: ClusterDouble) -> None:
+def test_simultaneous_acks_of_two_threads_are_sent(double: ClusterDouble) -> None:
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(2)], group="g1", queue=0)
         sub = c.consumer("orders", group="billing")
@@ -77,7 +77,7 @@ def test_acks_of_two_threads_at_one_moment_are_said(double: ClusterDouble) -> No
         assert _acked(double) == 2
 
 
-def test_a_paused_queue_gives_nothing_that_was_fetched_ahead(double: ClusterDouble) -> None:
+def test_paused_queue_returns_no_prefetched_message(double: ClusterDouble) -> None:
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(20)], group="g1", queue=0)
         sub = c.consumer("orders", group="billing")
@@ -131,7 +131,7 @@ def test_a_loop_that_starts_late_is_not_taken_for_a_closed_one(
         loop.stop()
 
 
-def test_what_was_closed_is_not_kept_by_its_client(double: ClusterDouble) -> None:
+def test_closed_parts_are_not_kept_by_the_client(double: ClusterDouble) -> None:
     with fmqclient.sync.connect(double.url) as c:
         for _ in range(3):
             with c.consumer("orders", group="billing"), c.producer():
@@ -139,13 +139,13 @@ def test_what_was_closed_is_not_kept_by_its_client(double: ClusterDouble) -> Non
         assert len(c._open) <= 2, "the last ones"
 
 
-def test_the_blocking_consumer_has_what_the_other_has(double: ClusterDouble) -> None:
+def test_sync_consumer_has_all_methods_of_the_async_one(double: ClusterDouble) -> None:
     with fmqclient.sync.connect(double.url) as c, c.consumer("orders", group="billing") as sub:
         assert set(sub.connected) == {"g1", "g2"}
         assert c.producer().outstanding == 0
 
 
-def test_what_changes_while_another_thread_looks_at_it_is_no_error(double: ClusterDouble) -> None:
+def test_change_during_a_read_of_another_thread_is_no_error(double: ClusterDouble) -> None:
     """A queue comes, or a group is learnt, in the loop's thread between two steps here."""
 
     class Growing(dict[Any, Any]):

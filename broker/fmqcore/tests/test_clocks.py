@@ -20,7 +20,7 @@ WALL_MS = 1_750_000_000_000
         (0, 1000, 1400, None),  # an older version sends no time
     ],
 )
-def test_what_an_answer_proves(
+def test_clock_bounds_from_an_answer(
     peer_wall_ms: int, asked_ms: int, heard_ms: int, base: Base | None
 ) -> None:
     assert base_of(peer_wall_ms, asked_ms, heard_ms) == base

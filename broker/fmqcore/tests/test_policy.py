@@ -95,7 +95,7 @@ def isr_pairs(names: tuple[BrokerId, ...]) -> list[tuple[Isr, ...]]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
-def test_commit_end_is_what_the_definition_says(size: int) -> None:
+def test_commit_end_matches_the_definition(size: int) -> None:
     names = NAMES[:size]
     masters = [
         MasterEnds(Position(w), Position(d), NOW, Position(s), "here")
@@ -117,7 +117,7 @@ def test_commit_end_is_what_the_definition_says(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
-def test_can_meet_is_whether_any_ends_would_do(size: int) -> None:
+def test_can_meet_means_some_ends_would_satisfy(size: int) -> None:
     names = NAMES[:size]
     zones = dict(zip(names, ZONES, strict=False))
     for policy, isr in product(POLICIES, subsets(names)):
@@ -132,7 +132,7 @@ def test_can_meet_ignores_in_sync_brokers_that_are_no_members() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
-def test_whoever_is_heard_meets_every_possible_acknowledgement(size: int) -> None:
+def test_heard_brokers_cover_every_possible_acknowledgement(size: int) -> None:
     names = NAMES[:size]
     for policy, isr in product(POLICIES, subsets(names)):
         if policy.strict:
@@ -149,7 +149,7 @@ def test_whoever_is_heard_meets_every_possible_acknowledgement(size: int) -> Non
                 assert all(heard & ack for ack in acks if ack), (policy, isr, heard)
 
 
-def test_not_more_are_heard_than_needed() -> None:
+def test_no_more_brokers_are_heard_than_needed() -> None:
     cached = AckPolicy(Flush.OS_CACHE, how_many=HowMany.ALL)
     assert slaves_to_hear(cached, 3) == 1
     majority = AckPolicy(Flush.OS_CACHE, how_many=HowMany.MAJORITY)
@@ -162,14 +162,14 @@ def test_not_more_are_heard_than_needed() -> None:
     ("how_many", "in_sync", "configured"),
     [(HowMany.ZONES, 1, 2), (HowMany.ZONES, 1, 4), (HowMany.MAJORITY, 1, 4), (HowMany.ALL, 1, 4)],
 )
-def test_all_are_heard_where_too_few_are_in_sync_for_an_acknowledgement(
+def test_all_are_heard_if_too_few_are_in_sync_to_acknowledge(
     flush: Flush, how_many: HowMany, in_sync: int, configured: int
 ) -> None:
     """Existing records were acknowledged when there were more; each in-sync slave has them."""
     assert slaves_to_hear(AckPolicy(flush, how_many=how_many), in_sync, configured) == in_sync
 
 
-def test_a_mark_tells_apart_whatever_decides_who_acknowledged() -> None:
+def test_mark_distinguishes_all_inputs_of_the_acknowledgement() -> None:
     """F18: under another policy, or with other slaves to count, an earlier heard set is void."""
     zones = [(), ("here",), ("here", "here"), ("here", "there"), ("there", "there")]
     marks = {mark_of(policy, of) for policy, of in product(POLICIES, zones)}
@@ -185,7 +185,7 @@ def test_majority_counts_the_master(configured: int, need: int) -> None:
     assert majority_slaves(configured) == need
 
 
-def test_who_fsyncs() -> None:
+def test_brokers_that_fsync_under_each_policy() -> None:
     modes = {
         (f, c): (
             flush_mode(AckPolicy(f, 70, c), master=True),
@@ -202,7 +202,7 @@ def test_who_fsyncs() -> None:
 
 
 @pytest.mark.parametrize("left", [(), ("s2",)])
-def test_all_waits_until_a_removed_member_has_left_the_in_sync_set(left: tuple[str, ...]) -> None:
+def test_all_waits_until_a_removed_member_leaves_the_set(left: tuple[str, ...]) -> None:
     """R6: the set shrinks first; then acknowledgements do without that member."""
     gone, rest = BrokerId("s1"), tuple(map(BrokerId, left))
     master = MasterEnds(Position(90), Position(90), Epoch(3), Position(10), "")
@@ -213,7 +213,7 @@ def test_all_waits_until_a_removed_member_has_left_the_in_sync_set(left: tuple[s
     assert commit_ends(EVERYWHERE, master, slaves, [after]).commit_end == 90
 
 
-def test_what_a_slave_has_counts_as_sent_though_its_stream_has_carried_nothing_yet() -> None:
+def test_bytes_a_slave_already_has_count_as_sent() -> None:
     """It returned with everything: no bytes can be sent to it before it counts."""
     has = SlaveEnds(Position(0), Position(700), Position(700), NOW)
     assert counted_end(AckPolicy(counts=SlaveCounts.SENT), has) == 700

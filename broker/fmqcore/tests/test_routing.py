@@ -44,20 +44,20 @@ def test_epoch_of_a_group_never_falls(answers: list[tuple[str, int]]) -> None:
         assert {g: r.epoch for g, r in table.groups.items()} == highest
 
 
-def test_an_equal_epoch_is_taken_as_it_may_say_more() -> None:
+def test_route_of_an_equal_epoch_is_taken() -> None:
     table = merge(RouteTable(), [group("g1", 3, "MASTER")], ())
     assert merge(table, [group("g1", 3, "HANDOVER")], ()).groups[GroupName("g1")].mode == "HANDOVER"
     assert merge(table, [group("g1", 2, "HANDOVER")], ()).groups[GroupName("g1")].mode == "MASTER"
 
 
-def test_a_full_answer_replaces_the_topics_and_a_partial_one_only_its_own() -> None:
+def test_full_answer_replaces_all_topics_partial_only_its_own() -> None:
     table = merge(RouteTable(), (), [topic("a"), topic("b", 2)])
     assert sorted(merge(table, (), [topic("b", 2)]).topics) == ["b"]
     assert sorted(merge(table, (), [], asked=("a",)).topics) == ["b"]
     assert sorted(merge(table, (), [topic("c", 3)], asked=("c",)).topics) == ["a", "b", "c"]
 
 
-def test_a_topic_is_not_replaced_by_the_one_that_had_its_name_before() -> None:
+def test_topic_is_not_replaced_by_its_older_namesake() -> None:
     table = merge(RouteTable(), (), [topic("a", 2)])
     for asked in ((), ("a",)):
         assert merge(table, (), [topic("a", 1)], asked).topics["a"].id == 2
@@ -87,7 +87,7 @@ def test_a_live_broker_is_tried_before_a_dead_one() -> None:
     assert not grants(None, Permission.READ)
 
 
-def test_the_hash_is_what_is_written_down() -> None:
+def test_key_hash_matches_the_documented_values() -> None:
     """These numbers are a contract: a change moves every key of every user."""
     assert [key_hash(k) for k in (b"", b"42", b"N14228")] == [0, 1273439891, 243704562]
     assert tag_bit(b"") == 1
@@ -139,7 +139,7 @@ def test_rotation_is_fair_by_weight(weights: dict[str, int], start: int) -> None
     assert all(by_queue[(GroupName(n), q)] == w for n, w in weights.items() if w for q in range(8))
 
 
-def test_rotation_goes_on_without_a_group_that_is_away() -> None:
+def test_rotation_skips_a_group_that_is_away() -> None:
     rotation = Rotation(groups_of(g1=1, g2=1))
     only = {GroupName("g2")}
     assert [rotation.next(only) for _ in range(3)] == [("g2", 0), ("g2", 1), ("g2", 2)]

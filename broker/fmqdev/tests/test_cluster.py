@@ -97,7 +97,7 @@ def started_by_hand(directory: Path, here: tuple[str, str]) -> "subprocess.Popen
     return process
 
 
-def test_up_status_down_and_up_again(tmp_path: Path) -> None:
+def test_cluster_goes_up_down_and_up_again(tmp_path: Path) -> None:
     """As a developer would; one group, to be quick."""
     here = ("--dir", str(tmp_path / "dev"))
     up = fmq("dev", "up", "--groups", "1", "--port", "0", "--set", "segment_bytes=1048576", *here)
@@ -201,7 +201,7 @@ async def test_faults_of_one_group(tmp_path: Path) -> None:
     assert not processes_of(tmp_path / "c")
 
 
-async def test_on_an_ensemble_of_somebody_else(tmp_path: Path, zookeeper: str) -> None:
+async def test_cluster_on_an_external_ensemble(tmp_path: Path, zookeeper: str) -> None:
     """It is used as it is; wiping removes only what the cluster left in it."""
     options = ClusterOptions(groups=1, slaves=0, zookeeper=zookeeper, policy=ALONE)
     async with DevCluster(tmp_path / "c", options) as cluster:
@@ -218,7 +218,7 @@ async def test_on_an_ensemble_of_somebody_else(tmp_path: Path, zookeeper: str) -
         await session.close()
 
 
-async def test_a_broker_that_cannot_start_is_told_with_its_log(
+async def test_broker_that_cannot_start_is_reported_with_its_log(
     tmp_path: Path, zookeeper: str
 ) -> None:
     wrong = {"segment_bytes": "many"}
@@ -228,7 +228,7 @@ async def test_a_broker_that_cannot_start_is_told_with_its_log(
     assert not processes_of(tmp_path / "c")
 
 
-def test_a_cluster_ends_with_its_maker_however_that_ends(tmp_path: Path) -> None:
+def test_cluster_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("needs PR_SET_PDEATHSIG")
     program = (

@@ -114,7 +114,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
-async def test_a_slow_machine_is_waited_for_and_one_that_stands_still_is_not(
+async def test_slow_machine_is_awaited_and_a_stuck_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(demo_module, "_PATIENCE_S", 0.5)
@@ -168,7 +168,7 @@ def test_a_folder_is_named_as_it_is() -> None:
     assert "fmq journal verify run[bold]/g1-0/data" in text
 
 
-def test_a_finding_makes_another_verdict() -> None:
+def test_finding_changes_the_verdict() -> None:
     report = a_report(Finding("LOST", 1, "1 acknowledged but never consumed: [g1/0]"))
     assert not report.good
     text = printed(report)

@@ -70,7 +70,7 @@ def test_the_command_line_knows_all_brokers_of_the_usual_cluster(
     assert common._known(DEFAULT_URL) == DEFAULT_URL
 
 
-def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_home_directory_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container may run as a user that its system does not know."""
 
     def none() -> Path:
@@ -91,7 +91,7 @@ def test_a_state_file_that_cannot_be_read_is_no_bug(tmp_path: Path, text: str) -
         DevCluster.attach(tmp_path)
 
 
-def test_wiping_a_cluster_leaves_what_is_not_its_own(
+def test_wiping_a_cluster_leaves_foreign_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--dir .` in a project, say."""
@@ -121,7 +121,7 @@ def test_a_demo_removes_an_earlier_run_and_nothing_else(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_ports_behind_the_last_one_are_no_wish(tmp_path: Path) -> None:
+def test_ports_above_the_maximum_are_replaced(tmp_path: Path) -> None:
     cluster = DevCluster(tmp_path, ClusterOptions(first_port=65_535))
     assert all(0 < port < 65_536 for port in cluster._ports(None))
 
@@ -220,7 +220,7 @@ async def test_a_process_that_ignores_sigterm_is_killed_in_the_end(
     assert not child.alive()
 
 
-async def test_another_shape_is_refused_and_the_first_advice_keeps_the_data(tmp_path: Path) -> None:
+async def test_changed_shape_is_refused_with_data_saving_advice(tmp_path: Path) -> None:
     write_file(tmp_path, ClusterFile(ClusterOptions(groups=2, slaves=2), []))
     with pytest.raises(ClusterFailed, match=r"with --groups 2 --slaves 2, or .* --wipe"):
         await DevCluster(tmp_path).start()

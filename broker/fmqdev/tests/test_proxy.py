@@ -68,7 +68,7 @@ async def test_a_link_passes_both_ways(proxies: Proxies, echo: str) -> None:
     caller.close()
 
 
-async def test_a_cut_resets_what_is_there_and_what_comes(proxies: Proxies, echo: str) -> None:
+async def test_cut_resets_current_and_new_connections(proxies: Proxies, echo: str) -> None:
     link = proxies.link(echo)
     caller = await Caller.dial(link)
     assert await caller.answer(b"hello") == b"hello"
@@ -83,7 +83,7 @@ async def test_a_cut_resets_what_is_there_and_what_comes(proxies: Proxies, echo:
         one.close()
 
 
-async def test_what_is_held_comes_through_later(proxies: Proxies, echo: str) -> None:
+async def test_held_bytes_arrive_later(proxies: Proxies, echo: str) -> None:
     link = proxies.link(echo)
     early = await Caller.dial(link)
     assert await early.answer(b"1") == b"1"
@@ -98,7 +98,7 @@ async def test_what_is_held_comes_through_later(proxies: Proxies, echo: str) -> 
     late.close()
 
 
-async def test_callers_are_told_apart(proxies: Proxies, echo: str) -> None:
+async def test_callers_are_distinguished(proxies: Proxies, echo: str) -> None:
     names: dict[int, str] = {}
     link = proxies.link(echo, who=lambda port: names.get(port, ""))
     with socket.socket() as bound:
@@ -153,7 +153,9 @@ async def test_only_one_connection_at_a_time(proxies: Proxies, echo: str) -> Non
         one.close()
 
 
-async def test_nobody_is_named_while_all_are_treated_alike(proxies: Proxies, echo: str) -> None:
+async def test_no_caller_is_identified_while_all_are_treated_alike(
+    proxies: Proxies, echo: str
+) -> None:
     """Identifying a caller costs more than connecting: short-lived callers must not wait for it."""
     asked: list[int] = []
 
@@ -175,7 +177,7 @@ async def test_nobody_is_named_while_all_are_treated_alike(proxies: Proxies, ech
     after.close()
 
 
-async def test_who_has_gone_before_its_turn_holds_nobody_up(
+async def test_caller_gone_before_its_turn_delays_no_other(
     proxies: Proxies, echo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, go_on = 0, threading.Event()

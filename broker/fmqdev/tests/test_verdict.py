@@ -42,7 +42,7 @@ def a_good_run() -> History:
     )
 
 
-def test_a_good_run_has_no_findings_and_counts_what_came_twice() -> None:
+def test_good_run_has_no_findings_and_counts_duplicates() -> None:
     traffic = judge(a_good_run())
     assert traffic.findings == ()
     assert (traffic.sent, traffic.acked, traffic.consumed) == (6, 6, 6)
@@ -106,7 +106,7 @@ def test_each_fault_is_found(spoil: Callable[[History], None], code: str) -> Non
     assert code in [finding.code for finding in judge(history).findings]
 
 
-def test_a_finding_counts_all_and_tells_some() -> None:
+def test_finding_counts_all_and_lists_some() -> None:
     history = a_good_run()
     history.consumed.clear()
     (lost,) = judge(history).findings
@@ -115,7 +115,7 @@ def test_a_finding_counts_all_and_tells_some() -> None:
     assert "and 3 more" in lost.text
 
 
-def test_what_was_not_acknowledged_may_be_missing_or_there() -> None:
+def test_unacknowledged_message_may_be_missing_or_stored() -> None:
     history = a_good_run()
     del history.acked[B][2]
     history.unknown[5] = "the master died"
@@ -141,7 +141,7 @@ def test_committed_offsets_must_not_fall() -> None:
     assert fallen.text.endswith("g1/0 from 5 to 4; g2/3 from 7 to nothing")
 
 
-def test_outages_are_the_longest_time_in_which_nobody_served() -> None:
+def test_outage_is_the_longest_time_without_service() -> None:
     looks = [
         Seen(0, "g1", "g1-0", FULL),
         Seen(0, "g1", "g1-1", NONE),

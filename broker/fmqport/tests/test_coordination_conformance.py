@@ -37,7 +37,7 @@ async def test_compare_and_set_lets_one_writer_win(harness: Harness) -> None:
         await one.set("/none", b"", 0)
 
 
-async def test_create_says_what_is_in_the_way(harness: Harness) -> None:
+async def test_create_reports_the_conflict(harness: Harness) -> None:
     one = await harness.session()
     with pytest.raises(NoNode):
         await one.create("/a/b/c", b"")
@@ -71,7 +71,7 @@ async def test_delete_compares_the_version_and_forgives_absence(harness: Harness
         await one.delete("/p")
 
 
-async def test_an_ephemeral_belongs_to_its_session_and_goes_with_close(harness: Harness) -> None:
+async def test_ephemeral_belongs_to_its_session_and_ends_with_close(harness: Harness) -> None:
     one, two = await harness.session(), await harness.session()
     await one.create("/e", b"", ephemeral=True)
     node = await two.get("/e")
@@ -100,7 +100,7 @@ async def test_expiry_takes_the_ephemerals_and_a_new_session_comes(harness: Harn
     assert node.owner == one.session_id
 
 
-async def test_a_watch_tells_of_data_existence_and_children(harness: Harness) -> None:
+async def test_watch_reports_data_existence_and_children(harness: Harness) -> None:
     one, two = await harness.session(), await harness.session()
     calls = Calls()
     one.watch("/a", calls)
@@ -163,7 +163,7 @@ async def test_a_stopped_watch_is_silent(harness: Harness) -> None:
     assert stopped.count == before
 
 
-async def test_a_cut_is_connection_lost_and_mends_with_the_same_session(harness: Harness) -> None:
+async def test_cut_loses_the_connection_and_recovers_with_same_session(harness: Harness) -> None:
     one, two = await harness.session(), await harness.session()
     await one.create("/e", b"", ephemeral=True)
     mine = one.session_id
@@ -180,7 +180,7 @@ async def test_a_cut_is_connection_lost_and_mends_with_the_same_session(harness:
     assert (node.data, node.owner) == (b"", mine)  # the failed write was not applied later
 
 
-async def test_what_waits_for_an_answer_fails_when_the_connection_goes(harness: Harness) -> None:
+async def test_pending_calls_fail_when_the_connection_is_lost(harness: Harness) -> None:
     one = await harness.session()
     await one.create("/a", b"")
     harness.hold(one)
@@ -224,7 +224,7 @@ async def test_a_watch_outlives_a_cut_and_an_expiry(harness: Harness) -> None:
     await calls.more_than(before)
 
 
-async def test_sync_shows_what_another_session_wrote(harness: Harness) -> None:
+async def test_sync_shows_writes_of_another_session(harness: Harness) -> None:
     one, two = await harness.session(), await harness.session()
     await one.create("/a", b"")
     for version in range(20):
@@ -235,7 +235,7 @@ async def test_sync_shows_what_another_session_wrote(harness: Harness) -> None:
         assert node.version == version + 1
 
 
-async def test_a_closed_session_refuses_and_closes_again(harness: Harness) -> None:
+async def test_closed_session_refuses_calls_and_may_close_twice(harness: Harness) -> None:
     one = await harness.session()
     states: list[SessionState] = []
     one.on_state(states.append)

@@ -11,7 +11,7 @@ from fmqport.tests.coordination_kit import Harness, until
 pytestmark = pytest.mark.processes
 
 
-async def test_silence_ends_the_session_and_only_the_server_says_so(harness: Harness) -> None:
+async def test_silence_ends_the_session_by_the_servers_word_only(harness: Harness) -> None:
     one, two = await harness.session(), await harness.session()
     states: list[SessionState] = []
     await one.create("/e", b"", ephemeral=True)
@@ -67,7 +67,7 @@ async def test_requests_of_one_session_keep_their_order(harness: Harness) -> Non
     assert (done[0::2], versions) == ([1, 2, None], [1, 2, None])
 
 
-async def test_a_node_made_again_begins_anew(harness: Harness) -> None:
+async def test_recreated_node_starts_at_version_zero(harness: Harness) -> None:
     one = await harness.session()
     await one.create("/a", b"")
     await one.set("/a", b"", 0)

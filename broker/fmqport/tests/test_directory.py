@@ -24,12 +24,12 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_there(journal: Path) -> None:
+def test_directory_view_lists_files_and_checkpoint(journal: Path) -> None:
     listing = [(CHECKPOINT, 8), *((segment_name(base), 600) for base in BASES)]
     assert see(journal) == (sorted(listing), b"as it is", "")
 
 
-def test_names_that_lead_nowhere_or_to_themselves(journal: Path) -> None:
+def test_dangling_and_circular_links(journal: Path) -> None:
     """A file of unknown size reaches to the next segment."""
     for name in (*map(segment_name, BASES[1:]), index_name(BASES[0])):
         (journal / name).unlink(missing_ok=True)
@@ -53,7 +53,7 @@ def test_a_checkpoint_that_cannot_be_read(journal: Path) -> None:
     assert see(journal)[1:] == (None, "it is a pipe or a device, not a file")
 
 
-def test_a_lock_that_is_a_pipe_keeps_nobody_waiting(journal: Path) -> None:
+def test_lock_file_that_is_a_pipe_does_not_block(journal: Path) -> None:
     assert not is_locked(journal)
     os.mkfifo(journal / LOCK)
     with pytest.raises(OSError, match="pipe or a device"):
@@ -61,7 +61,7 @@ def test_a_lock_that_is_a_pipe_keeps_nobody_waiting(journal: Path) -> None:
 
 
 @pytest.mark.parametrize("valid", [True, False])
-def test_a_broker_at_work_deletes_beside_who_looks(
+def test_listing_is_consistent_beside_a_deleting_broker(
     journal: Path, monkeypatch: pytest.MonkeyPatch, valid: bool
 ) -> None:
     """The listing and the checkpoint are from one moment."""

@@ -134,7 +134,7 @@ async def test_zero_wipes_a_range_and_keeps_the_size(disk: Disk) -> None:
     assert file.size == len(await file.read(0, 4_000_000)) == 3_000_000
 
 
-async def test_reopened_files_hold_what_was_written(make: MakeDisk) -> None:
+async def test_reopened_files_hold_their_bytes(make: MakeDisk) -> None:
     disk = make()
     lock = await disk.lock("me")
     file = await disk.create("a", 16)
@@ -148,7 +148,7 @@ async def test_reopened_files_hold_what_was_written(make: MakeDisk) -> None:
     assert (file.size, await file.read(0, 16)) == (16, b"\0\0\0\0kept" + bytes(8))
 
 
-async def test_opening_what_is_not_there(disk: Disk) -> None:
+async def test_opening_a_missing_file_fails(disk: Disk) -> None:
     with pytest.raises(FileNotFoundError):
         await disk.open("a")
     assert await disk.read_file("a") is None
@@ -221,7 +221,7 @@ async def test_a_file_closed_while_it_is_written(
     assert await disk.read_file("a") == b"00000019"
 
 
-async def test_close_closes_what_is_open(disk: Disk) -> None:
+async def test_close_closes_open_files(disk: Disk) -> None:
     file = await disk.create("a", 4)
     again = await disk.open("a")
     await disk.close()
@@ -240,7 +240,7 @@ async def test_only_plain_names(disk: Disk, name: str) -> None:
             await attempt
 
 
-async def test_the_second_owner_learns_who_is_first(make: MakeDisk) -> None:
+async def test_second_owner_learns_the_first(make: MakeDisk) -> None:
     first, second = make(), make()
     lock = await first.lock("broker g1-0, process 42")
     with pytest.raises(DirectoryLocked, match="broker g1-0, process 42"):

@@ -98,7 +98,7 @@ async def over(task: "asyncio.Future[object]") -> None:
         task.exception()
 
 
-async def test_what_was_synced_is_there(machine: Machine) -> None:
+async def test_synced_bytes_survive_power_cut(machine: Machine) -> None:
     disk = await machine.disk()
     file = await disk.create("a", 100_000)
     await file.write([(0, [b"one"]), (50_000, [b"two"])], sync=True)
@@ -122,7 +122,7 @@ async def test_a_later_sync_covers_earlier_writes(machine: Machine) -> None:
     assert data == (b"x" * 5000 + bytes(5000)) * 10
 
 
-async def test_what_was_not_synced_is_old_or_new_sector_by_sector(machine: Machine) -> None:
+async def test_unsynced_sectors_are_old_or_new_after_power_cut(machine: Machine) -> None:
     disk = await machine.disk()
     file = await disk.create("a", 64 * SECTOR)
     await file.write([(0, [b"o" * 64 * SECTOR])], sync=True)

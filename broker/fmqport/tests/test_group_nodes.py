@@ -57,7 +57,7 @@ async def test_another_version_and_a_live_broker_are_refused(harness: Harness) -
 
 
 @pytest.mark.parametrize("left", [(), ("state",), ("live", "state")])
-async def test_an_interrupted_deletion_goes_on(harness: Harness, left: tuple[str, ...]) -> None:
+async def test_interrupted_deletion_resumes(harness: Harness, left: tuple[str, ...]) -> None:
     one = await harness.session()
     await served(one)
     await one.set(paths.groups_node("c"), removed_to_json([G1]), -1)
@@ -69,7 +69,7 @@ async def test_an_interrupted_deletion_goes_on(harness: Harness, left: tuple[str
     assert await one.get(ROOT) is None
 
 
-async def test_a_group_made_again_has_nothing_of_the_removed_one(harness: Harness) -> None:
+async def test_recreated_group_has_nothing_of_the_removed_one(harness: Harness) -> None:
     one = await harness.session()
     await served(one)
     await one.set(paths.groups_node("c"), removed_to_json([G1]), -1)

@@ -23,7 +23,7 @@ async def test_a_request_to_stop_is_an_event_and_the_end_is_orderly(life: Life) 
     assert not why
 
 
-async def test_fatal_ends_the_process_at_once_with_the_reason_and_no_clean_up(life: Life) -> None:
+async def test_fatal_ends_the_process_at_once_without_clean_up(life: Life) -> None:
     await life.begin("dies")
     said, why = await life.end()
     assert said == ["ready"]

@@ -68,7 +68,7 @@ async def works(connection: Connection) -> None:
         b"",
     ],
 )
-async def test_garbage_at_the_port_disturbs_nobody(
+async def test_garbage_at_the_port_disturbs_no_client(
     server: Server, connection: Connection, garbage: bytes
 ) -> None:
     stream = await connection.open(methods.PRODUCE, SOON)
@@ -84,7 +84,7 @@ async def test_garbage_at_the_port_disturbs_nobody(
     await works(connection)
 
 
-async def test_a_message_that_is_none_ends_its_stream_with_a_text(
+async def test_undecodable_message_ends_its_stream_with_a_reason(
     server: Server, connection: Connection
 ) -> None:
     # A client with another message type for Produce.
@@ -111,7 +111,7 @@ async def test_a_message_over_the_limit_is_refused_before_it_is_sent(
     await works(connection)
 
 
-async def test_a_call_over_the_limit_of_calls_is_refused_and_nobody_looks_at_it() -> None:
+async def test_call_over_the_size_limit_is_refused_unread() -> None:
     """The bytes are in an unknown field: protobuf itself would take them."""
     asked: list[Any] = []
 
@@ -167,7 +167,7 @@ class Relay:
             writer.close()
 
 
-async def test_a_message_over_the_receivers_limit_fails_its_stream_and_nothing_else(
+async def test_message_over_receiver_limit_fails_only_its_stream(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await connection.open(methods.PRODUCE, SOON)
@@ -187,7 +187,7 @@ async def test_a_message_over_the_receivers_limit_fails_its_stream_and_nothing_e
     other.cancel()
 
 
-async def test_a_peer_that_vanished_without_a_word_is_noticed_by_both_ends() -> None:
+async def test_silently_vanished_peer_is_noticed_at_both_ends() -> None:
     ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def watch(stream: Stream) -> None:
@@ -215,7 +215,7 @@ async def test_a_peer_that_vanished_without_a_word_is_noticed_by_both_ends() -> 
     await server.close(0)
 
 
-async def test_connections_that_come_and_go_leave_no_descriptor_or_thread(server: Server) -> None:
+async def test_closed_connections_leave_no_descriptor_or_thread(server: Server) -> None:
     async def once(good: bool) -> None:
         connection = GrpcTransport().connect(f"{HOST}:{server.port if good else 1}")
         if good:
@@ -244,7 +244,7 @@ async def test_connections_that_come_and_go_leave_no_descriptor_or_thread(server
     assert after[1] <= before[1], "threads were left"
 
 
-async def test_a_cancelled_stream_does_not_cancel_a_task_that_has_a_past(
+async def test_cancelled_stream_does_not_cancel_a_once_cancelled_task(
     connection: Connection,
 ) -> None:
     """A failed TaskGroup leaves its task with one counted cancellation, which is over."""
@@ -284,9 +284,7 @@ async def _at_once(connection: Connection, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["call", "open", "send", "receive", "done_sending"])
-async def test_a_cancellation_that_came_while_the_task_was_at_work_is_its_own(
-    connection: Connection, what: str
-) -> None:
+async def test_cancellation_during_work_is_the_tasks_own(connection: Connection, what: str) -> None:
     """Ctrl-C during the import of gRPC was taken for a lost connection and ignored."""
     task = asyncio.create_task(_at_once(connection, what))
     with pytest.raises(asyncio.CancelledError):

@@ -37,7 +37,9 @@ def stderr(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.mark.parametrize(("program", "status"), [(LOG, 3), (FATAL, FATAL_EXIT)])
-def test_what_it_says_is_lost_and_nothing_else(stderr: int, program: str, status: int) -> None:
+def test_full_stderr_loses_log_lines_and_nothing_else(
+    stderr: int, program: str, status: int
+) -> None:
     """A log line used to raise in the middle of an action, and `fatal` did not end a broker."""
     ended = subprocess.run([sys.executable, "-c", program], stderr=stderr, check=False)
     os.close(stderr)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.processes
 NODE = "/fmq/dev/topics"
 
 
-async def test_many_takers_get_different_ids(harness: Harness) -> None:
+async def test_concurrent_callers_get_different_ids(harness: Harness) -> None:
     sessions = [await harness.session() for _ in range(3)]
     taken = await asyncio.gather(
         *(next_topic_id(session, NODE, f"t{n}") for session in sessions for n in range(4))
@@ -27,7 +27,7 @@ async def test_a_node_that_was_made_as_a_parent_counts_from_one(harness: Harness
 
 
 @pytest.mark.parametrize("garbage", [b"7", b"{", b'{"next": 3}', b'{"next_id": null}', b"\xff"])
-async def test_garbage_is_told_and_left_as_it_is(harness: Harness, garbage: bytes) -> None:
+async def test_garbage_is_reported_and_left_unchanged(harness: Harness, garbage: bytes) -> None:
     one = await harness.session()
     await one.create(NODE, garbage, make_parents=True)
     with pytest.raises(Unavailable, match="/fmq/dev/topics in ZooKeeper does not decode"):

@@ -60,7 +60,7 @@ async def test_two_streams_of_one_connection_do_not_mix(node: Node) -> None:
     assert (await two.receive()).acks[0].correlation == 3
 
 
-async def test_the_server_may_speak_first_and_both_know_whom_they_speak_to(node: Node) -> None:
+async def test_server_may_send_first_and_both_know_their_peer(node: Node) -> None:
     async def greet(stream: Stream) -> None:
         await stream.send(answered(1, stream.peer))
 
@@ -116,7 +116,7 @@ async def test_a_handlers_error_reaches_the_client_with_its_text(node: Node) -> 
         await stream.send(asked(2))
 
 
-async def test_nobody_there_fails_at_once_and_names_the_address(node: Node) -> None:
+async def test_unreachable_address_fails_at_once_and_is_named(node: Node) -> None:
     server = await node.serve(echo)
     await server.close(0)
     connection = node.connect(server)

@@ -9,7 +9,7 @@ from fmqport.transport import Stream, TransportError
 from fmqwire import methods
 
 
-async def test_done_sending_ends_the_others_receive_and_answers_still_come(node: Node) -> None:
+async def test_half_close_ends_peers_receive_and_answers_still_come(node: Node) -> None:
     async def answer_at_the_end(stream: Stream) -> None:
         await read_for_ever(stream)
         for number in range(3):
@@ -54,7 +54,7 @@ async def test_a_cancel_by_the_server_fails_both_ends(node: Node) -> None:
     assert isinstance(await node.how_it_ended(), TransportError)
 
 
-async def test_a_cancel_wakes_a_receive_under_way_at_either_end(node: Node) -> None:
+async def test_cancel_wakes_a_pending_receive_at_either_end(node: Node) -> None:
     async def cancel_beside(stream: Stream) -> None:
         reading = asyncio.create_task(stream.receive())
         await stream.send(answered(1))
@@ -88,7 +88,7 @@ async def test_a_cancelled_receive_tears_the_stream_down(node: Node) -> None:
         await stream.receive()
 
 
-async def test_a_receive_that_a_handler_gave_up_tears_the_stream_down(node: Node) -> None:
+async def test_receive_abandoned_by_a_handler_tears_the_stream_down(node: Node) -> None:
     after: list[BaseException] = []
 
     async def give_up(stream: Stream) -> None:
@@ -120,7 +120,7 @@ async def test_a_closed_connection_is_a_dead_peer(node: Node) -> None:
     await node.connections[0].close()
 
 
-async def test_a_handler_that_neither_sends_nor_receives_is_cancelled_when_its_peer_dies(
+async def test_idle_handler_is_cancelled_when_its_peer_dies(
     node: Node,
 ) -> None:
     started = asyncio.Event()
@@ -147,7 +147,7 @@ async def test_a_closed_server_fails_its_streams_and_ends_its_handlers(node: Nod
     await node.servers[0].close(0)
 
 
-async def test_a_closing_server_lets_what_runs_end_within_its_grace(node: Node) -> None:
+async def test_closing_server_lets_calls_end_within_its_grace(node: Node) -> None:
     stream = await node.open(echo)
     await stream.send(asked(1))
     await stream.receive()

@@ -9,7 +9,7 @@ MOMENTS = st.integers(0, 1 << 45)
 
 
 @given(MOMENTS, st.integers(2 * GRID_MS, 1 << 30))
-def test_a_long_wait_ends_at_the_last_common_moment_before_its_own(now: int, wait: int) -> None:
+def test_long_wait_ends_at_the_last_common_moment_before_its_end(now: int, wait: int) -> None:
     end = together(now + wait, wait)
     assert end % GRID_MS == 0
     assert now + wait - GRID_MS < end <= now + wait
@@ -22,7 +22,7 @@ def test_a_short_wait_lasts_as_long_as_asked(now: int, wait: int) -> None:
     assert together(now + wait, wait) == now + wait
 
 
-def test_what_begins_right_after_a_common_moment_keeps_its_pace() -> None:
+def test_timer_started_after_a_common_moment_keeps_its_pace() -> None:
     """Otherwise each heartbeat would come a little sooner than the one before."""
     now, ends = 1_000, []
     for _ in range(5):

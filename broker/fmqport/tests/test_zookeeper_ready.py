@@ -20,7 +20,7 @@ def pair() -> Iterator[Pair]:
     theirs.close()
 
 
-def test_what_is_ready_is_told(pair: Pair) -> None:
+def test_ready_sockets_are_returned(pair: Pair) -> None:
     ours, theirs = pair
     assert ready([ours], [], [], 0) == ([], [], [])
     assert ready([ours], [], [], 0.001) == ([], [], [])
@@ -30,7 +30,7 @@ def test_what_is_ready_is_told(pair: Pair) -> None:
     assert ready([ours], [ours], []) == ([ours], [ours], [])
 
 
-def test_who_has_hung_up_is_ready(pair: Pair) -> None:
+def test_hung_up_socket_is_ready(pair: Pair) -> None:
     """A read or a write reports the hang-up."""
     ours, theirs = pair
     theirs.close()
@@ -41,13 +41,13 @@ def test_who_has_hung_up_is_ready(pair: Pair) -> None:
         ready([ours], [], [], 0)
 
 
-def test_who_is_closed_beneath_is_ready(pair: Pair) -> None:
+def test_socket_closed_during_the_wait_is_ready(pair: Pair) -> None:
     with socket.socket(fileno=pair[0].detach()) as ours:
         os.close(ours.fileno())
         assert ready([ours], [ours], [], 10) == ([ours], [ours], [])
         ours.detach()
 
 
-def test_a_session_waits_so() -> None:
+def test_session_waits_with_this_selector() -> None:
     session = ZooKeeperSession("127.0.0.1:1", timeout_ms=1000)
     assert session._kazoo._client.handler.select is ready

@@ -27,14 +27,14 @@ async def connected_again(session: ZooKeeperSession) -> None:
     await session.sync("/")
 
 
-async def test_nobody_there_is_said_with_the_address() -> None:
+async def test_unreachable_zookeeper_is_reported_with_its_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     session = ZooKeeperSession(address, timeout_ms=2000)
     with pytest.raises(ConnectionLost, match=f"no ZooKeeper answers at {address}"):
         await session.start(0.3)
 
 
-async def test_it_outlives_a_server_that_talks_garbage(zookeeper: str) -> None:
+async def test_session_outlives_a_server_that_sends_garbage(zookeeper: str) -> None:
     server, _, root = zookeeper.partition("/")
     with Proxies() as proxies, socket.create_server(("127.0.0.1", 0)) as liar:
         link = proxies.link(server)
@@ -54,7 +54,7 @@ async def test_it_outlives_a_server_that_talks_garbage(zookeeper: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["descriptors", "sleep"])
-async def test_it_outlives_what_this_machine_refuses_it(
+async def test_session_outlives_local_resource_errors(
     zookeeper: str, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """No descriptor to resolve a name, or a failing sleep: the session dials again later."""
@@ -116,7 +116,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("how", ["alone", "holding the lock"])
-async def test_a_process_whose_loop_is_wedged_loses_its_session(zookeeper: str, how: str) -> None:
+async def test_process_with_a_wedged_loop_loses_its_session(zookeeper: str, how: str) -> None:
     """Whether kazoo's threads run on or not, its ephemerals go."""
     witness = ZooKeeperSession(zookeeper, timeout_ms=2000)
     await witness.start(30)
@@ -153,7 +153,7 @@ async def test_a_hundred_sessions_leave_nothing_behind(zookeeper: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_close_is_bounded_when_nobody_answers(zookeeper: str) -> None:
+async def test_close_is_bounded_when_no_server_answers(zookeeper: str) -> None:
     server, _, root = zookeeper.partition("/")
     with Proxies() as proxies:
         link = proxies.link(server)
@@ -180,7 +180,7 @@ async def test_a_cancelled_call_leaves_the_session_in_order(zookeeper: str) -> N
         await session.close()
 
 
-async def test_a_root_that_is_there_need_not_be_ours_to_make(zookeeper: str) -> None:
+async def test_existing_root_needs_no_create_permission_above(zookeeper: str) -> None:
     """An ensemble shared by teams: the root exists, and nodes above it may not be created."""
     server, _, root = zookeeper.partition("/")
     admin = ZooKeeperSession(f"{zookeeper}/team", timeout_ms=4000, auth="admin:secret")

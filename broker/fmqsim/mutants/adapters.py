@@ -20,7 +20,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
             'if error.errno in FULL and not what.startswith("fdatasync"):',
             "if error.errno in FULL:",
         ),
-        tests=(_FILES + "test_no_room_at_a_sync_is_a_failure_for_ever",),
+        tests=(_FILES + "test_enospc_at_sync_is_a_permanent_failure",),
         alone="a simulated disk finds room when it is written, not when it is synced",
     ),
     mutant(
@@ -32,7 +32,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
             "                self._sync_directory(made_in)\n",
             "            self._calls.makedirs(self._path)\n",
         ),
-        tests=(_FILES + "test_a_data_directory_is_there_after_a_power_cut_and_all_above_it",),
+        tests=(_FILES + "test_new_data_directory_and_its_parents_survive_power_cut",),
         alone="a simulated directory is always there",
     ),
     mutant(
@@ -58,7 +58,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqsim/tests/test_filesystem.py::"
-            "test_of_what_was_not_synced_any_part_survives_a_power_cut",
+            "test_any_part_of_unsynced_bytes_survives_a_power_cut",
         ),
         alone="a kinder disk makes seeds green, not red",
     ),
@@ -73,7 +73,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
             ),
         ),
         tests=(
-            "e2e/tests/test_edges.py::test_the_first_message_of_a_queue_is_missed_as_any_other",
+            "e2e/tests/test_check_limits.py::test_the_first_message_of_a_queue_is_missed_as_any_other",
         ),
         alone="a check that misses something makes seeds green, not red",
     ),

@@ -8,7 +8,7 @@ from typing import Final
 
 from fmqsim.mutants.mutant import Mutant, mutant
 
-_LACKING: Final = "broker/fmqsim/tests/test_lacking.py::"
+_LACKING: Final = "broker/fmqsim/tests/test_lacking_master.py::"
 _RARE: Final = "its moment comes once in hundreds of seeds"
 
 BETWEEN: Final[tuple[Mutant, ...]] = (
@@ -23,7 +23,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ("fmqbroker/consume/group.py", "        if 0 < epoch < newest:\n", "        if epoch:\n"),
         tests=(
             "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::"
-            "test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it",
+            "test_reader_counts_acks_of_epoch_records_it_gets_later",
         ),
         alone=_RARE,
     ),
@@ -37,7 +37,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::"
-            "test_a_reader_without_an_epoch_calls_no_ack_of_it_stored",
+            "test_reader_lacking_an_epoch_reports_none_of_its_acks_stored",
         ),
         alone="a client says such acks again, to a reader that has more",
     ),
@@ -47,7 +47,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ("fmqcore/failover/table.py", "    g.JOURNAL_KEPT,\n", ""),
         tests=(
             "broker/fmqcore/tests/failover/test_lacking_master.py::"
-            "test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_for_long",
+            "test_master_with_new_disk_waits_for_its_long_lost_reader",
         ),
         alone=_RARE,
     ),
@@ -61,7 +61,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqcore/tests/failover/test_lacking_master.py::"
-            "test_what_an_emptied_master_was_given_by_chance_proves_nothing",
+            "test_bytes_from_a_stale_slave_prove_nothing",
         ),
         alone="two slaves must leave one after the other, and the disk go while both are away",
     ),
@@ -73,10 +73,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "    if slave.broker not in master.yields_to or not master.suffix_fits:\n",
             "    if slave.broker not in master.yields_to or master.opening:\n",
         ),
-        tests=(
-            _LACKING + "test_what_an_emptied_master_was_given_by_a_stale_slave_gives_way_to_what_"
-            "begins_later",
-        ),
+        tests=(_LACKING + "test_stale_bytes_yield_to_a_journal_that_starts_later",),
         alone="retention must have taken what the stale one ends with, and it must come first",
     ),
     mutant(
@@ -87,9 +84,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             '            p.journal.doubts.made_whole()\n        _log.info("mastership',
             '            pass\n        _log.info("mastership',
         ),
-        tests=(
-            _LACKING + "test_who_was_given_the_mastership_waits_for_nobody_though_its_disk_was_new",
-        ),
+        tests=(_LACKING + "test_new_master_with_a_new_disk_waits_for_no_third_broker",),
         alone="the heir must never have fsynced since its disk was new, and a third be away",
     ),
     mutant(
@@ -102,7 +97,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/data/test_retention.py::"
-            "test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all",
+            "test_unsynced_bytes_of_in_sync_slave_hold_retention",
         ),
         alone="the answer to a change of the set must be lost, and retention be due",
     ),
@@ -116,7 +111,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_suffix_room.py::"
-            "test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master",
+            "test_damaged_slave_does_not_block_a_sound_slaves_suffix",
         ),
         alone="a slave's oldest bytes must rot, and its master's disk be lost",
     ),
@@ -130,7 +125,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_suffix_room.py::"
-            "test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master",
+            "test_damaged_slave_does_not_block_a_sound_slaves_suffix",
         ),
         alone="a slave's oldest bytes must rot, and its master's disk be lost",
     ),
@@ -144,7 +139,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_suffix_room.py::"
-            "test_room_that_is_made_is_settled_also_if_the_stream_is_cancelled_meanwhile",
+            "test_room_made_for_a_suffix_is_settled_despite_cancellation",
         ),
         alone="a stream must break while files are removed",
     ),
@@ -158,7 +153,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_suffix.py::"
-            "test_no_term_is_opened_on_what_has_given_way_meanwhile",
+            "test_no_term_opens_on_bytes_that_yielded",
         ),
         alone="a stream must break while a term waits for it",
     ),
@@ -171,7 +166,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/failover/test_state_changes_at_gate.py::test_grants_of_another_masters_term_are_none_of_mine",
+            "broker/fmqbroker/tests/failover/test_state_changes_at_gate.py::test_grants_of_another_masters_term_do_not_count",
         ),
         alone="it lasts from reading a state until it is decided upon",
     ),
@@ -185,7 +180,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/produce/test_session_ends.py::"
-            "test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_its_frames",
+            "test_truncated_batch_is_never_ok_under_frames_of_a_new_term",
         ),
         alone="a producer must take nothing in while its master is deposed and cut back",
     ),
@@ -199,7 +194,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_offset_store.py::"
-            "test_who_took_over_keeps_its_side_journal_until_its_term_is_open",
+            "test_promoted_reader_keeps_side_journal_until_its_term_opens",
         ),
         alone="records of a simulation are small",
     ),
@@ -214,7 +209,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_offset_store.py::"
-            "test_what_waited_as_a_term_ended_is_not_written_in_the_next",
+            "test_entries_waiting_at_term_end_are_not_written_later",
         ),
         alone="it stands there for a moment",
     ),
@@ -230,7 +225,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_group.py::"
-            "test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost",
+            "test_queue_lost_before_its_seek_notice_is_announced_lost",
         ),
         alone="somebody must seek, and another come, before a message goes out",
     ),
@@ -244,7 +239,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqcore/tests/failover/test_lacking_master.py::"
-            "test_who_lost_its_power_too_proves_nothing_by_what_it_lacks",
+            "test_broker_that_lost_power_too_proves_nothing_by_absence",
         ),
         alone="two of three lose their power while the third is away: one seed in some thousands",
     ),
@@ -258,7 +253,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_hello.py::"
-            "test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves",
+            "test_slave_is_whole_once_level_with_a_serving_master",
         ),
         alone="its stream must break between the Welcome and the opening of the term",
     ),
@@ -272,7 +267,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_hello.py::"
-            "test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again",
+            "test_slave_level_in_memory_is_not_durable_until_fsynced",
         ),
         alone="a disk must be replaced, and the power go within the second in which it is level",
     ),
@@ -286,9 +281,9 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_side_journal.py::"
-            "test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep",
-            "broker/fmqsim/tests/test_lacking.py::"
-            "test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them",
+            "test_takeover_reader_keeps_progress_above_its_commit_end",
+            "broker/fmqsim/tests/test_lacking_master.py::"
+            "test_acks_of_a_dead_master_outlive_the_reader_that_has_them",
         ),
         alone="a master must lose the newest acks, and then the reader that has them be lost, too",
     ),
@@ -302,7 +297,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_offset_store.py::"
-            "test_who_took_over_keeps_its_side_journal_until_its_term_is_open",
+            "test_promoted_reader_keeps_side_journal_until_its_term_opens",
         ),
         alone="records of a simulation are small",
     ),
@@ -329,7 +324,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/journal/test_recovery.py::"
-            "test_a_tail_that_was_cut_is_known_until_it_is_made_whole",
+            "test_truncated_tail_is_flagged_until_made_whole",
         ),
         alone="damage and a second loss in the moment between two starts",
     ),
@@ -341,10 +336,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "had_cut = checkpoint is None or checkpoint.tail_cut",
             "had_cut = checkpoint is not None and checkpoint.tail_cut",
         ),
-        tests=(
-            _LACKING
-            + "test_a_master_with_an_empty_disk_waits_for_the_slave_that_alone_acknowledged",
-        ),
+        tests=(_LACKING + "test_emptied_master_waits_for_the_only_acknowledging_slave",),
         alone="the disk must go while another slave is away, and one of two be behind",
     ),
     mutant(
@@ -355,7 +347,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "    if case.evidence.other_policy:",
             "    if False:",
         ),
-        tests=(_LACKING + "test_a_policy_that_was_made_stricter_while_the_master_was_down",),
+        tests=(_LACKING + "test_stricter_policy_during_an_outage_loses_nothing",),
         alone="no seed changes a policy",
     ),
     mutant(
@@ -366,7 +358,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "links[b].whole or (fsyncs and links[b].kept)",
             "links[b].whole or fsyncs",
         ),
-        tests=(_LACKING + "test_an_emptied_slave_is_no_proof_of_what_all_acknowledged_as_durable",),
+        tests=(_LACKING + "test_emptied_slave_is_no_proof_of_durable_acks",),
         alone="two disks must fail and the third be away for a moment",
     ),
     mutant(
@@ -378,7 +370,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "return following or",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_unfinished_terms.py::test_a_try_is_one_however_many_claims_were_made_since",
+            "broker/fmqbroker/tests/replication/test_unfinished_terms.py::test_term_stays_unfinished_after_many_claims",
         ),
         alone="a master must end in the middle of opening, and its slave claim twice",
     ),
@@ -393,7 +385,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_slave_stream.py::"
-            + "test_who_came_to_act_as_master_while_it_waited_cuts_nothing",
+            + "test_slave_becoming_master_while_waiting_truncates_nothing",
         ),
         alone="journals must part, and the mastership move, within milliseconds",
     ),

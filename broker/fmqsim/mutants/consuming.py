@@ -52,7 +52,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "RangeSet(self.done)",
         ),
         tests=(
-            "broker/fmqclient/tests/test_track.py::test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours",
+            "broker/fmqclient/tests/test_ack_tracker.py::test_token_proves_nothing_for_queues_not_held",
         ),
         alone="the queue must come back later than a token is answered, and to the same consumer",
     ),
@@ -67,7 +67,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "        self.held, self.revoked, self.lost_acks = True, False, False\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_session_commit.py::test_where_a_queue_begins_does_not_say_what_is_stored",
+            "broker/fmqclient/tests/test_session_commit.py::test_start_of_a_queue_proves_no_ack_stored",
         ),
         alone="a session must be lost, its queue come back, and the reader go before it stores",
     ),
@@ -80,7 +80,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "            back = False",
         ),
         tests=(
-            "broker/fmqclient/tests/test_track.py::test_a_seek_that_comes_back_makes_nothing_void_that_was_acked_after_it",
+            "broker/fmqclient/tests/test_ack_tracker.py::test_returning_seek_voids_no_later_ack",
         ),
         alone="a master must take a seek with it for a while",
     ),
@@ -93,7 +93,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "        self.epoch = 0\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_copies.py::test_an_ack_names_the_epoch_of_the_batch_that_it_is_of",
+            "broker/fmqclient/tests/test_redelivered_copies.py::test_ack_names_the_epoch_of_its_batch",
         ),
         alone="only a policy that may lose gives an offset twice",
     ),
@@ -116,7 +116,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "frozenset(topic for topic in gone if now_ms - since[topic] >= GONE_S * 1000)",
             "gone",
         ),
-        tests=(f"{_SWEEP}::test_progress_in_a_topic_that_is_gone_for_a_day_goes",),
+        tests=(f"{_SWEEP}::test_progress_of_a_topic_missing_for_a_day_is_removed",),
         alone="no seed lives for a day",
     ),
     mutant(
@@ -139,7 +139,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "        if session.id in self.sessions:\n            if not",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_group.py::test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends",
+            "broker/fmqbroker/tests/consume/test_group.py::test_older_stream_of_a_session_ends_without_releasing_queues",
         ),
         alone="a consumer must be back before its broker knows that it was gone",
     ),

@@ -21,7 +21,7 @@ CLAIMS: Final = "fmqcore/failover/term_rules.py"
 TERMS: Final = "fmqbroker/failover/transitions.py"
 LEASE: Final = "fmqbroker/serving/lease.py"
 
-_EMPTIED: Final = "broker/fmqsim/tests/test_emptied.py::"
+_EMPTIED: Final = "broker/fmqsim/tests/test_emptied_brokers.py::"
 DECIDING: Final[tuple[Mutant, ...]] = (
     mutant(
         "an emptied reader shows what it has",
@@ -31,9 +31,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION, g.STATE_CURRENT),\n",
             "        (g.NOT_SERVING, g.SESSION, g.STATE_CURRENT),\n",
         ),
-        tests=(
-            _EMPTIED + "test_an_emptied_reader_shows_nothing_before_its_master_has_filled_it[1]",
-        ),
+        tests=(_EMPTIED + "test_emptied_reader_delivers_nothing_before_its_refill[1]",),
         alone="the only slave must lose its disk while it reads, before anybody acks there",
     ),
     mutant(
@@ -44,9 +42,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    if case.evidence.anew and policy.how_many is HowMany.NONE:\n",
             "    if case.evidence.anew and policy.how_many is HowMany.ALL:\n",
         ),
-        tests=(
-            _EMPTIED + "test_an_emptied_master_opens_on_nobodys_word_if_nobody_had_to_acknowledge",
-        ),
+        tests=(_EMPTIED + "test_emptied_master_trusts_no_slave_if_none_had_to_ack",),
         alone="a disk is lost, and who had most of two is down just then; the checks excuse it",
     ),
     mutant(
@@ -92,7 +88,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "longest_ms = settings.grant_ms",
         ),
         tests=(
-            "broker/fmqbroker/tests/serving/test_identity.py::test_who_starts_claims_nothing_before_that_is_over",
+            "broker/fmqbroker/tests/serving/test_identity.py::test_starting_broker_claims_nothing_before_its_promise_ends",
         ),
         alone="it takes a cut, a kill and a shorter promise within the one that still runs",
     ),
@@ -105,7 +101,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/serving/test_gate.py::test_a_renewal_in_whose_window_the_loop_stalled_does_not_count",
+            "broker/fmqbroker/tests/serving/test_gate.py::test_renewal_during_a_loop_stall_does_not_count",
         ),
         alone="the lease counts from its sending, and a session ends with its loop: more guards",
     ),
@@ -171,7 +167,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        if not serves:\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_replication.py::test_grants_are_promised_before_they_are_told",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_grant_promise_is_stored_before_it_is_sent",
         ),
         alone="it takes an ack within the milliseconds of a claim",
     ),
@@ -246,7 +242,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "decision.edit",
         ),
         tests=(
-            "broker/fmqbroker/tests/failover/test_orderly_stop.py::test_a_master_that_stops_gives_its_mastership_to_nobody",
+            "broker/fmqbroker/tests/failover/test_orderly_stop.py::test_stopping_master_names_no_successor",
         ),
         alone="the heir must become ready between the wish and the stop, and no slave may read",
     ),
@@ -259,7 +255,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        self.tenure = Tenure(edit.epoch, p.group.standing)\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/failover/test_transitions.py::test_a_term_is_of_the_live_node_that_stood_before_it_was_set",
+            "broker/fmqbroker/tests/failover/test_transitions.py::test_term_belongs_to_the_live_node_from_before_it_was_set",
         ),
         alone="a session must end, and the next begin, while a compare-and-set is under way",
     ),
@@ -272,7 +268,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        if node is None:\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/serving/test_live_node.py::test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone",
+            "broker/fmqbroker/tests/serving/test_live_node.py::test_recreated_live_node_has_new_number_even_if_unnoticed",
         ),
         alone="nobody takes a live node away within its session in a simulation",
     ),

@@ -117,7 +117,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    with",
         ),
         tests=(
-            "broker/fmqbroker/tests/journal/test_truncation.py::test_a_crash_in_the_middle_is_finished_at_the_next_start",
+            "broker/fmqbroker/tests/journal/test_truncation.py::test_interrupted_truncation_finishes_at_next_start",
         ),
         alone="journals seldom part, and the crash must come between two steps",
     ),
@@ -153,7 +153,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/journal/test_full_disk_terms.py::"
-            "test_what_a_reader_hands_over_finds_room_as_its_term_does",
+            "test_handed_over_record_fits_where_its_term_fits",
         ),
         alone=_LAST_BYTES,
     ),
@@ -177,7 +177,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),
         tests=(
             "broker/fmqbroker/tests/consume/test_delivery.py::"
-            "test_progress_below_what_retention_left_jumps_to_its_beginning",
+            "test_progress_below_log_start_jumps_to_log_start",
         ),
         alone="a consumer must be behind by more than retention leaves, and ask just then",
     ),
@@ -201,7 +201,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "return self._journal.durable_end",
         ),
         tests=(
-            "broker/fmqbroker/tests/data/test_retention.py::test_what_the_master_may_lack_stays",
+            "broker/fmqbroker/tests/data/test_retention.py::test_slave_keeps_segments_the_master_may_lack",
         ),
         alone="more than a segment must be lost with the power, and be old enough to go",
     ),
@@ -214,7 +214,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "keep_from=self._journal.durable_end,",
         ),
         tests=(
-            "broker/fmqbroker/tests/data/test_retention.py::test_what_another_in_sync_lacks_stays",
+            "broker/fmqbroker/tests/data/test_retention.py::test_slave_keeps_segments_another_in_sync_slave_lacks",
         ),
         alone="a slave must be cut off with more than a segment that another in sync lacks",
     ),
@@ -228,7 +228,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/data/test_retention.py::"
-            "test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all",
+            "test_unsynced_bytes_of_in_sync_slave_hold_retention",
         ),
         alone="more than a segment must be in memory alone, and be old enough to go",
     ),
@@ -241,7 +241,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "held.master == state.master",
         ),
         tests=(
-            "broker/fmqbroker/tests/data/test_retention.py::test_what_the_master_may_lack_stays",
+            "broker/fmqbroker/tests/data/test_retention.py::test_slave_keeps_segments_the_master_may_lack",
         ),
         alone="it takes a slave that was away while the master came back without its disk",
     ),
@@ -287,7 +287,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        await forget_above(store.disk, position)",
         ),
         tests=(
-            "broker/fmqbroker/tests/journal/test_truncation.py::test_what_is_written_after_a_cut_is_not_cut_again",
+            "broker/fmqbroker/tests/journal/test_truncation.py::test_bytes_written_after_truncation_are_not_truncated_again",
         ),
         alone="journals seldom part, and the next checkpoint comes within a moment",
     ),
@@ -300,7 +300,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             ":\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/journal/test_resume_file.py::test_a_cut_that_was_begun_is_not_undone_by_it",
+            "broker/fmqbroker/tests/journal/test_resume_file.py::test_resume_file_does_not_undo_a_started_truncation",
         ),
         alone="journals seldom part, and the crash must come between two steps of the cut",
     ),
@@ -313,7 +313,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    anew = checkpoint is None\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/journal/test_recovery.py::test_what_is_in_doubt_stays_so_until_it_is_whole",
+            "broker/fmqbroker/tests/journal/test_recovery.py::test_loss_flags_persist_until_the_journal_is_whole",
         ),
         alone="an emptied broker must end before it is whole again",
     ),
@@ -326,7 +326,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "mark",
         ),
         tests=(
-            "broker/fmqbroker/tests/journal/test_loss_flags.py::test_of_two_policies_neither_says_who_acknowledged",
+            "broker/fmqbroker/tests/journal/test_loss_flags.py::test_two_policies_leave_the_acknowledgers_unknown",
         ),
         alone="no seed changes a policy",
     ),

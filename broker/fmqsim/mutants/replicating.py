@@ -69,7 +69,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        if ends.epoch == master.epoch\n",
             "        if ends.epoch <= master.epoch\n",
         ),
-        tests=("broker/fmqcore/tests/test_policy.py::test_commit_end_is_what_the_definition_says",),
+        tests=("broker/fmqcore/tests/test_policy.py::test_commit_end_matches_the_definition",),
         alone="streams do not outlive a term with another history: a second guard",
     ),
     mutant(
@@ -82,7 +82,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_master_stream.py::test_what_an_older_stream_acknowledged_counts_for_nothing",
+            "broker/fmqbroker/tests/replication/test_master_stream.py::test_acks_of_an_older_stream_count_for_nothing",
         ),
         alone="it counts from the Hello to the first ack of the new stream, some milliseconds",
     ),
@@ -113,7 +113,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return [current] if asked is None or asked == current else [asked]",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_lost_slave_blocks_acks_while_zookeeper_is_away",
         ),
         alone="it shows only while ZooKeeper does not answer, and is over with the lease",
     ),
@@ -139,7 +139,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             'return _cut(slave, master, common.start, f"the journals part at {common.end}")',
         ),
         tests=(
-            "broker/fmqcore/tests/replication/test_reconciliation.py::test_all_pairs_of_short_histories",
+            "broker/fmqcore/tests/replication/test_reconciliation.py::test_all_pairs_of_short_histories_reconcile",
         ),
         alone="what is cut too far is sent again",
     ),
@@ -162,7 +162,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "    if position < 0:\n",
         ),
         tests=(
-            "broker/fmqcore/tests/replication/test_reconciliation.py::test_all_pairs_of_short_histories",
+            "broker/fmqcore/tests/replication/test_reconciliation.py::test_all_pairs_of_short_histories_reconcile",
         ),
         alone="histories that part below a commit end need two mistakes: this guard is the second",
     ),
@@ -186,7 +186,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return self._journal.end",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_replication.py::test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_returning_master_ships_only_settled_bytes",
         ),
         alone="it takes another change to win the race for the state just then",
     ),
@@ -211,7 +211,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "for broker in sorted(isr)]",
             "for broker in sorted({*isr, *counted})]",
         ),
-        tests=("broker/fmqcore/tests/test_policy.py::test_commit_end_is_what_the_definition_says",),
+        tests=("broker/fmqcore/tests/test_policy.py::test_commit_end_matches_the_definition",),
         alone="a simulated slave is out of sync only for moments",
     ),
     mutant(
@@ -274,7 +274,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a member that dials before its master was told of it never comes in sync",
         (MASTER, "        self.links[link.broker] = link.view", "        _ = link.view"),
         tests=(
-            "broker/fmqbroker/tests/replication/test_replication.py::test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_member_dialing_before_master_knows_it_becomes_in_sync",
         ),
         alone="no member is added in a simulation",
     ),
@@ -287,7 +287,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        self._streams.end_all()",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_replication.py::test_a_slave_that_becomes_master_ships_what_it_followed",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_slave_that_becomes_master_ships_its_whole_journal",
         ),
         alone="the term is open within milliseconds, and the commit end bounds what is cut",
     ),
@@ -300,7 +300,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        self._ends.close()",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_replication.py::test_who_gave_a_term_up_ships_all_that_was_appended_in_it",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_broker_that_ended_its_term_ships_all_its_bytes",
         ),
         alone="what is committed of it is not cut: a second guard",
     ),
@@ -326,7 +326,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "keep_from = self._master.keep_from() if masters else self._others_hold()",
         ),
         tests=(
-            "broker/fmqbroker/tests/data/test_retention.py::test_a_master_keeps_what_is_not_committed",
+            "broker/fmqbroker/tests/data/test_retention.py::test_master_keeps_uncommitted_segments",
         ),
         alone="it takes a policy that is not met for as long as retention keeps",
     ),
@@ -334,7 +334,9 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a stale master cuts a newer slave",
         "it has an old state of the group: what it does not know of is not void",
         (RECONCILE, "    if newest > master.epoch:\n", "    if newest > master.epoch + 1:\n"),
-        tests=("broker/fmqcore/tests/replication/test_reconciliation.py::test_each_row",),
+        tests=(
+            "broker/fmqcore/tests/replication/test_reconciliation.py::test_each_reconciliation_row",
+        ),
         alone="no state of a group is lost in a simulation",
     ),
     mutant(
@@ -342,7 +344,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "an ack that was long on its way: who granted claims while the master serves on",
         (LINK, "ack.echo_ms + ack.grant_ms)", "now + ack.grant_ms)"),
         tests=(
-            "broker/fmqbroker/tests/replication/test_hello.py::test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_grant_counts_from_the_masters_send_and_acks_never_fall",
         ),
         alone="a promise outlasts its grant by more than most acks are late",
     ),
@@ -355,7 +357,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return chunk",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_replication.py::test_who_is_behind_gets_what_is_settled_and_not_a_byte_more",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_lagging_slave_gets_only_settled_bytes",
         ),
         alone="it takes another change to win the race for the state just then",
     ),
@@ -381,7 +383,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "dial > 0:",
         ),
         tests=(
-            "broker/fmqbroker/tests/replication/test_hello.py::test_a_hello_that_was_held_up_does_not_displace_a_newer_stream",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_delayed_hello_does_not_displace_a_newer_stream",
         ),
         alone="its link must stall for a dial's time and heal while the next one stands",
     ),
@@ -394,7 +396,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "-(-due_ms // GRID_MS) * GRID_MS",
         ),
         tests=(
-            "broker/fmqport/tests/test_wakeup_alignment.py::test_a_long_wait_ends_at_the_last_common_moment_before_its_own",
+            "broker/fmqport/tests/test_wakeup_alignment.py::test_long_wait_ends_at_the_last_common_moment_before_its_end",
         ),
         alone="every bound has room for it: nothing breaks, it is only nearer",
     ),

@@ -18,7 +18,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqclient/tests/test_producer_link.py::test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing",
+            "broker/fmqclient/tests/test_producer_link.py::test_batch_abandoned_in_a_stalled_stream_ends_nothing",
         ),
         alone="known seeds find it (`test_seeds.py`); this is quicker",
     ),
@@ -31,7 +31,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "            (record, pile, None)\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_topic.py::test_what_is_not_answered_in_time_stays_where_it_was_sent",
+            "broker/fmqclient/tests/test_topic_buffers.py::test_unanswered_batch_stays_with_its_group",
         ),
         alone="no producer of a simulation pins a record of a key that others have, too",
     ),
@@ -44,7 +44,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "        if topic.id >= newest.get(topic.name, 0) or topic.name not in table.topics:\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_once_failed.py::test_an_answer_that_lacks_a_topic_brings_none_back_that_had_its_name",
+            "broker/fmqclient/tests/test_client_regressions.py::test_answer_lacking_a_topic_restores_no_older_one",
         ),
         alone="two brokers must be late, one by more than the other, while a topic is made anew",
     ),
@@ -57,7 +57,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "        if self._producer_id < 0:\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_producer_link.py::test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer",
+            "broker/fmqclient/tests/test_producer_link.py::test_late_abandoned_batch_is_not_stored_after_newer_ones",
         ),
         alone="a link must be cut one way past a deadline, and heal (1220001552)",
     ),
@@ -70,7 +70,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "            each.superseded = False\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/produce/test_produce.py::test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open",
+            "broker/fmqbroker/tests/produce/test_produce.py::test_late_batch_of_older_session_is_refused",
         ),
         alone="the table sees to it from the next batch on: a second guard but for one_way",
     ),
@@ -96,7 +96,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "                pass\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_forgotten.py::test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session",
+            "broker/fmqclient/tests/test_deleted_topics.py::test_topic_briefly_missing_from_routes_gets_a_new_session",
         ),
         alone="a broker must not have heard of a topic that others use",
     ),
@@ -134,7 +134,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqclient/tests/test_producer_link.py::test_sessions_are_numbered_and_then_begin_anew",
+            "broker/fmqclient/tests/test_producer_link.py::test_session_numbers_rise_then_producer_id_is_renewed",
         ),
         alone="what a lost connection holds comes seldom, and seldom after what is newer",
     ),
@@ -148,7 +148,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqclient/tests/test_producer_link.py::test_an_ack_that_comes_when_its_batch_was_given_up_ends_nothing",
+            "broker/fmqclient/tests/test_producer_link.py::test_ack_of_an_abandoned_batch_ends_nothing",
         ),
         alone="it must come between two deadlines",
     ),
@@ -157,7 +157,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "groups come and go, and what is older follows what is younger of the same key",
         (TOPIC, "        moved.sort(key=lambda entry: entry[0][6])\n", ""),
         tests=(
-            "broker/fmqclient/tests/test_topic.py::test_what_is_placed_anew_goes_in_the_order_in_which_it_was_handed_in",
+            "broker/fmqclient/tests/test_topic_buffers.py::test_records_placed_again_keep_their_send_order",
         ),
         alone="the group that was there first must hold what is younger",
     ),
@@ -170,7 +170,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqclient/tests/test_topic.py::test_what_is_not_answered_in_time_stays_where_it_was_sent",
+            "broker/fmqclient/tests/test_topic_buffers.py::test_unanswered_batch_stays_with_its_group",
         ),
         alone="a refusal that takes longer than the hold is rare",
     ),
@@ -183,7 +183,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqclient/tests/test_lane.py::test_nothing_leaves_beside_an_unknown_outcome",
+            "broker/fmqclient/tests/test_queue_buffer.py::test_no_send_beside_an_unknown_outcome",
         ),
         alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),
@@ -206,7 +206,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "        if True:\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_producer_room.py::test_a_large_record_is_not_passed_by_small_ones_of_its_key",
+            "broker/fmqclient/tests/test_producer_room.py::test_small_records_do_not_overtake_a_large_one",
         ),
         alone="producers of a simulation never fill their window",
     ),
@@ -219,7 +219,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "            not",
         ),
         tests=(
-            "broker/fmqclient/tests/test_lane.py::test_until_one_was_accepted_there_is_one_flight",
+            "broker/fmqclient/tests/test_queue_buffer.py::test_only_one_flight_until_one_is_accepted",
         ),
         alone="it takes the loss of the very first batch of a producer",
     ),
@@ -232,7 +232,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "        self._over(flight)\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_lane.py::test_after_an_abandoned_flight_nothing_leaves_without_a_new_session",
+            "broker/fmqclient/tests/test_queue_buffer.py::test_abandoned_flight_blocks_sends_until_a_new_session",
         ),
         alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),

@@ -73,7 +73,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "await self._or_die(file.write([(at, [data])], sync=False))",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_side_journal.py::test_a_taker_s_entries_are_fsynced_before_put_returns",
+            "broker/fmqbroker/tests/consume/test_side_journal.py::test_takeover_reader_fsyncs_entries_before_put_returns",
         ),
         alone="a reader that dies may lose its last second (ADR 0007), so the checks excuse it",
     ),
@@ -87,8 +87,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_offset_store_disk.py::test_an_io_error_at_a_claim_ends_the_process",
-            "broker/fmqbroker/tests/consume/test_offset_store_disk.py::test_an_io_error_of_who_becomes_master_ends_the_process",
-            "broker/fmqsim/tests/test_side_journal.py::test_who_cannot_begin_its_side_journal_ends_and_the_other_reads",
+            "broker/fmqbroker/tests/consume/test_offset_store_disk.py::test_io_error_while_becoming_master_ends_the_process",
+            "broker/fmqsim/tests/test_side_journal.py::test_broker_without_side_journal_ends_and_the_other_reads",
         ),
         alone="a disk of a simulation fails once; it must be within the milliseconds of a claim",
     ),
@@ -112,7 +112,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            earlier = await in_turns(decoding_record(record)) and {}\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_side_journal.py::test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has",
+            "broker/fmqbroker/tests/consume/test_side_journal.py::test_next_takeover_reader_starts_from_record_not_its_journal",
         ),
         alone="it takes two takeovers in a row, and the side journal has most of it",
     ),
@@ -174,7 +174,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "if batch is None:",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_session_end.py::test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_the_old_holder",
+            "broker/fmqbroker/tests/consume/test_session_end.py::test_queue_moved_during_disk_read_is_not_sent_to_old_holder",
         ),
         alone="what the old holder acknowledges then counts for nothing: a second guard",
     ),
@@ -220,7 +220,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            pass\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::test_an_ack_counts_for_no_other_message_that_has_its_offset",
+            "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::test_ack_does_not_count_for_another_message_at_its_offset",
         ),
         alone="only a policy that may lose gives an offset twice",
     ),
@@ -233,7 +233,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            pass\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_offset_store.py::test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committed",
+            "broker/fmqbroker/tests/consume/test_offset_store.py::test_empty_put_returns_once_entries_of_earlier_term_commit",
         ),
         alone="it takes a master that comes back, and is lost again within milliseconds",
     ),
@@ -245,7 +245,9 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        offsets=case.state.offsets,\n        degraded",
             '        offsets="",\n        degraded',
         ),
-        tests=("broker/fmqcore/tests/failover/test_machine.py::test_the_new_states",),
+        tests=(
+            "broker/fmqcore/tests/failover/test_machine.py::test_states_written_by_each_decision",
+        ),
         alone="it takes a loss within the milliseconds of a master's return",
     ),
     mutant(
@@ -253,7 +255,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "of all that was acked on the reader its file holds the last",
         ("fmqbroker/consume/offsets/side_journal.py", "        self._end += len(data)\n", ""),
         tests=(
-            "broker/fmqbroker/tests/consume/test_side_journal.py::test_a_taker_stores_in_its_side_journal_and_checkpoints",
+            "broker/fmqbroker/tests/consume/test_side_journal.py::test_takeover_reader_stores_in_side_journal_and_checkpoints",
         ),
         alone="the record in ZooKeeper is at most a second older, and the checks excuse that",
     ),
@@ -266,7 +268,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            full.settle()\n        except asyncio.CancelledError",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_offset_store.py::test_what_the_journal_does_not_take_is_not_called_stored",
+            "broker/fmqbroker/tests/consume/test_offset_store.py::test_entry_refused_by_the_journal_is_not_reported_stored",
         ),
         alone="acks find room when messages do not: the last bytes of a disk must be taken, too",
     ),
@@ -279,7 +281,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "return (self._writing.entries, self._takeover, stored)",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_offset_store.py::test_what_is_being_stored_is_known_already",
+            "broker/fmqbroker/tests/consume/test_offset_store.py::test_entry_being_stored_is_already_visible",
         ),
         alone="of one version the higher floor wins, which is the later one but for a seek",
     ),
@@ -305,7 +307,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/consume/test_stored_progress.py::test_what_the_store_refuses_is_not_told_as_stored",
+            "broker/fmqbroker/tests/consume/test_stored_progress.py::test_entry_refused_by_the_store_is_not_reported_stored",
         ),
         alone="sessions are over by then; nobody seeks a group that lives in that very moment",
     ),

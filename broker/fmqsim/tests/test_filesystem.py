@@ -29,7 +29,7 @@ def sectors(inode: Inode) -> str:
     return bytes(inode.data[::SECTOR]).decode()
 
 
-def test_of_what_was_not_synced_any_part_survives_a_power_cut() -> None:
+def test_any_part_of_unsynced_bytes_survives_a_power_cut() -> None:
     seen: list[str] = []
     for seed in SEEDS:
         files = FileSystem("/sim")
@@ -45,7 +45,7 @@ def test_of_what_was_not_synced_any_part_survives_a_power_cut() -> None:
     assert {text for text in torn if "on" in text[: PAGE // SECTOR]}, "within a page, too"
 
 
-def test_what_grew_and_was_not_synced_may_have_its_old_length() -> None:
+def test_unsynced_growth_may_revert_to_the_old_length() -> None:
     lengths: set[int] = set()
     for seed in SEEDS:
         files = FileSystem("/sim")
@@ -56,7 +56,7 @@ def test_what_grew_and_was_not_synced_may_have_its_old_length() -> None:
     assert lengths == {PAGE, 2 * PAGE}
 
 
-def test_of_names_that_were_not_synced_a_beginning_survives() -> None:
+def test_prefix_of_unsynced_names_survives_a_power_cut() -> None:
     """Even of files whose bytes were synced."""
     seen: set[str] = set()
     for seed in SEEDS:
@@ -71,7 +71,7 @@ def test_of_names_that_were_not_synced_a_beginning_survives() -> None:
     assert seen == {"", "a", "ab", "bc", "c"}
 
 
-def test_a_failed_sync_loses_its_pages_though_the_next_one_says_yes() -> None:
+def test_failed_sync_loses_its_pages_though_the_next_succeeds() -> None:
     seen: set[bytes] = set()
     for seed in SEEDS:
         files = FileSystem("/sim")
@@ -87,7 +87,7 @@ def test_a_failed_sync_loses_its_pages_though_the_next_one_says_yes() -> None:
     assert seen == {OLD, NEW}, "until the page is dropped, some time"
 
 
-def test_what_is_written_anew_after_a_failed_sync_is_not_dropped() -> None:
+def test_rewritten_bytes_after_a_failed_sync_are_kept() -> None:
     for seed in SEEDS:
         files = FileSystem("/sim")
         inode = a_file(files)
@@ -101,7 +101,7 @@ def test_what_is_written_anew_after_a_failed_sync_is_not_dropped() -> None:
         assert inode.data[:1] == NEW
 
 
-def test_so_many_syncs_fail_and_those_of_the_directory_are_among_them() -> None:
+def test_failing_syncs_include_those_of_the_directory() -> None:
     left: set[int] = set()
     for seed in SEEDS:
         files = FileSystem("/sim")
@@ -115,7 +115,7 @@ def test_so_many_syncs_fail_and_those_of_the_directory_are_among_them() -> None:
     assert left == {0, 1}
 
 
-def test_a_file_that_was_cut_is_short_after_a_sync_and_may_be_long_before_it() -> None:
+def test_truncated_file_may_be_long_until_synced() -> None:
     lengths: set[int] = set()
     for seed in SEEDS:
         files = FileSystem("/sim")

@@ -47,7 +47,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_a_failed_fsync_left_in_the_cache_is_durable_after_the_next_start(seed: int) -> None:
+def test_cached_bytes_of_a_failed_fsync_are_durable_after_start(seed: int) -> None:
     loop = SimLoop(seed)
     loop.run_until_complete(fail_and_lose_power(Machine(loop)))
     bury(loop)

@@ -135,7 +135,7 @@ class Broker(Machine):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_journal_of_a_life_that_ends_anyhow_is_without_findings(seed: int) -> None:
+def test_journal_verifies_clean_after_any_end_of_a_broker(seed: int) -> None:
     async def lives() -> None:
         broker = Broker(loop, Random(seed))
         for _ in range(LIVES):

@@ -41,7 +41,7 @@ class Machine:
             process.alive = True  # the runner wants to cancel what never ended
 
 
-async def test_a_killed_process_lets_its_lock_go_and_its_bytes_stay_in_the_cache() -> None:
+async def test_killed_process_frees_its_lock_and_keeps_cached_bytes() -> None:
     machine = Machine(0)
     disk = machine.start()
     await disk.lock("one")
@@ -54,7 +54,7 @@ async def test_a_killed_process_lets_its_lock_go_and_its_bytes_stay_in_the_cache
     machine.over()
 
 
-async def test_what_is_under_way_is_done_in_any_part_and_what_waits_is_not() -> None:
+async def test_current_write_is_partly_done_and_waiting_ones_are_not() -> None:
     seen: set[str] = set()
     for seed in SEEDS:
         machine = Machine(seed)
@@ -77,7 +77,7 @@ async def test_what_is_under_way_is_done_in_any_part_and_what_waits_is_not() -> 
     assert {text for text in seen if "o" in text and "n" in text}, "a part of it"
 
 
-async def test_what_was_done_when_it_died_may_be_synced_or_not() -> None:
+async def test_bytes_written_at_death_may_or_may_not_be_synced() -> None:
     """A created name may be gone, though the bytes of its file were synced."""
     seen: set[tuple[bytes | None, ...]] = set()
     for seed in SEEDS:
@@ -107,7 +107,7 @@ def test_syncing_a_file_does_not_make_its_name_durable() -> None:
     assert seen == {0, 1}
 
 
-async def test_a_sync_that_fails_says_so_once_and_has_lost_what_it_was_to_write() -> None:
+async def test_failed_sync_reports_once_and_loses_its_bytes() -> None:
     machine = Machine(0)
     calls = SimCalls(machine.storage.files, None)
     fd = calls.open("a", os.O_RDWR | os.O_CREAT)
@@ -124,7 +124,7 @@ async def test_a_sync_that_fails_says_so_once_and_has_lost_what_it_was_to_write(
     assert bytes(machine.storage.files.find("a").data) == b"old"
 
 
-async def test_a_process_that_dies_after_a_failed_sync_may_leave_what_was_there_before() -> None:
+async def test_death_after_a_failed_sync_may_leave_the_old_bytes() -> None:
     seen: set[str] = set()
     for seed in SEEDS:
         machine = Machine(seed)
@@ -139,7 +139,7 @@ async def test_a_process_that_dies_after_a_failed_sync_may_leave_what_was_there_
     assert seen == {"o", "n"}
 
 
-async def test_room_is_free_again_when_nobody_holds_the_file() -> None:
+async def test_room_is_freed_when_the_last_handle_closes() -> None:
     machine = Machine(0)
     disk = machine.storage.disk()
     free = await disk.free_bytes()
@@ -165,7 +165,7 @@ def test_a_file_is_opened_empty_if_that_is_asked_for() -> None:
     assert calls.pread(fd, 10, 0) == b"new"
 
 
-async def test_a_disk_that_failed_once_is_not_asked_again() -> None:
+async def test_failed_disk_is_not_asked_again() -> None:
     machine = Machine(0)
     disk = machine.storage.disk()
     file = await disk.create("a", 8)

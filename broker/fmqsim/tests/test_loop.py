@@ -24,7 +24,7 @@ async def test_time_is_virtual_and_starts_at_zero() -> None:
     assert time.monotonic() - before < 60
 
 
-async def test_what_asyncio_offers_works() -> None:
+async def test_asyncio_functions_work() -> None:
     queue: asyncio.Queue[int] = asyncio.Queue(1)
     event, order = asyncio.Event(), []
 
@@ -55,7 +55,7 @@ async def test_what_asyncio_offers_works() -> None:
     assert here().now < 4
 
 
-async def test_a_crash_runs_no_finally_and_drops_what_was_to_come() -> None:
+async def test_crash_runs_no_finally_and_drops_pending_callbacks() -> None:
     loop, ran = here(), []
 
     async def main(process: Process) -> None:
@@ -82,7 +82,7 @@ async def test_a_crash_runs_no_finally_and_drops_what_was_to_come() -> None:
     assert node.start(main).incarnation == 2
 
 
-async def test_a_process_that_stands_still_does_everything_late_and_in_order() -> None:
+async def test_stopped_process_runs_everything_late_and_in_order() -> None:
     loop = here()
     done: list[int | str] = []
     news: asyncio.Queue[int] = asyncio.Queue()
@@ -128,7 +128,7 @@ async def test_each_machine_has_its_own_clock() -> None:
     assert fast.wall_ms() == pytest.approx(before[1] - 3_600_000)
 
 
-def test_a_loop_that_can_never_go_on_says_so() -> None:
+def test_stuck_loop_raises() -> None:
     async def wait_for_ever() -> None:
         await asyncio.Event().wait()
 

@@ -44,18 +44,18 @@ def edited(mutant: Mutant) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_can_be_planted_and_is_still_a_program(mutant: Mutant) -> None:
+def test_each_mutant_can_be_planted_and_compiles(mutant: Mutant) -> None:
     for file, text in edited(mutant).items():
         assert ast.dump(ast.parse(text)) != ast.dump(ast.parse((ROOT / file).read_text()))
 
 
-def test_the_promised_ones_are_there_and_names_are_unique() -> None:
+def test_promised_mutants_exist_and_names_are_unique() -> None:
     names = [mutant.name for mutant in MUTANTS]
     assert len(names) == len(set(names))
     assert set(LISTED) <= set(names)
 
 
-def test_only_what_seeds_cannot_show_is_left_to_tests_and_says_why() -> None:
+def test_only_mutants_seeds_cannot_show_are_left_to_tests() -> None:
     for mutant in MUTANTS:
         assert bool(mutant.tests) == bool(mutant.alone), mutant.name
         for test in mutant.tests:
@@ -63,7 +63,7 @@ def test_only_what_seeds_cannot_show_is_left_to_tests_and_says_why() -> None:
             assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
 
 
-def test_a_text_that_is_not_there_once_is_refused() -> None:
+def test_text_that_does_not_occur_once_is_refused() -> None:
     for old in ("nowhere", "e"):
         with pytest.raises(Misplaced, match=r"x\.py holds"):
             Edit("x.py", old, "").apply("here and there")

@@ -101,7 +101,7 @@ async def test_a_dead_process_refuses_and_a_dark_machine_is_silent(stage: Stage)
     assert stage.loop.now - before > 0.9
 
 
-async def test_a_killed_peer_is_noticed_at_once_one_without_power_after_a_while(
+async def test_killed_peer_is_noticed_at_once_powerless_peer_later(
     stage: Stage,
 ) -> None:
     stream = await stage.stream()
@@ -137,7 +137,7 @@ async def test_a_cut_in_either_direction_ends_the_stream_at_both_ends(
     await refused(stage, 1.1)
 
 
-async def test_what_a_short_cut_held_up_comes_afterwards_in_order(stage: Stage) -> None:
+async def test_data_held_by_a_short_cut_arrives_in_order(stage: Stage) -> None:
     stream = await stage.stream()
     stage.network.cut("client", "server")
     for number in range(2, 6):
@@ -170,7 +170,7 @@ async def test_a_reset_fails_both_ends_at_once(stage: Stage) -> None:
     assert stage.ended
 
 
-async def test_while_an_end_waits_for_a_silent_peer_it_is_no_time_to_be_calm(
+async def test_network_is_not_calm_while_an_end_awaits_a_silent_peer(
     stage: Stage,
 ) -> None:
     stream = await stage.stream()
@@ -225,7 +225,7 @@ async def test_messages_are_copies(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_nothing_overtakes_what_a_cut_had_held_up(stage: Stage, seed: int) -> None:
+async def test_no_message_overtakes_data_held_by_a_cut(stage: Stage, seed: int) -> None:
     """Even messages in flight when the link was healed."""
     stage.loop.random.seed(seed)
     stream = await stage.stream()
@@ -240,7 +240,7 @@ async def test_nothing_overtakes_what_a_cut_had_held_up(stage: Stage, seed: int)
     assert got == list(range(100))
 
 
-async def test_a_link_that_is_cut_again_lets_nothing_go(stage: Stage) -> None:
+async def test_link_cut_again_releases_nothing(stage: Stage) -> None:
     stream = await stage.stream()
     stage.network.cut("client", "server")
     await stream.send(asked(2))
@@ -251,7 +251,7 @@ async def test_a_link_that_is_cut_again_lets_nothing_go(stage: Stage) -> None:
         await stream.receive()
 
 
-async def test_a_peer_that_dies_may_take_its_last_words_along(stage: Stage) -> None:
+async def test_last_messages_of_a_dying_peer_may_be_lost(stage: Stage) -> None:
     heard: set[bool] = set()
     for seed in range(20):
         stage.loop.random.seed(seed)
@@ -298,7 +298,7 @@ async def test_one_reply_is_lost_and_the_next_is_not(stage: Stage) -> None:
         assert reply.cluster == "c"
 
 
-async def test_who_waits_for_room_is_told_that_the_stream_is_over(stage: Stage) -> None:
+async def test_stream_end_wakes_a_sender_waiting_for_room(stage: Stage) -> None:
     stage.network.window_bytes = 1000
     stream = await stage.stream()
     stage.network.stall("client", "server")
@@ -312,7 +312,7 @@ async def test_who_waits_for_room_is_told_that_the_stream_is_over(stage: Stage) 
             await waits
 
 
-async def test_room_that_was_taken_is_given_back_in_full(stage: Stage) -> None:
+async def test_window_room_is_returned_in_full(stage: Stage) -> None:
     stage.network.window_bytes = 200
     stream = await stage.stream()
     async with asyncio.timeout(60):

@@ -105,7 +105,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: str(found.seed))
-def test_what_once_failed_passes(found: Found) -> None:
+def test_regression_seeds_pass(found: Found) -> None:
     def run(seed: int) -> Result:
         return simulate(seed, focus=found.focus)
 

@@ -16,7 +16,7 @@ from fmqsim.tests.directed import MASTER, SLAVE, THIRD, Stage, play
 OTHER = {SLAVE: THIRD, THIRD: SLAVE}
 
 
-def test_who_cannot_begin_its_side_journal_ends_and_the_other_reads(
+def test_broker_without_side_journal_ends_and_the_other_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It stays down; the other waits until its session has expired."""

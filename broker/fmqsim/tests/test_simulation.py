@@ -36,7 +36,7 @@ def _trace_of(said: str) -> str:
 
 
 @pytest.mark.processes
-def test_a_seed_is_the_same_under_another_hash_seed_and_alone_or_among_others() -> None:
+def test_seed_is_independent_of_hash_seed_and_of_other_seeds() -> None:
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     one = _run("--seed", str(SEED), hash_seed=other)
     assert one.returncode == 0, one.stdout
@@ -48,7 +48,7 @@ def test_a_seed_is_the_same_under_another_hash_seed_and_alone_or_among_others() 
     assert among.counts["changes of reader"] >= 3
 
 
-def test_results_come_from_processes_of_their_own_and_a_silent_one_has_failed() -> None:
+def test_results_come_from_own_processes_and_silence_is_failure() -> None:
     def run(seed: int) -> Result:
         if seed == 2:
             os._exit(3)
@@ -82,7 +82,7 @@ class _Liar(World):
         self.phase(PhaseName.OVER)
 
 
-def test_what_is_wrong_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_are_found_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int) -> Result:
         monkeypatch.setattr("fmqsim.report.run.World", _Liar)
         from fmqsim.report.run import simulate
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "serves READ" in result.story
 
 
-def test_seeds_draw_all_kinds_of_clusters_and_what_is_drawn_is_fixed() -> None:
+def test_seeds_draw_all_kinds_of_clusters_reproducibly() -> None:
     scenes = [draw(seed) for seed in range(300)]
     assert [draw(seed) for seed in range(300)] == scenes
     sizes = {len(g.members) for scene in scenes for g in scene.groups}

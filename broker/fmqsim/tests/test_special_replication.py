@@ -22,7 +22,7 @@ MIB = 1 << 20
 FLOOD = Sending("p", "t", burst=(4, 8), pause_s=(0.02, 0.04), size=(8_000, 24_000), window=400)
 
 
-def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retention() -> None:
+def test_slave_and_consumer_below_the_log_start_resume_there() -> None:
     """Slave and consumer return below the log start: each continues at what is left, whole."""
     slow = Reader("slow", "t", "slow", nacks=0.0, holds=0.0, buffer_bytes=4096)
     back: list[float] = []
@@ -58,7 +58,7 @@ def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retenti
     )
 
 
-def test_replicated_but_not_flushed_on_the_master_then_a_crash() -> None:
+def test_master_crash_after_replication_before_flush() -> None:
     """The slave has more than its master has on disk: it serves reads and returns the suffix."""
 
     async def trouble(stage: Stage) -> None:
@@ -112,7 +112,7 @@ def test_idle_heartbeats() -> None:
     play(trouble, sending=(), members=())
 
 
-def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once() -> None:
+def test_dead_link_then_waiting_producers_get_an_error_at_once() -> None:
     """A cable is pulled. Without the notice the answer would come only with `ack_timeout_ms`."""
 
     async def trouble(stage: Stage) -> None:
@@ -161,7 +161,7 @@ def p99(ordered: list[float]) -> float:
     return ordered[len(ordered) * 99 // 100]
 
 
-def test_a_slave_cut_off_in_mid_batch() -> None:
+def test_slave_disconnected_in_mid_batch() -> None:
     """Cut again and again in a flood of batches."""
 
     async def trouble(stage: Stage) -> None:
@@ -179,7 +179,7 @@ def has_more(stage: Stage, than: int) -> bool:
     return stage.journal(SLAVE).end > than
 
 
-def test_all_replicas_with_one_slave_gone() -> None:
+def test_ack_all_with_one_slave_away() -> None:
     """Waiting sends fail at once; then the in-sync set is enough, but not for `strict`."""
     policy = AckPolicy(how_many=HowMany.ALL)
 
@@ -204,7 +204,7 @@ def test_all_replicas_with_one_slave_gone() -> None:
 
 
 @pytest.mark.parametrize("counts", list(SlaveCounts))
-def test_a_slave_that_returns_with_all_there_is_is_in_sync_again(counts: SlaveCounts) -> None:
+def test_slave_returning_with_everything_becomes_in_sync(counts: SlaveCounts) -> None:
     """Nothing can be stored before it counts (with SENT it never did)."""
 
     async def trouble(stage: Stage) -> None:

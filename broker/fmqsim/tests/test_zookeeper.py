@@ -53,7 +53,7 @@ async def world(request: pytest.FixtureRequest) -> World:
 
 
 @pytest.mark.parametrize("in_one_go", [False, True])
-async def test_a_follower_that_is_cut_off_reads_the_past_and_sync_waits_for_it(
+async def test_isolated_follower_reads_old_data_and_sync_waits(
     world: World, in_one_go: bool
 ) -> None:
     writer, _ = await world.client("writer")
@@ -77,7 +77,7 @@ async def test_a_follower_that_is_cut_off_reads_the_past_and_sync_waits_for_it(
     assert world.loop.now >= cut_at + 1.0
 
 
-async def test_a_session_is_not_over_before_its_time_and_soon_after(world: World) -> None:
+async def test_session_ends_at_its_timeout_and_not_before(world: World) -> None:
     session, process = await world.client("one", 2000)
     watcher, _ = await world.client("two")
     await session.create("/e", b"", ephemeral=True)
@@ -90,7 +90,7 @@ async def test_a_session_is_not_over_before_its_time_and_soon_after(world: World
     process.alive = True
 
 
-async def test_a_paused_machine_loses_its_session_and_learns_it_afterwards(world: World) -> None:
+async def test_paused_machine_loses_its_session_and_learns_it_later(world: World) -> None:
     session, process = await world.client("one", 2000)
     watcher, _ = await world.client("two")
     await session.create("/e", b"", ephemeral=True)
@@ -107,7 +107,7 @@ async def test_a_paused_machine_loses_its_session_and_learns_it_afterwards(world
     assert session.session_id not in (0, first)
 
 
-async def test_without_a_quorum_no_session_ends_and_afterwards_it_has_its_whole_time(
+async def test_session_gets_its_full_timeout_after_a_lost_quorum(
     world: World,
 ) -> None:
     session, process = await world.client("one", 2000)
@@ -169,7 +169,7 @@ async def test_a_leader_dies_and_the_sessions_live_on(world: World) -> None:
     assert all("/a" in server.tree.nodes for server in world.ensemble.servers)
 
 
-async def test_one_way_silence_is_noticed_in_two_thirds_of_the_time(world: World) -> None:
+async def test_one_way_silence_is_noticed_after_two_thirds_timeout(world: World) -> None:
     for to in (True, False):
         session, process = await world.client(f"to={to}", 3000)
         since = world.loop.now

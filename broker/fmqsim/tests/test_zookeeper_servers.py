@@ -111,7 +111,7 @@ async def test_a_follower_has_it_later_than_the_leader(ensemble: Ensemble) -> No
     assert behind == {1, 2}
 
 
-async def test_who_is_elected_begins_with_all_that_was_committed(ensemble: Ensemble) -> None:
+async def test_elected_leader_starts_with_all_committed_writes(ensemble: Ensemble) -> None:
     ensemble.cut_off(1, 1000)
     ensemble.cut_off(2, 1000)
     ensemble.put("/a", b"")
@@ -122,7 +122,7 @@ async def test_who_is_elected_begins_with_all_that_was_committed(ensemble: Ensem
     assert all(has(server, "/a") for server in ensemble.servers[1:])
 
 
-async def test_who_is_back_has_all_that_was_committed_and_each_of_it_once(
+async def test_returning_server_has_each_committed_write_once(
     ensemble: Ensemble,
 ) -> None:
     server = ensemble.servers[1]
@@ -152,7 +152,7 @@ def test_a_snapshot_does_not_change_with_the_tree() -> None:
 # ---- sessions
 
 
-async def test_the_leader_hears_of_a_followers_client_with_the_next_half_tick(
+async def test_leader_learns_a_followers_client_at_the_next_half_tick(
     ensemble: Ensemble,
 ) -> None:
     clients = [Raw(ensemble, f"of{number}") for number in (1, 2)]
@@ -170,7 +170,7 @@ async def test_the_leader_hears_of_a_followers_client_with_the_next_half_tick(
     assert [client.session.over for client in clients] == [True, True]
 
 
-async def test_who_pings_a_follower_that_is_cut_off_loses_its_session(ensemble: Ensemble) -> None:
+async def test_client_of_an_isolated_follower_loses_its_session(ensemble: Ensemble) -> None:
     client = Raw(ensemble)
     await client.dial(ensemble.servers[1])
     ensemble.cut_off(1, 5)
@@ -184,7 +184,7 @@ async def test_who_pings_a_follower_that_is_cut_off_loses_its_session(ensemble: 
     assert not ensemble.loop.problems
 
 
-async def test_a_session_that_is_over_writes_nothing_though_its_server_knows_it_not(
+async def test_ended_session_writes_nothing_even_at_an_unaware_server(
     ensemble: Ensemble,
 ) -> None:
     """An ephemeral of a dead session would exist for ever."""
@@ -199,7 +199,7 @@ async def test_a_session_that_is_over_writes_nothing_though_its_server_knows_it_
     assert not ensemble.loop.problems
 
 
-async def test_a_session_that_moves_is_heard_of_and_leaves_its_old_connection(
+async def test_moved_session_is_known_and_drops_its_old_connection(
     ensemble: Ensemble,
 ) -> None:
     old, new = Raw(ensemble), Raw(ensemble)
@@ -217,7 +217,7 @@ async def test_a_session_that_moves_is_heard_of_and_leaves_its_old_connection(
 # ---- connections
 
 
-async def test_who_has_seen_more_than_a_server_is_refused_there(ensemble: Ensemble) -> None:
+async def test_client_ahead_of_a_server_is_refused(ensemble: Ensemble) -> None:
     client, server = Raw(ensemble), ensemble.servers[1]
     ensemble.put("/a", b"")
     await asyncio.sleep(SOON)
@@ -227,7 +227,7 @@ async def test_who_has_seen_more_than_a_server_is_refused_there(ensemble: Ensemb
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_client_that_dials_again_sees_no_past(ensemble: Ensemble, seed: int) -> None:
+async def test_reconnecting_client_sees_no_older_data(ensemble: Ensemble, seed: int) -> None:
     """A slow server is not isolated: it would accept the client."""
     ensemble.random.seed(seed)
     session = SimCoordination(ensemble, a_process(), 2000)
@@ -245,7 +245,7 @@ async def test_a_client_that_dials_again_sees_no_past(ensemble: Ensemble, seed: 
     assert await session.get("/a") is not None
 
 
-async def test_a_follower_that_is_cut_off_takes_nobody_in_and_passes_nothing_on(
+async def test_isolated_follower_takes_no_client_and_forwards_nothing(
     ensemble: Ensemble,
 ) -> None:
     inside, outside = Raw(ensemble, "inside"), Raw(ensemble, "outside")
@@ -262,7 +262,7 @@ async def test_a_follower_that_is_cut_off_takes_nobody_in_and_passes_nothing_on(
     assert (inside.said, outside.said) == (["connected", 1], ["connected", "dropped", "connected"])
 
 
-async def test_a_watch_fires_once_and_not_where_there_was_nothing_to_watch(
+async def test_watch_fires_once_and_only_if_it_was_set(
     ensemble: Ensemble,
 ) -> None:
     client = Raw(ensemble)
@@ -276,7 +276,7 @@ async def test_a_watch_fires_once_and_not_where_there_was_nothing_to_watch(
     assert client.said == ["connected", 1, 2, "fired"]
 
 
-async def test_what_was_held_comes_in_its_order_both_ways(ensemble: Ensemble) -> None:
+async def test_held_data_arrives_in_order_both_ways(ensemble: Ensemble) -> None:
     client = Raw(ensemble)
     await client.dial(ensemble.servers[0])
     for to in (True, False):

@@ -28,7 +28,7 @@ while True:
 """
 
 
-def test_names_are_told_once_and_all_can_be_asked_for() -> None:
+def test_fault_names_are_unique_and_all_selects_every_fault() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 20
     ground = Ground(loopback=True)
     reasons = {fault.name: fault.available(ground) for fault in FAULTS}
@@ -36,7 +36,7 @@ def test_names_are_told_once_and_all_can_be_asked_for() -> None:
     assert reasons["kill-master"] is None
 
 
-def test_what_was_not_run_never_counts_as_passed_and_unknown_is_failed() -> None:
+def test_skipped_rounds_do_not_pass_and_unknown_fails() -> None:
     outcomes = [
         Outcome("a", Verdict.PASSED, "done", acked=9000, switches=2),
         Outcome("b", Verdict.NOT_RUN, "needs root"),
@@ -55,7 +55,7 @@ def test_what_was_not_run_never_counts_as_passed_and_unknown_is_failed() -> None
     assert not whole_run(few, ["a journal is broken"], all_faults=False)[0]
 
 
-def test_a_sessions_password_is_what_the_server_makes() -> None:
+def test_session_password_matches_the_servers() -> None:
     """Expected: `new java.util.Random(0x1000000000000L ^ 0xB3415C00L).nextBytes(16)`."""
     assert password_of(0x1000000000000).hex() == JAVA_SAYS
 
@@ -65,7 +65,7 @@ JAVA_SAYS = "f22acd4a97e69d6d20a49bb638eadb38"
 
 @pytest.mark.processes
 @pytest.mark.skipif(Ground().ptrace is not None, reason=f"not run: {Ground().ptrace}")
-def test_the_main_thread_stands_still_and_the_others_go_on(tmp_path: Path) -> None:
+def test_frozen_main_thread_then_other_threads_continue(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("w") as file:
         victim = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdout=file)

@@ -49,7 +49,9 @@ def there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], False),
     ],
 )
-async def test_who_does_not_see_it_fire_fails(looked_at: list[Alerting], passes: bool) -> None:
+async def test_alert_not_seen_firing_then_the_test_fails(
+    looked_at: list[Alerting], passes: bool
+) -> None:
     def looks(n: int) -> int:
         for found in looked_at:
             found.alerts(pending=True)
@@ -69,7 +71,7 @@ async def test_who_does_not_see_it_fire_fails(looked_at: list[Alerting], passes:
     assert Prometheus.witnesses == []
 
 
-def test_what_another_test_saw_does_not_count() -> None:
+def test_alert_seen_by_another_test_does_not_count() -> None:
     causes("FmqA")(lambda: Alerting("FmqA").alerts())()
     with pytest.raises(NotCaused):
         causes("FmqA")(lambda: None)()

@@ -9,12 +9,12 @@ from e2e.dashboards.drawing import draw, named, with_gaps
 PANEL = Panel("FMQ", "Behind", "bytes", "{{slave}}", "max(x)")
 
 
-def test_a_series_is_named_as_the_panel_says() -> None:
+def test_series_are_named_by_the_panels_legend() -> None:
     assert named("{{topic}} {{ group }}", {"topic": "t", "group": "g"}) == "t g"
     assert named("{{topic}}", {}) == ""
 
 
-def test_where_samples_are_missing_there_is_no_line() -> None:
+def test_missing_samples_then_a_gap_in_the_line() -> None:
     times, values = with_gaps([(0.0, 1.0), (1.0, 1.0), (4.0, 2.0), (5.0, 2.0)])
     assert times == [0.0, 1.0, 2.0, 4.0, 5.0]
     assert [v for v in values if not isnan(v)] == [1.0, 1.0, 2.0, 2.0]

@@ -68,7 +68,7 @@ async def silent(found: Prometheus, *names: str) -> None:
     await found.until(lambda: not found.alerts().keys() & set(names), f"{names} are silent")
 
 
-async def test_every_panel_shows_something_and_no_alert_fires_while_all_is_well(
+async def test_healthy_cluster_then_panels_have_data_and_alerts_rest(
     tmp_path: Path,
 ) -> None:
     async with watched(tmp_path / "c", ClusterOptions()) as cluster, load(cluster):
@@ -113,7 +113,7 @@ async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
 
 
 @causes("FmqBrokersNotScraped", "FmqGroupTakesNoWrites")
-async def test_a_master_that_is_there_and_alone_is_not_scraped(tmp_path: Path) -> None:
+async def test_lone_master_running_but_not_scraped(tmp_path: Path) -> None:
     """The alert that the broker serves nothing fires once it is gone, and not before."""
     async with watched(tmp_path / "c", ONE) as cluster:
         (slave,) = [target for target in cluster.targets() if target.name == "g1-1"]
@@ -142,7 +142,7 @@ async def test_a_slave_is_far_behind(tmp_path: Path) -> None:
 
 
 @causes("FmqZooKeeperAway", "FmqGroupServesNoReads", "FmqGroupTakesNoWrites")
-async def test_zookeeper_is_away_and_nobody_may_serve(tmp_path: Path) -> None:
+async def test_no_zookeeper_and_no_slave_then_no_broker_may_serve(tmp_path: Path) -> None:
     """A master whose slave is away, too, has no broker to grant it a lease."""
     async with watched(tmp_path / "c", ONE) as cluster:
         async with scraped(tmp_path, cluster.targets()) as found:

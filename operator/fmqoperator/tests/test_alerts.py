@@ -51,7 +51,7 @@ def told(case: Case) -> Any:
     }
 
 
-def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
+def test_every_alert_has_a_firing_and_a_silent_case() -> None:
     rules = {r["alert"] for g in yaml.safe_load(RULES.read_text())["groups"] for r in g["rules"]}
     assert {case.alert for case in CASES if case.fires_s is not None} == rules
     assert {case.alert for case in CASES if case.fires_s is None} == rules
@@ -59,13 +59,13 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(
 
 @needs_promtool
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.alert}-{c.fires_s}" for c in CASES])
-def test_an_alert_fires_when_it_must_and_says_what(case: Case, tmp_path: Path) -> None:
+def test_alert_fires_when_it_must_and_names_the_cause(case: Case, tmp_path: Path) -> None:
     looks = {"rule_files": [str(RULES)], "tests": [told(case)]}
     promtool(tmp_path, looks)
 
 
 @needs_promtool
-def test_a_journal_whose_tail_is_cut_off_shows_no_burst_of_bytes(tmp_path: Path) -> None:
+def test_journal_with_a_truncated_tail_shows_no_burst_of_bytes(tmp_path: Path) -> None:
     """A broker came back with a lower position: `rate` takes that for a new start at 0."""
     panels = json.loads((DASHBOARDS / "storage.json").read_text())["panels"]
     [panel] = [p for p in panels if p["title"] == "Journal bytes a second"]

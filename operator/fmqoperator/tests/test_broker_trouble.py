@@ -78,7 +78,7 @@ def test_a_pod_in_trouble(change: dict[str, Any], reason: str, message: str) -> 
 QUOTA = 'pods "g1-1" is forbidden: exceeded quota: tight, requested: pods=1'
 
 
-def test_why_there_is_no_pod_is_told() -> None:
+def test_missing_pod_then_the_reason_is_reported() -> None:
     made = running()
     seen = made.seen()
     pods = {name: pod for name, pod in (seen.pods or {}).items() if name != "g1-1"}
@@ -96,7 +96,7 @@ def test_why_there_is_no_pod_is_told() -> None:
     assert "PodNotMade" not in [getattr(a, "reason", "") for a in plan(told_before)]
 
 
-def test_words_of_the_cluster_that_alternate_are_told_once_and_a_second_time_is_told() -> None:
+def test_alternating_messages_are_reported_once_per_occurrence() -> None:
     made = running()
     for at in range(6):
         ill(made, waiting=("ErrImagePull", "ImagePullBackOff")[at % 2], message=f"try {at}")
@@ -110,7 +110,7 @@ def test_words_of_the_cluster_that_alternate_are_told_once_and_a_second_time_is_
     assert told(made) == ["ImageUnavailable", "ImageUnavailable"]
 
 
-def test_a_broker_that_ends_again_and_again_is_told_once_while_it_does() -> None:
+def test_crash_looping_broker_is_reported_once_while_it_loops() -> None:
     made = running()
     for at in range(6):
         ill(made, waiting=("CrashLoopBackOff", "")[at % 2], exit_code=74)
@@ -146,7 +146,7 @@ def test_a_full_disk(broker: str, writes: str) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"), [({"refuses": "7 MiB"}, "DiskFull"), ({"damage": "f"}, "JournalDamaged")]
 )
-def test_a_bad_disk_is_told_once_and_again_when_it_is_again(
+def test_bad_disk_is_reported_once_per_occurrence(
     change: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, well = running(), World.seen
@@ -164,13 +164,13 @@ def test_a_bad_disk_is_told_once_and_again_when_it_is_again(
     assert told(made) == [reason, reason]
 
 
-def test_who_refuses_messages_is_the_last_to_become_master() -> None:
+def test_broker_refusing_messages_is_the_last_choice_as_master() -> None:
     seen = running(True, replicas=3).seen()
     assert moves.successors(seen) == ("g1-1", "g1-2")
     assert moves.successors(answers(seen, "g1-1", refuses="7 MiB are free")) == ("g1-2", "g1-1")
 
 
-def test_of_a_broker_on_a_node_that_is_down_the_node_is_named() -> None:
+def test_broker_on_a_lost_node_then_the_node_is_named() -> None:
     made = running()
     ill(made)
     made.nodes["n1"] = replace(made.nodes["n1"], ready=False)

@@ -100,7 +100,7 @@ def check_pod(o: dict[str, Any]) -> None:
 
 
 @helm
-def test_whatever_pulls_an_image_has_the_secrets() -> None:
+def test_every_pod_that_pulls_an_image_has_the_pull_secrets() -> None:
     """The first group's brokers, too: their image is from the same registry."""
     switches = {f"quickstart.{part}.enabled": "true" for part in ("zookeeper", "group")}
     found = {o["kind"]: o["spec"] for o in render(**switches, **{"image.pullSecrets": "{a,b}"})
@@ -114,7 +114,7 @@ def test_whatever_pulls_an_image_has_the_secrets() -> None:
 
 
 @helm
-def test_what_brokers_call_their_cluster_stays() -> None:
+def test_brokers_cluster_label_is_kept_by_prometheus() -> None:
     """Many a Prometheus sets a label of that name on all targets: two groups would be one."""
     found = {o["kind"]: o["spec"] for o in render(monitoring="true") if "spec" in o}
     for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
@@ -276,12 +276,12 @@ def test_planned_moves_are_switched_by_a_value(value: str, moves: bool) -> None:
 
 @helm
 @pytest.mark.parametrize(("value", "most"), [("null", 1), ("0", 0), ("20", 20)])
-def test_how_many_groups_are_updated_at_once_is_a_value(value: str, most: int) -> None:
+def test_number_of_concurrent_updates_is_a_chart_value(value: str, most: int) -> None:
     given = environment(**{"operator.updatesAtOnce": value})
     assert Options.read(given).defaults.updates_at_once == most
 
 
-def test_the_chart_gives_all_that_the_operator_reads() -> None:
+def test_chart_sets_every_variable_that_the_operator_reads() -> None:
     """And nothing that it does not; without helm, the manifests show what it sets."""
     read = Recorded()
     Options.read(read)
@@ -334,7 +334,7 @@ def test_manifests_are_what_the_chart_makes() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_sample_is_a_group_and_the_kustomizations_name_what_is_there() -> None:
+def test_sample_is_valid_and_kustomizations_name_existing_files() -> None:
     sample = yaml.safe_load((ROOT / "manifests" / "sample.yaml").read_text())
     BrokerGroup.model_validate(sample)
     found = sorted((ROOT / "manifests").rglob("kustomization.yaml"))
@@ -344,7 +344,7 @@ def test_the_sample_is_a_group_and_the_kustomizations_name_what_is_there() -> No
         assert [name for name in listed if not (file.parent / name).exists()] == []
 
 
-def test_dashboards_are_what_their_table_says() -> None:
+def test_dashboards_match_their_table() -> None:
     command = [sys.executable, str(ROOT / "tools" / "make_dashboards.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -367,7 +367,7 @@ def test_every_rule_has_its_runbook() -> None:
             assert rule["annotations"]["runbook"] == page
 
 
-def test_what_a_runbook_tells_to_type_says_all_that_the_command_asks_for() -> None:
+def test_runbook_commands_have_all_required_arguments() -> None:
     """In a pod nobody has named the ensemble; and of several pods kubectl shows ten lines each."""
     text = (ROOT / "docs" / "operations" / "runbooks.md").read_text()
     commands = [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]

@@ -9,7 +9,7 @@ from fmqoperator.tests.plan_kit import restarts
 from fmqoperator.tests.world import running
 
 
-def test_group_waits_for_its_cluster_and_says_for_whom() -> None:
+def test_group_waiting_for_its_cluster_names_the_group_ahead() -> None:
     world = running(moves=True)
     world.rolling = ("shop/g9",)
     world.annotate(RESTART, "now")
@@ -25,7 +25,7 @@ def test_group_waits_for_its_cluster_and_says_for_whom() -> None:
     assert not world.body["status"].get("memory", {}).get("updating")
 
 
-def test_broken_group_is_mended_while_another_has_the_turn() -> None:
+def test_broken_group_is_repaired_while_another_has_the_turn() -> None:
     """Its slave runs nothing: restarting it takes nothing away, and waits for no group."""
     world = running(moves=True)
     world.bad_images.add("bad")

@@ -57,7 +57,7 @@ def test_every_field_is_described() -> None:
             assert node["description"][-1] == ".", path
 
 
-def test_all_that_rules_look_at_is_bounded() -> None:
+def test_fields_that_rules_read_are_bounded() -> None:
     """The API server estimates a rule's cost from these bounds, and may refuse the schema."""
     for path, node in ALL:
         match node.get("type"):
@@ -82,11 +82,11 @@ def test_small_enough() -> None:
         assert len(text.encode()) < crd.MAX_BYTES, name
 
 
-def test_what_is_kept_is_what_the_models_say() -> None:
+def test_stored_crds_match_the_models() -> None:
     assert crd.differing(ROOT) == []
 
 
-def test_the_check_finds_what_differs(tmp_path: Path) -> None:
+def test_crd_check_finds_differences(tmp_path: Path) -> None:
     assert len(crd.differing(tmp_path)) == len(crd.KEPT_IN) * len(crd.KINDS)
     for folder in crd.KEPT_IN:
         (tmp_path / folder).mkdir(parents=True)

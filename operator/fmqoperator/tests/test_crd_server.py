@@ -72,7 +72,7 @@ def _create(api: ApiServer, made: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.kind}-{c.name}".replace(" ", "_"))
-def test_taken_or_refused_with_words(api: ApiServer, case: Case) -> None:
+def test_resource_is_accepted_or_refused_with_a_reason(api: ApiServer, case: Case) -> None:
     plural, wanted = _PLURALS[case.kind], body(case.kind, case.change)
     name = wanted["metadata"]["name"]
     try:
@@ -99,7 +99,7 @@ def _told(call: Any) -> str:
     return ""
 
 
-def test_what_the_operator_does_with_a_status_and_scale(api: ApiServer) -> None:
+def test_status_and_scale_are_written_through_subresources(api: ApiServer) -> None:
     made = _create(api, body("BrokerGroup", {"metadata.name": "sub"}))
     try:
         made["status"] = {
@@ -125,9 +125,7 @@ def test_what_the_operator_does_with_a_status_and_scale(api: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("size", "taken"), [("20Gi", True), ("15Gi", True), ("12Gi", True), ("11Gi", False)]
 )
-def test_a_wish_for_larger_volumes_may_be_taken_back(
-    api: ApiServer, size: str, taken: bool
-) -> None:
+def test_larger_volume_request_may_be_reverted(api: ApiServer, size: str, taken: bool) -> None:
     """As long as no volume was grown: only the status knows that."""
     made = _create(api, body("BrokerGroup", {"metadata.name": "size", "spec.storage.size": "20Gi"}))
     try:
@@ -175,7 +173,7 @@ def test_defaults_are_those_of_the_models(api: ApiServer) -> None:
             api.call("DELETE", _path(kind.plural, "defaults"))
 
 
-def test_children_are_taken_and_come_back_as_wanted(api: ApiServer) -> None:
+def test_children_are_accepted_and_read_back_as_sent(api: ApiServer) -> None:
     """Strict validation passes, and no default of the server looks like a manual change."""
     for spec in CHILD_SPECS:
         made = group(metadata={"namespace": "default"}, **spec)
@@ -191,7 +189,7 @@ def test_children_are_taken_and_come_back_as_wanted(api: ApiServer) -> None:
             api.call("DELETE", f"{path}/{name}")
 
 
-def test_jobs_are_taken(api: ApiServer) -> None:
+def test_jobs_are_accepted(api: ApiServer) -> None:
     for spec in (
         {},
         {"type": "rebuild-index", "brokers": ["g1-0"]},

@@ -7,7 +7,7 @@ from fmqoperator.core.observation import HASH
 from fmqoperator.tests.test_objects import made
 
 
-def test_drift_names_the_value_and_the_wish() -> None:
+def test_drift_names_the_actual_and_the_desired_value() -> None:
     """Down to the field, also in lists and under keys with dots; a long value is shortened."""
     wanted = made()["StatefulSet", "g1"]
     there = json.loads(json.dumps(wanted))

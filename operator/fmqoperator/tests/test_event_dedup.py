@@ -39,13 +39,13 @@ def test_news(rounds: str, news: str) -> None:
     assert found == news
 
 
-def test_what_goes_on_is_told_again_after_a_while() -> None:
+def test_lasting_trouble_is_reported_again_after_a_while() -> None:
     told = Told()
     times = [now_s for now_s in range(0, 2000, 10) if told.is_news(KEY, now_s)]
     assert times == [0, AGAIN_S, 2 * AGAIN_S, 3 * AGAIN_S]
 
 
-def test_what_goes_up_and_down_for_ever_is_told_so_often_and_no_more() -> None:
+def test_flapping_trouble_is_reported_a_bounded_number_of_times() -> None:
     told, times = Told(), []
     for now_s in range(0, 3600, 5):
         if (now_s // 5) % 2:
@@ -59,14 +59,14 @@ def test_what_goes_up_and_down_for_ever_is_told_so_often_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("other", [("uid-2", *KEY[1:]), (*KEY[:2], "other words")])
-def test_another_resource_or_other_words_are_news(other: tuple[str, str, str]) -> None:
+def test_another_resource_or_message_is_news(other: tuple[str, str, str]) -> None:
     told = Told()
     assert told.is_news(KEY, 0)
     assert told.is_news(other, 0)
     assert not told.is_news(KEY, 1)
 
 
-def test_another_resources_round_ends_nothing() -> None:
+def test_another_resources_round_ends_no_trouble() -> None:
     told = Told()
     assert told.is_news(KEY, 0)
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_another_resources_round_ends_nothing() -> None:
     assert not told.is_news(KEY, 1)
 
 
-def test_what_could_not_be_told_is_still_news() -> None:
+def test_event_that_could_not_be_written_is_still_news() -> None:
     told = Told()
     assert told.is_news(KEY, 0)
     told.not_told(KEY)
@@ -82,7 +82,7 @@ def test_what_could_not_be_told_is_still_news() -> None:
     assert not told.is_news(KEY, 2)
 
 
-def test_what_is_long_over_is_forgotten() -> None:
+def test_trouble_long_over_is_forgotten() -> None:
     told = Told()
     for at in range(25_000):
         told.is_news((f"uid-{at}", "a", "b"), at)
@@ -107,7 +107,7 @@ INVALID = Failure("StatefulSet g1", "Invalid", "it is wrong")
         ([[FORBIDDEN, INVALID], [INVALID]], ["Invalid"]),
     ],
 )
-def test_what_fails_twice_in_a_row_is_told(rounds: list[list[Failure]], tells: list[str]) -> None:
+def test_second_failure_in_a_row_is_reported(rounds: list[list[Failure]], tells: list[str]) -> None:
     failures: tuple[Failure, ...] = ()
     for now in rounds:
         failures = counted(failures, now)

@@ -64,20 +64,20 @@ def test_python_that_dies_with_1_found_no_warnings() -> None:
     assert "status 1 without a verdict: Traceback" in job_status(died)["message"]
 
 
-def test_of_several_tries_the_one_with_a_verdict() -> None:
+def test_attempt_with_a_verdict_counts_among_several() -> None:
     what = after(seen(job(), nodes=("n0", "n0")), g1_1=2)
     crashed = JobPod("j1-g1-1-a", "j1-g1-1", 137)
     assert verdict(replace(what, pods=(crashed, *(what.pods or ()))))[1] == "Inconsistent"
 
 
-def test_what_it_came_to_is_told_of_a_clean_one_too() -> None:
+def test_clean_job_reports_its_verdict_too() -> None:
     assert job_status(after(seen(job(), nodes=("n0", "n0")), g1_1=0))["message"] == (
         "j1-g1-1: verdict (deep): 0"
     )
 
 
 @pytest.mark.parametrize("end", [0, 2])
-def test_a_pod_of_which_we_know_less_than_of_its_job_is_waited_for(end: int) -> None:
+def test_job_ended_before_its_pod_is_seen_then_status_waits(end: int) -> None:
     """Jobs and pods are watched separately: without its pod's exit code an end looks failed."""
     ended = after(seen(job(), nodes=("n0", "n0")), g1_1=end)
     (pod,) = ended.pods or ()
@@ -90,21 +90,21 @@ def test_a_pod_of_which_we_know_less_than_of_its_job_is_waited_for(end: int) -> 
     assert job_status(late)["phase"] == ("Succeeded" if end == 0 else "Failed")
 
 
-def test_what_has_begun_is_not_begun_again_wherever_the_pods_are_now() -> None:
+def test_started_job_is_not_started_again_when_pods_move() -> None:
     what = after(seen(job()))
     assert [type(a) for a in plan_job(what)] == [Requeue]
     moved = replace(what, brokers={b: replace(p, node="n9") for b, p in what.brokers.items()})  # type: ignore[union-attr]
     assert [type(a) for a in plan_job(moved)] == [Requeue]
 
 
-def test_what_is_half_begun_is_finished() -> None:
+def test_partly_created_job_is_completed() -> None:
     what = after(seen(job()))
     half = replace(what, children=dict(list((what.children or {}).items())[:1]))
     assert [brokers_of(c) for c in made(half)] == [("g1-0",)]
     assert job_status(half)["phase"] == "Running"
 
 
-def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
+def test_ended_job_releases_a_claim_that_is_being_deleted() -> None:
     """An ended pod still holds it, and a slave's volume could not be replaced."""
     ended = {"phase": "Succeeded", "verdict": "Clean", "children": ["j1-g1-0", "j1-g1-1"]}
     found = made(seen(job()))
@@ -123,7 +123,7 @@ def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
         assert plan_job(seen(job(ended), children=children, claims=unknown)) == []
 
 
-def test_what_one_found_waits_for_the_last_and_goes_in_time() -> None:
+def test_early_results_are_kept_until_the_last_job_ends() -> None:
     """A job that ends early must not lose its verdict while another one is running."""
     what = after(seen(job(timeoutSeconds=7200, keepSeconds=60)), g1_0=2, g1_1=0)
     for child in (what.children or {}).values():
@@ -145,7 +145,7 @@ def test_what_one_found_waits_for_the_last_and_goes_in_time() -> None:
     assert plan_job(replace(kept, job=written, now_ms=what.now_ms + 60_000)) == []
 
 
-def test_what_is_at_work_is_not_taken_away_with_its_claim() -> None:
+def test_running_job_is_not_deleted_with_its_claim() -> None:
     found = made(seen(job()))
     children = {("Job", child["metadata"]["name"]): child for child in found}
     claims = {f"data-{b}": Claim(f"data-{b}", deleting=True) for b in ("g1-0", "g1-1")}
@@ -153,14 +153,14 @@ def test_what_is_at_work_is_not_taken_away_with_its_claim() -> None:
     assert plan_job(seen(running, children=children, claims=claims)) == [Requeue(3000)]
 
 
-def test_what_ended_stays_as_it_was_told() -> None:
+def test_ended_job_keeps_its_reported_status() -> None:
     ended = job_status(after(seen(job()), g1_0=0, g1_1=2))
     later = seen(job(status=ended), children={}, now_ms=1_900_000_000_000)
     assert plan_job(later) == []
     assert job_status(later) == ended
 
 
-def test_jobs_that_somebody_deleted_are_told_and_not_made_again() -> None:
+def test_deleted_jobs_are_reported_and_not_recreated() -> None:
     begun = job_status(after(seen(job())))
     assert begun["phase"] == "Running"
     gone = seen(job(status=begun))
@@ -172,7 +172,7 @@ def test_jobs_that_somebody_deleted_are_told_and_not_made_again() -> None:
     assert "taken away before it ended" in job_status(gone)["message"]
 
 
-def test_what_waits_and_what_failed_is_told() -> None:
+def test_waiting_pod_and_failed_action_are_reported() -> None:
     what = after(seen(job()))
     waiting = JobPod("j1-g1-0-x", "j1-g1-0", waiting="Unschedulable", message="no node fits")
     assert "Unschedulable no node fits" in job_status(replace(what, pods=(waiting,)))["message"]
@@ -208,7 +208,7 @@ def test_applications(state: str, code: int | None, told: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 2])
-def test_a_drivers_last_words_are_waited_for(code: int) -> None:
+def test_drivers_termination_message_is_waited_for(code: int) -> None:
     """The ends of the application and of its pod may be seen in either order."""
     told = "driver container failed with ExitCode: 2, Reason: Error"
     what = application("FAILED", told) if code else application("COMPLETED", "")
@@ -235,7 +235,7 @@ def test_a_driver_that_dies_with_1_found_no_warnings(known: bool) -> None:
     assert verdict(warned) == ("Succeeded", "Warnings", 1, "True")
 
 
-def test_why_an_application_is_not_submitted_is_told() -> None:
+def test_reason_for_a_failed_submission_is_reported() -> None:
     what = application("SUBMISSION_FAILED", "no such account")
     assert "no such account" in job_status(what)["message"]
 

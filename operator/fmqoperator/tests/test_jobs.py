@@ -60,7 +60,7 @@ def test_an_archive_is_of_the_master() -> None:
 
 
 @pytest.mark.parametrize("spark", [False, True])
-def test_an_archive_is_told_that_files_were_moved_away(spark: bool) -> None:
+def test_archive_gets_the_option_for_moved_files(spark: bool) -> None:
     what = job(type="archive", archive=ARCHIVE | {"live": True, "ignoreMissing": True})
     (child,) = made(seen(what, spark=spark, defaults=SPARKY))
     told = " ".join(child["spec"]["arguments"]) if spark else arguments(child)
@@ -80,7 +80,7 @@ def test_a_plain_archive_can_run_in_the_image_with_spark(more: dict[str, Any]) -
     assert container(child)["image"] == "fmq-broker:test", "none is known"
 
 
-def test_an_archive_is_one_job_also_if_the_master_moves_meanwhile() -> None:
+def test_archive_stays_one_job_when_the_master_moves() -> None:
     what = seen(job(type="archive", archive=ARCHIVE))
     (child,) = made(what)
     children = {("Job", child["metadata"]["name"]): child}
@@ -119,7 +119,7 @@ def test_an_archive_of_live_brokers_mounts_none_of_them(spark: bool) -> None:
     assert made(replace(what, children=there, brokers=others)) == []
 
 
-def test_an_archive_of_live_brokers_waits_for_one() -> None:
+def test_archive_of_live_brokers_waits_for_a_broker() -> None:
     live = job(type="archive", archive=ARCHIVE | {"live": True})
     what = seen(live, nodes=("", ""))
     assert made(what) == []
@@ -195,7 +195,7 @@ def test_the_brokers_image_has_no_spark(image: str, kind: str) -> None:
     assert [c["kind"] for c in made(asked)] == ["SparkApplication"]
 
 
-def test_a_job_that_waits_in_vain_is_told_once_and_not_at_once() -> None:
+def test_job_waiting_in_vain_is_reported_once_after_a_while() -> None:
     what = replace(seen(job()), group=None)
     created = of_text(what.job.metadata.creation_timestamp)
 
@@ -219,7 +219,9 @@ def test_a_job_that_waits_in_vain_is_told_once_and_not_at_once() -> None:
         ({"children": None}, "NotListed"),
     ],
 )
-def test_what_is_not_known_or_not_there(unknown: dict[str, Any], reason: str) -> None:
+def test_job_on_an_unknown_or_missing_group_then_waits(
+    unknown: dict[str, Any], reason: str
+) -> None:
     what = replace(seen(job()), **unknown)
     assert [type(a) for a in plan_job(what)] == [Requeue]
     (condition,) = job_status(what)["conditions"]

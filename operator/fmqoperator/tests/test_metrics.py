@@ -40,7 +40,7 @@ def told(one: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
         (Access.UNKNOWN, 0, 0),
     ],
 )
-def test_what_it_serves_is_what_access_says(access: Access, read: float, write: float) -> None:
+def test_serves_metric_follows_access(access: Access, read: float, write: float) -> None:
     serves = told(body(epoch=7, access=access.value))["serves"]
     assert serves == {(*G1, "read"): read, (*G1, "write"): write}
 
@@ -56,18 +56,18 @@ def test_what_it_serves_is_what_access_says(access: Access, read: float, write: 
     ],
     ids=["new", "never opened", "hibernated", "deleted"],
 )  # fmt: skip
-def test_nobody_is_alarmed_for_what_was_never_opened_or_shall_not_be(one: dict[str, Any]) -> None:
+def test_unopened_or_hibernated_group_has_no_serves_metric(one: dict[str, Any]) -> None:
     assert told(one)["serves"] == {}
 
 
-def test_what_was_known_last_is_not_what_it_serves() -> None:
+def test_last_known_access_is_not_exported_as_serving() -> None:
     """Neither ZooKeeper nor a broker answers: ACCESS stays, and no part confirms it."""
     unknown = [{"type": "ReadAvailable", "status": "Unknown", "reason": "LastKnown"}]
     serves = told(body(epoch=7, access="FULL", conditions=unknown))["serves"]
     assert serves == {(*G1, "read"): 0, (*G1, "write"): 0}
 
 
-def test_one_that_cannot_be_read_is_unready_whatever_it_was_asked_for_before() -> None:
+def test_unreadable_group_is_unready_whatever_its_phase() -> None:
     invalid = [{"type": "Ready", "status": "False", "reason": "Invalid"}]
     assert told(body(phase="Paused", conditions=invalid))["condition"] == {(*G1, "Ready"): 0}
 
@@ -76,7 +76,7 @@ def test_the_cluster_is_the_brokers_label() -> None:
     assert set(told(body({"cluster": "eu"}, epoch=1, access="FULL"))["brokers"]) == {("eu", "g1")}
 
 
-def test_how_many_brokers_there_shall_be_and_are() -> None:
+def test_desired_and_ready_broker_counts_are_exported() -> None:
     one = told(body(readyReplicas=2))
     assert (one["brokers"], one["ready_brokers"]) == ({G1: 3}, {G1: 2})
     one = told(body({"hibernated": True}))
@@ -100,13 +100,13 @@ def test_conditions_that_are_known() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Paused", "Hibernating", "Hibernated", "Deleting"])
-def test_what_was_asked_for_is_not_unready(phase: str) -> None:
+def test_group_down_on_request_is_not_unready(phase: str) -> None:
     conditions = [{"type": "Ready", "status": "False"}, {"type": "Fenced", "status": "False"}]
     found = told(body(phase=phase, conditions=conditions))["condition"]
     assert found == {(*G1, "Fenced"): 0}
 
 
-def test_who_is_neglected_and_that_nobody_looks_after_what_is_paused_or_goes() -> None:
+def test_neglect_metric_leaves_out_paused_and_deleted_groups() -> None:
     goes = body()
     goes["metadata"]["deletionTimestamp"] = "now"
     groups = [(body({"cluster": "eu"}), 7.0), (body({"hibernated": True}), 9.0)]
@@ -153,7 +153,7 @@ def test_topics_that_are_known_to_be_as_declared_or_not() -> None:
     assert gauge.samples == [(("shop", "t1"), 1.0), (("eu", "t.9"), 0.0)]
 
 
-def test_of_several_resources_of_one_name_one_sample_is_told() -> None:
+def test_resources_of_one_name_then_one_sample_is_exported() -> None:
     """The refused resource does not hide the one that serves."""
     serves = body({"cluster": "live"}, epoch=7, access="FULL", readyReplicas=3)
     refused = body({"cluster": "live"}, epoch=0, access="UNKNOWN", readyReplicas=0)

@@ -71,7 +71,7 @@ def test_settings_belong_to_the_pods_that_were_made_with_them() -> None:
         assert volume["configMap"]["name"] == child["metadata"]["name"]
 
 
-def test_all_that_there_is_in_the_order_of_need() -> None:
+def test_children_come_in_the_order_of_need() -> None:
     assert list(made()) == [
         ("ConfigMap", settings_name()),
         ("ServiceAccount", "g1-broker"),
@@ -110,7 +110,7 @@ def test_a_broker_understands_its_settings() -> None:
     assert settings.listen.endswith(f":{names.CLIENT_PORT}")
 
 
-def test_settings_cannot_take_the_place_of_what_the_operator_gives() -> None:
+def test_user_settings_cannot_override_the_operators() -> None:
     data = settings_of(made(settings={"cluster": "other", "data_dir": "/"}))["data"]
     assert json.loads(data["broker.json"])["cluster"] == "shop"
 
@@ -170,7 +170,7 @@ def test_only_the_operator_restarts_and_all_may_start_at_once() -> None:
     {"annotations": {RESTART: "now"}},
     {"scheduling": {"acrossNodes": "required"}},
 ])  # fmt: skip
-def test_what_a_broker_must_be_restarted_for(change: dict[str, Any]) -> None:
+def test_changes_that_restart_a_broker(change: dict[str, Any]) -> None:
     assert pod(**change) != pod()
 
 
@@ -183,7 +183,7 @@ def test_what_a_broker_must_be_restarted_for(change: dict[str, Any]) -> None:
     {"service": {"type": "NodePort"}},
     {"switchover": {"to": "g1-1"}},
 ])  # fmt: skip
-def test_what_restarts_nobody(change: dict[str, Any]) -> None:
+def test_changes_that_restart_no_broker(change: dict[str, Any]) -> None:
     assert pod(**change) == pod()
 
 
@@ -202,7 +202,7 @@ def test_volumes_are_kept_unless_asked_otherwise() -> None:
     assert asked == {"whenDeleted": "Retain", "whenScaled": "Retain"}  # see test_ownership.py
 
 
-def test_the_claims_size_is_that_of_the_stateful_set_that_is_there() -> None:
+def test_claim_template_keeps_the_size_of_the_existing_set() -> None:
     spec = made(storage={"size": "20Gi"}, claim_size="10Gi")["StatefulSet", "g1"]["spec"]
     (claim,) = spec["volumeClaimTemplates"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "10Gi"
@@ -219,7 +219,7 @@ def test_services_select_who_serves() -> None:
     assert names.POD_NAME_LABEL not in headless["selector"]
 
 
-def test_services_select_nobody_while_nobody_serves() -> None:
+def test_services_select_no_broker_while_no_broker_serves() -> None:
     found = made(master="", reader="")
     for name in ("g1-rw", "g1-ro"):
         assert found["Service", name]["spec"]["selector"][names.POD_NAME_LABEL] == "g1-none"
@@ -231,7 +231,7 @@ def _covered(budget: Any, broker: str) -> bool:
 
 
 @pytest.mark.parametrize("reader", ["g1-0", "g1-1", ""])
-def test_every_pod_is_under_one_budget_and_who_serves_is_not_evicted(reader: str) -> None:
+def test_each_pod_has_one_budget_and_the_serving_one_is_kept(reader: str) -> None:
     found = made(reader=reader, replicas=3)
     serving, others = (found["PodDisruptionBudget", f"g1-{n}"] for n in ("master", "others"))
     for broker in ("g1-0", "g1-1", "g1-2"):
@@ -259,7 +259,7 @@ def test_brokers_have_no_role_and_no_token() -> None:
 
 
 @pytest.mark.parametrize("clients", ["namespace", "labelled"])
-def test_of_the_operators_namespace_only_its_pods_connect(clients: str) -> None:
+def test_only_the_operators_pods_of_its_namespace_may_connect(clients: str) -> None:
     """With the labels from the chart: any other pod there is a client like any other."""
     policy = made(networkPolicy={"clients": clients})["NetworkPolicy", "g1"]["spec"]
     namespaced = {"matchLabels": {"kubernetes.io/metadata.name": DEFAULTS.operator_namespace}}
@@ -272,7 +272,7 @@ def test_of_the_operators_namespace_only_its_pods_connect(clients: str) -> None:
 
 
 @pytest.mark.parametrize(("clients", "peers"), [("anywhere", 0), ("namespace", 3), ("labelled", 3)])
-def test_who_may_connect(clients: str, peers: int) -> None:
+def test_network_policy_lists_the_allowed_peers(clients: str, peers: int) -> None:
     serve, look = made(networkPolicy={"clients": clients})["NetworkPolicy", "g1"]["spec"]["ingress"]
     assert len(serve.get("from", [])) == peers
     assert serve["ports"][0]["port"] == names.CLIENT_PORT
@@ -334,7 +334,7 @@ def test_ordinals(broker: str, number: int) -> None:
 # ---- drift
 
 
-def test_what_is_as_wanted_is_left_alone() -> None:
+def test_child_as_desired_has_no_drift() -> None:
     for wanted in made().values():
         there = json.loads(json.dumps(wanted))
         there["metadata"] |= {"resourceVersion": "7", "managedFields": [{}]}
@@ -343,7 +343,7 @@ def test_what_is_as_wanted_is_left_alone() -> None:
         assert drifted(wanted, there) == ""
 
 
-def test_what_is_missing_changed_or_made_from_something_else_is_not() -> None:
+def test_missing_or_changed_child_has_drift() -> None:
     wanted = made()["StatefulSet", "g1"]
     assert drifted(wanted, None) == "it is not there"
     there = json.loads(json.dumps(wanted))

@@ -21,7 +21,7 @@ def kill_master(made: World) -> None:
 
 
 @pytest.mark.parametrize(("silent_ms", "reads_ms"), [(2_000, 2_000), (UNHEARD_MS + 1, 0)])
-def test_an_outage_begins_with_the_silence_of_who_died(silent_ms: int, reads_ms: int) -> None:
+def test_outage_starts_with_the_dead_brokers_silence(silent_ms: int, reads_ms: int) -> None:
     """Its live node lasts until its session expires; a longer silence means the operator was cut
     off.
     """
@@ -46,7 +46,7 @@ def test_an_outage_begins_with_the_silence_of_who_died(silent_ms: int, reads_ms:
     [(900, 400), (1_700, 1_200), (300, 0), (-700, 0), (3_600_000, 0)],
     ids=["just now", "told late", "this second", "again", "before it served"],
 )
-def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int) -> None:
+def test_outage_starts_when_the_serving_container_ended(ended_ago_ms: int, more_ms: int) -> None:
     """By its container's end, which is rounded down to seconds: half a second is added."""
     made = running()
     made.now_ms += 60_000
@@ -72,7 +72,7 @@ def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int)
     assert made.body["status"]["lastTransition"]["writeOutageMs"] == 2500 + more_ms
 
 
-def test_of_an_outage_that_ended_while_nobody_looked_no_time_is_told() -> None:
+def test_outage_that_ended_unseen_has_no_duration() -> None:
     """A minute after its end another operator is active: it was no outage of a minute."""
     made = running()
     kill_master(made)
@@ -91,7 +91,7 @@ def test_of_an_outage_that_ended_while_nobody_looked_no_time_is_told() -> None:
 
 
 @pytest.mark.parametrize("seen_first", [False, True], ids=["it was so", "it was seen to begin"])
-def test_of_an_outage_that_began_while_nobody_looked_no_time_is_told(seen_first: bool) -> None:
+def test_outage_that_started_unseen_has_no_duration(seen_first: bool) -> None:
     """ZooKeeper was away for ten minutes, and the serving broker too; it is back a second later."""
     made = running()
     kill_master(made)
@@ -112,7 +112,7 @@ def test_of_an_outage_that_began_while_nobody_looked_no_time_is_told(seen_first:
     assert "noReadsSinceMs" not in made.body["status"]["memory"]
 
 
-def test_a_move_that_ends_while_it_is_looked_at_is_told_whole() -> None:
+def test_move_ending_during_the_observation_is_reported_whole() -> None:
     """ZooKeeper was asked before the new master: that broker's answer is newer."""
     made = running(True)
     made.annotate(SWITCHOVER, "g1-1")
@@ -179,7 +179,7 @@ def test_later_pause_then_transition_keeps_its_figure_unknown() -> None:
     assert "writeOutageMs" not in made.body["status"]["lastTransition"]
 
 
-def test_outage_that_began_unseen_then_no_time_is_shown() -> None:
+def test_outage_started_unseen_then_no_time_is_shown() -> None:
     made = running()
     kill_master(made)
     found = status(replace(made.seen(), watched=False))

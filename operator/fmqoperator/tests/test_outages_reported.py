@@ -67,7 +67,7 @@ def test_silence_seen_before_then_the_last_message_counts() -> None:
     assert last(made)["readOutageMs"] == 2_700
 
 
-def test_age_that_jitters_then_the_begin_stays() -> None:
+def test_jittering_age_then_the_start_time_stays() -> None:
     """An age gives another moment at each look; another slave was cut off long before."""
     made = running(replicas=3)
     serving(made)

@@ -34,7 +34,7 @@ def delete_set(made: World) -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_whoever_deletes_the_stateful_set_takes_no_volume(paused: bool) -> None:
+def test_deleting_the_stateful_set_deletes_no_volume(paused: bool) -> None:
     made = running(storage=DELETE)
     made.spec(paused=paused)
     made.round()
@@ -61,20 +61,20 @@ def test_volumes_go_with_the_group_as_long_as_it_is_declared_so() -> None:
     assert len(made.claims) == 3
 
 
-def test_a_claim_that_is_made_anew_goes_with_the_group_too() -> None:
+def test_recreated_claim_is_deleted_with_the_group_too() -> None:
     made = running(storage=DELETE)
     made.claims["data-g1-1"] = Claim("data-g1-1", "10Gi", "10Gi", uid="another")
     made.round()
     assert going(made) == ["data-g1-0", "data-g1-1"]
 
 
-def test_of_a_group_that_goes_by_itself_or_not_nothing_is_written_twice() -> None:
+def test_claim_already_owned_is_not_written_again() -> None:
     made = running(storage=DELETE)
     made.run()
     assert [a for a in made.done if isinstance(a, OwnClaim)] == []
 
 
-def test_until_they_do_the_status_says_that_something_is_to_be_done() -> None:
+def test_unowned_claims_then_config_applied_is_false() -> None:
     made = running()
     made.spec(storage=DELETE)
     said = next(c for c in status(made.seen())["conditions"] if c["type"] == "ConfigApplied")
@@ -84,7 +84,7 @@ def test_until_they_do_the_status_says_that_something_is_to_be_done() -> None:
     assert made.condition("ConfigApplied")["status"] == "True"
 
 
-def test_who_is_stopped_for_good_takes_its_volume_along() -> None:
+def test_removed_brokers_volume_is_deleted_with_it() -> None:
     """If the group owned its claim, too, the garbage collector would keep it."""
     made = running(True, replicas=3, storage=DELETE | {"onScaleDown": "Delete"})
     made.spec(replicas=2)
@@ -101,7 +101,7 @@ def test_who_is_stopped_for_good_takes_its_volume_along() -> None:
     assert going(made) == sorted(made.claims) == ["data-g1-0", "data-g1-1"]
 
 
-def test_who_cannot_leave_keeps_its_volume_with_the_group() -> None:
+def test_broker_that_cannot_leave_keeps_its_volume() -> None:
     made = running(True, replicas=3, storage=DELETE | {"onScaleDown": "Delete"})
     made.silent.add("g1-0")  # the master: nothing is settled
     made.spec(replicas=2)
@@ -127,7 +127,7 @@ POD: Owners = frozenset({("Pod", "uid-2")})
         ("data-g2-1", frozenset(), {}, False),
     ],
 )
-def test_which_claims_go_with_the_group(
+def test_claims_to_delete_with_the_group_are_selected(
     name: str, owners: Owners, change: dict[str, Any], goes: bool
 ) -> None:
     made = running(storage=DELETE)
@@ -139,7 +139,7 @@ def test_which_claims_go_with_the_group(
 @pytest.mark.parametrize(
     "lacks", [{"zookeeper_away": True}, {"children": {}}, {"claims": None}], ids=str
 )
-def test_nothing_goes_with_a_group_that_does_not_work_on_it(lacks: dict[str, Any]) -> None:
+def test_group_refused_by_the_operator_deletes_no_claim(lacks: dict[str, Any]) -> None:
     """Its name is taken, or its ZooKeeper: whoever deletes it to repair that keeps the volumes of
     another group of its name, which may have been declared to be kept."""
     made = running()
@@ -151,7 +151,7 @@ def test_nothing_goes_with_a_group_that_does_not_work_on_it(lacks: dict[str, Any
 
 
 @pytest.mark.parametrize("on_delete", ["Retain", "Delete"])
-def test_what_an_older_operator_left_is_made_good(on_delete: str) -> None:
+def test_claim_owners_left_by_an_older_operator_are_corrected(on_delete: str) -> None:
     """The StatefulSet's controller removes its own mark, but not from a claim without a pod: when a
     hibernated group is deleted, all its volumes would go although they are to be kept."""
     made = running(storage={"onDelete": on_delete})

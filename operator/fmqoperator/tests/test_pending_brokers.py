@@ -51,7 +51,7 @@ def test_brokers_that_are_added() -> None:
     assert made.body["status"]["memory"]["joining"] == []
 
 
-def test_that_a_copy_is_missing_meanwhile_is_told_all_the_same() -> None:
+def test_missing_copy_is_reported_while_a_broker_is_pending() -> None:
     made = running(replicas=2)
     made.spec(replicas=3)
     made.round()
@@ -94,7 +94,7 @@ def test_a_group_that_wakes() -> None:
 
 
 @pytest.mark.parametrize("way", ["crashes", "no pod", "no node", "no image"])
-def test_who_was_added_and_does_not_come_up(way: str) -> None:
+def test_added_broker_that_does_not_come_up(way: str) -> None:
     made = running(replicas=2)
     made.spec(replicas=3)
     made.round()
@@ -116,7 +116,7 @@ def test_who_was_added_and_does_not_come_up(way: str) -> None:
     assert status(seen)["phase"] == "Degraded"
 
 
-def test_another_one_that_falls_behind_meanwhile() -> None:
+def test_another_slave_falls_behind_while_one_is_pending() -> None:
     made = running(replicas=2)
     made.spec(replicas=3)
     made.round()
@@ -128,13 +128,13 @@ def test_another_one_that_falls_behind_meanwhile() -> None:
     assert found["memory"]["joining"] == ["g1-2"]
 
 
-def test_one_that_was_in_sync_and_falls_behind() -> None:
+def test_in_sync_slave_that_falls_behind() -> None:
     made = running(replicas=3)
     out_of_sync(made, "g1-2")
     assert now(made) == "Degraded"
 
 
-def test_one_that_was_restarted_and_does_not_come_back_in_its_time() -> None:
+def test_restarted_broker_not_back_in_time() -> None:
     made = running(True, replicas=2)
     made.annotate(RESTART, "now")
     made.run(lambda w: len([a for a in w.done if isinstance(a, RestartPod)]) == 2)
@@ -150,7 +150,7 @@ def test_one_that_was_restarted_and_does_not_come_back_in_its_time() -> None:
     assert now(made) == "Degraded"
 
 
-def test_who_is_awaited_is_known_while_zookeeper_is_away() -> None:
+def test_pending_brokers_are_known_without_zookeeper() -> None:
     made = running(replicas=2)
     made.spec(replicas=3)
     made.round()

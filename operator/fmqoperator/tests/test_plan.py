@@ -67,7 +67,7 @@ def test_the_group_of_others_is_left_alone(moves: bool) -> None:
     assert [e.reason for e in made.events[before:]] == ["NameTaken"]
 
 
-def test_what_somebody_changed_by_hand_is_put_back(moves: bool) -> None:
+def test_manual_change_is_reverted(moves: bool) -> None:
     made = running(moves)
     made.children["Service", "g1-rw"]["spec"]["type"] = "NodePort"
     (action,) = [a for a in plan(made.seen()) if isinstance(a, ApplyChild)]
@@ -103,7 +103,7 @@ def test_an_upgrade_restarts_slaves_first_and_the_master_last(moves: bool) -> No
     assert told(made).count("Restarting") == 3
 
 
-def test_a_master_moves_away_before_its_restart_where_brokers_can(moves: bool) -> None:
+def test_master_moves_before_its_restart_if_brokers_support_it(moves: bool) -> None:
     made = _roll(moves, image="new:2")
     moved = [type(a).__name__ for a in made.done if isinstance(a, PutGroupConfig | RestartPod)]
     if moves:
@@ -140,9 +140,7 @@ def without(made: World, *brokers: str) -> Observation:
 @pytest.mark.parametrize(
     ("behind", "first"), [([], "g1-2"), (["g1-1"], "g1-1"), (["g1-1", "g1-2"], "g1-2")]
 )
-def test_a_slave_that_is_not_in_sync_is_the_first_to_get_what_may_mend_it(
-    moves: bool, behind: list[str], first: str
-) -> None:
+def test_out_of_sync_slave_gets_a_change_first(moves: bool, behind: list[str], first: str) -> None:
     """Its disk is full, for example, and the change is a shorter retention: none would get it."""
     made = running(moves, replicas=3)
     made.spec(settings={"retentionMs": 5})
@@ -164,7 +162,7 @@ def test_a_slave_on_a_lost_node_is_not_restarted_and_waited_for(moves: bool) -> 
     assert not [a for a in actions if isinstance(a, RestartPod)]
 
 
-def test_an_image_that_cannot_be_had_stops_one_pod_and_is_taken_back(moves: bool) -> None:
+def test_unpullable_image_stops_one_pod_and_is_reverted(moves: bool) -> None:
     made = running(moves, replicas=3)
     made.bad_images.add("bad:1")
     made.spec(image="bad:1")
@@ -179,7 +177,7 @@ def test_an_image_that_cannot_be_had_stops_one_pod_and_is_taken_back(moves: bool
     assert restarts(made) == ["g1-2", "g1-2", "g1-1", "g1-0"]
 
 
-def test_a_group_that_never_began_is_mended(moves: bool) -> None:
+def test_group_that_never_started_is_repaired_by_a_good_image(moves: bool) -> None:
     made = world(moves, image="bad:1")
     made.bad_images.add("bad:1")
     for _ in range(5):
@@ -213,7 +211,7 @@ def test_a_restart_that_was_asked_for(moves: bool) -> None:
     assert len(restarts(made)) == 2
 
 
-def test_a_restart_that_is_not_asked_for_any_more_is_not_another(moves: bool) -> None:
+def test_withdrawn_restart_request_causes_no_restart(moves: bool) -> None:
     """A manifest without the annotation is applied, or a person cleans up."""
     made = running(moves)
     made.annotate(RESTART, "monday")
@@ -245,7 +243,9 @@ def test_one_broker_alone_is_restarted_too(moves: bool) -> None:
     ["upgrade", "scale down", "hibernate", "switchover", "drain", "promotion", "restart"],
 )
 @pytest.mark.parametrize("brokers", [2, 3])
-def test_what_is_not_known_stops_nobody(moves: bool, unknown: str, wish: str, brokers: int) -> None:
+def test_unknown_facts_then_no_broker_is_stopped(
+    moves: bool, unknown: str, wish: str, brokers: int
+) -> None:
     made = running(moves, replicas=brokers, policy={"howMany": "none"})
     _wish(made, wish)
     seen = made.seen()
@@ -299,14 +299,14 @@ def _wish(made: World, wish: str) -> None:
             made.done.clear()
 
 
-def test_a_new_state_under_an_old_configuration_is_no_reason_for_anything(moves: bool) -> None:
+def test_new_state_with_old_configuration_restarts_no_broker(moves: bool) -> None:
     """ZooKeeper's data was lost: brokers open new terms, and the operator restarts none."""
     made = running(moves)
     made.state = GroupState()
     assert kinds([a for a in plan(made.seen()) if not isinstance(a, ApplyChild)]) == []
 
 
-def test_zookeeper_that_was_never_there_is_told_when_it_had_time_to_start(moves: bool) -> None:
+def test_zookeeper_never_seen_is_reported_after_a_grace_time(moves: bool) -> None:
     """The quick start creates both at once; a wrong address stays wrong."""
     made = world(moves)
     made.zookeeper_away = True
@@ -322,7 +322,7 @@ def test_zookeeper_that_was_never_there_is_told_when_it_had_time_to_start(moves:
     assert "ZooKeeperAway" not in told(made)
 
 
-def test_zookeeper_that_goes_and_comes_back_is_told_once(moves: bool) -> None:
+def test_zookeeper_outage_is_reported_once(moves: bool) -> None:
     made = running(moves)
     assert "ZooKeeperAway" not in told(made)
     made.zookeeper_away = True
@@ -339,7 +339,7 @@ def test_zookeeper_that_goes_and_comes_back_is_told_once(moves: bool) -> None:
     assert told(made).count("ZooKeeperAway") == 1
 
 
-def test_a_volume_that_goes_is_told_once_and_one_that_is_to_come_is_not(moves: bool) -> None:
+def test_lost_volume_is_reported_once_and_a_pending_one_is_not(moves: bool) -> None:
     made = running(moves)
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
     made.round()
@@ -355,7 +355,7 @@ def test_a_volume_that_goes_is_told_once_and_one_that_is_to_come_is_not(moves: b
     assert not {"NoVolume", "NotBound", "VolumeGoes"} & set(told(made))
 
 
-def test_what_somebody_scaled_by_hand_is_scaled_back(moves: bool) -> None:
+def test_manual_scaling_is_reverted(moves: bool) -> None:
     """Pods beyond the declared ones are no members of the group, and would restart for ever."""
     made = running(moves)
     made.children["StatefulSet", "g1"]["spec"]["replicas"] = 4
@@ -385,7 +385,7 @@ def test_settings_stay_as_long_as_a_pod_has_them(moves: bool) -> None:
     )
 
 
-def test_what_only_has_our_label_is_left_alone(moves: bool) -> None:
+def test_foreign_object_with_our_label_is_left_alone(moves: bool) -> None:
     made = running(moves)
     labels = {"fmq.io/group": "g1"}
     made.children["ConfigMap", "precious"] = {"metadata": {"name": "precious", "labels": labels}}

@@ -48,7 +48,7 @@ def test_fencing_is_a_permission(moves: bool, value: str, closed: int) -> None:
 
 
 @pytest.mark.parametrize(("value", "closed"), [("g1-9", []), ("g1-0,g2-0", ["g1-0"])])
-def test_a_fence_around_nobody_is_told(moves: bool, value: str, closed: list[str]) -> None:
+def test_fence_of_an_unknown_broker_is_reported(moves: bool, value: str, closed: list[str]) -> None:
     made = running(moves)
     made.annotate(FENCE, value)
     made.run()
@@ -61,7 +61,7 @@ def test_a_fence_around_nobody_is_told(moves: bool, value: str, closed: list[str
     assert told(made).count("FenceRefused") == 1
 
 
-def test_who_serves_on_is_not_called_fenced(moves: bool) -> None:
+def test_broker_still_serving_is_not_reported_as_fenced(moves: bool) -> None:
     """A person who fences in an emergency must not believe too early that it is done."""
     made = running(moves)
     made.annotate(FENCE, "g1-0")
@@ -96,7 +96,7 @@ def test_slaves_that_shall_not_read(moves: bool) -> None:
     assert most == {"g1-0": Permission.FULL, "g1-1": Permission.WRITE}
 
 
-def test_a_paused_group_is_only_told_of(moves: bool) -> None:
+def test_paused_group_only_gets_events(moves: bool) -> None:
     made = running(moves)
     made.spec(paused=True, image="new:2", replicas=3)
     made.annotate(FENCE, "g1-0")
@@ -129,7 +129,7 @@ def test_a_hibernated_group_stops_slaves_first_and_comes_back(moves: bool) -> No
     assert restarts(made) == []
 
 
-def test_to_ask_for_the_acting_master_takes_a_wish_back_that_waits(moves: bool) -> None:
+def test_switchover_to_the_acting_master_cancels_a_waiting_one(moves: bool) -> None:
     """The requested slave went out of sync, and the person changes their mind."""
     made = running(moves)
     made.annotate(SWITCHOVER, "g1-1")
@@ -145,7 +145,7 @@ def test_to_ask_for_the_acting_master_takes_a_wish_back_that_waits(moves: bool) 
     assert ("SwitchoverWithdrawn" in told(made)) == moves
 
 
-def test_to_ask_for_the_acting_master_takes_a_wish_back_that_comes_to_no_end(moves: bool) -> None:
+def test_switchover_to_the_acting_master_cancels_a_stuck_one(moves: bool) -> None:
     """The wanted master is in sync, and never catches up in time: no other step is taken."""
     made = running(moves, replicas=3)
     assert made.config is not None
@@ -194,7 +194,7 @@ def test_volumes_never_shrink(moves: bool) -> None:
     assert not [a for a in plan(made.seen()) if isinstance(a, GrowClaim)]
 
 
-def test_who_is_about_to_be_woken_keeps_its_volume(moves: bool) -> None:
+def test_waking_group_keeps_its_volumes(moves: bool) -> None:
     """Its pod may still be stopping; a volume that goes with its broker goes with a stopped pod."""
     made = running(moves, replicas=3, storage={"onScaleDown": "Delete"})
     made.spec(hibernated=True)
@@ -210,7 +210,7 @@ def test_who_is_about_to_be_woken_keeps_its_volume(moves: bool) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["a quota", "a node that is down"])
-def test_a_broker_that_never_comes_or_goes_keeps_nobody_awake(moves: bool, trouble: str) -> None:
+def test_stuck_broker_does_not_prevent_hibernation(moves: bool, trouble: str) -> None:
     made = running(moves, replicas=3)
     made.spec(hibernated=True)
     if trouble == "a quota":

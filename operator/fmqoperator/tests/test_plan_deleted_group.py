@@ -11,7 +11,7 @@ from fmqoperator.tests.world import running
 pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
 
 
-def test_who_was_master_opens_a_group_that_zookeeper_has_forgotten(moves: bool) -> None:
+def test_former_master_opens_a_group_missing_in_zookeeper(moves: bool) -> None:
     made = running(moves, replicas=3, switchover={"to": "g1-2"})
     del made.body["spec"]["switchover"]
     made.config, made.state = None, GroupState()
@@ -19,7 +19,7 @@ def test_who_was_master_opens_a_group_that_zookeeper_has_forgotten(moves: bool) 
     assert masters(made) == ["g1-2"]
 
 
-def test_who_was_master_is_known_still_when_the_configuration_could_not_be_written(
+def test_former_master_is_known_after_a_failed_config_write(
     moves: bool,
 ) -> None:
     """A ZooKeeper that has just lost everything may well not answer the next call."""
@@ -31,7 +31,7 @@ def test_who_was_master_is_known_still_when_the_configuration_could_not_be_writt
     assert masters(made) == ["g1-2"]
 
 
-def test_who_served_is_found_still_while_zookeeper_knows_nothing_of_the_group(moves: bool) -> None:
+def test_serving_broker_is_found_when_zookeeper_has_no_group(moves: bool) -> None:
     """For example a wrong address in the resource: its brokers serve on, at their own ensemble."""
     made = running(moves)
     made.config, made.state = None, GroupState()

@@ -100,7 +100,7 @@ def ended(made: World, story: Story) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
-def test_killed_after_each_thing_that_it_does(name: str) -> None:
+def test_operator_killed_after_any_action_then_plan_completes(name: str) -> None:
     story = STORIES[name]
     made, killed = begun(story), 0
     while not ended(made, story):
@@ -141,7 +141,7 @@ def step_of(made: World) -> list[str]:
     return [type(a).__name__ for a in plan(made.seen()) if isinstance(a, PutGroupConfig)]
 
 
-def test_the_master_dies_with_the_wish_and_the_heir_goes_on() -> None:
+def test_master_dies_during_switchover_then_successor_continues() -> None:
     made = running(True, replicas=3)
     made.annotate(SWITCHOVER, "g1-1")
     made.run(lambda w: w.state.heir != "")
@@ -154,7 +154,7 @@ def test_the_master_dies_with_the_wish_and_the_heir_goes_on() -> None:
     assert sorted(made.state.isr) == ["g1-0", "g1-2"]
 
 
-def test_the_heir_dies_with_the_reads_and_the_master_stays_until_it_is_back() -> None:
+def test_successor_dies_with_the_reads_then_master_stays() -> None:
     made = running(True, replicas=3)
     made.terms.clear()
     made.annotate(SWITCHOVER, "g1-1")
@@ -172,7 +172,7 @@ def test_the_heir_dies_with_the_reads_and_the_master_stays_until_it_is_back() ->
     assert made.terms == ["g1-0", "g1-1"]
 
 
-def test_nothing_is_begun_before_the_new_master_has_opened_its_term() -> None:
+def test_no_action_starts_before_the_new_master_opens_its_term() -> None:
     """It has claimed the mastership: from then on configuration and state agree."""
     made = running(True, replicas=3)
     made.opens = False
@@ -189,7 +189,7 @@ def test_nothing_is_begun_before_the_new_master_has_opened_its_term() -> None:
     assert restarts(made) == [*before, "g1-0"]
 
 
-def test_a_wished_broker_that_is_out_of_sync_keeps_nobody_from_wanting_another() -> None:
+def test_switchover_to_a_lagging_slave_can_be_replaced() -> None:
     """A switchover to g1-2, which still copies, and then the master's node is drained."""
     made = running(True, replicas=3)
     assert made.config is not None
@@ -201,7 +201,7 @@ def test_a_wished_broker_that_is_out_of_sync_keeps_nobody_from_wanting_another()
     assert put.config.master == "g1-1"
 
 
-def test_a_wish_that_nobody_may_fulfil_is_withdrawn() -> None:
+def test_switchover_to_a_read_only_broker_is_withdrawn() -> None:
     made = running(True, permissions=[{"broker": "g1-1", "permission": "READ"}])
     assert made.config is not None
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
@@ -210,7 +210,7 @@ def test_a_wish_that_nobody_may_fulfil_is_withdrawn() -> None:
     assert [e.reason for e in made.events] == ["SwitchoverWithdrawn"]
 
 
-def test_nobody_is_wished_for_while_one_broker_is_of_an_older_version() -> None:
+def test_older_broker_version_then_no_switchover_is_requested() -> None:
     made = running(True, replicas=3)
     seen = made.seen()
     assert seen.zookeeper is not None
@@ -223,7 +223,7 @@ def test_nobody_is_wished_for_while_one_broker_is_of_an_older_version() -> None:
     assert "g1-2 runs a version that moves no mastership" in said["message"]
 
 
-def test_a_master_that_nobody_may_succeed_is_restarted_in_good_order() -> None:
+def test_master_without_successor_is_restarted_in_order() -> None:
     """By permission the others only read: a rolling restart still comes to its end."""
     only = [{"broker": b, "permission": "READ"} for b in ("g1-1", "g1-2")]
     made = running(True, replicas=3, permissions=only)
@@ -233,14 +233,14 @@ def test_a_master_that_nobody_may_succeed_is_restarted_in_good_order() -> None:
     assert made.state.master == "g1-0"
 
 
-def test_a_master_that_is_already_being_evicted_is_not_told_of() -> None:
+def test_master_already_being_evicted_is_not_reported() -> None:
     made = running(True)
     _drain(made)
     made.pods["g1-0"] = replace(made.pods["g1-0"], deleting=True, ready=False)
     assert plan(made.seen())[:-1] == []
 
 
-def test_a_hibernated_group_waits_for_no_wish_that_a_dead_master_left() -> None:
+def test_hibernation_ignores_a_dead_masters_switchover() -> None:
     made = running(True, replicas=3)
     lose_master(made)
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
@@ -250,7 +250,7 @@ def test_a_hibernated_group_waits_for_no_wish_that_a_dead_master_left() -> None:
     made.run(lambda w: not w.pods)
 
 
-def test_the_operator_wishes_unless_told_not_to() -> None:
+def test_operator_requests_moves_unless_switched_off() -> None:
     assert Defaults("image").planned_moves
 
 
@@ -262,7 +262,7 @@ def test_a_master_that_has_not_opened_its_term_does_not_serve() -> None:
     assert not facts.master_serves(replace(made.seen(), answers=answers))
 
 
-def test_who_stays_and_is_up_to_date_is_the_best_successor() -> None:
+def test_staying_and_up_to_date_slave_is_the_best_successor() -> None:
     made = running(True, replicas=4)
     assert moves.successors(made.seen()) == ("g1-1", "g1-2", "g1-3")
     made.pods["g1-1"] = replace(made.pods["g1-1"], revision="older")
@@ -280,7 +280,7 @@ def test_who_stays_and_is_up_to_date_is_the_best_successor() -> None:
         (lambda s: with_pod(s, "g1-1", ready=False), "g1-1 is not there, or not linked"),
     ],
 )
-def test_nobody_is_moved_while_something_else_is_going_on(change: Any, why: str) -> None:
+def test_no_move_starts_while_another_step_is_running(change: Any, why: str) -> None:
     made = running(True, replicas=3)
     made.annotate(SWITCHOVER, "g1-1")
     seen = change(made.seen())
@@ -295,7 +295,7 @@ def with_pod(seen: Observation, broker: str, **change: Any) -> Observation:
     return replace(seen, pods={**seen.pods, broker: replace(seen.pods[broker], **change)})
 
 
-def test_a_master_that_ended_is_not_given_what_the_roll_has_just_stopped_at() -> None:
+def test_ended_master_is_not_given_the_stopped_rolls_image() -> None:
     """Kubelet starts it again in a moment, with the image that works; a slave has the other one."""
     made = running(True)
     made.bad_images.add("bad")
@@ -314,7 +314,7 @@ def test_a_master_that_ended_is_not_given_what_the_roll_has_just_stopped_at() ->
     assert restarts(made) == ["g1-1", "g1-1"]
 
 
-def test_a_pod_that_runs_nothing_is_replaced_also_while_a_wish_waits_for_its_broker() -> None:
+def test_idle_pod_is_replaced_while_a_switchover_waits_for_it() -> None:
     """The idle pod is the master's own: no broker would come back to complete the switchover."""
     made = running(True, replicas=3)
     lose_master(made)

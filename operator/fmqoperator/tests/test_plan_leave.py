@@ -16,7 +16,7 @@ from fmqoperator.tests.world import World, running
 pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
 
 
-def test_a_slave_that_is_out_of_sync_for_a_moment_is_not_scaled_away(moves: bool) -> None:
+def test_briefly_out_of_sync_slave_is_not_scaled_down(moves: bool) -> None:
     """The other slave has long been broken: acknowledged data is only here and at the master."""
     made = running(moves, replicas=3)
     made.broken.add("g1-1")
@@ -33,7 +33,9 @@ def test_a_slave_that_is_out_of_sync_for_a_moment_is_not_scaled_away(moves: bool
 
 
 @pytest.mark.parametrize(("end", "left"), [(900, 3), (1000, 2), (1100, 2)])
-def test_of_two_that_are_out_of_sync_who_has_more_stays(moves: bool, end: int, left: int) -> None:
+def test_two_slaves_out_of_sync_then_the_longer_journal_stays(
+    moves: bool, end: int, left: int
+) -> None:
     made = running(moves, replicas=3)
     made.spec(replicas=2)
     made.state = replace(made.state, isr=frozenset())
@@ -44,7 +46,7 @@ def test_of_two_that_are_out_of_sync_who_has_more_stays(moves: bool, end: int, l
     assert (3 if found.step is None else 2) == left
 
 
-def test_one_that_is_not_in_sync_may_go_while_another_slave_is(moves: bool) -> None:
+def test_out_of_sync_slave_may_leave_while_another_is_in_sync(moves: bool) -> None:
     """Two unschedulable slaves are removed one at a time, also if only the first is asked."""
     made = running(moves, replicas=4)
     for broker in ("g1-2", "g1-3"):
@@ -84,7 +86,7 @@ def test_a_master_that_cannot_leave_yet_is_not_left_stopped(moves: bool, by_hand
         assert made.state.master in ("g1-0", "g1-1")
 
 
-def test_who_was_just_stopped_comes_back_if_the_master_is_lost_before_it_counted_it_out(
+def test_stopped_slave_returns_if_the_master_dies_too_early(
     moves: bool,
 ) -> None:
     """The next master must hear all that were in sync: it would wait for ever."""
@@ -106,9 +108,7 @@ def _serves_writes(made: World) -> bool:
 
 
 @pytest.mark.parametrize("unknown", ["pods", "answers", "zookeeper"])
-def test_who_is_stopped_stays_so_while_it_is_not_known_whether_anybody_serves(
-    moves: bool, unknown: str
-) -> None:
+def test_stopped_broker_stays_down_while_serving_is_unknown(moves: bool, unknown: str) -> None:
     made = running(moves, replicas=3)
     made.spec(replicas=2)
     made.round()

@@ -44,7 +44,7 @@ def test_a_switchover_by_annotation(moves: bool) -> None:
         assert masters(made) == []
 
 
-def test_the_mastership_goes_where_the_policy_can_be_met(moves: bool) -> None:
+def test_mastership_moves_to_where_the_policy_can_be_met(moves: bool) -> None:
     """Or a rolling update would leave a group that takes no messages."""
     made = running(moves, replicas=3)
     made.nodes["n2"] = replace(made.nodes["n2"], zone="z0")  # g1-1 is alone in z1
@@ -66,7 +66,7 @@ def test_a_switchover_while_moves_are_switched_off_is_refused(moves: bool) -> No
     assert removal == RemoveAnnotation(SWITCHOVER, "g1-1")
 
 
-def test_a_wish_of_a_person_is_left_alone_while_moves_are_switched_off(moves: bool) -> None:
+def test_manual_switchover_is_kept_while_moves_are_off(moves: bool) -> None:
     made = running(moves)
     assert made.config is not None
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
@@ -76,7 +76,7 @@ def test_a_wish_of_a_person_is_left_alone_while_moves_are_switched_off(moves: bo
 
 
 @pytest.mark.parametrize("value", ["", "any"])
-def test_a_switchover_to_anybody_is_made_once(moves: bool, value: str) -> None:
+def test_switchover_to_any_slave_happens_once(moves: bool, value: str) -> None:
     made = running(moves, replicas=3)
     made.annotate(SWITCHOVER, value)
     made.run()
@@ -84,7 +84,7 @@ def test_a_switchover_to_anybody_is_made_once(moves: bool, value: str) -> None:
     assert len(masters(made)) == (1 if moves else 0)
 
 
-def test_a_switchover_to_nobody_is_refused_with_words(moves: bool) -> None:
+def test_switchover_to_an_unknown_broker_is_refused_with_reason(moves: bool) -> None:
     made = running(moves)
     made.annotate(SWITCHOVER, "g7-1")
     made.run()
@@ -92,7 +92,7 @@ def test_a_switchover_to_nobody_is_refused_with_words(moves: bool) -> None:
     assert masters(made) == []
 
 
-def test_a_switchover_of_a_single_broker_does_not_wait_for_a_second(moves: bool) -> None:
+def test_switchover_of_a_lone_broker_is_refused_at_once(moves: bool) -> None:
     """A later switchover would surprise people once the second broker exists."""
     made = running(moves, replicas=1)
     made.annotate(SWITCHOVER, "any")
@@ -139,7 +139,7 @@ def test_a_switchover_waits_for_a_slave_that_is_not_in_sync(moves: bool) -> None
     assert made.state.master == ("g1-1" if moves else "g1-0")
 
 
-def test_a_wish_whose_broker_died_is_taken_back(moves: bool) -> None:
+def test_switchover_to_a_dead_broker_is_withdrawn(moves: bool) -> None:
     if not moves:
         return
     made = running(moves)
@@ -201,7 +201,7 @@ def test_a_new_slave_is_a_member_before_it_is_a_pod(moves: bool) -> None:
     assert restarts(made) == []
 
 
-def test_brokers_leave_one_by_one_and_stay_members_until_they_hold_nothing(moves: bool) -> None:
+def test_leaving_brokers_stay_members_until_they_hold_nothing(moves: bool) -> None:
     made = running(moves, replicas=4)
     made.spec(replicas=2)
     made.round()
@@ -252,7 +252,7 @@ def test_a_master_is_not_scaled_away(moves: bool) -> None:
 # ---- the master is gone
 
 
-def test_a_lost_master_is_replaced_after_the_time_and_only_if_asked(moves: bool) -> None:
+def test_lost_master_is_replaced_after_the_configured_time(moves: bool) -> None:
     made = running(moves, promotion={"policy": "after", "afterSeconds": 60})
     lose_master(made)
     made.pods["g1-0"] = replace(made.pods["g1-0"], phase=PodPhase.PENDING)
@@ -278,7 +278,7 @@ def test_a_lost_master_is_not_replaced_before_the_time(moves: bool) -> None:
     assert masters(made) == []
 
 
-def test_a_master_that_was_back_meanwhile_is_waited_for_anew(moves: bool) -> None:
+def test_master_that_came_back_restarts_the_promotion_delay(moves: bool) -> None:
     """It was away, came back and served for an hour while no operator looked; it is away again."""
     made = running(moves, promotion={"policy": "after", "afterSeconds": 300})
     lose_master(made)
@@ -299,7 +299,7 @@ def test_a_master_that_was_back_meanwhile_is_waited_for_anew(moves: bool) -> Non
         assert masters(made) == [] or made.now_ms - start_ms >= 300_000
 
 
-def test_a_lost_master_is_not_replaced_if_nobody_asked(moves: bool) -> None:
+def test_lost_master_is_not_replaced_unless_configured(moves: bool) -> None:
     made = running(moves)
     lose_master(made)
     for _ in range(120):
@@ -309,7 +309,7 @@ def test_a_lost_master_is_not_replaced_if_nobody_asked(moves: bool) -> None:
     assert made.body["status"]["phase"] == "ReadOnly"
 
 
-def test_who_serves_in_place_of_a_dead_master_is_served_by_the_services(moves: bool) -> None:
+def test_services_select_the_takeover_reader_of_a_dead_master(moves: bool) -> None:
     made = running(moves)
     lose_master(made)
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
@@ -326,7 +326,7 @@ def test_who_serves_in_place_of_a_dead_master_is_served_by_the_services(moves: b
         ("g1-1 is in sync", "9: g1-0 is master; g1-1 is in sync"),  # a later change
     ],
 )
-def test_a_new_epoch_is_told_with_who_is_master(moves: bool, why: str, said: str) -> None:
+def test_new_epoch_is_reported_with_its_master(moves: bool, why: str, said: str) -> None:
     made = running(moves)
     made.state = replace(made.state, epoch=Epoch(9), why=why)
     (event,) = [a for a in plan(made.seen()) if isinstance(a, Tell)]
@@ -371,7 +371,7 @@ def test_a_declared_master_waits_for_its_update(moves: bool) -> None:
     assert restarts(made) == ["g1-2", "g1-1", "g1-0"]
 
 
-def test_what_was_decided_while_the_operator_saw_nothing_is_told(moves: bool) -> None:
+def test_changes_missed_by_the_operator_are_reported(moves: bool) -> None:
     made = running(moves)
     made.zookeeper_away = True
     made.round()

@@ -48,11 +48,11 @@ def test_nothing_in_its_pods_is_of_the_charts_version() -> None:
 
 
 @pytest.mark.processes
-def test_it_is_ready_once_it_serves(zookeeper_server: EmbeddedZooKeeper) -> None:
+def test_zookeeper_is_ready_once_it_serves(zookeeper_server: EmbeddedZooKeeper) -> None:
     assert _is_ready(int(zookeeper_server.address.rpartition(":")[2]))
 
 
-def test_it_is_not_ready_for_listening() -> None:
+def test_listening_zookeeper_without_quorum_is_not_ready() -> None:
     """As a server without a quorum does: it closes what it cannot serve."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -72,7 +72,7 @@ def test_it_is_not_ready_for_listening() -> None:
 
 @pytest.mark.processes
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
-def test_it_serves_by_ipv4_and_by_ipv6(tmp_path: Path) -> None:
+def test_zookeeper_serves_ipv4_and_ipv6(tmp_path: Path) -> None:
     """A cluster may have only IPv6, as brokers and the operator know."""
     start, [port] = _part("ConfigMap")["data"]["start.sh"], free_ports(1)
     options = [o for o in re.findall(r"-[XD]\S+", start) if "configurationFile" not in o]

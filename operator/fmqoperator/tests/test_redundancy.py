@@ -35,12 +35,12 @@ def redundancy(**spec: Any) -> tuple[str, str, str]:
         ({"replicas": 3, "policy": {"howMany": "zones"}}, "PausesInUpdates"),
     ],
 )
-def test_policy_and_brokers_then_what_a_restart_means(spec: Any, reason: str) -> None:
+def test_policy_and_brokers_then_restart_effect_is_reported(spec: Any, reason: str) -> None:
     found = redundancy(**spec)
     assert found[:2] == ("True" if reason == "SlaveMayBeAway" else "False", reason)
 
 
-def test_promotion_without_writes_then_the_condition_says_so() -> None:
+def test_promotion_without_writes_then_the_condition_reports_it() -> None:
     said = redundancy(replicas=2, promotion=AFTER)[2]
     assert "the policy needs one in-sync slave" in said
     assert "after a promotion no message is taken before" in said

@@ -70,7 +70,7 @@ def test_one_group_after_another() -> None:
     assert order == [0, 1, 2]
 
 
-def test_a_bad_image_stops_at_the_first_group_and_the_others_say_why() -> None:
+def test_bad_image_stops_at_the_first_group_and_others_report_it() -> None:
     worlds = fleet()
     for world in worlds:
         world.bad_images.add(NEW)
@@ -92,7 +92,7 @@ def test_a_bad_image_stops_at_the_first_group_and_the_others_say_why() -> None:
 
 
 @pytest.mark.parametrize("own", ["its image", "a restart"])
-def test_what_is_a_groups_own_waits_for_no_other_cluster(own: str) -> None:
+def test_groups_own_change_does_not_wait_for_others(own: str) -> None:
     worlds = fleet(2)
     worlds[0].bad_images.add(NEW)
     go_on(worlds, lambda: bool(held(worlds[0])))
@@ -104,7 +104,7 @@ def test_what_is_a_groups_own_waits_for_no_other_cluster(own: str) -> None:
     assert held(worlds[0])
 
 
-def test_nobody_waits_for_a_group_whose_own_image_does_not_work() -> None:
+def test_group_with_a_bad_image_of_its_own_blocks_no_other() -> None:
     worlds = fleet(2)
     worlds[0].bad_images.add("bad")
     worlds[0].spec(image="bad")
@@ -112,7 +112,7 @@ def test_nobody_waits_for_a_group_whose_own_image_does_not_work() -> None:
     assert "bad" in images(worlds[0])
 
 
-def test_nobody_waits_for_a_group_that_lacked_a_slave_before() -> None:
+def test_group_lacking_a_slave_before_the_roll_blocks_no_other() -> None:
     """Its slave gets the change at once, and need not come up for that."""
     worlds = fleet(2)
     worlds[0].broken.add("g1-1")
@@ -122,7 +122,7 @@ def test_nobody_waits_for_a_group_that_lacked_a_slave_before() -> None:
 
 
 @pytest.mark.parametrize("change", [{"paused": True}, {"image": "fmq-broker:bad"}])
-def test_somebody_takes_a_group_out_of_it(change: dict[str, Any]) -> None:
+def test_group_taken_out_of_the_roll_passes_its_turn_on(change: dict[str, Any]) -> None:
     worlds = fleet(2)
     worlds[0].bad_images |= {NEW, "fmq-broker:bad"}
     go_on(worlds, lambda: bool(restarts(worlds[0])))
@@ -140,7 +140,7 @@ def test_the_turn_outlives_the_operator() -> None:
     assert not begun(worlds[1])
 
 
-def test_two_that_have_begun_both_go_on() -> None:
+def test_two_groups_with_a_started_roll_both_continue() -> None:
     """An operator died before it could record that it had started with one of them."""
     worlds = fleet(2)
     go_on(worlds, lambda: bool(held(worlds[0])))
@@ -148,7 +148,7 @@ def test_two_that_have_begun_both_go_on() -> None:
     go_on(worlds, lambda: all(images(w) == {NEW} and not held(w) for w in worlds))
 
 
-def test_who_has_new_slaves_by_accident_waits_with_its_master() -> None:
+def test_group_whose_slave_restarted_early_waits_with_its_master() -> None:
     """Its slave ended by itself, and came back with the new image."""
     world = fleet(1)[0]
     go_on([world], lambda: images(world) == {NEW, "fmq-broker:test"})
@@ -181,7 +181,9 @@ def test_a_turn_is_over_when_every_broker_counts() -> None:
 
 
 @pytest.mark.parametrize(("most", "begin"), [(0, 3), (2, 2)])
-def test_how_many_at_once(most: int, begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_number_of_groups_roll_at_once(
+    most: int, begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fmqoperator.core.observation import Defaults
 
     monkeypatch.setattr(
@@ -197,7 +199,7 @@ def test_how_many_at_once(most: int, begin: int, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("own", [None, "mine:1"])
-def test_a_new_template_of_the_operator_comes_to_one_group_after_another(
+def test_operators_new_template_reaches_groups_one_by_one(
     own: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worlds = [running(moves=True, **({"image": own} if own else {})) for _ in range(3)]
@@ -215,7 +217,7 @@ def test_a_new_template_of_the_operator_comes_to_one_group_after_another(
     assert [len(restarts(w)) for w in worlds] == [2, 2, 2]
 
 
-def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_own_template_waits_for_no_other_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the operator's change waits: this one was requested here and now."""
     worlds = [running(moves=True) for _ in range(2)]
     monkeypatch.setattr("fmqoperator.core.children.pod.USER", 10002)
@@ -245,7 +247,7 @@ def behind_a_bad_image() -> World:
 
 
 @pytest.mark.parametrize(("unready_ms", "given"), [(None, 0), (2_000, 0), (3_600_000, 1)])
-def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
+def test_briefly_out_of_sync_slave_waits_for_its_groups_turn(
     unready_ms: int | None, given: int
 ) -> None:
     """The image fails, and stopped at the first group: it takes no slave from another."""
@@ -262,7 +264,7 @@ def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
 
 @pytest.mark.parametrize("broker", ["g1-0", "g1-1"], ids=["master", "slave"])
 @pytest.mark.parametrize(("unready_ms", "given"), [(180_000, 0), (3_600_000, 1)])
-def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
+def test_broker_back_with_its_node_waits_for_its_groups_turn(
     broker: str, unready_ms: int, given: int
 ) -> None:
     """Behind a bad image a node restarts: it is full of brokers of many groups that read their
@@ -275,7 +277,7 @@ def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
     assert len(restarts(other)) == given
 
 
-def test_who_is_not_whole_takes_no_turn() -> None:
+def test_group_with_a_slave_out_of_sync_takes_no_turn() -> None:
     """Its slave's disk is full, for example: it might never give the turn back."""
     worlds = fleet(2)
     for _ in range(5):
@@ -288,7 +290,7 @@ def test_who_is_not_whole_takes_no_turn() -> None:
 
 
 @pytest.mark.parametrize(("behind_ms", "given"), [(300_000, 0), (3_600_000, 1)])
-def test_who_never_comes_in_sync_is_given_what_may_mend_it(behind_ms: int, given: int) -> None:
+def test_slave_long_out_of_sync_gets_the_new_image(behind_ms: int, given: int) -> None:
     """Its pod is ready and its disk full, for example: it would wait for itself for ever."""
     world = fleet(1)[0]
     world.state = replace(world.state, isr=frozenset())
@@ -301,7 +303,7 @@ def test_who_never_comes_in_sync_is_given_what_may_mend_it(behind_ms: int, given
     assert not held(world)
 
 
-def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
+def test_failed_roll_is_repaired_by_the_next_image() -> None:
     """A slave that the old image left out of sync does not block the new one for ever."""
     worlds = [running(moves=True, replicas=3), *fleet(1)]
     worlds[0].image = NEW
@@ -321,7 +323,7 @@ def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
     raise AssertionError(f"never: {[w.said() for w in worlds]}")
 
 
-def test_who_waits_with_a_change_of_its_own_is_not_ready() -> None:
+def test_group_waiting_with_its_own_change_is_not_ready() -> None:
     """A person who waits for Ready after an edit waits until the edit is applied."""
     worlds = fleet(2)
     for world in worlds:

@@ -147,13 +147,13 @@ def test_lost_volume_then_it_is_named_before_lag() -> None:
     assert status(made.seen())["message"].startswith("volume of g1-1 is gone: ")
 
 
-def test_operator_refused_twice_then_status_says_so() -> None:
+def test_operator_refused_twice_then_the_status_reports_it() -> None:
     failed = Failure("StatefulSet g1", "Forbidden", "an admission webhook said no", rounds=2)
     found = status(replace(running().seen(), failures=(failed,)))
     assert found["message"].startswith("StatefulSet g1: an admission webhook said no")
 
 
-def test_paused_group_in_trouble_then_both_are_said() -> None:
+def test_paused_group_in_trouble_then_both_are_reported() -> None:
     made = running(True)
     made.spec(paused=True)
     begins = ailing(made, "g1-1", "memory")

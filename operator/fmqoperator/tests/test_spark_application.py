@@ -61,7 +61,7 @@ def _lacking(given: Any, kept: Any, path: str = "") -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", JOBS)
-def test_kubeflows_models_take_it_whole(name: str) -> None:
+def test_kubeflows_models_accept_the_application(name: str) -> None:
     from kubeflow_spark_api.models import SparkV1beta2SparkApplication
 
     given = made(name)
@@ -71,7 +71,7 @@ def test_kubeflows_models_take_it_whole(name: str) -> None:
 
 
 @pytest.mark.spark
-def test_kubeflows_models_take_the_example_whole() -> None:
+def test_kubeflows_models_accept_the_example() -> None:
     from kubeflow_spark_api.models import SparkV1beta2SparkApplication
 
     for name in ("archive-live", "check"):
@@ -148,7 +148,7 @@ def test_the_options_are_those_of_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_each_mount_has_its_volume_and_only_a_rebuild_may_write_journals(name: str) -> None:
+def test_mounts_have_volumes_and_only_rebuild_writes_journals(name: str) -> None:
     spec = made(name)["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     for pod in (spec["driver"], spec["executor"]):
@@ -160,7 +160,7 @@ def test_each_mount_has_its_volume_and_only_a_rebuild_may_write_journals(name: s
                 assert mount["readOnly"] == claim["readOnly"] == (name != "rebuild")
 
 
-def test_a_pod_gets_what_the_job_says() -> None:
+def test_pod_gets_the_settings_of_the_job() -> None:
     driver = made("limits")["spec"]["driver"]
     assert (driver["cores"], driver["coreRequest"], driver["coreLimit"]) == (2, "1500m", "2")
     assert (driver["memory"], driver["memoryOverhead"]) == ("2457m", "1639m")
@@ -183,7 +183,7 @@ def test_its_pods_go_where_the_volumes_are() -> None:
         assert "affinity" not in made("live", node="")["spec"][pod]
 
 
-def test_what_the_group_says_of_nodes_and_images_holds() -> None:
+def test_groups_node_and_image_settings_apply() -> None:
     taint = {"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}
     said: dict[str, Any] = {"scheduling": {"tolerations": [taint]}, "imagePullSecrets": ["mine"]}
     spec = built(JOBS["check"], BROKERS, **said, imagePullPolicy="Always")["spec"]
@@ -198,7 +198,7 @@ def test_its_pods_are_no_brokers_of_the_group() -> None:
         assert GROUP_LABEL not in labels
 
 
-def test_the_drivers_last_words_go_where_kubernetes_looks() -> None:
+def test_driver_writes_the_termination_message() -> None:
     spec = made("check")["spec"]
     assert {e["name"]: e["value"] for e in spec["driver"]["env"]} == {
         "FMQ_LAST_WORDS": "/dev/termination-log"
@@ -211,7 +211,7 @@ def test_a_verdict_is_not_tried_again_but_a_submission_is() -> None:
     assert (policy["onFailureRetries"], policy["onSubmissionFailureRetries"]) == (0, 4)
 
 
-def test_the_next_of_a_name_is_another() -> None:
+def test_next_application_of_a_job_has_another_name() -> None:
     one, two = job(), job()
     two.metadata.__dict__["uid"] = "u-2"
     assert application_name(one) == application_name(job())

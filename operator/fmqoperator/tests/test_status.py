@@ -48,7 +48,7 @@ def test_a_group_as_declared() -> None:
     assert by_status == dict.fromkeys(good, "True") | dict.fromkeys(bad, "False")
 
 
-def test_every_condition_says_of_which_generation() -> None:
+def test_every_condition_has_its_observed_generation() -> None:
     made = running()
     made.spec(replicas=3)
     found = seen_status(made)
@@ -78,7 +78,7 @@ def test_times_stay_while_a_condition_does() -> None:
     assert condition(made.body["status"], "Ready")["lastTransitionTime"] != before
 
 
-def test_a_pod_that_is_called_ready_on_a_lost_node_does_not_count() -> None:
+def test_ready_pod_on_a_lost_node_does_not_count() -> None:
     seen = running().seen()
     assert seen.zookeeper is not None
     live = {b: node for b, node in seen.zookeeper.live.items() if b != "g1-0"}
@@ -94,7 +94,7 @@ def test_a_pod_that_is_called_ready_on_a_lost_node_does_not_count() -> None:
 # ---- the master dies and comes back
 
 
-def test_a_failover_is_told_with_its_outages() -> None:
+def test_failover_is_reported_with_its_outages() -> None:
     made = running()
     assert made.body["status"]["lastTransition"]["from"] == "nobody"
     kill_master(made)
@@ -127,7 +127,7 @@ def test_a_failover_is_told_with_its_outages() -> None:
     assert "noWritesSinceMs" not in made.body["status"]["memory"]
 
 
-def test_the_time_of_a_masters_loss_outlives_the_operator_and_its_ignorance() -> None:
+def test_time_of_the_masters_loss_survives_operator_restarts() -> None:
     made = running()
     kill_master(made)
     made.round()
@@ -143,7 +143,7 @@ def test_the_time_of_a_masters_loss_outlives_the_operator_and_its_ignorance() ->
     assert "masterGoneSinceMs" not in made.body["status"]["memory"]
 
 
-def test_a_restart_that_nobody_took_over_is_a_transition_too() -> None:
+def test_restart_without_takeover_is_a_transition_too() -> None:
     made = running()
     made.state = replace(made.state, epoch=Epoch(2), why="is back, nobody had taken over")
     made.round()
@@ -201,7 +201,7 @@ def test_one_broker_alone_is_as_declared_and_not_safe() -> None:
 @pytest.mark.parametrize(
     ("code", "words"), [(78, "no configuration of its group"), (74, "disk fails"), (3, "its log")]
 )
-def test_why_a_broker_ended(code: int, words: str) -> None:
+def test_status_shows_why_a_broker_ended(code: int, words: str) -> None:
     made = running()
     made.pods["g1-1"] = replace(
         made.pods["g1-1"], ready=False, waiting="CrashLoopBackOff", exit_code=code
@@ -222,7 +222,7 @@ def test_an_image_that_cannot_be_pulled() -> None:
     assert found["message"].startswith("g1-0: image bad:1 cannot be pulled")
 
 
-def test_what_the_operator_could_not_do() -> None:
+def test_status_shows_what_the_operator_could_not_do() -> None:
     failure = Failure("StatefulSet g1", "Forbidden", "the operator may not patch statefulsets")
     found = status(replace(running().seen(), failures=(failure,)))
     applied = condition(found, "ConfigApplied")
@@ -295,7 +295,7 @@ def test_a_patch_makes_the_new_of_the_old() -> None:
     assert patch(new, new) == {}
 
 
-def test_a_status_that_says_the_same_is_not_written() -> None:
+def test_unchanged_status_is_not_written() -> None:
     """Except for its bounded age: nothing else changes in an hour."""
     made = running()
     old = made.body["status"]
@@ -308,7 +308,7 @@ def test_a_status_that_says_the_same_is_not_written() -> None:
     assert worth_writing(old, later, 1000, 1000 + SEEN_MS)
 
 
-def test_what_goes_with_the_traffic_is_written_now_and_then() -> None:
+def test_fields_that_change_with_traffic_are_written_rarely() -> None:
     made = running()
     seen = made.seen()
     master = seen.answers[BrokerId("g1-0")]
@@ -326,7 +326,7 @@ def test_what_goes_with_the_traffic_is_written_now_and_then() -> None:
     assert worth_writing(old, seen_status(made), 1000, 1001)
 
 
-def test_a_resource_of_an_older_schema_is_told_which_field() -> None:
+def test_resource_of_an_older_schema_then_the_field_is_named() -> None:
     made = running()
     made.body["spec"]["replicas"] = "many"
     with pytest.raises(ValidationError) as caught:
@@ -351,7 +351,7 @@ def test_no_phase_of_a_pod_breaks_it(phase: PodPhase) -> None:
     assert seen_status(made)["phase"]
 
 
-def test_an_update_that_waits_does_not_hide_that_nobody_serves() -> None:
+def test_waiting_update_does_not_hide_that_no_broker_serves() -> None:
     made = running()
     made.spec(image="new:2")
     made.round()
@@ -363,7 +363,7 @@ def test_an_update_that_waits_does_not_hide_that_nobody_serves() -> None:
     assert (found["phase"], found["access"]) == ("Down", "NONE")
 
 
-def test_whether_something_is_to_be_done_is_not_known_without_a_look() -> None:
+def test_progressing_is_unknown_without_zookeeper() -> None:
     made = running()
     made.zookeeper_away = True
     found = condition(seen_status(made), "Progressing")
@@ -373,7 +373,7 @@ def test_whether_something_is_to_be_done_is_not_known_without_a_look() -> None:
     assert "zk:2181 does not answer" in where["message"]
 
 
-def test_a_stateful_set_that_was_scaled_far_beyond_the_group_is_told_of_as_far_as_it_fits() -> None:
+def test_overscaled_stateful_set_then_broker_list_is_bounded() -> None:
     """Scaled by hand while the group is paused. The schema would refuse a longer status."""
     made = running()
     made.spec(paused=True)

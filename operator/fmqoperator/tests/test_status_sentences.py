@@ -27,7 +27,7 @@ def condition(found: Any, kind: str) -> Any:
     return next(c for c in found["conditions"] if c["type"] == kind)
 
 
-def test_without_zookeeper_brokers_say_themselves_what_they_serve() -> None:
+def test_without_zookeeper_brokers_report_what_they_serve() -> None:
     """A master serves on by its slaves' grants: the status does not deny it."""
     made = running()
     made.zookeeper_away = True
@@ -46,7 +46,7 @@ def test_without_zookeeper_brokers_say_themselves_what_they_serve() -> None:
     assert found["lastTransition"] == made.body["status"]["lastTransition"]
 
 
-def test_without_zookeeper_and_without_answers_the_last_known_is_shown_and_called_so() -> None:
+def test_without_zookeeper_and_answers_last_known_is_marked_so() -> None:
     made = running()
     made.zookeeper_away = True
     made.silent |= {"g1-0", "g1-1"}
@@ -63,7 +63,7 @@ def test_without_zookeeper_and_without_answers_the_last_known_is_shown_and_calle
     ("silent", "access"),
     [(set(), "NONE"), ({"g1-0"}, "FULL"), ({"g1-1"}, "UNKNOWN"), ({"g1-0", "g1-1"}, "FULL")],
 )
-def test_without_zookeeper_nobody_serves_only_if_all_say_so(silent: set[str], access: str) -> None:
+def test_without_zookeeper_none_serves_only_if_all_report_it(silent: set[str], access: str) -> None:
     """The last known state does not hold once the serving broker denies it."""
     seen = running().seen()
     answers = {b: Answer(b, why="my lease is over") for b in seen.answers if b not in silent}
@@ -77,7 +77,7 @@ def test_without_zookeeper_nobody_serves_only_if_all_say_so(silent: set[str], ac
         assert found["message"].startswith(said)
 
 
-def test_who_served_the_reads_without_a_master_is_asked_for_them() -> None:
+def test_without_zookeeper_the_takeover_reader_decides_access() -> None:
     made = running()
     lose_master(made)
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
@@ -89,7 +89,7 @@ def test_who_served_the_reads_without_a_master_is_asked_for_them() -> None:
     assert found["access"] == "UNKNOWN"
 
 
-def test_why_zookeeper_cannot_be_asked_is_said_once_and_where_one_looks_for_it() -> None:
+def test_reason_for_missing_zookeeper_is_in_one_condition() -> None:
     made = running()
     made.zookeeper_away = True
     found = status(made.seen())
@@ -97,7 +97,7 @@ def test_why_zookeeper_cannot_be_asked_is_said_once_and_where_one_looks_for_it()
     assert sorted(said) == ["Degraded", "Ready", "ZooKeeperConnected"]
 
 
-def test_a_group_that_nobody_serves_is_not_whole() -> None:
+def test_group_that_no_broker_serves_is_degraded() -> None:
     made = running()
     made.annotate(FENCE, "g1-0")
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_a_group_that_nobody_serves_is_not_whole() -> None:
     assert "g1-0 is fenced" in told["message"]
 
 
-def test_a_switchover_asked_of_a_group_that_sleeps_is_said_to_wait() -> None:
+def test_switchover_of_a_hibernated_group_reports_that_it_waits() -> None:
     made = running(hibernated=True)
     for _ in range(12):
         made.round()
@@ -130,7 +130,7 @@ def test_a_switchover_asked_of_a_group_that_sleeps_is_said_to_wait() -> None:
         (Verdict.INCOMPLETE, ("Unknown", "Incomplete")),
     ],
 )
-def test_the_index_is_as_the_last_check_found_it(verdict: Verdict, said: tuple[str, str]) -> None:
+def test_index_condition_follows_the_last_check(verdict: Verdict, said: tuple[str, str]) -> None:
     seen = running().seen()
     assert not [c for c in status(seen)["conditions"] if c["type"] == "IndexConsistent"]
     check = Check("c1", "deep", verdict, "2026-01-01T00:00:00Z", "3 findings")
@@ -139,7 +139,7 @@ def test_the_index_is_as_the_last_check_found_it(verdict: Verdict, said: tuple[s
     assert told["message"] == "BrokerJob c1 (deep, 2026-01-01T00:00:00Z): 3 findings"
 
 
-def test_a_switchover_is_told_with_who_gave_way_and_why() -> None:
+def test_switchover_is_reported_with_the_old_master_and_reason() -> None:
     made = running(True)
     made.annotate(SWITCHOVER, "g1-1")
     made.run()
@@ -149,7 +149,7 @@ def test_a_switchover_is_told_with_who_gave_way_and_why() -> None:
     assert not made.body["status"]["memory"]["move"]
 
 
-def test_a_switchover_that_somebody_else_wished_for_is_told_too() -> None:
+def test_switchover_requested_elsewhere_is_reported_too() -> None:
     made = running(True)
     assert made.config is not None
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
@@ -158,7 +158,7 @@ def test_a_switchover_that_somebody_else_wished_for_is_told_too() -> None:
     assert cause == "g1-1 is master in place of g1-0"
 
 
-def test_a_promotion_is_told_with_why() -> None:
+def test_promotion_is_reported_with_its_reason() -> None:
     made = running(True, promotion={"policy": "after", "afterSeconds": 30})
     lose_master(made)
     made.run(lambda w: w.body["status"].get("lastTransition", {}).get("to") == "g1-1 FULL")
@@ -177,7 +177,7 @@ FORBIDDEN = "NetworkPolicy g1: networkpolicies is forbidden: you may not"
 
 @pytest.mark.parametrize(("rounds", "told"), [(1, []), (2, [FORBIDDEN]), (9, [FORBIDDEN])])
 @pytest.mark.parametrize("paused", [False, True])
-def test_what_keeps_failing_is_told_before_anything_is_tried_again(
+def test_repeated_failure_is_reported_before_the_next_try(
     rounds: int, told: list[str], paused: bool
 ) -> None:
     """A missing permission: it is in the condition at once, and in an Event."""
@@ -198,14 +198,14 @@ def test_what_keeps_failing_is_told_before_anything_is_tried_again(
         {},
     ],
 )
-def test_a_status_that_cannot_be_read_stops_nobody(change: Any) -> None:
+def test_unreadable_status_does_not_stop_the_operator(change: Any) -> None:
     body = running().body
     found = read_group(body | {"status": body["status"] | change})
     assert found.spec.replicas == 2
     assert (found.status.master == "g1-0") is (change == {})
 
 
-def test_a_condition_that_says_next_to_nothing_stops_nobody() -> None:
+def test_nearly_empty_condition_does_not_stop_the_operator() -> None:
     """The schema demands no more than its type."""
     body = running().body | {"status": {"conditions": [{"type": "Ready"}]}}
     found = blind(body, "no right to list pods", 0)
@@ -218,7 +218,7 @@ def test_a_spec_that_cannot_be_read_is_not_guessed() -> None:
         read_group(body | {"spec": {"replicas": 99}, "status": {"phase": "Levitating"}})
 
 
-def test_a_paused_group_is_told_of_all_the_same() -> None:
+def test_paused_group_still_has_a_current_status() -> None:
     made = running(replicas=3)
     made.spec(paused=True)
     made.round()
@@ -235,7 +235,7 @@ def test_a_paused_group_is_told_of_all_the_same() -> None:
     assert made.done == []
 
 
-def test_what_is_told_does_not_wait_for_what_may_fail() -> None:
+def test_status_and_events_precede_actions_that_may_fail() -> None:
     """A child that must not be applied ends every round; the status is still written."""
     made = running()
     made.zookeeper_away = True
@@ -250,7 +250,7 @@ def test_what_is_told_does_not_wait_for_what_may_fail() -> None:
 @pytest.mark.parametrize(
     ("permission", "reads", "said"), [("READ", "True", "READ alone"), ("NONE", "False", "nothing")]
 )
-def test_a_master_that_may_serve_less_is_said_to_be_kept_from_it(
+def test_master_with_less_permission_is_reported_as_limited(
     permission: str, reads: str, said: str
 ) -> None:
     made = running(permissions=[{"broker": "g1-0", "permission": permission}])
@@ -261,7 +261,7 @@ def test_a_master_that_may_serve_less_is_said_to_be_kept_from_it(
     assert found["message"] == why
 
 
-def test_a_reader_that_is_fenced_is_said_to_be() -> None:
+def test_fenced_reader_is_reported_as_fenced() -> None:
     made = running()
     lose_master(made)
     made.run(lambda w: w.body["status"]["access"] == "READ")
@@ -275,7 +275,7 @@ def test_a_reader_that_is_fenced_is_said_to_be() -> None:
     assert found["message"].endswith(why)
 
 
-def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:
+def test_reader_without_permission_is_not_reported_as_serving() -> None:
     made = running()
     lose_master(made)
     made.run(lambda w: w.body["status"]["access"] == "READ")
@@ -287,7 +287,7 @@ def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:
         assert condition(found, kind)["message"].startswith(said), kind
 
 
-def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> None:
+def test_group_served_by_another_ensemble_is_not_reported_as_new() -> None:
     """The resource names an empty ensemble: brokers serve on by the one they started with."""
     made = running()
     made.round()
@@ -309,7 +309,7 @@ def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> No
     assert status(replace(seen, group=fresh))["phase"] == "Creating"
 
 
-def test_a_configuration_that_somebody_took_away_is_told_when_it_is_written_again() -> None:
+def test_restored_configuration_is_reported() -> None:
     made = running()
     made.config = None
     made.round()

@@ -31,7 +31,7 @@ def says(found: Json, kind: str) -> str:
     return str(next(c["message"] for c in found["conditions"] if c["type"] == kind))
 
 
-def test_an_update_that_waits_does_not_hide_that_a_slave_alone_serves() -> None:
+def test_waiting_update_does_not_hide_that_only_a_slave_serves() -> None:
     made = running(True, replicas=3)
     made.spec(image="new:2")
     die(made, "g1-0")
@@ -42,7 +42,7 @@ def test_an_update_that_waits_does_not_hide_that_a_slave_alone_serves() -> None:
     assert "the master does not serve" in says(found, "Progressing")
 
 
-def test_a_scale_down_that_waits_does_not_hide_that_nobody_serves() -> None:
+def test_waiting_scale_down_does_not_hide_that_none_serves() -> None:
     made = running(True, replicas=3)
     made.spec(replicas=2)
     made.round()
@@ -60,7 +60,7 @@ def test_a_scale_down_that_waits_does_not_hide_that_nobody_serves() -> None:
     assert "; master g1-0 is gone; " in found["message"]
 
 
-def test_a_wish_that_waits_for_the_master_does_not_hide_that_it_is_gone() -> None:
+def test_waiting_switchover_does_not_hide_a_lost_master() -> None:
     """A switchover to g1-1, which still copies; the master dies, and then the reader."""
     made = running(True, replicas=3)
     assert made.config is not None
@@ -78,7 +78,7 @@ def test_a_wish_that_waits_for_the_master_does_not_hide_that_it_is_gone() -> Non
     assert found["message"].endswith(f"; {why}"), "the brokers' own faults come first"
 
 
-def test_a_reader_that_is_gone_is_not_said_to_serve_while_its_master_comes_back() -> None:
+def test_lost_reader_is_not_reported_as_serving() -> None:
     made = running()
     die(made, "g1-0")
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
@@ -93,7 +93,7 @@ def test_a_reader_that_is_gone_is_not_said_to_serve_while_its_master_comes_back(
     assert found["message"].endswith(why)
 
 
-def test_a_wish_for_the_reader_of_a_lost_master_says_what_that_one_waits_for() -> None:
+def test_promotion_reports_what_the_reader_waits_for() -> None:
     made = running(True, replicas=3)
     die(made, "g1-0", "g1-2")
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
@@ -110,7 +110,7 @@ def test_a_wish_for_the_reader_of_a_lost_master_says_what_that_one_waits_for() -
     )
 
 
-def test_who_took_the_mastership_over_and_is_gone_opens_nothing() -> None:
+def test_new_master_lost_before_its_term_then_group_is_down() -> None:
     made = running(True)
     made.opens = False
     made.annotate(SWITCHOVER, "g1-1")
@@ -125,7 +125,7 @@ def test_who_took_the_mastership_over_and_is_gone_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize("pods_left", [True, False])
-def test_hibernation_that_waits_for_zookeeper_says_so(pods_left: bool) -> None:
+def test_hibernation_waiting_for_zookeeper_reports_it(pods_left: bool) -> None:
     made = running(replicas=2)
     made.zookeeper_away = True
     made.spec(hibernated=True)
@@ -137,7 +137,7 @@ def test_hibernation_that_waits_for_zookeeper_says_so(pods_left: bool) -> None:
     assert (found["phase"], found["message"]) == told
 
 
-def test_hibernation_says_whose_end_it_waits_for() -> None:
+def test_hibernation_names_the_brokers_it_waits_for() -> None:
     made = running(replicas=3)
     made.spec(hibernated=True)
     made.round()

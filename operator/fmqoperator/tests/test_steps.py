@@ -85,7 +85,7 @@ def wants(seen: Observation, **change: Any) -> Observation:
 # ---- promotion
 
 
-def test_who_serves_the_reads_becomes_master_and_the_master_is_declared_lost() -> None:
+def test_promotion_makes_the_reader_master_and_declares_the_loss() -> None:
     assert promotion(lost()) == Move(
         S1, "master g1-0 is lost: g1-1 serves the reads and becomes master", lost=M
     )
@@ -94,7 +94,7 @@ def test_who_serves_the_reads_becomes_master_and_the_master_is_declared_lost() -
     assert "Promotion" in [a.reason for a in plan(lost()) if isinstance(a, Tell)]
 
 
-def test_what_is_declared_is_not_declared_again() -> None:
+def test_declared_loss_is_not_declared_again() -> None:
     seen = wished(lost(), master=S1, lost=M)
     found = promotion(seen)
     assert isinstance(found, Wait)
@@ -103,7 +103,7 @@ def test_what_is_declared_is_not_declared_again() -> None:
     assert status(seen)["phase"] == "Promoting"
 
 
-def test_who_was_wished_for_before_the_master_died_is_declared_too() -> None:
+def test_switchover_in_progress_then_the_loss_is_declared_too() -> None:
     """A move in progress when the master died: the loss must still be declared."""
     seen = wished(lost(), master=S2)
     (put,) = [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
@@ -132,7 +132,7 @@ def as_state(seen: Observation, **change: Any) -> Observation:
         (lambda s: wants(s, slave_counts=SlaveCounts.SENT), "the policy counts what is only sent"),
     ],
 )
-def test_nobody_is_promoted_who_may_lack_what_was_acknowledged(change: Any, why: str) -> None:
+def test_broker_that_may_lack_acked_records_is_not_promoted(change: Any, why: str) -> None:
     seen = change(lost())
     found = promotion(seen)
     assert isinstance(found, Wait), found
@@ -146,7 +146,7 @@ def test_a_promotion_is_off_unless_asked_for() -> None:
     assert promotion(replace(seen, group=seen.group.model_copy(update={"spec": spec}))) is None
 
 
-def test_not_before_its_time_and_it_says_when() -> None:
+def test_promotion_waits_for_its_time_and_reports_when() -> None:
     seen = lost(after_s=60, gone_s=59)
     found = promotion(seen)
     assert isinstance(found, Wait)
@@ -159,20 +159,20 @@ def remembered(seen: Observation, **change: Any) -> Observation:
     return replace(seen, group=seen.group.model_copy(update={"status": status}))
 
 
-def test_a_master_of_which_it_is_not_known_since_when_it_is_gone_is_waited_for() -> None:
+def test_unknown_time_of_loss_then_promotion_waits() -> None:
     seen = lost()
     memory = seen.group.status.memory.model_copy(update={"master_gone_since_ms": None})
     assert isinstance(promotion(remembered(seen, memory=memory)), Wait)
 
 
-def test_the_time_of_an_earlier_masters_loss_does_not_count_for_the_next() -> None:
+def test_time_of_an_earlier_masters_loss_is_not_reused() -> None:
     """It was promoted and died between two looks."""
     seen = remembered(lost(gone_s=1000), master=S2)
     assert isinstance(promotion(seen), Wait)
     assert status(seen)["memory"]["masterGoneSinceMs"] == seen.now_ms
 
 
-def test_brokers_that_know_no_moves_are_promoted_by_nobody_and_it_is_told() -> None:
+def test_brokers_without_moves_are_not_promoted_and_it_is_shown() -> None:
     found = promotion(lost(moves=False))
     assert isinstance(found, Wait)
     assert found.reason == "MoveUnsupported"
@@ -202,7 +202,9 @@ def pod(**fields: Any) -> Pod:
         (pod(phase=PodPhase.PENDING), Node("n0"), False),  # it is about to start
     ],
 )
-def test_what_is_lost(there: Pod | None, node: Node | None, gone: bool) -> None:
+def test_pod_and_node_then_master_is_lost_or_not(
+    there: Pod | None, node: Node | None, gone: bool
+) -> None:
     seen = lost()
     assert seen.pods is not None
     pods = dict(seen.pods) | ({"g1-0": there} if there is not None else {})
@@ -210,7 +212,7 @@ def test_what_is_lost(there: Pod | None, node: Node | None, gone: bool) -> None:
     assert is_lost(replace(seen, pods=pods, nodes=nodes)) is gone
 
 
-def test_a_master_that_says_anything_is_not_lost() -> None:
+def test_master_that_answers_is_not_lost() -> None:
     seen = lost()
     assert is_lost(seen)
     assert not is_lost(live(seen, g1_0=(7, 100), g1_1=(7, 100)))
@@ -218,7 +220,7 @@ def test_a_master_that_says_anything_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("unknown", [{"zookeeper": None}, {"pods": None}])
-def test_what_is_not_known_is_not_lost(unknown: dict[str, Any]) -> None:
+def test_unknown_pods_then_master_is_not_lost(unknown: dict[str, Any]) -> None:
     assert not is_lost(replace(lost(), **unknown))
 
 
@@ -249,7 +251,7 @@ def test_a_broker_has_left_when_it_holds_nothing() -> None:
         ({"pods": {}, "live": False}, "it still counts as a copy"),
     ],
 )
-def test_what_a_scale_down_waits_for_is_told(change: dict[str, Any], why: str) -> None:
+def test_waiting_scale_down_reports_its_reason(change: dict[str, Any], why: str) -> None:
     """All but a promotion waits behind it: a pod on a dead node stays until a person acts."""
     made = running(replicas=3)
     made.spec(replicas=2)
@@ -265,7 +267,7 @@ def test_what_a_scale_down_waits_for_is_told(change: dict[str, Any], why: str) -
     assert hold.blocks
 
 
-def test_whom_a_restart_waits_for_is_told() -> None:
+def test_waiting_restart_names_the_broker() -> None:
     seen = idle(deleting=True)
     assert moves.unsettled(seen).endswith(": g1-2")
     down = replace(seen, nodes={"n2": Node("n2", ready=False)})
@@ -285,7 +287,7 @@ def idle(**fields: Any) -> Observation:
     return made.seen()
 
 
-def test_one_that_runs_nothing_is_replaced_whatever_the_others_do() -> None:
+def test_idle_pod_is_replaced_whatever_the_others_do() -> None:
     seen = idle(waiting="ImagePullBackOff")
     assert facts.runs_nothing(seen, (seen.pods or {})["g1-2"])
     found = next_step(replace(seen, answers={})).step
@@ -314,7 +316,7 @@ def does_not_come_up(seen: Observation) -> bool:
         ({"waiting": "CrashLoopBackOff"}, facts.STUCK_MS, True),
     ],
 )
-def test_one_that_does_not_come_up_is_restarted_with_the_newer_template(
+def test_stuck_broker_is_restarted_with_the_newer_template(
     change: dict[str, Any], long_ms: int, restarted: bool
 ) -> None:
     """It runs with settings that were reverted since."""
@@ -322,7 +324,7 @@ def test_one_that_does_not_come_up_is_restarted_with_the_newer_template(
     assert does_not_come_up(idle(**(runs | change))) is restarted
 
 
-def test_in_a_group_that_never_served_at_once() -> None:
+def test_group_that_never_served_then_stuck_pod_is_seen_at_once() -> None:
     seen = idle(phase=PodPhase.RUNNING, unready_since_ms=idle().now_ms)
     assert not does_not_come_up(seen)
     assert seen.zookeeper is not None
@@ -330,20 +332,20 @@ def test_in_a_group_that_never_served_at_once() -> None:
     assert does_not_come_up(new)
 
 
-def test_but_not_while_another_is_being_stopped() -> None:
+def test_idle_pod_is_not_replaced_while_another_stops() -> None:
     seen = idle(waiting="ImagePullBackOff")
     assert seen.pods is not None
     pods = {**seen.pods, "g1-1": replace(seen.pods["g1-1"], deleting=True)}
     assert not [a for a in plan(replace(seen, pods=pods)) if isinstance(a, RestartPod)]
 
 
-def test_one_that_answers_runs_something() -> None:
+def test_pod_that_answers_is_not_idle() -> None:
     seen = idle(waiting="ImagePullBackOff")
     told = replace(seen, answers={**seen.answers, S2: Answer(S2)})
     assert not facts.runs_nothing(told, (seen.pods or {})["g1-2"])
 
 
-def test_a_revision_that_the_controller_has_not_seen_yet_is_not_known() -> None:
+def test_revision_is_unknown_until_the_controller_saw_it() -> None:
     made = running()
     assert facts.wanted_revision(made.seen())
     made.children["StatefulSet", "g1"]["metadata"]["generation"] += 1
@@ -355,7 +357,7 @@ def test_a_revision_that_the_controller_has_not_seen_yet_is_not_known() -> None:
 # ---- a wish on its way
 
 
-def test_nothing_else_is_begun_while_a_wish_is_on_its_way() -> None:
+def test_no_other_step_starts_during_a_switchover() -> None:
     made = running(True, replicas=3)
     made.spec(image="new:2")
     made.round()

@@ -62,7 +62,7 @@ def test_names() -> None:
     assert (name_of(named), cluster_of(named)) == ("Orders_1", "live")
 
 
-def test_it_is_created_once_its_groups_are_there() -> None:
+def test_topic_is_created_once_its_groups_exist() -> None:
     made = topic(G1, G2)
     waiting = seen(made, groups=("g1",))
     assert [type(a) for a in plan_topic(waiting)] == [Requeue]
@@ -84,7 +84,7 @@ def test_a_topic_that_zookeeper_lost_asks_for_its_own_number() -> None:
     assert topic_status(back)["id"] == 9
 
 
-def test_who_waits_for_a_group_in_vain_is_told_once_and_not_at_once() -> None:
+def test_topic_waiting_for_a_group_is_reported_once_and_late() -> None:
     first = seen(topic(G1, G2), groups=("g1",))
     waiting = replace(first, topic=topic(G1, G2, status=topic_status(first)))
 
@@ -130,13 +130,13 @@ def test_changes(groups: Any, now: Any, then: Any) -> None:
     assert [a for a in plan_topic(after) if not isinstance(a, Tell)] == [Requeue(CALM_MS)]
 
 
-def test_queues_that_are_kept_are_told() -> None:
+def test_kept_queues_are_reported() -> None:
     found = topic_status(seen(topic(G1), there(("g1", 16, 1))))
     assert ready(found) == ("False", "QueuesKept")
     assert "g1 keeps its 16 queues, not 8" in found["message"]
 
 
-def test_what_is_not_known() -> None:
+def test_topic_state_is_unknown_without_zookeeper() -> None:
     away = seen(topic(status={"id": 7}), groups=None, why="zk:2181 does not answer")
     assert [type(a) for a in plan_topic(away)] == [Tell, Requeue]
     found = topic_status(away)
@@ -144,7 +144,7 @@ def test_what_is_not_known() -> None:
     assert found["id"] == 7
 
 
-def test_what_failed_is_told() -> None:
+def test_failed_topic_action_is_reported() -> None:
     failed = seen(topic(), failures=(Failure("topic orders", "BadVersion", "changed meanwhile"),))
     assert ready(topic_status(failed)) == ("False", "BadVersion")
 
@@ -163,7 +163,7 @@ def test_the_time_stays_while_the_status_does() -> None:
     assert topic_status(later) == first
 
 
-def test_what_becomes_of_a_deleted_one() -> None:
+def test_deleted_topic_follows_its_deletion_policy() -> None:
     now = there(("g1", 8, 1))
     assert farewell(topic(), now) is None
     gone = topic(onDelete="Delete", status={"id": 7})
@@ -172,7 +172,7 @@ def test_what_becomes_of_a_deleted_one() -> None:
     assert farewell(gone, there(("g1", 8, 1), number=9)) is None
 
 
-def test_one_that_is_being_deleted_is_left_alone() -> None:
+def test_topic_being_deleted_is_left_alone() -> None:
     going = topic().metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
     assert plan_topic(seen(topic().model_copy(update={"metadata": going}))) == []
 
@@ -190,7 +190,7 @@ def test_one_that_is_being_deleted_is_left_alone() -> None:
         ),
     ],
 )
-def test_what_a_person_must_look_after_is_told_until_the_status_says_it(
+def test_manual_task_is_reported_until_the_status_has_it(
     change: dict[str, Any], tells: list[str]
 ) -> None:
     first = seen(topic(), **change)
@@ -210,7 +210,7 @@ def twin(at: str, namespace: str = "other", **spec: Any) -> Topic:
     return made.model_copy(update={"metadata": made.metadata.model_copy(update=meta)})
 
 
-def test_of_two_that_declare_one_topic_the_older_counts() -> None:
+def test_older_of_two_declarations_of_a_topic_counts() -> None:
     """Each would set the other's groups to weight 0, again and again."""
     now = there(("g1", 8, 1))
     first, second = twin("2026-01-01T00:00:00Z", "shop"), twin("2026-01-02T00:00:00Z")
@@ -226,7 +226,7 @@ def test_of_two_that_declare_one_topic_the_older_counts() -> None:
     assert isinstance(plan_topic(seen(second, now, others=(gone,)))[0], PutTopic)
 
 
-def test_what_another_one_declares_is_not_deleted() -> None:
+def test_topic_declared_elsewhere_is_not_deleted() -> None:
     """As when a Topic is moved to another namespace: the new one first, then the old one goes."""
     now, old = there(("g1", 8, 1)), topic(onDelete="Delete", status={"id": 7})
     assert farewell(old, now) is not None
@@ -249,7 +249,7 @@ def test_what_another_one_declares_is_not_deleted() -> None:
         ({"cluster": "other"}, False),
     ],
 )
-def test_which_declare_the_same_topic(spec: Any, same: bool) -> None:
+def test_declarations_of_one_topic_are_found(spec: Any, same: bool) -> None:
     made = twin("2026-01-02T00:00:00Z")
     changed = made.spec.model_validate(made.spec.as_json() | spec)
     assert is_same(topic(), made.model_copy(update={"spec": changed})) is same

@@ -56,13 +56,15 @@ def seen(claim: Claim, **spec: Any) -> Observation:
         ({"lost": True, "deleting": True}, "VolumeLost", "delete claim data-g1-1 and pod g1-1"),
     ],
 )
-def test_what_is_said_of_a_volume(change: dict[str, Any], reason: str, message: str) -> None:
+def test_volume_then_its_condition_and_message(
+    change: dict[str, Any], reason: str, message: str
+) -> None:
     found = volumes.verdict(seen(replace(SMALL, **change)))
     assert (found.status, found.reason) == ("True" if reason == "Bound" else "False", reason)
     assert message in found.message
 
 
-def test_the_worst_is_said_whichever_broker_it_is_of() -> None:
+def test_worst_volume_is_reported_whichever_broker_has_it() -> None:
     made = running()
     made.spec(storage={"size": "20Gi"})
     assert volumes.verdict(made.seen()).reason == "Growing"
@@ -87,12 +89,12 @@ def test_the_worst_is_said_whichever_broker_it_is_of() -> None:
         ({"lost": True}, False),
     ],
 )
-def test_which_volumes_grow(change: dict[str, Any], grows: bool) -> None:
+def test_volumes_to_grow_are_selected(change: dict[str, Any], grows: bool) -> None:
     found = [a for a in plan(seen(replace(SMALL, **change))) if isinstance(a, GrowClaim)]
     assert [(a.claim, a.size) for a in found] == ([("data-g1-1", "20Gi")] if grows else [])
 
 
-def test_a_volume_that_a_broker_left_behind_is_nobodys_business_until_it_is_wanted() -> None:
+def test_left_over_volume_is_ignored_until_scaled_up_again() -> None:
     made = running(replicas=3)
     made.spec(replicas=2)
     made.run()
@@ -109,7 +111,7 @@ def test_a_volume_that_a_broker_left_behind_is_nobodys_business_until_it_is_want
     assert made.claims["data-g1-2"].requested == "20Gi"
 
 
-def test_nothing_waits_for_a_volume_that_the_api_server_may_refuse_to_grow() -> None:
+def test_volume_growth_is_the_last_action() -> None:
     """A failure ends the round: growing comes last, after restarts and reports."""
     made = running()
     claims = dict(made.claims)
@@ -120,7 +122,7 @@ def test_nothing_waits_for_a_volume_that_the_api_server_may_refuse_to_grow() -> 
     assert kinds == [RestartPod, GrowClaim, GrowClaim]
 
 
-def test_a_class_that_grows_no_volume_is_told_once_and_the_wish_may_be_taken_back() -> None:
+def test_fixed_size_class_is_reported_once_and_can_be_reverted() -> None:
     made = running()
     made.claims = {k: replace(c, expandable=False) for k, c in made.claims.items()}
     made.spec(storage={"size": "20Gi"})
@@ -136,7 +138,7 @@ def test_a_class_that_grows_no_volume_is_told_once_and_the_wish_may_be_taken_bac
     assert not [a for a in made.done if isinstance(a, GrowClaim)]
 
 
-def test_a_resize_that_fails_is_told_although_it_was_asked_for() -> None:
+def test_failed_resize_is_reported() -> None:
     made = running()
     made.spec(storage={"size": "20Gi"})
     made.round()
@@ -168,7 +170,7 @@ def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
 @pytest.mark.parametrize("on_scale_down", ["Retain", "Delete"])
 @pytest.mark.parametrize("hibernated", [False, True])
 @pytest.mark.parametrize("leaves", [False, True])
-def test_what_becomes_of_volumes(
+def test_claim_retention_policy_follows_the_spec(
     on_delete: str, on_scale_down: str, hibernated: bool, leaves: bool
 ) -> None:
     """The StatefulSet's controller follows it, with the operator or without. A hibernated group is
@@ -204,7 +206,7 @@ def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_volumes_stay_when_somebody_scales_the_stateful_set(paused: bool) -> None:
+def test_manually_scaled_stateful_set_keeps_its_volumes(paused: bool) -> None:
     """The group is paused, or its operator away: nothing would scale it back in time."""
     made = running(replicas=3, storage={"onScaleDown": "Delete"})
     made.spec(paused=paused)
@@ -218,7 +220,7 @@ def test_volumes_stay_when_somebody_scales_the_stateful_set(paused: bool) -> Non
 
 
 @pytest.mark.parametrize("on_scale_down", ["Retain", "Delete"])
-def test_a_volume_goes_with_who_leaves_and_with_nobody_else(on_scale_down: str) -> None:
+def test_only_a_leaving_brokers_volume_is_deleted(on_scale_down: str) -> None:
     made = running(True, replicas=3, storage={"onScaleDown": on_scale_down})
     made.spec(replicas=2)
     made.round()
@@ -235,7 +237,7 @@ def test_a_volume_goes_with_who_leaves_and_with_nobody_else(on_scale_down: str) 
 @pytest.mark.parametrize(
     "asked", [{"hibernated": True}, {"image": "new:2"}, {"settings": {"retentionMs": 5}}], ids=str
 )
-def test_the_last_copy_is_not_stopped_while_its_claim_is_being_deleted(asked: Any) -> None:
+def test_broker_with_the_last_copy_runs_on_despite_its_claim(asked: Any) -> None:
     """Kubernetes keeps a volume as long as its pod exists, and the operator would end that."""
     made = running(replicas=1, policy={"howMany": "none"})
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
@@ -262,7 +264,7 @@ def test_the_last_copy_is_not_stopped_while_its_claim_is_being_deleted(asked: An
         ([0, 1], [], [], False),
     ],
 )
-def test_who_may_be_stopped_while_claims_are_being_deleted(
+def test_brokers_to_stop_while_claims_are_being_deleted(
     stopped: list[int], deleted: list[int], in_sync: list[int], lost: bool
 ) -> None:
     made = running()
@@ -274,7 +276,7 @@ def test_who_may_be_stopped_while_claims_are_being_deleted(
 
 
 @pytest.mark.parametrize("meanwhile", ["paused", "zookeeper away"])
-def test_who_is_stopped_by_hand_keeps_its_volume_also_after_one_left(meanwhile: str) -> None:
+def test_broker_stopped_by_hand_keeps_its_volume(meanwhile: str) -> None:
     """Nothing else acts on the policy that the StatefulSet got when that broker left."""
     made = running(True, replicas=3, storage={"onScaleDown": "Delete"})
     made.spec(replicas=2)

@@ -27,25 +27,25 @@ def attempt(contests: Contests, mark: str, now_s: float) -> bool:
     return True
 
 
-def test_whoever_insists_wins_after_some_tries() -> None:
+def test_repeated_writes_end_after_the_allowed_tries() -> None:
     contests = Contests()
     assert tries(contests, 20) == [at <= MOST for at in range(20)]
     assert tries(contests, 20, AGAIN_S + MOST) == [at == 0 for at in range(20)], "one try more"
 
 
-def test_what_stayed_as_it_was_made_is_made_again() -> None:
+def test_object_that_stayed_as_made_may_be_made_again() -> None:
     contests = Contests()
     tries(contests, 20)
     assert all(tries(contests, MOST, 3 * AGAIN_S))
 
 
-def test_an_edit_now_and_then_is_taken_back_each_time() -> None:
+def test_occasional_manual_edit_is_reverted_each_time() -> None:
     contests = Contests()
     pause_s = AGAIN_S / (MOST - 1)
     assert all(attempt(contests, "a", at * pause_s) for at in range(50))
 
 
-def test_what_is_wanted_anew_is_made_at_once() -> None:
+def test_new_desired_object_is_made_at_once() -> None:
     """A Service follows a master that moves to and fro."""
     contests = Contests()
     assert all(attempt(contests, "ab"[at % 2], at) for at in range(50))
@@ -60,6 +60,6 @@ def test_what_is_wanted_anew_is_made_at_once() -> None:
         (made("a", 7), "spec.replicas was changed by somebody else (a webhook, an autoscaler?)"),
     ],
 )
-def test_it_is_said_who_it_may_be(there: dict[str, Any], said: str) -> None:
+def test_conflict_message_names_the_likely_writer(there: dict[str, Any], said: str) -> None:
     assert said in words(made("a"), there)
     assert words(made("a"), there).startswith("StatefulSet g1 is made another one again and again")

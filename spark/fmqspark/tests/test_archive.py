@@ -104,7 +104,7 @@ def test_other_engines_make_the_same_files(tmp_path: Path, engine: str) -> None:
     assert here == there
 
 
-def test_what_comes_later_is_added(tmp_path: Path) -> None:
+def test_later_records_are_added_to_the_archive(tmp_path: Path) -> None:
     a, out = tmp_path / "a", tmp_path / "out"
     ends = [h.end for h in small().headers if h.type == BatchType.DATA]
     for end in (ends[2], ends[3], ends[15], ends[-1]):
@@ -177,7 +177,7 @@ def test_killed_at_every_stage_nothing_is_lost_or_comes_twice(tmp_path: Path) ->
     assert step > 30
 
 
-def test_what_retention_took_is_told_and_half_of_it_is_not_kept(tmp_path: Path) -> None:
+def test_range_lost_to_retention_is_reported_and_not_half_kept(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a", small()), tmp_path / "out"
     assert killed(9, out, a)
     kept = sorted(small().segments)[2]
@@ -265,9 +265,7 @@ def replayed(out: Path, name: str = "x", stop: int = 10**9, **options: Any) -> l
     return found
 
 
-def test_a_replay_has_the_records_in_order_and_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_sends_in_order_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fmqspark.archive import replay
 
     monkeypatch.setattr(replay, "CHUNK", 2)
@@ -319,7 +317,7 @@ def test_headers_and_tags_come_back(tmp_path: Path) -> None:
     assert second[2:] == (None, b"", None, None)
 
 
-def test_a_replay_of_what_is_none_is_told(tmp_path: Path) -> None:
+def test_replay_of_no_archive_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InvalidArgument, match="is no archive"):
         replayed(out)

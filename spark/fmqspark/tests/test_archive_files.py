@@ -92,7 +92,7 @@ def test_few_files_are_open_at_a_time_whatever_is_in_a_segment(
     assert joined == (most < TOPICS and at_once < 10**6)
 
 
-def test_a_full_disk_is_told_with_the_folder(
+def test_full_disk_is_reported_with_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyarrow import parquet
@@ -134,7 +134,7 @@ def test_a_segment_of_more_topics_than_files_may_be_open(tmp_path: Path) -> None
     assert (outcome.exit_code, outcome.rows, outcome.failed) == (0, TOPICS * 2, [])
 
 
-def test_what_is_being_made_is_no_parquet_for_anybody(tmp_path: Path) -> None:
+def test_unfinished_files_are_never_visible_as_parquet(tmp_path: Path) -> None:
     a = write(tmp_path / "a", small())
     left: list[Path] = []
     for step in range(40):

@@ -18,7 +18,7 @@ from fmqspark.archive.ledger import Hole, Unit
 from fmqspark.archive.replay import Replay
 from fmqspark.tests.kit import flip, lose, write
 from fmqspark.tests.test_archive import Row, archive, everything, killed, small, truth
-from fmqspark.tests.test_archive_left_out import BASES, full
+from fmqspark.tests.test_archive_absent_replica import BASES, full
 
 pytestmark = pytest.mark.spark
 END = small().end
@@ -91,9 +91,7 @@ def test_one_gap_is_left_out_and_comes_when_it_is_there(
     assert everything(out) == truth(small())
 
 
-def test_what_a_disk_does_not_give_is_a_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_disk_range_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, out = full(tmp_path / "a"), tmp_path / "out"
     with monkeypatch.context() as patched:
         file = a / segment_name(Position(BASES[1]))
@@ -105,7 +103,7 @@ def test_what_a_disk_does_not_give_is_a_gap(
     assert everything(out) == truth(small())
 
 
-def test_what_nobody_covers_is_not_done_and_empty(tmp_path: Path) -> None:
+def test_unit_without_its_segment_is_a_gap_not_empty(tmp_path: Path) -> None:
     """A unit that an earlier run started and that lost its segment since."""
     a, out = full(tmp_path / "a"), tmp_path / "out"
     assert killed(3, out, a)
@@ -189,7 +187,7 @@ def _ends(step: int, out: Path, *directories: Path) -> bool:
         return False
 
 
-def test_of_a_gap_of_several_segments_only_what_is_deleted_is_lost(tmp_path: Path) -> None:
+def test_gap_over_segments_then_only_the_deleted_one_is_lost(tmp_path: Path) -> None:
     """The start of each segment is unknown: files are missing, and no checkpoint names them."""
     a, out = full(tmp_path / "a"), tmp_path / "out"
     unknown = small().checkpoint(bases=(BASES[0], BASES[3]))
@@ -223,7 +221,7 @@ def holes_after(out: Path, *directories: Path) -> list[Hole]:
     return holes(out)
 
 
-def test_a_replay_ends_before_it_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
+def test_replay_stops_before_a_gap_and_continues_once_filled(tmp_path: Path) -> None:
     a, out = full(tmp_path / "a"), tmp_path / "out"
     snap(a, BASES[1])
     archive(out, a)
@@ -297,7 +295,7 @@ def named(out: Path) -> dict[bytes, str]:
     return {row[-1]: row[0] for row in everything(out)}
 
 
-def test_what_hides_a_name_before_a_gap_is_left_out_with_it(tmp_path: Path) -> None:
+def test_damage_hiding_a_topic_name_extends_the_gap(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a", told()), tmp_path / "out"
     snap(a, MIN_SEGMENT)
     brief = [h for h in told().headers if h.type == BatchType.CONFIG][1]
@@ -315,7 +313,7 @@ def test_a_topic_that_may_be_in_the_gap_is_no_mistake(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_where_all_of_it_is_a_gap_nothing_is_made(tmp_path: Path) -> None:
+def test_journal_that_is_all_gap_creates_no_files(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a", small()), tmp_path / "out"
     for base in BASES:
         snap(a, base)

@@ -158,7 +158,7 @@ def test_columns_that_do_not_fit_are_an_error_not_a_crash(place: int, many: int)
         batches(writer, ("value",))
 
 
-def test_what_is_good_before_what_is_not_comes_and_whole() -> None:
+def test_batches_before_a_bad_one_are_delivered_whole() -> None:
     """A batch whose second column does not fit contributes no record."""
     from fmqspark.source.arrow import record_batch
 
@@ -179,6 +179,6 @@ def test_what_is_good_before_what_is_not_comes_and_whole() -> None:
         next(found)
 
 
-def test_a_column_that_is_not_there_is_told() -> None:
+def test_missing_column_is_reported() -> None:
     with pytest.raises(InvalidArgument, match="no column 'body': there are topic, queue"):
         batches(writer_of({"values": [b"x"]}), ("body",))

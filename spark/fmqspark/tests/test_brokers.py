@@ -153,7 +153,7 @@ def test_the_records_are_those_of_the_directories(played: Played, wanted: Wanted
     assert tally.bytes_read > 0
 
 
-def test_what_cannot_match_is_not_fetched(played: Played) -> None:
+def test_ranges_that_cannot_match_are_not_fetched(played: Played) -> None:
     from_brokers()
     everything, played.bytes = played.bytes, 0
     wanted = data_batch(100)
@@ -162,7 +162,7 @@ def test_what_cannot_match_is_not_fetched(played: Played) -> None:
     assert played.bytes < everything / 2
 
 
-def test_one_that_goes_away_in_mid_segment_is_gone_on_from_elsewhere(
+def test_broker_lost_in_mid_segment_then_another_continues(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads are small, and the slave dies after each range that it gave."""
@@ -198,7 +198,7 @@ def test_one_that_goes_away_in_mid_segment_is_gone_on_from_elsewhere(
     assert not played.slept
 
 
-def test_damage_on_one_is_made_good_from_the_other(played: Played) -> None:
+def test_damage_on_one_broker_is_read_from_the_other(played: Played) -> None:
     good = from_brokers()
     flip(played.folders["slave"], data_batch(100).position + 100)
     assert from_brokers() == good
@@ -207,7 +207,7 @@ def test_damage_on_one_is_made_good_from_the_other(played: Played) -> None:
         from_brokers()
 
 
-def test_if_all_are_gone_the_range_and_who_was_asked_are_told(played: Played) -> None:
+def test_all_brokers_lost_then_error_names_range_and_brokers(played: Played) -> None:
     split = plan(survey([SLAVE, MASTER]), WHOLE, 65536)[3]
     played.down |= {"slave", "master"}
     with pytest.raises(Unavailable) as caught:
@@ -221,7 +221,7 @@ def test_if_all_are_gone_the_range_and_who_was_asked_are_told(played: Played) ->
         survey([SLAVE, MASTER])
 
 
-def test_one_that_comes_back_meanwhile_is_asked_again(
+def test_broker_that_came_back_is_asked_again(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = plan(survey([SLAVE, MASTER]), WHOLE, 65536)[3]
@@ -230,7 +230,7 @@ def test_one_that_comes_back_meanwhile_is_asked_again(
     assert list(SplitReader(split, ALL, Throttle(0)))
 
 
-def test_what_retention_took_is_told_at_once_and_never_fewer_rows(played: Played) -> None:
+def test_records_lost_to_retention_are_an_error_at_once(played: Played) -> None:
     split = plan(survey([SLAVE, MASTER]), WHOLE, 65536)[0]
     (played.folders["slave"] / segment_name(Position(0))).unlink()
     assert list(SplitReader(split, ALL, Throttle(0)))
@@ -267,7 +267,7 @@ def test_a_busy_broker_is_waited_for_before_another_is_asked(
     lines.close()
 
 
-def test_a_slave_that_is_behind_gives_only_what_it_knows(played: Played) -> None:
+def test_lagging_slave_gives_only_what_it_knows_as_committed(played: Played) -> None:
     folder = played.folders["slave"]
     checkpoint = decode_checkpoint((folder / CHECKPOINT).read_bytes())
     behind = Position(3 * 65536 + 96)
@@ -287,7 +287,7 @@ def test_brokers_of_two_groups_are_not_one_journal(played: Played) -> None:
         survey([SLAVE, MASTER])
 
 
-def test_whose_journal_is_meant(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_option_selects_the_journal(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     assert brokers_of([MASTER]) == Members("g1", (SLAVE, MASTER), frozenset({"orders"}))
     monkeypatch.setattr(PlayedLines, "call", lambda *_: routes("g1", "g2"))
     assert brokers_of([MASTER], "g2").group == "g2"
@@ -306,7 +306,7 @@ def test_whose_journal_is_meant(played: Played, monkeypatch: pytest.MonkeyPatch)
             brokers_of([MASTER], *arguments)
 
 
-def test_options_that_make_no_sense_are_told() -> None:
+def test_invalid_options_are_reported() -> None:
     cases: list[tuple[dict[str, str], str]] = [
         ({"connect": SLAVE, "path": "/x"}, "say one of the two"),
         ({"connect": "nowhere"}, "begins with fmq://"),
@@ -328,7 +328,7 @@ def rows_from(sources: Sequence[str], wanted: Wanted = WHOLE) -> list[Row]:
 
 
 @pytest.mark.processes
-async def test_real_brokers_give_what_their_directories_hold_though_they_are_killed(
+async def test_killed_brokers_then_rows_equal_their_directories(
     tmp_path: Path, zookeeper: str
 ) -> None:
     settings = {"segment_bytes": 65536 * 4, "checkpoint_interval_ms": 50}

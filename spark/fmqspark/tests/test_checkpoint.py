@@ -25,7 +25,7 @@ EPOCHS = ((Epoch(1), Position(64)), (Epoch(7), Position(9999)))
         ({"durable_end": Position(OLD.end - 8), "commit_end": OLD.end}, OLD.end - 8),
     ],
 )
-def test_m001_a_checkpoint_that_is_not_what_the_journal_says(
+def test_m001_checkpoint_that_contradicts_the_journal(
     tmp_path: Path, changes: dict[str, Any], place: int
 ) -> None:
     a = write(tmp_path / "a", **changes)
@@ -56,7 +56,7 @@ def test_m001_checkpoints_that_were_swapped(tmp_path: Path, level: Level) -> Non
 
 
 @pytest.mark.parametrize("level", Level)
-def test_what_lags_is_no_finding(tmp_path: Path, level: Level) -> None:
+def test_lagging_checkpoint_is_no_finding(tmp_path: Path, level: Level) -> None:
     for number in (2, 40, -2):
         last = journal().headers[number]
         a = write(tmp_path / "a", durable_end=last.end, commit_end=last.end)

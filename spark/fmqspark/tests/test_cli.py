@@ -24,7 +24,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return ended.value.code, captured.out, captured.err
 
 
-def test_both_doors_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_entry_points_print_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     flip(b, data_batch(50).position + 64)
     for level, code in (("quick", 2), ("standard", 2), ("deep", 2)):
@@ -39,7 +41,7 @@ def test_both_doors_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert there["coverage"] == said["coverage"]
 
 
-def test_a_clean_check_says_what_was_read(
+def test_clean_check_reports_what_was_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, "check", write(tmp_path / "a"), "--rate", "10G")
@@ -48,7 +50,7 @@ def test_a_clean_check_says_what_was_read(
     assert out.endswith("verdict (standard): clean\n")
 
 
-def test_last_words_are_left(
+def test_termination_message_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one line, the verdict first; also for a job that could not start."""
@@ -131,7 +133,7 @@ def test_folders_and_terminals_whose_text_is_none(
     assert run(capsys, "check", a)[0] == 2  # a range is printed with a dash that is not ASCII
 
 
-def test_closed_and_full_outputs_are_told_and_no_verdict(
+def test_closed_or_full_output_is_an_error_without_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full(io.StringIO):
@@ -154,7 +156,7 @@ def test_closed_and_full_outputs_are_told_and_no_verdict(
     assert run(capsys, "check", "/nowhere/at/all")[0] == 64
 
 
-def test_a_mistake_of_ours_is_one_line_and_no_verdict(
+def test_internal_error_is_one_line_and_no_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(*_: object) -> None:
@@ -192,7 +194,7 @@ def test_reports_that_cannot_be_written_take_no_finding_away(
     ("missing", "arguments"),
     [("pyspark", ["--engine", "spark"]), ("pyarrow", ["--out", "OUT"])],
 )
-def test_what_is_not_installed_is_69_and_says_what_to_install(
+def test_missing_package_exits_69_and_names_it(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -226,7 +228,9 @@ def test_no_java_is_69(
 
 
 @pytest.mark.spark
-def test_the_reports_hold_what_was_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_hold_the_printed_findings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import pyarrow.parquet as pq
 
     a, b, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"

@@ -12,7 +12,7 @@ from fmqspark.tests.kit import data_batch, flip, journal, write
 from fmqspark.tests.test_cli import run
 
 
-def test_without_pyarrow_it_is_69_and_says_what_to_install(
+def test_without_pyarrow_exits_69_and_names_the_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -23,7 +23,7 @@ def test_without_pyarrow_it_is_69_and_says_what_to_install(
 
 
 @pytest.mark.spark
-def test_what_was_done_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archive_reports_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
     code, said, err = run(capsys, "archive", a, "--out", out, "--group", "g1")
     assert (code, err) == (0, "")
@@ -34,7 +34,7 @@ def test_what_was_done_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.spark
-def test_damage_is_2_and_tells_what_is_not_archived(
+def test_damage_exits_2_and_names_the_unarchived_range(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
@@ -46,7 +46,7 @@ def test_damage_is_2_and_tells_what_is_not_archived(
 
 
 @pytest.mark.spark
-def test_a_replica_that_cannot_be_read_is_told_and_the_others_are_archived(
+def test_unreadable_replica_is_reported_and_others_archived(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
@@ -64,7 +64,7 @@ def test_a_replica_that_cannot_be_read_is_told_and_the_others_are_archived(
 
 
 @pytest.mark.spark
-def test_what_makes_no_sense_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
     cases = [
         (64, "is no directory", ("archive", tmp_path / "nowhere", "--out", out)),

@@ -92,7 +92,7 @@ def test_j003_a_chain_that_breaks(tmp_path: Path) -> None:
         assert codes(outcome) == [("J003", "a", place)]
 
 
-def test_j003_is_told_where_two_segments_meet(tmp_path: Path) -> None:
+def test_j003_is_reported_where_two_segments_meet(tmp_path: Path) -> None:
     writer = Misfit()
     writer.open_epoch(1)
     for n in range(250):
@@ -228,7 +228,7 @@ def test_r003_a_replica_that_is_behind(tmp_path: Path) -> None:
     assert alone == [("a", two.end, one.end)]
 
 
-def test_damage_on_one_replica_is_not_a_difference_but_not_compared(a: Path, b: Path) -> None:
+def test_damaged_replica_is_not_compared(a: Path, b: Path) -> None:
     victim = data_batch(50)
     flip(b, victim.position + 64)
     outcome = check(a, b, level=Level.QUICK)
@@ -304,7 +304,7 @@ def test_progress_as_it_should_be(tmp_path: Path) -> None:
     assert codes(check(directory)) == []
 
 
-def test_who_reads_a_topic_before_its_first_message_is_no_finding(tmp_path: Path) -> None:
+def test_group_on_a_topic_without_messages_is_no_finding(tmp_path: Path) -> None:
     new = {KEY._replace(topic_id=TopicId(8)): OffsetEntry(5, Offset(0))}
     assert codes(check(write(tmp_path / "a", with_progress(new)))) == []
 

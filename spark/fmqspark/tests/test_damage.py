@@ -18,7 +18,7 @@ from fmqcore.journal.resume_file import RESUME, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_base
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import check, write
-from fmqspark.tests.test_edges import resume
+from fmqspark.tests.test_code_limits import resume
 
 KEEPS_NOTHING = (RESUME, SIDE_JOURNAL)
 """Transient files: a missing one is no finding."""

@@ -31,7 +31,7 @@ def note_and_stay(path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_killed_job_leaves_no_worker_and_no_word(tmp_path: Path) -> None:
+def test_killed_job_leaves_no_worker_and_prints_nothing(tmp_path: Path) -> None:
     """The process that removes its semaphores does so silently, once the last of its processes is
     gone.
     """
@@ -95,7 +95,7 @@ def note_and_end(path: Path) -> None:
 @pytest.mark.parametrize(
     ("when", "sign"), [("importing", "done"), ("at work", "b"), ("idle", "done")]
 )
-def test_ctrl_c_ends_a_pool_without_a_word(tmp_path: Path, when: str, sign: str) -> None:
+def test_ctrl_c_ends_a_pool_silently(tmp_path: Path, when: str, sign: str) -> None:
     script = tmp_path / "job.py"
     script.write_text(INTERRUPTED)
     job = subprocess.Popen(
@@ -122,9 +122,7 @@ def test_ctrl_c_ends_a_pool_without_a_word(tmp_path: Path, when: str, sign: str)
 @pytest.mark.parametrize(
     ("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
-def test_a_job_that_is_told_to_stop_ends_without_a_word(
-    tmp_path: Path, sent: signal.Signals, code: int
-) -> None:
+def test_job_asked_to_stop_ends_silently(tmp_path: Path, sent: signal.Signals, code: int) -> None:
     """As Kubernetes stops it: its pool and its folders are removed first."""
     command = ["check", str(write(tmp_path / "a")), "--engine", "pool", "--rate", "1k"]
     job = subprocess.Popen(

@@ -45,7 +45,7 @@ def test_a_ddl_is_understood() -> None:
         ("`a*` INT", "holds no quote"),
     ],
 )
-def test_what_makes_no_sense_is_told(text: str, said: str) -> None:
+def test_invalid_options_are_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         understand_fields(text, "", COLUMNS)
 

@@ -8,12 +8,12 @@ import pytest
 from fmqcore.batch.crc import crc32c
 from fmqcore.journal.index import ENTRY_LEN, IndexFile
 from fmqspark.tests.kit import check, said
-from fmqspark.tests.test_edges import INDEX, SEALED, index_of
+from fmqspark.tests.test_code_limits import INDEX, SEALED, index_of
 
 
 @pytest.mark.parametrize("offset", [0, 5])
 @pytest.mark.parametrize("queue", [-1, 0])
-def test_i004_an_entry_too_many_of_a_batch_that_is_there(a: Path, queue: int, offset: int) -> None:
+def test_i004_duplicate_entry_of_an_existing_batch(a: Path, queue: int, offset: int) -> None:
     index = bytearray(index_of(SEALED))
     _, at, length = IndexFile(bytes(index)).queues[queue]
     end = at + length * ENTRY_LEN
@@ -28,7 +28,7 @@ def test_i004_an_entry_too_many_of_a_batch_that_is_there(a: Path, queue: int, of
     assert said(check(a)) == [("I004", "error", last)]
 
 
-def test_i005_entries_that_go_back_are_told_where(a: Path) -> None:
+def test_i005_descending_entries_are_reported_with_their_place(a: Path) -> None:
     index = bytearray(index_of(SEALED))
     _, at, _ = IndexFile(bytes(index)).queues[1]
     first, second = (bytes(index[at + n : at + n + ENTRY_LEN]) for n in (0, ENTRY_LEN))

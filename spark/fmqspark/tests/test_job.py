@@ -82,7 +82,7 @@ class Dying(LocalEngine):
             yield work(task)
 
 
-def test_a_killed_check_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_killed_check_resumes(tmp_path: Path) -> None:
     a, b = damaged(tmp_path)
     whole, out = check(a, b), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
@@ -98,7 +98,7 @@ def test_a_killed_check_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not (out / NAME).exists()
 
 
-def test_what_has_changed_since_is_looked_at_again(tmp_path: Path) -> None:
+def test_changed_segments_are_checked_again(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         check(a, engine=Dying(5), folder=out)
@@ -111,7 +111,7 @@ def test_what_has_changed_since_is_looked_at_again(tmp_path: Path) -> None:
     assert check(a, level=Level.QUICK, folder=out).reused == 0
 
 
-def test_a_segment_is_looked_at_again_if_what_follows_it_has_changed(tmp_path: Path) -> None:
+def test_segment_is_checked_again_if_its_successor_changed(tmp_path: Path) -> None:
     """Whether the next one follows from it is its own verdict."""
     whole, misfit = (kind() for kind in (JournalWriter, Misfit))
     for writer in (whole, misfit):
@@ -130,7 +130,7 @@ def test_a_segment_is_looked_at_again_if_what_follows_it_has_changed(tmp_path: P
 
 
 @pytest.mark.parametrize(("before", "now"), [(0, 8), (8, 0), (None, 8)])
-def test_a_segment_of_which_the_checkpoint_says_something_else_is_looked_at_again(
+def test_segment_is_checked_again_if_the_checkpoint_changed(
     tmp_path: Path, before: int | None, now: int
 ) -> None:
     """Only the segment's own task can see whether a batch ends where the checkpoint has it."""
@@ -155,7 +155,7 @@ def test_a_segment_of_which_the_checkpoint_says_something_else_is_looked_at_agai
     assert (codes(outcome), outcome.reused) == (expected, 4)
 
 
-def test_what_was_let_pass_beside_a_broker_is_looked_at_again_without(tmp_path: Path) -> None:
+def test_findings_tolerated_beside_a_broker_are_checked_again(tmp_path: Path) -> None:
     """A running broker may not have written the index of its newest full segment yet."""
     a, out = write(tmp_path / "a"), tmp_path / "out"
     index = index_name(Position(journal().last_base - MIN_SEGMENT))
@@ -169,7 +169,7 @@ def test_what_was_let_pass_beside_a_broker_is_looked_at_again_without(tmp_path: 
     assert outcome.exit_code == 1
 
 
-def test_a_segment_that_changes_while_it_is_read_is_looked_at_again(tmp_path: Path) -> None:
+def test_segment_changing_during_its_check_is_checked_again(tmp_path: Path) -> None:
     a, out, victim = write(tmp_path / "a"), tmp_path / "out", data_batch(2)
 
     class Changing(Dying):
@@ -183,7 +183,7 @@ def test_a_segment_that_changes_while_it_is_read_is_looked_at_again(tmp_path: Pa
     assert codes(check(a, folder=out)) == [("J001", "a", victim.position)]
 
 
-def test_one_check_at_a_time_writes_to_a_folder_and_its_progress_goes_last(tmp_path: Path) -> None:
+def test_folder_is_locked_by_one_check_and_progress_goes_last(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
     options = Options((a,), folder=out)
 
@@ -223,14 +223,14 @@ def test_index_files_count_for_the_throttle_too(
     assert sum(counted) >= told >= sum(sizes) + 96 * len(journal().headers)
 
 
-def test_a_result_is_the_same_after_json(tmp_path: Path) -> None:
+def test_result_survives_json(tmp_path: Path) -> None:
     for segment in check(*damaged(tmp_path)).segments:
         assert SegmentResult.from_data(json.loads(json.dumps(segment.as_data()))) == segment
 
 
 @pytest.mark.parametrize("cut", [0, 40, 96, 1000, MIN_SEGMENT // 2, MIN_SEGMENT - 8])
 @pytest.mark.parametrize("number", [0, 4, -1])
-def test_a_segment_cut_anywhere_is_never_clean(tmp_path: Path, cut: int, number: int) -> None:
+def test_segment_truncated_anywhere_is_never_clean(tmp_path: Path, cut: int, number: int) -> None:
     a = write(tmp_path / "a")
     base = sorted(journal().segments)[number]
     os.truncate(a / segment_name(base), cut)
@@ -250,7 +250,7 @@ def test_no_byte_is_left_out_or_counted_twice(tmp_path: Path) -> None:
         assert all(one[1] == two[0] for one, two in itertools.pairwise(edges))
 
 
-def test_a_broker_at_work_is_told_and_its_moving_end_is_not_damage(tmp_path: Path) -> None:
+def test_running_broker_is_reported_and_its_end_is_no_damage(tmp_path: Path) -> None:
     a = write(tmp_path / "a", durable_end=journal().headers[-3].position)
     last = journal().headers[-1]
     flip(a, last.position + 100)
@@ -284,7 +284,9 @@ def holding(**files: bytes) -> Callable[[Path], None]:
         holding(checkpoint=b"nonsense", segment=bytes(MIN_SEGMENT)),
     ],
 )
-def test_what_is_no_journal_is_wrong_usage(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+def test_directory_without_a_journal_is_wrong_usage(
+    tmp_path: Path, make: Callable[[Path], Any]
+) -> None:
     """Nothing was read: it is never clean."""
     make(tmp_path / "x")
     with pytest.raises(InvalidArgument, match="name a broker's data directory"):
@@ -355,7 +357,7 @@ NOT_FILES = ["checkpoint", "lock", "resume", "suspect", "takeover.journal", "655
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", NOT_FILES)
-def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path: Path, name: str) -> None:
+def test_pipes_and_devices_are_not_read(tmp_path: Path, name: str) -> None:
     a = write(tmp_path / "a")
     file = a / (index_name(Position(MIN_SEGMENT)) if name == "65536.index" else name)
     for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):

@@ -102,7 +102,7 @@ def test_each_rule() -> None:
                 assert found["a"][at] == (None if want is BAD else want), (kind, value)
 
 
-def test_corrupt_is_judged_by_all_fields_whichever_are_asked_for() -> None:
+def test_corrupt_record_is_judged_by_all_fields() -> None:
     values = [b'{"a":1,"b":"x"}', b'{"a":"1","b":"x"}', b'{"b":2}', b"{"]
     ddl = f"a INT, b STRING, {CORRUPT} STRING"
     whole = read(ddl, values)
@@ -238,7 +238,7 @@ def test_fields_beside_other_columns_and_within_offsets() -> None:
             assert [row["value"] for row in rows] == values[2:9]
 
 
-def test_large_batches_are_not_joined_and_say_the_same() -> None:
+def test_large_batches_are_not_joined_and_read_the_same() -> None:
     """Values then lie in chunks: those that are no JSON, or no UTF-8, as well."""
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ ONE, TWO = Unit(0, 100), Unit(100, 200)
 FILE = ArchivedFile("topic=t/date=2026-01-31/g-0-100.parquet", "t", "2026-01-31", 7, 70)
 
 
-def test_a_line_is_written_whole_however_little_the_disk_takes_at_a_time(
+def test_ledger_line_is_whole_after_short_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
@@ -27,7 +27,7 @@ def test_a_line_is_written_whole_however_little_the_disk_takes_at_a_time(
     assert (found.topics, found.done, found.pending) == (["t"], {ONE: [FILE]}, [TWO])
 
 
-def test_of_a_line_that_did_not_fit_nothing_counts(
+def test_ledger_line_that_did_not_fit_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, room = os.write, [20]
@@ -70,14 +70,14 @@ def test_the_folders_of_an_archive_are_there_after_a_power_loss(
     assert {str(path) for path in names} <= synced
 
 
-def test_what_another_group_makes_is_left_alone() -> None:
+def test_files_of_another_group_are_left_alone() -> None:
     mark = "0123456789abcdef" * 2
     assert is_scratch("g1", scratch_name("g1", ONE, mark))
     for other in ("g1-b", "g1-00000000000000000000", "g", "g11"):
         assert not is_scratch("g1", scratch_name(other, ONE, mark))
 
 
-def test_a_replay_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
+def test_replay_continues_where_the_previous_one_ended(tmp_path: Path) -> None:
     """It may have been created while the earlier one was still running."""
     with open_book(tmp_path, "g") as book:
         book.begin(None)

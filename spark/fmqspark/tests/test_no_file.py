@@ -25,7 +25,7 @@ BASES = sorted(journal().segments)
         (lambda path: path.symlink_to(os.devnull), "a link that leads to no file"),
     ],
 )
-def test_what_is_no_file_is_told_as_what_it_is(a: Path, number: int, make: Make, what: str) -> None:
+def test_non_file_is_reported_by_its_kind(a: Path, number: int, make: Make, what: str) -> None:
     path = a / segment_name(BASES[number])
     path.unlink()
     make(path)
@@ -39,7 +39,7 @@ def test_what_is_no_file_is_told_as_what_it_is(a: Path, number: int, make: Make,
         assert sentence in ran.output.replace("\n", " ")
 
 
-def test_what_is_missing_is_missing(a: Path) -> None:
+def test_missing_file_is_reported_as_missing(a: Path) -> None:
     (a / segment_name(BASES[2])).unlink()
     [found] = check(a).findings
     assert found.sentence == "the file is missing, and the checkpoint knows of it"

@@ -22,13 +22,13 @@ from fmqspark.source.options import understand
         ({"splitBytes": "9" * 5000}, "a number of bytes, like 64m"),
     ],
 )
-def test_what_makes_no_sense_is_told(options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         understand({"path": "/x", **options})
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01", "0"])
-def test_from_before_all_journals_is_from_the_beginning_on(text: str) -> None:
+def test_start_before_all_journals_means_from_the_start(text: str) -> None:
     assert understand({"path": "/x", "fromTime": text}).wanted.store_ms == Range()
 
 

@@ -7,13 +7,13 @@ from fmqspark.source.options import understand
 
 
 @pytest.mark.parametrize("text", ["zzz", "-5", "", "9" * 20, "Latest"])
-def test_where_a_stream_begins_is_looked_at(text: str) -> None:
+def test_start_position_of_a_stream_is_validated(text: str) -> None:
     with pytest.raises(InvalidArgument, match="earliest, latest, or a position"):
         understand({"path": "/x", "startingPosition": text})
 
 
 @pytest.mark.parametrize("text", ["earliest", "latest", "0", "99999999"])
-def test_where_a_stream_may_begin(text: str) -> None:
+def test_valid_start_positions_of_a_stream(text: str) -> None:
     assert understand({"path": "/x", "startingPosition": text}).starting == text
 
 

@@ -21,7 +21,7 @@ def listed(folder: Path) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("through", ["by its name", "by a link"])
-def test_what_a_job_writes_does_not_go_where_it_reads(
+def test_job_does_not_write_into_its_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, through: str
 ) -> None:
     home = tmp_path / "home"
@@ -47,7 +47,7 @@ def test_what_a_job_writes_does_not_go_where_it_reads(
 
 
 @pytest.mark.spark
-def test_what_lies_beside_a_data_directory_is_no_part_of_it(
+def test_output_beside_a_data_directory_is_allowed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a = write(tmp_path / "home" / "data")
@@ -66,7 +66,7 @@ def test_what_lies_beside_a_data_directory_is_no_part_of_it(
         ["rebuild-index", ""],
     ],
 )
-def test_no_name_is_not_the_folder_one_happens_to_be_in(
+def test_empty_name_is_not_the_working_directory(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -108,7 +108,7 @@ def a_link_to_it(a: Path, b: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("same", [hard_links, links, one_hard_link, a_link_to_it])
 @pytest.mark.parametrize("command", ["check", "archive", "rebuild-index"])
-def test_replicas_that_are_the_same_files_are_no_two(
+def test_same_files_twice_are_not_two_replicas(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     same: Callable[[Path, Path], None],
@@ -128,7 +128,7 @@ def test_replicas_that_are_the_same_files_are_no_two(
         assert run(capsys, command, other, c, *out)[0] == 0
 
 
-def test_what_cannot_be_looked_at_is_nobody_elses(
+def test_broken_links_are_not_taken_for_the_same_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A segment link to itself, or to nothing, is reported as what it is."""

@@ -18,7 +18,7 @@ def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     assert told.splitlines() == [f"checked {done} of 10 segments" for done in (2, 4, 6, 8)]
 
 
-def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_job_prints_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     tell = progress("checked", lambda: 0.0)
     for done in range(1, 11):
         tell(done, 10)

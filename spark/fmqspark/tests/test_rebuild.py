@@ -24,7 +24,7 @@ def indexes(directory: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in directory.glob("*.index*")}
 
 
-def test_missing_and_wrong_indexes_are_what_the_broker_would_write(tmp_path: Path) -> None:
+def test_rebuilt_indexes_equal_the_brokers(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     right = indexes(a)
     assert sorted(right) == INDEXES
@@ -49,7 +49,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("byte", [2, 20, 44, 64])
-def test_of_a_damaged_segment_the_old_index_stays(tmp_path: Path, byte: int) -> None:
+def test_damaged_segment_keeps_its_old_index(tmp_path: Path, byte: int) -> None:
     a = write(tmp_path / "a")
     victim = data_batch(20)
     name = index_name(Position(victim.position // MIN_SEGMENT * MIN_SEGMENT))
@@ -121,7 +121,7 @@ def test_under_a_broker_only_if_asked_and_never_its_newest(tmp_path: Path) -> No
     assert not (a / INDEXES[-1]).exists()
 
 
-def test_a_segment_that_was_cut_meanwhile_keeps_no_index(
+def test_segment_deleted_meanwhile_keeps_no_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = write(tmp_path / "a")
@@ -160,7 +160,7 @@ def test_no_broker_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("gone", [[0], [3], [3, 4], [1, 5], [-1]])
 @pytest.mark.parametrize("known", [True, False])
-def test_a_missing_segment_is_told_and_the_others_are_rebuilt(
+def test_missing_segment_is_reported_and_others_are_rebuilt(
     tmp_path: Path, gone: list[int], known: bool
 ) -> None:
     bases = sorted(journal().segments)
@@ -194,7 +194,7 @@ def test_a_torn_end_is_no_damage_and_a_torn_middle_is(tmp_path: Path) -> None:
     assert rebuild([a], LocalEngine())[-1].done is Done.OPEN
 
 
-def test_a_segment_that_is_to_be_cut_gets_no_index(tmp_path: Path) -> None:
+def test_segment_to_be_truncated_gets_no_index(tmp_path: Path) -> None:
     base = sorted(journal().segments)[4]
     a = write(tmp_path / "a", drop_from=base + 200)
     for name in INDEXES[4:]:
@@ -203,7 +203,7 @@ def test_a_segment_that_is_to_be_cut_gets_no_index(tmp_path: Path) -> None:
     assert sorted(indexes(a)) == INDEXES[:4]
 
 
-def test_two_runs_beside_a_broker_do_each_other_no_harm(
+def test_two_rebuilds_beside_a_broker_do_not_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = write(tmp_path / "a")
@@ -223,7 +223,7 @@ def test_two_runs_beside_a_broker_do_each_other_no_harm(
     assert indexes(a) == right
 
 
-def test_a_segment_that_retention_deletes_meanwhile_is_not_missing(
+def test_segment_deleted_by_retention_meanwhile_is_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = write(tmp_path / "a")
@@ -240,7 +240,7 @@ def test_a_segment_that_retention_deletes_meanwhile_is_not_missing(
     assert found[0].done is Done.RETIRED
 
 
-def test_what_seems_to_be_missing_under_a_broker_is_looked_at_again(
+def test_segment_missing_under_a_broker_is_checked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, name = write(tmp_path / "a"), segment_name(Position(0))
@@ -275,7 +275,7 @@ def test_one_directory_twice_is_wrong_usage(tmp_path: Path) -> None:
         rebuild([a, tmp_path / "x" / ".." / "a"], LocalEngine())
 
 
-def test_what_is_made_can_be_used_by_the_broker_whoever_runs_the_job(tmp_path: Path) -> None:
+def test_rebuilt_index_has_the_brokers_owner_and_mode(tmp_path: Path) -> None:
     """As root with a strict umask: an index that the broker may not read would look like a failing
     disk, and it could not lock its directory.
     """
@@ -296,7 +296,7 @@ def test_what_is_made_can_be_used_by_the_broker_whoever_runs_the_job(tmp_path: P
     assert [(s.st_uid, s.st_mode & 0o777) for s in made] == [(broker, 0o640)] * 2
 
 
-def test_who_may_not_give_files_away_rebuilds_too(
+def test_rebuild_works_without_the_right_to_chown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -55,7 +55,7 @@ async def archived(url: str, folder: Path, out: Path, topic: str, count: int) ->
         await asyncio.sleep(0.2)
 
 
-async def test_what_is_archived_comes_back_though_its_replay_is_killed(
+async def test_killed_replay_then_all_archived_records_come_back(
     tmp_path: Path, zookeeper: str
 ) -> None:
     options = ClusterOptions(
@@ -133,12 +133,12 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
         assert Replay(archive, "orders", None, "all-orders-to-copy").place == place
 
 
-async def test_a_replay_that_cannot_be_is_told(tmp_path: Path) -> None:
+async def test_impossible_replay_is_refused(tmp_path: Path) -> None:
     code, said = await fmq("fmq://127.0.0.1:1", "job", "replay", tmp_path, "--topic", "x")
     assert (code, said) == (64, f"fmq: {tmp_path} is no archive: `fmq job archive` makes one\n")
 
 
-async def test_a_second_replay_of_a_name_is_told(tmp_path: Path) -> None:
+async def test_second_replay_of_a_name_is_refused(tmp_path: Path) -> None:
     from fmqspark.archive.replay import Replay
     from fmqspark.tests.kit import write
     from fmqspark.tests.test_archive import archive, small

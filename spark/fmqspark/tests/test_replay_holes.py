@@ -78,7 +78,7 @@ def of(*units: Unit) -> list[int]:
 
 
 @pytest.mark.spark
-def test_it_ends_before_what_is_not_archived_and_goes_on_when_it_is(tmp_path: Path) -> None:
+def test_replay_stops_before_a_hole_and_continues_once_filled(tmp_path: Path) -> None:
     archive(tmp_path, D, A)
     units, replay = sent(tmp_path)
     assert units == of(A)
@@ -97,7 +97,7 @@ def test_it_ends_before_what_is_not_archived_and_goes_on_when_it_is(tmp_path: Pa
 
 
 @pytest.mark.spark
-def test_what_nobody_can_give_is_passed_on_purpose_alone(tmp_path: Path) -> None:
+def test_lost_range_is_skipped_only_on_request(tmp_path: Path) -> None:
     archive(tmp_path, A, D)
     lose(tmp_path, C, B)
     units, replay = sent(tmp_path, skip_missing=True)
@@ -111,7 +111,7 @@ def test_what_nobody_can_give_is_passed_on_purpose_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.spark
-def test_what_is_lost_is_not_passed_with_what_only_is_not_there_yet(tmp_path: Path) -> None:
+def test_skipping_lost_ranges_does_not_skip_missing_ones(tmp_path: Path) -> None:
     archive(tmp_path, A, D)
     lose(tmp_path, B)
     units, replay = sent(tmp_path, skip_lost=True)
@@ -120,7 +120,7 @@ def test_what_is_lost_is_not_passed_with_what_only_is_not_there_yet(tmp_path: Pa
 
 
 @pytest.mark.spark
-def test_what_was_passed_and_comes_later_is_sent_once_behind_the_rest(tmp_path: Path) -> None:
+def test_skipped_range_archived_later_is_sent_once_at_the_end(tmp_path: Path) -> None:
     archive(tmp_path, A, C)
     units, replay = sent(tmp_path, skip_missing=True)
     assert (units, replay.whole) == (of(A, C), False)
@@ -135,7 +135,7 @@ def test_what_was_passed_and_comes_later_is_sent_once_behind_the_rest(tmp_path: 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("killed", range(4))
-def test_wherever_it_is_killed_what_was_begun_is_finished_first(
+def test_killed_replay_finishes_its_started_unit_first(
     tmp_path: Path, killed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first records of C may be stored and not noted: no other unit has their numbers."""
@@ -161,7 +161,7 @@ def old_progress(folder: Path, files: int, rows: int, *units: Unit) -> None:
 
 
 @pytest.mark.spark
-def test_progress_of_the_version_before_that_went_around_a_hole(tmp_path: Path) -> None:
+def test_progress_of_an_older_version_that_skipped_a_hole(tmp_path: Path) -> None:
     archive(tmp_path, A, C)
     old_progress(tmp_path, 1, ROWS, A, C)
     units, replay = sent(tmp_path)
@@ -197,7 +197,7 @@ def test_progress_of_the_version_before(tmp_path: Path, place: Place, expected: 
 
 
 @pytest.mark.spark
-def test_one_that_was_made_before_another_ran_knows_what_that_one_did(tmp_path: Path) -> None:
+def test_replay_created_earlier_sees_progress_of_a_later_run(tmp_path: Path) -> None:
     archive(tmp_path, A)
     early = Replay(tmp_path, "t", None, "x")
     archive(tmp_path, B, C)
@@ -207,7 +207,7 @@ def test_one_that_was_made_before_another_ran_knows_what_that_one_did(tmp_path: 
 
 
 @pytest.mark.spark
-def test_of_several_groups_each_has_its_own_holes(tmp_path: Path) -> None:
+def test_each_of_several_groups_has_its_own_holes(tmp_path: Path) -> None:
     archive(tmp_path, A, C)
     with open_book(tmp_path, "h") as book:
         book.begin(None)
@@ -245,7 +245,7 @@ def replayed(
 
 
 @pytest.mark.spark
-def test_the_exit_code_says_that_something_is_missing(
+def test_exit_code_shows_that_records_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive(tmp_path, A, C, planned=(A, B, C))
@@ -265,7 +265,7 @@ def test_the_exit_code_says_that_something_is_missing(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("first", [{}, {"group": "g"}])
-def test_a_replay_goes_on_though_its_group_must_be_named_from_now_on(
+def test_replay_continues_once_a_second_group_is_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: dict[str, str]
 ) -> None:
     """Another group archives there, too."""

@@ -55,7 +55,7 @@ def noted(folder: Path, raw: bytes, name: str = "x") -> Path:
         *(json.dumps(GOOD | wrong).encode() for wrong in WRONG),
     ],
 )
-def test_progress_that_is_none_is_told(
+def test_invalid_progress_file_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raw: bytes
 ) -> None:
     archive(tmp_path, A, B, planned=(A, B))

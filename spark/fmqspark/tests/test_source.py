@@ -105,7 +105,7 @@ SOME = [
 @pytest.mark.parametrize("with_index", [True, False])
 @pytest.mark.parametrize("split_bytes", [3_000, 10**9])
 @pytest.mark.parametrize("wanted", SOME)
-def test_what_is_wanted_comes_once_and_in_order(
+def test_selected_records_come_once_and_in_order(
     tmp_path: Path, wanted: Wanted, split_bytes: int, with_index: bool
 ) -> None:
     a = write(tmp_path / "a")
@@ -156,7 +156,7 @@ def test_nothing_above_the_known_commit_end_is_shown(tmp_path: Path, number: int
     assert read([a], uncommitted=True) == truth(journal())[0]
 
 
-def test_a_tail_that_was_never_agreed_upon_is_not_shown_beside_one_that_was(tmp_path: Path) -> None:
+def test_diverged_tail_is_not_shown_beside_the_committed_one(tmp_path: Path) -> None:
     """A former master has other, good batches where its slaves continued without it."""
     lost = sample(batches=150)
     won, agreed = copy.deepcopy(lost), lost.end
@@ -173,7 +173,7 @@ def test_a_tail_that_was_never_agreed_upon_is_not_shown_beside_one_that_was(tmp_
     assert agreed + 3 * MIN_SEGMENT < lost.end
 
 
-def test_a_commit_end_above_what_is_there_is_no_damage(tmp_path: Path) -> None:
+def test_commit_end_above_the_journal_end_is_no_damage(tmp_path: Path) -> None:
     end = journal().headers[-2].end
     a = write(tmp_path / "a", durable_end=journal().headers[-20].end, commit_end=10**9)
     path, at = file_of(a, end)
@@ -185,7 +185,7 @@ def test_a_commit_end_above_what_is_there_is_no_damage(tmp_path: Path) -> None:
         read([b])
 
 
-def test_damage_is_an_error_and_a_good_replica_goes_on_behind_it(tmp_path: Path) -> None:
+def test_damage_is_an_error_and_a_good_replica_continues(tmp_path: Path) -> None:
     victim = data_batch(120)
     expected = truth(journal())[0]
     for part, at in (("header", 20), ("payload", 100)):
@@ -206,7 +206,7 @@ def test_damage_is_an_error_and_a_good_replica_goes_on_behind_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_replica_goes_on_behind_what_came_already(
+def test_replica_continues_behind_the_rows_already_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_index: bool
 ) -> None:
     monkeypatch.setattr(payloads, "_SLAB_RECORDS", 5)
@@ -221,7 +221,7 @@ def test_a_replica_goes_on_behind_what_came_already(
 
 @pytest.mark.parametrize("cut", [0, 40, 96, 1000, MIN_SEGMENT // 2, MIN_SEGMENT - 8])
 @pytest.mark.parametrize("number", [0, 4, -1])
-def test_a_segment_cut_anywhere_gives_all_or_an_error(
+def test_segment_truncated_anywhere_gives_all_rows_or_an_error(
     tmp_path: Path, cut: int, number: int
 ) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
@@ -236,7 +236,7 @@ def test_a_segment_cut_anywhere_gives_all_or_an_error(
     assert read([a, b]) == expected
 
 
-def test_an_index_that_lacks_a_batch_is_not_relied_upon(tmp_path: Path) -> None:
+def test_index_without_a_batch_is_not_trusted(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     inside = [h for h in journal().headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
     for leave_out in range(1, len(inside) - 1):
@@ -259,7 +259,7 @@ def test_a_fresh_replica_is_no_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["another segment's bytes", "a stray file", "an odd index"])
-def test_what_one_replica_has_wrong_the_other_makes_good(tmp_path: Path, what: str) -> None:
+def test_fault_of_one_replica_is_read_from_the_other(tmp_path: Path, what: str) -> None:
     """A stray file, and an unreadable index, hide nothing even in a lone replica."""
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     first, second = sorted(journal().segments)[:2]
@@ -299,7 +299,7 @@ def test_a_missing_segment_is_an_error_unless_a_replica_has_it(tmp_path: Path) -
     assert read([a, b]) == truth(journal())[0]
 
 
-def test_what_retention_removes_meanwhile_is_told(tmp_path: Path) -> None:
+def test_segment_removed_by_retention_meanwhile_is_reported(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     splits = plan(survey([str(a)]), Wanted())
     (a / segment_name(Position(0))).unlink()
@@ -307,7 +307,7 @@ def test_what_retention_removes_meanwhile_is_told(tmp_path: Path) -> None:
         list(SplitReader(splits[0], ALL, Throttle(0)))
 
 
-def test_a_topic_that_came_and_went_within_a_segment_keeps_its_name(tmp_path: Path) -> None:
+def test_topic_deleted_within_its_segment_keeps_its_name(tmp_path: Path) -> None:
     writer = JournalWriter()
     writer.topic(1, "brief", 1)
     writer.data(1, 0, [b"x"])
@@ -319,7 +319,7 @@ def test_a_topic_that_came_and_went_within_a_segment_keeps_its_name(tmp_path: Pa
     assert read([a]) == [("brief", 0, 0, b"x"), ("later", 0, 0, b"y")]
 
 
-def test_only_the_newer_part_is_looked_at_when_only_that_is_asked_for(tmp_path: Path) -> None:
+def test_read_of_new_positions_opens_only_new_segments(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     wanted = Wanted(positions=Range(since := data_batch(200).position))
     whole = plan(survey([str(a)]), wanted)
@@ -346,7 +346,7 @@ def test_without_a_checkpoint_nothing_is_known_to_be_committed(tmp_path: Path) -
     assert read([a], uncommitted=True) == read([a, b]) == truth(journal())[0]
 
 
-def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_unknown_topic_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     request = Request((str(a),), topics=("order",))
     with pytest.raises(InvalidArgument, match="no topic 'order' in this journal; its topics: ord"):
@@ -375,7 +375,7 @@ def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
         ({"path": "/x", "provider": "fmq", "option.topic": "a"}, "CREATE TEMPORARY VIEW"),
     ],
 )
-def test_options_that_make_no_sense_are_told(options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_reported(options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
         understand(options)
 

@@ -38,7 +38,9 @@ def later(ms: int) -> JournalWriter:
 
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("split_bytes", [40_000, 2**26])
-def test_one_that_counts_just_so(tmp_path: Path, index: bool, split_bytes: int) -> None:
+def test_foreign_segment_with_fitting_offsets_is_refused(
+    tmp_path: Path, index: bool, split_bytes: int
+) -> None:
     """Its index and offsets fit: only the batch before the next segment gives it away."""
     a = write(tmp_path / "a", OWN)
     put_in(a, alike(other=(100,)), BASES[1])
@@ -50,7 +52,7 @@ def test_one_that_counts_just_so(tmp_path: Path, index: bool, split_bytes: int) 
 
 
 @pytest.mark.parametrize("ms", [-60_000, 60_000])
-def test_one_of_another_time(tmp_path: Path, ms: int) -> None:
+def test_segment_of_an_older_journal_is_refused(tmp_path: Path, ms: int) -> None:
     """It starts after it ends, by the segments around it, so it is not an empty one."""
     a = write(tmp_path / "a", OWN)
     put_in(a, later(ms), BASES[1], index=False)
@@ -58,7 +60,7 @@ def test_one_of_another_time(tmp_path: Path, ms: int) -> None:
         read([a])
 
 
-def test_one_whose_queues_are_elsewhere(tmp_path: Path) -> None:
+def test_foreign_segment_with_other_queues_is_refused(tmp_path: Path) -> None:
     """Also where none of its batches is wanted."""
     other = JournalWriter()
     other.open_epoch(1)
@@ -71,7 +73,7 @@ def test_one_whose_queues_are_elsewhere(tmp_path: Path) -> None:
             read([a], wanted)
 
 
-def test_none_of_another(tmp_path: Path) -> None:
+def test_identical_segment_is_not_taken_for_foreign(tmp_path: Path) -> None:
     a = write(tmp_path / "a", OWN)
     put_in(a, alike(), BASES[1])
     assert len(read([a])) == 220
@@ -115,7 +117,7 @@ def test_a_checkpoint_of_another(
     assert "is left out" in "".join(survey([str(a), str(good)]).told)
 
 
-def test_a_checkpoint_of_its_own_however_old(tmp_path: Path) -> None:
+def test_older_checkpoint_of_the_same_journal_is_accepted(tmp_path: Path) -> None:
     a = write(tmp_path / "a", OWN)
     for header in OWN.headers:
         (a / CHECKPOINT).write_bytes(foreign(OWN, header.end))

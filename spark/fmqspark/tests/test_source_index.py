@@ -87,7 +87,7 @@ def test_an_index_that_names_other_batches_is_not_believed(
         assert read([a], wanted, split_bytes) == truth(JOURNAL, wanted)[0]
 
 
-def test_damage_of_the_segment_is_told_where_it_is_whatever_its_index_says(tmp_path: Path) -> None:
+def test_segment_damage_is_located_whatever_the_index_holds(tmp_path: Path) -> None:
     a = write(tmp_path / "a", JOURNAL)
     victim = next(h for h in JOURNAL.headers if h.position > SECOND + 30_000)
     change(a, no_batch_there)

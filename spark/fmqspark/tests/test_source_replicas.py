@@ -37,9 +37,7 @@ def both_orders(good: Path, bad: Path) -> list[tuple[Path, Path]]:
 
 
 @pytest.mark.parametrize("uncommitted", [False, True])
-def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
-    tmp_path: Path, uncommitted: bool
-) -> None:
+def test_damage_below_a_durable_end_below_the_commit_end(tmp_path: Path, uncommitted: bool) -> None:
     """As a checkpoint is with interval flushes, and a slave's."""
     good = write(tmp_path / "good", JOURNAL)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
@@ -51,7 +49,7 @@ def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
         read([bad], uncommitted=uncommitted)
 
 
-def test_such_damage_does_not_hide_what_is_behind_the_durable_end(tmp_path: Path) -> None:
+def test_damage_does_not_hide_records_above_the_durable_end(tmp_path: Path) -> None:
     """The replica with the damaged range is behind, and no other has the rest."""
     behind = write(tmp_path / "behind", JOURNAL, commit_end=IN_LAST[4].position)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
@@ -61,7 +59,7 @@ def test_such_damage_does_not_hide_what_is_behind_the_durable_end(tmp_path: Path
     assert surveyed(bad, behind).end == END
 
 
-def test_damage_of_a_full_segment_above_a_durable_end_that_is_old(tmp_path: Path) -> None:
+def test_damage_of_a_full_segment_above_an_old_durable_end(tmp_path: Path) -> None:
     """All below a newer segment is durable, as in recovery, whatever the checkpoint knows."""
     middle = [h for h in JOURNAL.headers if h.position < LAST - MIN_SEGMENT][-9]
     good = write(tmp_path / "good", JOURNAL)
@@ -76,7 +74,7 @@ def test_damage_of_a_full_segment_above_a_durable_end_that_is_old(tmp_path: Path
         read([bad])
 
 
-def test_its_other_segments_make_good_the_damage_of_the_other(tmp_path: Path) -> None:
+def test_replicas_with_different_faults_complete_each_other(tmp_path: Path) -> None:
     good = write(tmp_path / "good", JOURNAL)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
     flip(bad, IN_LAST[2].position + 64)
@@ -102,7 +100,7 @@ def test_a_segment_file_that_cannot_be_read(
             read([bad], uncommitted=uncommitted)
 
 
-def test_why_a_checkpoint_cannot_be_read_is_told_and_is_no_damage(tmp_path: Path) -> None:
+def test_unreadable_checkpoint_is_reported_and_is_no_damage(tmp_path: Path) -> None:
     good, bad = write(tmp_path / "good", JOURNAL), write(tmp_path / "bad", JOURNAL)
     loop(bad / CHECKPOINT)
     for paths in both_orders(good, bad):
@@ -151,9 +149,7 @@ def pipe(path: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [no_file, pipe, Path.unlink, lambda path: path.write_bytes(b"nonsense")]
 )
-def test_a_directory_that_does_not_say_what_is_committed(
-    tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_directory_without_a_commit_end(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     good, bad = write(tmp_path / "good", JOURNAL), write(tmp_path / "bad", JOURNAL)
     spoil(bad / CHECKPOINT)
     for paths in both_orders(good, bad):
@@ -164,7 +160,7 @@ def test_a_directory_that_does_not_say_what_is_committed(
     assert str(bad) in str(caught.value)
 
 
-def test_what_was_named_wrongly_is_no_damage(tmp_path: Path) -> None:
+def test_wrong_directory_name_is_no_damage(tmp_path: Path) -> None:
     good = write(tmp_path / "good", JOURNAL)
     (tmp_path / "empty").mkdir()
     for wrong in ("nowhere", "empty"):
@@ -172,7 +168,7 @@ def test_what_was_named_wrongly_is_no_damage(tmp_path: Path) -> None:
             read([good, tmp_path / wrong])
 
 
-def test_nothing_is_told_where_nothing_is_wrong(tmp_path: Path) -> None:
+def test_good_replicas_then_nothing_is_reported(tmp_path: Path) -> None:
     assert surveyed(write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)).told == []
 
 
@@ -186,7 +182,7 @@ def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind
         assert surveyed(*paths).told == []
 
 
-def test_a_directory_that_holds_less_than_it_knows_is_told(tmp_path: Path) -> None:
+def test_directory_shorter_than_its_checkpoint_is_reported(tmp_path: Path) -> None:
     """Another replica has to give it; a running slave is still to get it."""
     end = IN_LAST[6].position
     a = write(tmp_path / "a", JOURNAL, durable_end=end, commit_end=END)
@@ -202,7 +198,7 @@ def test_a_directory_that_holds_less_than_it_knows_is_told(tmp_path: Path) -> No
     assert "is committed, and" not in "".join(surveyed(a, whole).told)
 
 
-def test_what_is_no_batch_below_what_is_committed_is_an_error(tmp_path: Path) -> None:
+def test_non_batch_below_the_commit_end_is_an_error(tmp_path: Path) -> None:
     """It was silently shown as the end; only while it is being written it is one."""
     a = write(tmp_path / "a", JOURNAL, durable_end=IN_LAST[2].position, commit_end=END)
     flip(a, IN_LAST[6].position + 20)
@@ -216,7 +212,7 @@ def test_what_is_no_batch_below_what_is_committed_is_an_error(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_what_is_good_somewhere_comes_though_each_is_damaged_in_turn(
+def test_replicas_damaged_in_turn_still_give_all_records(
     tmp_path: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each replica continues where another one ended, behind what that one lacks."""
@@ -236,7 +232,7 @@ def test_what_is_good_somewhere_comes_though_each_is_damaged_in_turn(
 
 
 @pytest.mark.parametrize("hurt", [LAST + 130, IN_LAST[3].position + 20])
-def test_who_is_behind_still_tells_what_the_segment_is(tmp_path: Path, hurt: int) -> None:
+def test_lagging_replica_identifies_the_segment(tmp_path: Path, hurt: int) -> None:
     """A stream continues behind the damage, and behind the slave that has that part good."""
     bad = write(tmp_path / "bad", JOURNAL)
     behind = IN_LAST[6].position
@@ -254,7 +250,7 @@ def test_who_is_behind_still_tells_what_the_segment_is(tmp_path: Path, hurt: int
 
 
 @pytest.mark.spark
-def test_a_query_tells_it_in_the_drivers_log_and_a_stream_once(
+def test_query_logs_bad_replicas_and_a_stream_logs_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fmqspark.spark.source import FmqReader

@@ -95,7 +95,7 @@ async def test_spark_reads_brokers_as_it_reads_their_directories(
         await asyncio.to_thread(compare)
 
 
-async def test_an_archive_goes_on_when_brokers_die_and_says_so_when_all_are_gone(
+async def test_archive_survives_broker_loss_and_fails_without_brokers(
     tmp_path: Path, zookeeper: str
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"

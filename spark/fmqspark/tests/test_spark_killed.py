@@ -27,7 +27,7 @@ _JAVA = "org.apache.spark.deploy.SparkSubmit"
 @pytest.mark.parametrize(
     ("victim", "what"), [("java", "check"), ("worker", "check"), ("worker", "archive")]
 )
-def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str, what: str) -> None:
+def test_killed_spark_is_reported_in_one_line(tmp_path: Path, victim: str, what: str) -> None:
     data, out = write(tmp_path / "data"), tmp_path / "out"
     command = [sys.executable, "-m", "fmqspark", what, str(data), "--out", str(out)]
     job = _slow(command, tmp_path)
@@ -55,7 +55,7 @@ def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str, w
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
 )
 @pytest.mark.parametrize("all_of_it", [True, False])
-def test_a_job_that_is_told_to_end_says_nothing(
+def test_job_asked_to_end_prints_nothing(
     tmp_path: Path, number: signal.Signals, code: int, all_of_it: bool
 ) -> None:
     """As by Ctrl-C, which every process of the terminal gets, or by `kill`, which one does."""
@@ -173,7 +173,7 @@ _SET = "Consider setting 'spark.python.worker.faulthandler.enabled' to 'true' fo
         ("Job 0 cancelled", "Job 0 cancelled"),
     ],
 )
-def test_what_spark_says_of_a_lost_task_in_short(text: str, short: str) -> None:
+def test_lost_task_message_is_shortened(text: str, short: str) -> None:
     from fmqspark.engines.spark import of_task
 
     assert of_task(text) == short

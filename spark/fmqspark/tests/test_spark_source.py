@@ -168,7 +168,7 @@ def test_only_the_columns_that_are_asked_for(spark: Any, tmp_path: Path) -> None
         ({"path": "/nowhere"}, "/nowhere is no directory: name a broker's data directory"),
     ],
 )
-def test_what_makes_no_sense_is_told(
+def test_invalid_options_are_refused(
     spark: Any, tmp_path: Path, options: dict[str, str], said: str
 ) -> None:
     path = options.pop("path", str(write(tmp_path / "a")))
@@ -227,9 +227,7 @@ def run_stream(spark: Any, data: Path, out: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_stream_killed_in_mid_batch_writes_each_record_once(spark: Any, tmp_path: Path) -> None:
     """The journal grows meanwhile: its checkpoint advances."""
     data, out = tmp_path / "data", tmp_path / "out"
     ends = [h.end for h in journal().headers if h.type == BatchType.DATA]
@@ -278,7 +276,7 @@ def _newest(folder: Path) -> int:
     return max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=-1)
 
 
-def test_a_stream_tells_what_it_cannot_go_on_with(spark: Any, tmp_path: Path) -> None:
+def test_stream_that_cannot_continue_reports_why(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     from fmqspark.source.options import understand

@@ -111,7 +111,7 @@ def test_a_real_java_that_cannot_start_spark(
 
 
 @pytest.mark.spark
-def test_a_start_that_is_well_is_not_talked_about(tmp_path: Path) -> None:
+def test_successful_start_prints_nothing(tmp_path: Path) -> None:
     code, out, err = check(tmp_path)
     assert (code, err) == (0, "")
     assert out.endswith("verdict (standard): clean\n")
@@ -172,7 +172,7 @@ TALKS = "echo greeting >&2; echo data; read _; echo later >&2; echo more"
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_what_is_said_after_the_start_goes_where_it_went(
+def test_output_after_the_start_goes_to_its_usual_place(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], failed: bool
 ) -> None:
     with listening() as start:
@@ -192,7 +192,7 @@ def test_what_is_said_after_the_start_goes_where_it_went(
         assert captured == ("data\nmore\n", "later\n")
 
 
-def test_what_was_said_before_is_not_let_through_because_it_is_heard_late(
+def test_start_output_read_late_is_still_suppressed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     go, ears, listen = threading.Event(), [], _Ear._listen
@@ -212,7 +212,7 @@ def test_what_was_said_before_is_not_let_through_because_it_is_heard_late(
     assert capfd.readouterr() == ("", "later\n")
 
 
-def test_the_line_that_says_most() -> None:
+def test_most_informative_line_is_selected() -> None:
     assert in_short(TRACE).startswith('Exception in thread "main" java.lang.Unsatis')
     assert in_short("NOTE: Picked up\n\tat x.y(Z.java)\n\n") == ""
     assert in_short("Error: A JNI error has occurred\n  wrong  \nmore") == "wrong"
@@ -220,7 +220,7 @@ def test_the_line_that_says_most() -> None:
 
 
 @pytest.mark.spark
-def test_what_a_source_cannot_give_is_its_sentence_alone(tmp_path: Path) -> None:
+def test_source_error_is_shown_as_one_sentence(tmp_path: Path) -> None:
     """In a session of `open_session`; another session's UDFs show what their owner wants."""
     from fmqspark.spark.session import open_session
     from fmqspark.spark.source import register

@@ -27,7 +27,7 @@ sys.exit(2)
 """
 
 
-def test_executors_find_the_driver_where_spark_submit_says(tmp_path: Path) -> None:
+def test_executors_find_the_driver_at_spark_submits_address(tmp_path: Path) -> None:
     """And the job's exit code is spark-submit's."""
     given = ["check-1", "127.0.0.2", "127.0.0.3", str(tmp_path / "local")]
     options = [w for n, v in zip(NAMES, given, strict=True) for w in ("--conf", f"{n}={v}")]

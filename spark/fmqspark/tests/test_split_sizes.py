@@ -61,7 +61,7 @@ def _tasks(source: type[FmqDataSource], path: Path, **options: str) -> int:
     return len(made.reader(made.schema()).partitions())
 
 
-def test_who_registers_tells_how_many_tasks_run_at_once(
+def test_registered_session_sets_the_number_of_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a")

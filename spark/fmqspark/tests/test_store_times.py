@@ -37,7 +37,7 @@ def verified(writer: JournalWriter) -> list[tuple[str, int | None]]:
 
 
 @pytest.mark.parametrize("level", Level)
-def test_j003_a_store_time_that_falls_is_told_once(tmp_path: Path, level: Level) -> None:
+def test_j003_falling_store_time_is_reported_once(tmp_path: Path, level: Level) -> None:
     writer = filled(JournalWriter(), 9)
     writer.now_ms -= 5_000
     bad = writer.data(7, 0, [b"x"])
@@ -59,9 +59,7 @@ def test_j003_where_the_next_segment_begins(tmp_path: Path, level: Level) -> Non
 
 
 @pytest.mark.parametrize("level", Level)
-def test_equal_store_times_are_right_and_behind_damage_nothing_is_known(
-    tmp_path: Path, level: Level
-) -> None:
+def test_store_times_are_not_compared_across_damage(tmp_path: Path, level: Level) -> None:
     writer = filled(JournalWriter(), 9)
     writer.now_ms -= 1_000
     damaged = writer.data(7, 0, [b"x"])

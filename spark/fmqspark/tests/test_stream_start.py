@@ -91,7 +91,7 @@ def test_changed_start_before_first_commit_is_refused(tmp_path: Path, option: st
     assert values(same, stored(same.initialOffset()), end) == list(range(200))
 
 
-def test_latest_keeps_the_start_of_its_first_batch(tmp_path: Path) -> None:
+def test_latest_keeps_its_start_until_the_first_commit(tmp_path: Path) -> None:
     a = write(tmp_path / "a", JOURNAL, commit_end=DATA[50].position)
     first = stream(a, startingPosition="latest")
     start = stored(first.initialOffset())
@@ -260,7 +260,7 @@ def test_fewer_records_are_no_loss(tmp_path: Path) -> None:
     assert values(reader, start, next_end(reader, start)) == list(range(15, 20))
 
 
-def test_earlier_records_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> None:
+def test_unreadable_earlier_records_are_not_taken_for_none(tmp_path: Path) -> None:
     a = write(tmp_path / "a", TWO)
     start = stopped_at(a, TWO.headers[-1].position, topic="orders")
     (a / segment_name(sorted(TWO.segments)[0])).unlink()
@@ -289,7 +289,7 @@ def test_options_that_select_more(before: Offset, now: Offset, wider: tuple[str,
 
 
 # ---- Spark itself
-def test_spark_restarts_a_first_batch_where_it_began(tmp_path: Path) -> None:
+def test_spark_restarts_a_first_batch_at_its_start(tmp_path: Path) -> None:
     """The sink fails in the first micro-batch, so Spark has stored its end and not its start."""
     from fmqspark.spark.session import open_session
     from fmqspark.spark.source import register

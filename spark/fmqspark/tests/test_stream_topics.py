@@ -10,8 +10,8 @@ from fmqspark.source.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.splits import SplitReader
 from fmqspark.tests.kit import write
+from fmqspark.tests.test_recreated_topic import JOURNAL
 from fmqspark.tests.test_source import ALL, rows_of
-from fmqspark.tests.test_topic_anew import JOURNAL
 
 pytestmark = pytest.mark.spark
 BASES = sorted(JOURNAL.segments)
@@ -31,7 +31,7 @@ def values(reader: Any, begin: int) -> list[bytes]:
     return [row[-1] for one in readers for slab in one for row in rows_of(slab, one.names)]
 
 
-def test_what_is_deleted_has_no_more_records(
+def test_deleted_topic_yields_no_more_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a = write(tmp_path / "a", JOURNAL)
@@ -45,6 +45,6 @@ def test_what_is_deleted_has_no_more_records(
     assert values(stream(a, "brief"), BASES[2]) == []
 
 
-def test_one_that_there_never_was_is_told_at_the_start(tmp_path: Path) -> None:
+def test_topic_that_never_existed_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="no topic 'nope' in this journal"):
         stream(write(tmp_path / "a", JOURNAL), "orders,nope").initialOffset()

@@ -21,7 +21,7 @@ from fmqspark.engines.engines import LocalEngine
 from fmqspark.source.files import LOCK
 from fmqspark.tests.kit import alike, check, codes, flip, journal, lose, rows, write
 from fmqspark.tests.test_cli import run
-from fmqspark.tests.test_edges import resume
+from fmqspark.tests.test_code_limits import resume
 
 BASES = sorted(journal().segments)
 SEALED = [h for h in journal().headers if BASES[1] <= h.position < BASES[2]]
@@ -38,7 +38,7 @@ LAST = [h for h in journal().headers if h.position >= BASES[-1]]
     ],
 )
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_small_file_that_cannot_be_read_is_all_that_is_not(
+def test_unreadable_small_file_is_the_only_unread_part(
     a: Path, name: str, victim: BatchHeader, level: Level, damaged: bool
 ) -> None:
     (a / name).unlink(missing_ok=True)
@@ -55,7 +55,7 @@ def test_a_small_file_that_cannot_be_read_is_all_that_is_not(
 
 @pytest.mark.parametrize("level", Level)
 @pytest.mark.parametrize("lost", [False, True])
-def test_the_note_of_where_to_go_on_is_read_in_pieces(
+def test_resume_file_is_read_in_pieces(
     a: Path, level: Level, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With small batches it is a third of the segment."""
@@ -113,7 +113,7 @@ def test_a_bad_block_hides_only_its_own_batches(
     assert covered_once(outcome, "b")
 
 
-def test_what_could_not_be_read_is_read_again_by_the_next_try(a: Path, tmp_path: Path) -> None:
+def test_unread_ranges_are_read_again_by_the_next_run(a: Path, tmp_path: Path) -> None:
     """A resumed check does not keep an unread range: the disk may be repaired."""
     options = Options((a,), folder=tmp_path / "out")
 
@@ -130,7 +130,7 @@ def test_what_could_not_be_read_is_read_again_by_the_next_try(a: Path, tmp_path:
 
 @pytest.mark.parametrize("level", Level)
 @pytest.mark.parametrize("where", [2, -3])
-def test_an_error_before_or_behind_a_bad_block_is_told(
+def test_error_beside_a_bad_block_is_reported(
     a: Path, b: Path, monkeypatch: pytest.MonkeyPatch, where: int, level: Level
 ) -> None:
     victim = SEALED[where]
@@ -162,7 +162,7 @@ def test_a_bad_block_anywhere_is_no_damage(
                 assert covered_once(outcome, "b")
 
 
-def test_another_content_is_told_beside_a_bad_block(
+def test_different_content_beside_a_bad_block_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = alike(), alike(other=(100,))
@@ -177,7 +177,7 @@ def test_another_content_is_told_beside_a_bad_block(
 
 
 @pytest.mark.parametrize("lost", [(5000, MIN_SEGMENT), (0, MIN_SEGMENT)])
-def test_a_dead_disk_is_not_asked_for_each_of_its_blocks(
+def test_dead_disk_is_not_read_block_by_block(
     a: Path, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(patchy, "_MOST", 3)
@@ -201,7 +201,7 @@ def test_a_dead_disk_is_not_asked_for_each_of_its_blocks(
     assert covered_once(outcome, "a")
 
 
-def test_what_was_not_read_is_said_and_why(
+def test_unread_ranges_are_reported_with_the_reason(
     a: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the terminal, the termination message and the page; findings are not repeated."""
@@ -234,7 +234,7 @@ def test_what_was_not_read_is_said_and_why(
     )
 
 
-def test_an_end_that_keeps_moving_is_said(a: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_moving_end_is_reported(a: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(a, durable_end=LAST[-1].position)
     flip(a, LAST[-1].position + 96)
     with (a / LOCK).open("w") as lock:

@@ -91,7 +91,7 @@ def test_a_segment_that_leads_to_itself(both: tuple[Path, Path], name: str) -> N
     assert verify(bad)[0] == check(bad).exit_code == outcome.exit_code
 
 
-def test_a_segment_that_is_a_pipe_keeps_nobody_waiting(both: tuple[Path, Path]) -> None:
+def test_segment_that_is_a_pipe_does_not_block(both: tuple[Path, Path]) -> None:
     _, bad = both
     a_pipe(bad / SECOND)
     with open_segment(str(bad), SECOND, Throttle(0)) as data, pytest.raises(OSError, match="seek"):
@@ -141,7 +141,7 @@ def test_the_indexes_of_the_others_are_rebuilt(both: tuple[Path, Path], spoil: S
     assert found[0].why.startswith(CHECKPOINT)
 
 
-def test_the_indexes_of_the_others_beside_a_directory_that_cannot_be_read(
+def test_unreadable_directory_then_other_indexes_are_rebuilt(
     both: tuple[Path, Path], shut: Path
 ) -> None:
     (both[0] / index_name(Position(MIN_SEGMENT))).unlink()

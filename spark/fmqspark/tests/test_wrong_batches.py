@@ -15,7 +15,7 @@ from fmqspark.engines.engines import open_engine
 from fmqspark.tests.kit import alike, check, codes, flip, write
 
 
-def test_a_batch_that_does_not_follow_and_whose_payload_is_damaged_hides_nothing(
+def test_misplaced_and_damaged_batch_hides_no_later_finding(
     tmp_path: Path,
 ) -> None:
     writer = sample(batches=20)

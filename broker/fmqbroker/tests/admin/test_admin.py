@@ -187,7 +187,7 @@ async def test_a_seek_by_time_earliest_latest_without_sessions(
         assert stored(rig, 3).version == 1 << 32, "all queues, read or not"
 
 
-async def test_a_seek_stays_within_what_is_stored_and_committed(tmp_path: Path) -> None:
+async def test_seek_is_bounded_by_log_start_and_commit_end(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
         rig.produce(0, b"a", b"b")
@@ -198,7 +198,7 @@ async def test_a_seek_stays_within_what_is_stored_and_committed(tmp_path: Path) 
         assert reply.queues[0].committed == 2
 
 
-async def test_a_seek_is_not_undone_by_acks_of_a_group_that_was_dropped(tmp_path: Path) -> None:
+async def test_acks_of_dropped_group_do_not_undo_seek(tmp_path: Path) -> None:
     """The acks wait behind uncommitted ones; the lease was away for a moment."""
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
@@ -229,7 +229,7 @@ async def test_a_seek_is_not_undone_by_acks_of_a_group_that_was_dropped(tmp_path
 
 
 @pytest.mark.parametrize("meanwhile", ["the reads went", "it lives again"])
-async def test_a_seek_looks_again_after_it_waited(tmp_path: Path, meanwhile: str) -> None:
+async def test_seek_checks_again_after_waiting(tmp_path: Path, meanwhile: str) -> None:
     """Acks of a dropped group are stored first, which may take long."""
     async with running(Rig(tmp_path)) as rig:
         admin, groups = admin_of(rig), rig.fetch.groups
@@ -301,7 +301,7 @@ async def test_a_bad_seek_is_refused(
         assert known(rig) == []
 
 
-async def test_a_group_is_deleted_when_nobody_is_in_it_and_begins_anew(tmp_path: Path) -> None:
+async def test_memberless_group_is_deleted_then_starts_again(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
         rig.produce(0, b"a", b"b")
@@ -324,7 +324,7 @@ async def test_a_group_is_deleted_when_nobody_is_in_it_and_begins_anew(tmp_path:
             await until(lambda: not stored(rig, 0).deleted)
 
 
-async def test_status_tells_what_is_so(tmp_path: Path) -> None:
+async def test_status_reports_role_positions_and_replicas(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         replication = Replication()
         admin = admin_of(rig, replication)
@@ -350,7 +350,7 @@ async def test_status_tells_what_is_so(tmp_path: Path) -> None:
         assert (await admin.status(StatusRequest())).permission == Permission.NONE
 
 
-async def test_status_tells_what_is_wrong_with_the_disk(tmp_path: Path) -> None:
+async def test_status_reports_disk_problem(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         admin, space = admin_of(rig), rig.journal._parts.store.space
         space.no_data = "7 MiB are free, 64 MiB are kept"
@@ -364,7 +364,7 @@ async def test_status_tells_what_is_wrong_with_the_disk(tmp_path: Path) -> None:
         assert status.damage == "0000.journal, position 7: payload CRC"
 
 
-async def test_topics_are_made_and_deleted_through_the_cluster_view(tmp_path: Path) -> None:
+async def test_topics_are_created_and_deleted_through_the_cluster_view(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
         asked: list[Any] = []

@@ -21,7 +21,7 @@ from fmqproto.v1.admin_pb2 import (
 )
 
 
-async def test_lag_is_without_what_is_acked_out_of_order(tmp_path: Path) -> None:
+async def test_lag_excludes_records_acked_out_of_order(tmp_path: Path) -> None:
     """With all but the first message acked, the lag is one in the rows and in the metric."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"x"] * 100)

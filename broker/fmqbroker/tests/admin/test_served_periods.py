@@ -63,7 +63,7 @@ def test_ages_of_a_period_count_from_its_first_look() -> None:
     assert broker.periods.report().unanswered == UNMET
 
 
-def test_slave_in_sync_and_disconnected_then_nothing_is_answered() -> None:
+def test_disconnected_in_sync_slave_then_no_period_is_returned() -> None:
     broker = Reporting(AckPolicy(how_many=HowMany.ALL))
     broker.lead()
     assert broker.set("writes_for_ms") == 0

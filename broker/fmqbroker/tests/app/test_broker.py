@@ -110,7 +110,7 @@ async def broker(tmp_path: Path, zookeeper: str) -> AsyncIterator[Process]:
     await broker.stop(signal.SIGKILL)
 
 
-async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: Process) -> None:
+async def test_broker_keeps_its_data_over_an_orderly_restart(broker: Process) -> None:
     await (await broker.start()).serves()
     async with fmqclient.connect(f"fmq://{broker.address}") as client:
         await client.admin().create_topic("orders", queues=2)
@@ -126,7 +126,7 @@ async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: 
     assert [m.offset for m in got] == [s.offset for s in sent]
 
 
-async def test_its_log_says_its_version_and_each_state(broker: Process) -> None:
+async def test_broker_logs_its_version_and_each_state(broker: Process) -> None:
     """An operator asks first for version, role, permission and reason."""
     await (await broker.start()).serves()
     lines = broker.log.splitlines()
@@ -137,7 +137,7 @@ async def test_its_log_says_its_version_and_each_state(broker: Process) -> None:
     assert "why=" in parts[-1]
 
 
-async def test_what_is_under_way_at_an_orderly_stop_is_acknowledged(broker: Process) -> None:
+async def test_sends_in_flight_at_orderly_stop_are_acknowledged(broker: Process) -> None:
     await (await broker.start()).serves()
     async with fmqclient.connect(f"fmq://{broker.address}") as client:
         await client.admin().create_topic("orders", queues=1)
@@ -186,7 +186,7 @@ async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path:
     assert "term_over" not in broker.log
 
 
-async def test_after_a_crash_it_is_back_at_once(broker: Process) -> None:
+async def test_broker_serves_at_once_after_a_crash(broker: Process) -> None:
     """The old session has not expired: the live node under that name is the broker's own."""
     await (await broker.start()).serves()
     await broker.stop(signal.SIGKILL)
@@ -218,7 +218,7 @@ async def test_a_damaged_journal_is_a_clear_refusal(broker: Process) -> None:
         ({"id": "g1-9"}, "is no member of group g1"),
     ],
 )
-async def test_a_broker_that_is_not_configured_says_so_and_ends(
+async def test_unconfigured_broker_reports_it_and_exits(
     broker: Process, changes: dict[str, str], text: str
 ) -> None:
     assert await (await broker.start(**changes)).ended() == 78
@@ -226,7 +226,7 @@ async def test_a_broker_that_is_not_configured_says_so_and_ends(
     assert "Traceback" not in broker.log
 
 
-async def test_it_waits_for_zookeeper_and_can_be_stopped_meanwhile(broker: Process) -> None:
+async def test_broker_waiting_for_zookeeper_can_be_stopped(broker: Process) -> None:
     none = "nowhere.invalid"  # RFC 2606: no name service knows it
     await broker.start(zookeeper=f"127.0.0.1:{free_port()},{none}:2181")
     await broker.says("waiting_for_zookeeper")
@@ -234,7 +234,7 @@ async def test_it_waits_for_zookeeper_and_can_be_stopped_meanwhile(broker: Proce
     assert await broker.stop() == 0
 
 
-async def test_garbage_and_strange_calls_at_its_port_harm_nobody(broker: Process) -> None:
+async def test_garbage_at_broker_port_harms_no_client(broker: Process) -> None:
     await (await broker.start()).serves()
     host, port = "127.0.0.1", broker.port
     for garbage in (os.urandom(50_000), b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 1000):

@@ -71,7 +71,7 @@ TAKEN = GroupState(mode=Mode.SLAVE_CONSUME, master=A, reader=B)
 BACK = GroupState(mode=Mode.HANDOVER, master=A, reader=B)
 
 
-def test_a_slave_that_was_taken_out_of_the_group_has_no_figures() -> None:
+def test_removed_slave_has_no_metrics() -> None:
     """The link stays until the master's next term: an alert would fire until then."""
     seen: Any = running(A, MASTER)
     seen.journal = SimpleNamespace(end=Position(10))
@@ -85,7 +85,7 @@ def a_collector() -> BrokerCollector:
     return BrokerCollector(settings, cast(Health, None))
 
 
-def test_how_far_a_slave_is_behind_is_told_when_it_is_known() -> None:
+def test_slave_lag_is_reported_once_known() -> None:
     """After a start, the lag counted the whole journal for each slave that was down."""
     seen: Any = running(A, MASTER)
     seen.journal = SimpleNamespace(end=Position(10))
@@ -98,7 +98,7 @@ def test_how_far_a_slave_is_behind_is_told_when_it_is_known() -> None:
     assert told["fmq_slave_connected", B] == 0
 
 
-async def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
+async def test_counter_does_not_fall_when_tail_is_truncated() -> None:
     """Prometheus takes a fall for a restart at 0: all messages would count again at once."""
     seen: Any = running(B, MASTER)
     offsets = {(TopicId(1), 0): 50, (TopicId(1), 1): 50, (TopicId(2), 0): 9}
@@ -200,7 +200,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.mark.processes
-async def test_a_broker_tells_probes_and_prometheus(
+async def test_broker_serves_probes_and_metrics(
     broker: Process, http: aiohttp.ClientSession
 ) -> None:
     root = f"http://127.0.0.1:{free_port()}"

@@ -35,7 +35,7 @@ def test_a_bug_leaves_its_trace_in_the_log() -> None:
     assert log.count("\n") == 1
 
 
-def test_what_is_foreseen_is_told_without() -> None:
+def test_expected_error_is_logged_without_traceback() -> None:
     status, log = ends("NotFound('no such group')")
     assert (status, "Traceback" in log) == (78, False)
     assert "no such group" in log

@@ -25,7 +25,7 @@ GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))
 GOOD = TopicConfig("orders", TopicId(2), (TopicGroup(G1, 4),))
 
 
-async def test_a_queue_that_the_topic_got_while_nobody_read_begins_at_its_beginning(
+async def test_queue_added_without_readers_is_read_from_offset_0(
     tmp_path: Path,
 ) -> None:
     """`start` applies to a new consumer group, not to a queue added later."""

@@ -123,7 +123,7 @@ async def test_a_node_that_does_not_decode_keeps_the_old_value(
     assert view.configs[G1] == a_group(G1)
 
 
-async def test_what_changed_while_away_is_seen_after_an_expiry(
+async def test_changes_during_lost_session_are_seen_after_expiry(
     view: ClusterView, session: ZooKeeperSession, other: ZooKeeperSession
 ) -> None:
     await session.expire()
@@ -133,7 +133,7 @@ async def test_what_changed_while_away_is_seen_after_an_expiry(
     await until(view, lambda: view.states[G2].epoch == 4)
 
 
-async def test_topics_made_and_deleted_elsewhere_come_and_go(
+async def test_topics_created_and_deleted_elsewhere_are_followed(
     view: ClusterView, other: ZooKeeperSession
 ) -> None:
     far = ClusterView(other, CLUSTER)
@@ -149,7 +149,7 @@ async def test_topics_made_and_deleted_elsewhere_come_and_go(
     await until(view, lambda: view.topics.get("orders") == again)
 
 
-async def test_refresh_shows_at_once_what_another_made(
+async def test_refresh_shows_topics_created_by_another_broker(
     view: ClusterView, other: ZooKeeperSession
 ) -> None:
     far = ClusterView(other, CLUSTER)
@@ -219,13 +219,13 @@ async def test_a_topic_in_an_unknown_group_is_not_found(view: ClusterView) -> No
     assert not view.topics
 
 
-async def test_deleting_what_is_not_there_is_not_found(view: ClusterView) -> None:
+async def test_deleting_missing_topic_is_not_found(view: ClusterView) -> None:
     for name in ("orders", "a/b", ".."):
         with pytest.raises(NotFound):
             await view.delete_topic(name)
 
 
-async def test_without_zookeeper_topics_are_unavailable_and_routes_go_on(
+async def test_topics_unavailable_without_zookeeper_but_routes_work(
     view: ClusterView, session: ZooKeeperSession
 ) -> None:
     await view.create_topic("orders", 1, [], if_not_exists=False)
@@ -237,7 +237,7 @@ async def test_without_zookeeper_topics_are_unavailable_and_routes_go_on(
     assert [topic.name for topic in (await view.routes([])).topics] == ["orders"]
 
 
-async def test_routes_tell_role_permission_sync_and_life(
+async def test_routes_report_role_permission_sync_and_liveness(
     view: ClusterView, other: ZooKeeperSession
 ) -> None:
     await view.create_topic("orders", 8, [], if_not_exists=False)
@@ -263,7 +263,7 @@ async def test_routes_tell_role_permission_sync_and_life(
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("broker", [A, B])
-def test_what_each_mode_grants(mode: Mode, broker: BrokerId) -> None:
+def test_permissions_granted_by_each_mode(mode: Mode, broker: BrokerId) -> None:
     state = GroupState(mode, Epoch(1), master=A, reader=A if mode is Mode.MASTER else B)
     expected = {(Mode.MASTER, A): Permission.FULL, (Mode.SLAVE_CONSUME, B): Permission.READ}
     assert granted(state, broker) == expected.get((mode, broker), Permission.NONE)

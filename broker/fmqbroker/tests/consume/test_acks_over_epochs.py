@@ -27,7 +27,7 @@ from fmqproto.v1.client_pb2 import ConsumeRequest
 
 
 @pytest.mark.parametrize("reader", ["master", "taker"])
-async def test_an_ack_counts_for_no_other_message_that_has_its_offset(
+async def test_ack_does_not_count_for_another_message_at_its_offset(
     tmp_path: Path, reader: str
 ) -> None:
     """Offsets 3 and 4 were acked in epoch 1 and lost; epoch 3 reused them."""
@@ -57,7 +57,7 @@ async def test_an_ack_counts_for_no_other_message_that_has_its_offset(
             assert entry.floor == 5
 
 
-async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: Path) -> None:
+async def test_reader_counts_acks_of_epoch_records_it_gets_later(tmp_path: Path) -> None:
     """The returned master sends records of the epoch before the claim, which the reader lacked."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"0", b"1", b"2")
@@ -98,7 +98,7 @@ async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: P
         (-1, 2, False),
     ],
 )
-def test_of_which_epochs_the_end_is_looked_up(queue: int, epoch: int, learns: bool) -> None:
+def test_epochs_whose_end_is_looked_up(queue: int, epoch: int, learns: bool) -> None:
     group = of_two_queues()
     group.epoch_ends[1, 1] = Offset(5)
     assert group.must_learn(queue, epoch) is learns
@@ -139,7 +139,7 @@ def member(group: ConsumerGroup) -> Session:
         (8, 11, 2, True),
     ],
 )
-def test_what_an_ack_says_that_is_not_here_cannot_be_stored(
+def test_ack_of_missing_records_cannot_be_stored(
     first: int, end: int, epoch: int, unstorable: bool
 ) -> None:
     group = of_two_queues()
@@ -149,7 +149,7 @@ def test_what_an_ack_says_that_is_not_here_cannot_be_stored(
     assert session.unstorable is unstorable
 
 
-def test_what_is_more_than_may_be_set_aside_cannot_be_stored() -> None:
+def test_acks_above_the_range_limit_cannot_be_stored() -> None:
     group = of_two_queues()
     group.progress[0] = QueueProgress(Offset(0), (), Limits(1, 1))
     session, generation = member(group), 1
@@ -160,7 +160,7 @@ def test_what_is_more_than_may_be_set_aside_cannot_be_stored() -> None:
     assert session.unstorable
 
 
-async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Path) -> None:
+async def test_reader_lacking_an_epoch_reports_none_of_its_acks_stored(tmp_path: Path) -> None:
     """The offsets may lie below the reader's end, but hold other messages there."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"0", b"1", b"2")
@@ -178,7 +178,7 @@ async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Pat
             assert (entry.floor, entry.ranges) == (1, ())
 
 
-async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
+async def test_acks_of_a_forgotten_old_epoch_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the newest thousand epochs are remembered; a group reading older ones must go on."""
@@ -203,7 +203,7 @@ async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
             assert (entry.floor, entry.ranges) == (4, ())
 
 
-async def test_an_epoch_that_is_over_while_another_s_end_is_looked_up_is_looked_up_too(
+async def test_epoch_ending_during_another_lookup_is_looked_up_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a known end, acks of that epoch count for nothing and are reported stored."""

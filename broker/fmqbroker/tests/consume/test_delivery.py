@@ -29,7 +29,7 @@ from fmqproto.v1.client_pb2 import ConsumeRequest
 # ---- delivering
 
 
-async def test_what_is_committed_is_delivered_as_stored_and_nothing_above(tmp_path: Path) -> None:
+async def test_only_committed_records_are_delivered_byte_for_byte(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         assert consumer.opened is not None
         assert (consumer.opened.topic_id, consumer.opened.queues) == (TOPIC.id, 4)
@@ -51,7 +51,7 @@ async def test_what_is_committed_is_delivered_as_stored_and_nothing_above(tmp_pa
         assert await rig.journal.read(at, len(batch)) == batch
 
 
-async def test_all_that_is_pending_travels_in_one_message(tmp_path: Path) -> None:
+async def test_pending_deliveries_share_one_message(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         for number in range(300):
             rig.produce(number % 4, b"%d" % number)
@@ -69,7 +69,7 @@ async def test_all_that_is_pending_travels_in_one_message(tmp_path: Path) -> Non
             assert sum(1 for r in replies if r.deliveries) == 1  # the assignment may come alone
 
 
-async def test_credit_bounds_what_is_delivered(tmp_path: Path) -> None:
+async def test_credit_bounds_deliveries(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         for _ in range(20):
             rig.produce(0, bytes(1000))
@@ -88,7 +88,7 @@ async def test_credit_bounds_what_is_delivered(tmp_path: Path) -> None:
             assert len(consumer.got) == 5
 
 
-async def test_large_batches_of_many_queues_come_in_messages_of_bounded_size(
+async def test_large_batches_are_split_into_bounded_messages(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path, segment_bytes=8 * 1024 * 1024)) as rig:
@@ -113,7 +113,7 @@ async def test_large_batches_of_many_queues_come_in_messages_of_bounded_size(
             assert offsets == list(range(len(offsets)))
 
 
-async def test_far_behind_costs_few_reads_over_segments_and_other_topics(tmp_path: Path) -> None:
+async def test_lagging_group_needs_few_reads(tmp_path: Path) -> None:
     """Old data is read from files, with other topics and segment ends in between."""
     rig = Rig(tmp_path, segment_bytes=256 * 1024, tail_cache_bytes=1024 * 1024)
     other = TOPIC.id + 1
@@ -180,7 +180,7 @@ async def test_acks_out_of_order_survive_a_restart_as_ranges(tmp_path: Path) -> 
         assert len({d.batch for d in consumer.got}) == 1
 
 
-async def test_what_was_acked_to_an_earlier_reader_and_is_said_again_is_not_delivered(
+async def test_repeated_acks_of_an_earlier_reader_prevent_delivery(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -198,7 +198,7 @@ async def test_what_was_acked_to_an_earlier_reader_and_is_said_again_is_not_deli
             await until(lambda: numbers(consumer, 0)[-1] == 10)  # no consumer acks records to come
 
 
-async def test_what_is_said_again_counts_before_it_is_committed_anew(tmp_path: Path) -> None:
+async def test_repeated_acks_count_before_commit_end_returns(tmp_path: Path) -> None:
     """They were delivered before; a restarted master commits nothing until its slave is back."""
     async with running(Rig(tmp_path)) as rig:
         async with consuming(rig) as consumer:
@@ -214,7 +214,7 @@ async def test_what_is_said_again_counts_before_it_is_committed_anew(tmp_path: P
             assert numbers(consumer, 0) == [7, 8, 9]
 
 
-async def test_nacked_records_come_again_after_their_delay_with_their_count(
+async def test_nacked_records_are_redelivered_with_count_after_delay(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
@@ -236,7 +236,7 @@ async def test_nacked_records_come_again_after_their_delay_with_their_count(
         assert list(consumer.values(since=4)) == [(0, 0, b"a", 3)]
 
 
-async def test_what_is_not_acked_in_time_comes_again_and_a_late_ack_counts(tmp_path: Path) -> None:
+async def test_overdue_records_are_redelivered_and_late_acks_count(tmp_path: Path) -> None:
     rig = Rig(tmp_path, consumer_dead_after_ms=10**9)
     async with running(rig), consuming(rig) as consumer:
         rig.produce(0, b"a", b"b")
@@ -259,7 +259,7 @@ async def test_what_is_not_acked_in_time_comes_again_and_a_late_ack_counts(tmp_p
         assert list(consumer.values(since=3)) == [(0, 2, b"c", 1)]
 
 
-async def test_a_slow_consumer_does_not_get_what_waits_in_its_buffer_again(tmp_path: Path) -> None:
+async def test_slow_consumer_gets_no_copy_of_its_buffered_records(tmp_path: Path) -> None:
     rig = Rig(tmp_path, consumer_dead_after_ms=10**9)
     async with running(rig), consuming(rig) as consumer:
         rig.produce(0, *(b"%d" % n for n in range(20)))
@@ -275,7 +275,7 @@ async def test_a_slow_consumer_does_not_get_what_waits_in_its_buffer_again(tmp_p
         assert numbers(consumer, 0, since=2) == list(range(8, 20))
 
 
-async def test_nothing_waits_for_ever_in_the_buffer_of_a_consumer_that_works_on(
+async def test_buffered_records_of_a_busy_consumer_expire_in_the_end(
     tmp_path: Path,
 ) -> None:
     rig = Rig(tmp_path, consumer_dead_after_ms=10**9)
@@ -343,7 +343,7 @@ async def test_a_paused_queue_is_not_delivered(tmp_path: Path) -> None:
         (client_pb2.START_TIME, 2),
     ],
 )
-async def test_a_group_without_progress_begins_where_it_asks_and_stays_there(
+async def test_new_group_starts_where_it_asks_and_keeps_that_place(
     tmp_path: Path, start: client_pb2.StartAt, first: int
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -365,7 +365,7 @@ async def test_a_group_without_progress_begins_where_it_asks_and_stays_there(
             assert numbers(consumer, 0) == list(range(first, 4))
 
 
-async def test_progress_below_what_retention_left_jumps_to_its_beginning(tmp_path: Path) -> None:
+async def test_progress_below_log_start_jumps_to_log_start(tmp_path: Path) -> None:
     rig = Rig(tmp_path, segment_bytes=64 * 1024, retention_ms=1)
     async with running(rig):
         async with consuming(rig, credit=1) as consumer:

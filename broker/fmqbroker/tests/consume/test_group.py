@@ -38,7 +38,7 @@ def deliver(group: ConsumerGroup, queue: int) -> None:
     group.progress[queue].lease(*want, 1000)
 
 
-def test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends() -> None:
+def test_older_stream_of_a_session_ends_without_releasing_queues() -> None:
     """The consumer dialled again; the network drops the old stream much later."""
     group, old, new = group_of(), session_of("a"), session_of("a")
     group.join(old, 0)
@@ -49,7 +49,7 @@ def test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends() -> None
     assert all(group.delivering(new, queue) for queue in range(4))
 
 
-def test_who_has_left_says_nothing_any_more() -> None:
+def test_acks_and_pauses_of_a_departed_member_are_ignored() -> None:
     group, session = group_of(1), session_of("a")
     group.join(session, 0)
     generation = group.delivering(session, 0)
@@ -64,7 +64,7 @@ def test_who_has_left_says_nothing_any_more() -> None:
     assert group.delivering(other, 0), "it was not paused for whoever comes next"
 
 
-def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() -> None:
+def test_queue_lost_before_its_notice_is_not_announced() -> None:
     group, a, b = group_of(), session_of("a"), session_of("b")
     group.join(a, 0)
     group.join(b, 0)
@@ -79,7 +79,7 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
     assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
 
 
-def test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost() -> None:
+def test_queue_lost_before_its_seek_notice_is_announced_lost() -> None:
     """Otherwise the session keeps the queue for ever and takes uncounted acks for stored."""
     group, a = group_of(2), session_of("a")
     group.join(a, 0)
@@ -91,7 +91,7 @@ def test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost() -> None
     assert told(a) == ([], [1])
 
 
-def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -> None:
+def test_late_ack_is_reported_to_holder_that_regained_the_queue() -> None:
     """It hears neither of the loss nor of the return, so every ack would seem stored."""
     group, a, b = group_of(2), session_of("a"), session_of("b")
     group.join(a, 0)
@@ -106,7 +106,7 @@ def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -
     assert a.ignored == {(1, 1)}
 
 
-def test_what_was_told_is_not_told_again() -> None:
+def test_notices_are_sent_once() -> None:
     group, a = group_of(2), session_of("a")
     group.join(a, 0)
     told(a)
@@ -126,7 +126,7 @@ def test_what_was_told_is_not_told_again() -> None:
     assert not a.has_news
 
 
-def test_an_ack_of_an_older_epoch_counts_for_nothing_of_a_later_one() -> None:
+def test_ack_of_older_epoch_does_not_count_for_later_epoch() -> None:
     group, a = group_of(1, newest=4), session_of("a")
     group.epoch_ends[0, 1] = Offset(3)
     group.join(a, 0)
@@ -154,7 +154,7 @@ def test_a_seek_ends_a_drain_at_once() -> None:
     assert told(b) == ([1], [])
 
 
-def test_what_is_paused_stays_paused_only_for_its_holder() -> None:
+def test_pause_lasts_only_for_its_holder() -> None:
     group, a, b = group_of(1), session_of("a"), session_of("b")
     group.join(a, 0)
     group.pause(a, 0, 1, True)
@@ -166,7 +166,7 @@ def test_what_is_paused_stays_paused_only_for_its_holder() -> None:
     assert group.delivering(b, 0) == 2, "what an older generation says is ignored"
 
 
-def test_what_is_given_back_is_of_the_generation_that_it_was_leased_under() -> None:
+def test_returned_lease_counts_for_its_own_generation_only() -> None:
     """A seek came during the disk read, and the same range is in flight a second time."""
     group, a = group_of(1), session_of("a")
     group.join(a, 0)

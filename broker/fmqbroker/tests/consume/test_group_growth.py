@@ -63,7 +63,7 @@ def test_progress_can_always_be_stored(in_flight: int) -> None:
     encode_entry(OffsetKey("g", TopicId(1), 0), OffsetEntry(1, progress.floor, progress.acked))
 
 
-def test_at_the_limit_what_raises_the_floor_counts() -> None:
+def test_acks_that_raise_the_floor_count_at_the_range_limit() -> None:
     progress = QueueProgress(Offset(0), (), Limits(100, 100, most_acked=3))
     progress.lease(Offset(0), Offset(20), 1000)
     for n in (2, 4, 6):
@@ -147,7 +147,7 @@ async def test_large_batches_come_beside_a_backlog_of_small_ones(
         assert places[-1] < 600, places
 
 
-async def test_a_token_is_not_answered_for_acks_that_went_with_the_topic(tmp_path: Path) -> None:
+async def test_token_is_not_answered_for_acks_of_a_deleted_topic(tmp_path: Path) -> None:
     """The node was deleted and restored: confirmed messages are not redelivered (C5)."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b", b"c")
@@ -172,7 +172,7 @@ async def test_a_token_is_not_answered_for_acks_that_went_with_the_topic(tmp_pat
             assert told != [7] or numbers(after, 0)[0] == 2
 
 
-async def test_a_seek_moves_the_queues_that_a_topic_has_just_got(tmp_path: Path) -> None:
+async def test_seek_moves_queues_just_added_to_the_topic(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         admin = admin_of(rig)
         await until(lambda: len(consumer.held) == 4)
@@ -181,7 +181,7 @@ async def test_a_seek_moves_the_queues_that_a_topic_has_just_got(tmp_path: Path)
         assert len((await admin.seek(request)).queues) == 6
 
 
-async def test_a_queue_that_went_while_another_was_looked_up_waits_for_nothing(
+async def test_queue_lost_during_a_lookup_is_not_kept_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes no share of later messages."""
@@ -209,7 +209,7 @@ async def test_a_queue_that_went_while_another_was_looked_up_waits_for_nothing(
             assert not set(session.ready) - set(a.held)
 
 
-async def test_a_queue_that_moves_while_it_is_looked_up_is_not_leased_for_nobody(
+async def test_queue_moved_during_lookup_is_not_leased_to_old_holder(
     tmp_path: Path,
 ) -> None:
     """Otherwise the new holder gets the leased records only after the ack timeout."""

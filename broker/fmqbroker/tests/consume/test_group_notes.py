@@ -37,7 +37,7 @@ async def minutes(rig: World, duty: Any, ms: int) -> int:
 
 
 @pytest.mark.parametrize("start", [client_pb2.START_EARLIEST, client_pb2.START_LATEST])
-async def test_a_temporary_group_goes_when_its_member_is_dead(tmp_path: Path, start: int) -> None:
+async def test_temporary_group_is_removed_after_its_member_dies(tmp_path: Path, start: int) -> None:
     rig = World(tmp_path)
     async with running(rig):
         duty = rig.duty()
@@ -98,7 +98,7 @@ async def test_a_named_group_opened_as_temporary_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["opened", "sought"])
 @pytest.mark.parametrize("before", [PRESENCE_QUEUE, TEMPORARY_QUEUE])
-async def test_a_group_that_begins_again_has_its_whole_time(
+async def test_group_that_starts_again_gets_its_full_retention(
     tmp_path: Path, how: str, before: int
 ) -> None:
     """The note of a group removed long ago is still there when the name is reused."""
@@ -117,7 +117,7 @@ async def test_a_group_that_begins_again_has_its_whole_time(
         assert rig.offsets.queues_of(GROUP, TOPIC.id)
 
 
-async def test_a_temporary_name_used_again_begins_anew(tmp_path: Path) -> None:
+async def test_reused_temporary_group_name_starts_again(tmp_path: Path) -> None:
     rig = World(tmp_path)
     async with running(rig):
         duty = rig.duty()

@@ -68,7 +68,7 @@ async def dialled(server: Server, session: str, **fields: Any) -> AsyncIterator[
         await connection.close()
 
 
-async def test_two_consumers_share_a_topic_and_one_is_cut_off(tmp_path: Path) -> None:
+async def test_two_consumers_share_a_topic_and_one_is_disconnected(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, listening(rig) as server:
         async with dialled(server, "a") as a, dialled(server, "b") as b:
             await until(lambda: len(a.held) == len(b.held) == 2)
@@ -87,7 +87,7 @@ async def test_two_consumers_share_a_topic_and_one_is_cut_off(tmp_path: Path) ->
             assert {count for q, _, _, count in a.values() if q in theirs} == {2}
 
 
-async def test_losing_read_is_told_and_the_stream_ends(tmp_path: Path) -> None:
+async def test_losing_read_is_announced_and_ends_the_stream(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, listening(rig) as server:
         async with dialled(server, "a") as a:
             await until(lambda: a.held)

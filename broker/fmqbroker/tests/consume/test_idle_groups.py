@@ -62,7 +62,7 @@ class World(Rig):
         return went
 
 
-async def test_a_group_without_members_goes_after_its_retention(tmp_path: Path) -> None:
+async def test_memberless_group_is_removed_after_its_retention(tmp_path: Path) -> None:
     rig = World(tmp_path)
     async with running(rig):
         duty = rig.duty()
@@ -155,7 +155,7 @@ async def test_a_new_master_waits_for_members_to_come_back(tmp_path: Path) -> No
         assert await rig.live(duty, 7) == 0, "seen with members an hour ago"
 
 
-async def test_a_temporary_group_goes_soon(tmp_path: Path) -> None:
+async def test_idle_temporary_group_is_removed_soon(tmp_path: Path) -> None:
     rig = World(tmp_path, offsets_retention_ms=0)
     async with running(rig):
         note = key(0)._replace(queue_id=TEMPORARY_QUEUE)

@@ -42,7 +42,7 @@ def flip(path: Path, at_byte: int) -> None:
 
 
 @pytest.mark.parametrize("where", ["header", "payload"])
-async def test_a_flipped_bit_is_no_progress(tmp_path: Path, where: str) -> None:
+async def test_flipped_bit_is_not_read_as_progress(tmp_path: Path, where: str) -> None:
     async with running(Rig(tmp_path)) as rig:
         second = await two_entries(rig, cached=False)
         body = (await rig.journal.read(second, 4096))[HEADER_LEN:]
@@ -52,9 +52,7 @@ async def test_a_flipped_bit_is_no_progress(tmp_path: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_where_no_batch_begins_nothing_is_read_and_reads_go_on(
-    tmp_path: Path, cached: bool
-) -> None:
+async def test_position_without_a_batch_gives_no_progress(tmp_path: Path, cached: bool) -> None:
     async with running(Rig(tmp_path)) as rig:
         second = await two_entries(rig, cached=cached)
         rig.offsets.retire()
@@ -63,7 +61,7 @@ async def test_where_no_batch_begins_nothing_is_read_and_reads_go_on(
         await rig.offsets.freeze()
 
 
-async def test_what_the_disk_does_not_give_back_is_no_reason_to_claim_again(
+async def test_unreadable_journal_tail_does_not_prompt_another_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -80,7 +78,7 @@ async def test_what_the_disk_does_not_give_back_is_no_reason_to_claim_again(
         await rig.offsets.freeze()
 
 
-async def test_a_disk_that_is_full_at_the_claim_forgets_nothing(
+async def test_claim_on_a_full_disk_keeps_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no side journal; its session ends before it checkpoints, and it claims again."""

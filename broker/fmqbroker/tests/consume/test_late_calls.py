@@ -66,7 +66,7 @@ def calls_of(admin: AdminService) -> dict[Any, Any]:
     return {ROUTES: _routes, SEEK: admin.seek, OFFSETS: admin.offsets}
 
 
-async def test_a_seek_that_comes_late_does_not_undo_a_later_one(tmp_path: Path) -> None:
+async def test_late_seek_does_not_undo_a_later_seek(tmp_path: Path) -> None:
     """The caller retried, got its answer, and has moved the group elsewhere since."""
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
@@ -85,7 +85,7 @@ async def test_a_seek_that_comes_late_does_not_undo_a_later_one(tmp_path: Path) 
             assert member.got[0].first_offset == 0, "what the seek was to bring again is skipped"
 
 
-async def test_a_seek_of_which_an_earlier_try_was_heard_after_all_is_made(tmp_path: Path) -> None:
+async def test_seek_whose_earlier_try_arrived_late_still_succeeds(tmp_path: Path) -> None:
     """The seek is applied twice, with the requested result."""
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
@@ -136,7 +136,7 @@ class Tree:
         self.nodes.pop(path, None)
 
 
-async def test_a_deletion_that_comes_late_does_not_touch_a_new_topic_of_that_name() -> None:
+async def test_late_deletion_does_not_touch_recreated_topic() -> None:
     """The deletion would remove everything in the new topic."""
     tree, group = Tree(), GroupName("g1")
     config = GroupConfig(group, BrokerId("g1-0"), (Member(BrokerId("g1-0"), "h:1001"),))

@@ -52,7 +52,7 @@ async def test_put_returns_once_the_entry_is_below_the_commit_end(tmp_path: Path
         assert rig.commit.commit_end == rig.journal.end
 
 
-async def test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committed(
+async def test_empty_put_returns_once_entries_of_earlier_term_commit(
     tmp_path: Path,
 ) -> None:
     """Acks sent again to the same broker change nothing there, and may not be stored yet."""
@@ -77,7 +77,7 @@ async def test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committ
         assert rig.commit.commit_end == rig.journal.end
 
 
-async def test_what_is_being_stored_is_known_already(tmp_path: Path) -> None:
+async def test_entry_being_stored_is_already_visible(tmp_path: Path) -> None:
     """Otherwise the next change gets the same version, and one of the two is lost."""
     async with running(Rig(tmp_path, offsets_interval_ms=60_000)) as rig:
         entries = at(rig, 5)
@@ -90,7 +90,7 @@ async def test_what_is_being_stored_is_known_already(tmp_path: Path) -> None:
             await putting
 
 
-async def test_what_the_journal_does_not_take_is_not_called_stored(
+async def test_entry_refused_by_the_journal_is_not_reported_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -103,7 +103,7 @@ async def test_what_the_journal_does_not_take_is_not_called_stored(
             await rig.offsets.put(at(rig, 5))
 
 
-async def test_entries_put_together_make_one_batch_and_survive_a_restart(tmp_path: Path) -> None:
+async def test_entries_put_together_form_one_batch_and_survive_restart(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, offsets_interval_ms=20)) as rig:
         before = rig.journal.end
         puts = [rig.offsets.put(at(rig, floor, queue=floor)) for floor in range(20)]
@@ -127,7 +127,7 @@ async def test_an_older_entry_never_overwrites_a_newer_one(tmp_path: Path) -> No
         assert rig.journal.state.offsets == new
 
 
-async def test_deleted_progress_is_not_listed_and_its_version_goes_on(tmp_path: Path) -> None:
+async def test_deleted_progress_is_not_listed_and_keeps_its_version(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 5))
         await rig.offsets.put({key(): tombstone(rig.offsets.next_version(key()))})
@@ -138,7 +138,7 @@ async def test_deleted_progress_is_not_listed_and_its_version_goes_on(tmp_path: 
         assert rig.offsets.next_version(key()) == entry.version + 1
 
 
-async def test_who_keeps_no_offsets_refuses_and_whoever_waits_is_told(tmp_path: Path) -> None:
+async def test_closed_offset_store_refuses_puts_and_fails_waiters(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         with pytest.raises(NoPermission, match="epoch 1, reader g1-0"):
             await rig.offsets.put(at(rig, 1))
@@ -155,7 +155,7 @@ async def test_who_keeps_no_offsets_refuses_and_whoever_waits_is_told(tmp_path: 
                     await putting
 
 
-async def test_a_large_table_is_cut_into_several_batches(
+async def test_large_table_is_split_into_several_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_append, "BATCH_BYTES", 1000)
@@ -169,7 +169,7 @@ async def test_a_large_table_is_cut_into_several_batches(
 # ---- the return to the master
 
 
-async def test_the_record_stays_until_every_slave_that_may_claim_has_what_was_installed(
+async def test_record_stays_until_every_claimant_has_its_offsets(
     tmp_path: Path,
 ) -> None:
     """A master lost right after it opened takes with it what only it had installed."""
@@ -199,7 +199,7 @@ async def test_the_record_stays_until_every_slave_that_may_claim_has_what_was_in
         assert rig.group.state.value.offsets, "another's term"
 
 
-async def test_freeze_stores_what_was_taken_in_and_refuses_the_rest(tmp_path: Path) -> None:
+async def test_freeze_stores_accepted_entries_and_refuses_the_rest(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, offsets_interval_ms=60_000), lead=False) as rig:
         await take_over(rig, 2)
         rig.offsets.add_source(Acked({key(7): OffsetEntry(2 << 32, Offset(70))}))
@@ -217,7 +217,7 @@ async def test_freeze_stores_what_was_taken_in_and_refuses_the_rest(tmp_path: Pa
             await rig.offsets.freeze()
 
 
-async def test_the_master_installs_what_is_newer_durably_and_only_once(tmp_path: Path) -> None:
+async def test_master_installs_newer_entries_durably_and_once(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 50) | at(rig, 60, queue=1))
         await rig.offsets.put(at(rig, 55))
@@ -243,7 +243,7 @@ async def test_the_master_installs_what_is_newer_durably_and_only_once(tmp_path:
         assert rig.journal.state.offsets[key()] == OffsetEntry(3 << 32, Offset(53))
 
 
-async def test_progress_over_messages_that_the_master_lacks_is_cut_back(tmp_path: Path) -> None:
+async def test_progress_over_records_missing_at_master_is_truncated(tmp_path: Path) -> None:
     """A lost reader delivered them: the next records at those offsets must be delivered."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b", b"c")
@@ -259,7 +259,7 @@ async def test_progress_over_messages_that_the_master_lacks_is_cut_back(tmp_path
         assert rig.journal.end == end
 
 
-async def test_a_whole_round_trip_from_master_to_taker_and_back(tmp_path: Path) -> None:
+async def test_offsets_go_from_master_to_takeover_reader_and_back(tmp_path: Path) -> None:
     """The master stores, the slave takes over and freezes, the master installs."""
     master, slave = Rig(tmp_path / "m"), Rig(tmp_path / "s")
     async with running(master), running(slave, lead=False):
@@ -279,7 +279,7 @@ async def test_a_whole_round_trip_from_master_to_taker_and_back(tmp_path: Path) 
         assert master.offsets.get(key(1)) == OffsetEntry((1 << 32), Offset(20))
 
 
-async def test_what_waited_as_a_term_ended_is_not_written_in_the_next(tmp_path: Path) -> None:
+async def test_entries_waiting_at_term_end_are_not_written_later(tmp_path: Path) -> None:
     """An empty round ended below all others and reported acks as stored."""
     async with running(Rig(tmp_path)) as rig:
         rig.offsets._clock = rig.hand
@@ -304,7 +304,7 @@ async def test_what_waited_as_a_term_ended_is_not_written_in_the_next(tmp_path: 
         await again
 
 
-async def test_a_change_is_of_the_term_that_keeps_it_though_a_later_one_is_known(
+async def test_change_carries_the_serving_term_not_a_later_known_term(
     tmp_path: Path,
 ) -> None:
     """Entries that a deposed master still writes never win over its successor's seek."""
@@ -324,7 +324,7 @@ async def test_a_master_removes_its_side_journal(tmp_path: Path) -> None:
         assert rig.journal.state.offsets[key()] == OffsetEntry(3 << 32, Offset(5))
 
 
-async def test_a_slave_removes_its_side_journal_once_a_master_serves_again(
+async def test_slave_removes_side_journal_once_master_serves(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
@@ -345,7 +345,7 @@ async def test_a_slave_removes_its_side_journal_once_a_master_serves_again(
             names = [name for name, _ in await rig.disk.list()]
 
 
-async def test_who_took_over_keeps_its_side_journal_until_its_term_is_open(tmp_path: Path) -> None:
+async def test_promoted_reader_keeps_side_journal_until_its_term_opens(tmp_path: Path) -> None:
     """It is the only whole copy of a record too large for the group's state."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
@@ -362,7 +362,7 @@ async def test_who_took_over_keeps_its_side_journal_until_its_term_is_open(tmp_p
         assert rig.journal.state.offsets[key()].floor == 5
 
 
-async def test_a_disk_full_at_the_claim_does_not_stop_the_reads(
+async def test_full_disk_at_the_claim_does_not_stop_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
@@ -381,7 +381,7 @@ async def test_a_disk_full_at_the_claim_does_not_stop_the_reads(
         assert floors == {0: 5, 1: 6}
 
 
-async def test_a_full_disk_is_told_and_the_next_try_stores(
+async def test_full_disk_is_reported_and_the_next_try_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:

@@ -75,7 +75,7 @@ async def test_an_io_error_at_a_claim_ends_the_process(
         assert (len(ends), tries) == (1, [call]), "and it is not tried again"
 
 
-async def test_an_io_error_of_who_becomes_master_ends_the_process(
+async def test_io_error_while_becoming_master_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: list[str]
 ) -> None:
     async with at_rest(Rig(tmp_path)) as rig:

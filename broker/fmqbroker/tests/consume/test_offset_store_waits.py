@@ -24,7 +24,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_an_earlier_term_wrote_is_not_stored_because_it_is_on_my_disk(
+async def test_entry_of_earlier_term_on_own_disk_alone_is_not_stored(
     tmp_path: Path,
 ) -> None:
     """It counts once the group's policy holds: this broker's disk alone may be lost."""
@@ -95,7 +95,7 @@ async def test_reads_lost_during_a_freeze_then_no_record(tmp_path: Path) -> None
             await rig.offsets.freeze()
 
 
-async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_path: Path) -> None:
+async def test_checkpoint_of_ended_term_does_not_replace_the_next(tmp_path: Path) -> None:
     """This broker serves reads again from another record: entries gathered before are older."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
@@ -114,7 +114,7 @@ async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_p
         assert rig.group.state.value.offsets == ""
 
 
-async def test_who_waits_for_a_write_that_is_given_up_is_told(
+async def test_abandoned_write_fails_its_waiters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker stops while its disk hangs; its consumers' streams wait for this."""
@@ -134,7 +134,7 @@ async def test_who_waits_for_a_write_that_is_given_up_is_told(
             await putting
 
 
-async def test_who_is_master_already_may_be_told_so_again(tmp_path: Path) -> None:
+async def test_becoming_master_again_keeps_pending_puts(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         with commit_held(rig):
             putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
@@ -145,7 +145,7 @@ async def test_who_is_master_already_may_be_told_so_again(tmp_path: Path) -> Non
         await putting
 
 
-async def test_the_record_of_another_masters_term_is_not_mine_to_empty(tmp_path: Path) -> None:
+async def test_master_does_not_empty_record_of_another_masters_term(tmp_path: Path) -> None:
     """The other master has not installed it yet, and this one has not heard that it is deposed."""
     async with running(Rig(tmp_path)) as rig:
         await rig.committed()
@@ -156,7 +156,7 @@ async def test_the_record_of_another_masters_term_is_not_mine_to_empty(tmp_path:
         assert rig.group.state.value.offsets == "cmVj"
 
 
-async def test_what_is_put_late_does_not_hide_what_is_newer(tmp_path: Path) -> None:
+async def test_late_put_does_not_hide_newer_entry(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, offsets_interval_ms=60_000)) as rig:
         newer = OffsetEntry(9 << 32, Offset(7))
         await rig.offsets.install(encode_offsets({key(): newer}))

@@ -19,7 +19,7 @@ from fmqcore.errors import NoPermission
 from fmqproto.v1 import client_pb2
 
 
-async def test_what_is_being_stored_is_not_stored_yet(tmp_path: Path) -> None:
+async def test_entry_being_stored_does_not_count_as_stored(tmp_path: Path) -> None:
     """A seek, an orderly stop and a starting group wait for the write: it may still fail."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
@@ -37,7 +37,7 @@ async def test_what_is_being_stored_is_not_stored_yet(tmp_path: Path) -> None:
             assert key() in rig.journal.state.offsets
 
 
-async def test_a_group_that_was_dropped_while_its_beginning_was_stored_is_nobody_s(
+async def test_group_dropped_while_its_start_is_stored_is_not_reused(
     tmp_path: Path,
 ) -> None:
     """The reads went and came back meanwhile: acks of its members would never be stored."""

@@ -31,7 +31,7 @@ async def _scatter(rig: Rig, consumer: Consumer) -> int:
 
 
 @pytest.mark.parametrize("credit", [10**8, 130_000])
-async def test_scattered_acks_bring_the_batch_again_once(tmp_path: Path, credit: int) -> None:
+async def test_scattered_acks_redeliver_the_batch_once(tmp_path: Path, credit: int) -> None:
     async with (
         running(Rig(tmp_path)) as rig,
         consuming(rig, batch_once=True, credit=credit) as consumer,

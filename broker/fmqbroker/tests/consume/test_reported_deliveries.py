@@ -58,7 +58,7 @@ async def lost(rig: Rig, *, report: tuple[int, int] | None) -> None:
             await until(lambda: progress(rig)[0].has_seen)
 
 
-async def test_a_dead_consumer_counts_only_what_was_handed(tmp_path: Path) -> None:
+async def test_dead_consumer_counts_only_handed_over_messages(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
         await lost(rig, report=(0, 4))
@@ -68,7 +68,7 @@ async def test_a_dead_consumer_counts_only_what_was_handed(tmp_path: Path) -> No
             assert counts(second) == dict.fromkeys(range(4), 2) | dict.fromkeys(range(4, 10), 1)
 
 
-async def test_who_dies_before_it_reports_counts_the_next_one(tmp_path: Path) -> None:
+async def test_consumer_dying_before_report_counts_the_next_message(tmp_path: Path) -> None:
     """Otherwise a message that kills every program always seems to be delivered first."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
@@ -79,7 +79,7 @@ async def test_who_dies_before_it_reports_counts_the_next_one(tmp_path: Path) ->
             assert counts(second) == {0: 2} | dict.fromkeys(range(1, 10), 1)
 
 
-async def test_who_leaves_in_order_counts_no_buffered_copy(tmp_path: Path) -> None:
+async def test_orderly_leave_does_not_count_buffered_copies(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
         async with consuming(rig, hand_overs=True) as first:
@@ -140,7 +140,7 @@ async def test_a_copy_is_marked_whether_or_not_it_counts(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("what", ["another reader", "five minutes without members", "a seek"])
-async def test_counts_begin_again(tmp_path: Path, what: str) -> None:
+async def test_delivery_counts_restart_with_a_new_reader(tmp_path: Path, what: str) -> None:
     """Counts are kept in memory: they may be too low, never too high."""
     rig = Rig(tmp_path)
     async with running(rig):

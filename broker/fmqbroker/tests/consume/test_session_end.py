@@ -56,7 +56,7 @@ async def test_a_silent_session_loses_its_queues(tmp_path: Path, stuck: bool) ->
             await until(lambda: b.got)
 
 
-async def test_who_was_told_to_end_and_takes_nothing_in_loses_its_queues(tmp_path: Path) -> None:
+async def test_ended_session_that_reads_nothing_loses_its_queues(tmp_path: Path) -> None:
     """Its connection may last for ever: the last message to it cannot be sent."""
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as wrong:
         await until(lambda: len(wrong.held) == 4)
@@ -80,7 +80,7 @@ async def test_who_was_told_to_end_and_takes_nothing_in_loses_its_queues(tmp_pat
             await until(lambda: len(b.held) == 4)
 
 
-async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecond(
+async def test_unsendable_heartbeat_is_not_retried_every_millisecond(
     tmp_path: Path,
 ) -> None:
     """The consumer reads nothing and still sends heartbeats, perhaps for long."""
@@ -100,7 +100,7 @@ async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecon
         await until(lambda: rig.hand.sleeps_until(now_ms + beat_ms))
 
 
-async def test_a_heartbeat_is_due_a_beat_after_what_was_sent_last(tmp_path: Path) -> None:
+async def test_heartbeat_is_due_one_interval_after_the_last_send(tmp_path: Path) -> None:
     """Checked half an interval later, it is due in half an interval, not a whole one."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         await until(lambda: len(consumer.held) == 4)
@@ -140,7 +140,7 @@ async def test_losing_read_ends_every_session_and_forgets_the_groups(tmp_path: P
             assert b.values() == [(0, 1, b"y", 1)]
 
 
-async def test_a_lease_that_ran_out_is_noticed_at_the_next_pull_and_ack(tmp_path: Path) -> None:
+async def test_expired_lease_is_noticed_at_next_pull_and_ack(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         async with consuming(rig, "a") as a:
             rig.produce(0, b"x")
@@ -168,7 +168,7 @@ async def test_a_new_epoch_ends_sessions_even_if_read_stayed(tmp_path: Path) -> 
         assert consumer.error.code == client_pb2.NO_PERMISSION
 
 
-async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
+async def test_slave_consume_serves_below_commit_end_and_returns_acks(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -199,7 +199,7 @@ async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_stored(
+async def test_reader_lacking_acked_records_reports_no_ack_stored(
     tmp_path: Path, epoch: int
 ) -> None:
     """A lagging slave took over; the acks are sent again to the master (C5)."""
@@ -224,7 +224,7 @@ async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_store
             assert not lost.tokens
 
 
-async def test_a_master_answers_also_for_acks_of_what_is_nowhere(tmp_path: Path) -> None:
+async def test_master_answers_acks_of_lost_records(tmp_path: Path) -> None:
     """It has all records there are: a client that acked lost ones would wait for ever."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         rig.gate.mode = Mode.MASTER
@@ -234,9 +234,7 @@ async def test_a_master_answers_also_for_acks_of_what_is_nowhere(tmp_path: Path)
 
 
 @pytest.mark.parametrize("dropped_first", [False, True])
-async def test_acks_that_were_accepted_and_not_yet_stored_are_handed_over(
-    tmp_path: Path, dropped_first: bool
-) -> None:
+async def test_accepted_unstored_acks_are_handed_over(tmp_path: Path, dropped_first: bool) -> None:
     rig = Rig(tmp_path, offsets_interval_ms=60_000)  # nothing is written before the freeze
     async with running(rig):
         rig.produce(0, b"x", b"y")
@@ -256,7 +254,7 @@ async def test_acks_that_were_accepted_and_not_yet_stored_are_handed_over(
             assert decode_offsets(await rig.offsets.freeze())[key(0)].floor == 1
 
 
-async def test_acks_accepted_before_a_short_loss_of_the_lease_are_not_forgotten(
+async def test_accepted_acks_survive_a_short_lease_loss(
     tmp_path: Path,
 ) -> None:
     rig = Rig(tmp_path, offsets_interval_ms=60_000)
@@ -307,7 +305,7 @@ async def test_a_lease_lost_while_the_disk_was_read_delivers_nothing(tmp_path: P
         assert not consumer.got
 
 
-async def test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_the_old_holder(
+async def test_queue_moved_during_disk_read_is_not_sent_to_old_holder(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "b") as old:
@@ -321,7 +319,7 @@ async def test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_th
             assert old.values() == [(0, 1, b"y", 1)]
 
 
-async def test_a_queue_paused_while_the_disk_was_read_comes_as_if_it_had_not_been_sent(
+async def test_queue_paused_during_disk_read_is_delivered_uncounted(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:

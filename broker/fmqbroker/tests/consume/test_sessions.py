@@ -52,7 +52,7 @@ async def test_two_sessions_share_evenly_a_third_joins_and_leaves(tmp_path: Path
         await until(lambda: len(a.held) == 4)
 
 
-async def test_a_killed_session_s_records_go_to_another_in_order_with_their_count(
+async def test_killed_sessions_records_move_in_order_with_their_count(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
@@ -69,7 +69,7 @@ async def test_a_killed_session_s_records_go_to_another_in_order_with_their_coun
         b.ack_range(queue, 0, 4, generation=1)
 
 
-async def test_a_queue_that_moves_is_drained_so_nothing_comes_twice(tmp_path: Path) -> None:
+async def test_moving_queue_is_drained_without_redelivery(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
         await until(lambda: len(a.held) == 4)
         for queue in range(4):
@@ -94,7 +94,7 @@ async def test_a_queue_that_moves_is_drained_so_nothing_comes_twice(tmp_path: Pa
             assert a.ignored == [(moving[1], generations[moving[1]])], "and that is told"
 
 
-async def test_what_is_nacked_while_draining_goes_to_the_next_holder(tmp_path: Path) -> None:
+async def test_record_nacked_while_draining_goes_to_next_holder(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
         rig.produce(3, b"x", b"y")
         await until(lambda: a.got)
@@ -105,7 +105,7 @@ async def test_what_is_nacked_while_draining_goes_to_the_next_holder(tmp_path: P
             assert b.values() == [(3, 0, b"x", 2), (3, 1, b"y", 2)]
 
 
-async def test_a_session_that_comes_again_keeps_its_queues(tmp_path: Path) -> None:
+async def test_reopened_session_keeps_its_queues(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as old:
         rig.produce(0, b"x")
         await until(lambda: old.got)
@@ -197,7 +197,7 @@ async def test_a_stream_that_does_not_begin_with_open_is_refused(tmp_path: Path)
         assert open_request().HasField("open")
 
 
-async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_sessions(
+async def test_grown_topic_is_followed_and_deleted_topic_ends_sessions(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
@@ -235,7 +235,7 @@ async def test_the_odd_queue_is_whose_turn_it_is_by_the_groups_before(tmp_path: 
 GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))
 
 
-async def test_a_queue_that_is_new_here_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+async def test_queue_new_to_this_reader_continues_at_stored_progress(tmp_path: Path) -> None:
     """The previous reader knew that the topic had grown; this one learns it late."""
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 2, queue=5))
@@ -279,7 +279,7 @@ async def test_a_topic_that_changes_while_a_beginning_is_looked_for(
             await until(lambda: gone or len(consumer.held) == 6)
 
 
-async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
+async def test_orderly_stop_stores_acks(tmp_path: Path) -> None:
     rig = Rig(tmp_path, offsets_interval_ms=20)
     async with running(rig), consuming(rig) as consumer:
         rig.produce(0, b"x", b"y")
@@ -297,7 +297,7 @@ async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
             assert late.opened.error.code == client_pb2.NO_PERMISSION
 
 
-async def test_a_slave_that_stops_has_nothing_to_complain_of(
+async def test_stopping_slave_logs_no_complaint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It serves no consumers, so no acks can be left."""
@@ -311,7 +311,7 @@ async def test_a_slave_that_stops_has_nothing_to_complain_of(
 # ---- everything at once
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_every_record_is_delivered_and_acked_whatever_the_sessions_do(seed: int) -> None:
+def test_every_record_is_acked_under_random_sessions(seed: int) -> None:
     """Sessions come, go, ack, nack and are killed; in the end every record is acked.
 
     It has its own seed: the choices depend on timing.
@@ -364,7 +364,7 @@ async def churn(rig: Rig, dice: Random) -> None:
         ("away", client_pb2.START_LATEST),
     ],
 )
-async def test_a_group_that_begins_at_the_latest_message_begins_when_that_is_stored(
+async def test_group_at_latest_opens_after_its_start_is_stored(
     tmp_path: Path, ends: str, start: int
 ) -> None:
     """Otherwise the next reader starts at its own end, and records in between are skipped."""

@@ -26,7 +26,7 @@ from fmqport.disk import DiskFile, DiskFull
 # ---- as takeover reader
 
 
-async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path) -> None:
+async def test_takeover_reader_stores_in_side_journal_and_checkpoints(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         end = rig.journal.end
         await take_over(rig, 2)
@@ -42,7 +42,7 @@ async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path
         await until(lambda: decode_record(rig.group.state.value.offsets)[key()].floor == 7)
 
 
-async def test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep(
+async def test_takeover_reader_keeps_progress_above_its_commit_end(
     tmp_path: Path,
 ) -> None:
     """The master may lack entries above the commit end, and this reader may be lost next."""
@@ -66,7 +66,7 @@ async def test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep(
         assert not decode_offsets(await rig.offsets.freeze())
 
 
-async def test_a_taker_s_entries_are_fsynced_before_put_returns(
+async def test_takeover_reader_fsyncs_entries_before_put_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
@@ -91,7 +91,7 @@ async def test_a_taker_s_entries_are_fsynced_before_put_returns(
         assert asked == [True]
 
 
-async def test_a_taker_that_lost_the_reads_does_not_touch_the_state(tmp_path: Path) -> None:
+async def test_reader_that_lost_the_reads_leaves_group_state_alone(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         rig.group.become(Mode.SLAVE_CONSUME, 3, reader=SLAVE)
@@ -113,7 +113,7 @@ async def test_a_taker_that_lost_the_reads_does_not_touch_the_state(tmp_path: Pa
         assert rig.group.state.value.offsets == ""
 
 
-async def test_a_checkpoint_that_failed_is_made_again(tmp_path: Path) -> None:
+async def test_failed_checkpoint_is_retried(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         rig.group.failing = ConnectionLost("no answer")
@@ -132,7 +132,7 @@ async def test_a_checkpoint_that_failed_is_made_again(tmp_path: Path) -> None:
         await until(lambda: rig.group.state.value.offsets, "though nothing more was acked")
 
 
-async def test_a_taker_that_stops_in_order_checkpoints_what_it_stored(tmp_path: Path) -> None:
+async def test_orderly_stop_of_takeover_reader_checkpoints_entries(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
         await rig.offsets.checkpoint()
         assert rig.group.changes == 0, "no taker"
@@ -143,7 +143,7 @@ async def test_a_taker_that_stops_in_order_checkpoints_what_it_stored(tmp_path: 
         assert rig.group.state.value.offsets == encode_record(entries).text
 
 
-async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) -> None:
+async def test_restarted_takeover_reader_finds_acknowledged_progress(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=1))
@@ -158,7 +158,7 @@ async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) 
         assert await SideJournal.load(rig.side) == kept | other
 
 
-async def test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has(
+async def test_next_takeover_reader_starts_from_record_not_its_journal(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -175,7 +175,7 @@ async def test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has(
         assert decode_offsets(await rig.offsets.freeze()) == merged(mine, record)
 
 
-async def test_a_taker_refuses_to_begin_from_a_record_it_cannot_read(tmp_path: Path) -> None:
+async def test_takeover_reader_refuses_unreadable_record(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         for bad in ("%%%", "AAAA"):
             with pytest.raises(Malformed):
@@ -184,7 +184,7 @@ async def test_a_taker_refuses_to_begin_from_a_record_it_cannot_read(tmp_path: P
             await rig.offsets.put(at(rig, 1))
 
 
-async def test_a_torn_or_unreadable_side_journal_costs_only_what_was_not_stored(
+async def test_damaged_side_journal_loses_only_unstored_entries(
     tmp_path: Path,
 ) -> None:
     first, second = at_version(1, 5), at_version(2, 9)
@@ -202,7 +202,7 @@ def at_version(version: int, floor: int) -> bytes:
     return encode_offsets({key(): OffsetEntry(version, Offset(floor))})
 
 
-async def test_a_side_journal_is_written_anew_when_it_has_grown(
+async def test_grown_side_journal_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fmqbroker.consume.offsets.side_journal.COMPACT_BYTES", 500)
@@ -236,7 +236,7 @@ async def test_a_side_journal_is_written_anew_when_it_has_grown(
         assert begun_in_all == before, "a table that is large is not written anew at each put"
 
 
-async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
+async def test_repeated_put_does_not_store_entry_that_found_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The entry was counted, so a repeated ack changes nothing, not even in the next term."""
@@ -260,7 +260,7 @@ async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
         assert (await SideJournal.load(rig.side))[key()].floor == 5
 
 
-async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Path) -> None:
+async def test_stored_entry_is_not_written_twice(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
@@ -269,7 +269,7 @@ async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Pat
         assert (tmp_path / NAME).stat().st_size == size
 
 
-async def test_what_a_master_was_as_a_taker_does_not_outlive_a_tombstone(tmp_path: Path) -> None:
+async def test_masters_side_entries_do_not_outlive_a_tombstone(tmp_path: Path) -> None:
     """C7: a deleted group is forgotten after a day and starts again, in memory as well."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
@@ -286,7 +286,7 @@ async def test_what_a_master_was_as_a_taker_does_not_outlive_a_tombstone(tmp_pat
         assert known(rig) == []
 
 
-async def test_a_taker_keeps_its_record_until_it_takes_no_more(tmp_path: Path) -> None:
+async def test_takeover_reader_keeps_record_until_its_reads_end(tmp_path: Path) -> None:
     """The state names a later term before this broker's failover has read it."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
@@ -299,7 +299,7 @@ async def test_a_taker_keeps_its_record_until_it_takes_no_more(tmp_path: Path) -
         await until(lambda: not (tmp_path / NAME).exists())
 
 
-async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
+async def test_oversized_record_keeps_floors_or_stays_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranges = tuple((Offset(2 * i), Offset(2 * i + 1)) for i in range(1, 100))

@@ -48,7 +48,7 @@ def no_room() -> Round:
     return failed
 
 
-async def test_what_the_store_refuses_is_not_told_as_stored(tmp_path: Path) -> None:
+async def test_entry_refused_by_the_store_is_not_reported_stored(tmp_path: Path) -> None:
     """Such as a seek of a live group whose term has just ended."""
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         await until(lambda: len(consumer.held) == 4)
@@ -83,7 +83,7 @@ async def test_acks_that_found_no_room_are_stored_by_the_next_try(tmp_path: Path
             assert stored(rig, 0).floor == 1
 
 
-async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_try(
+async def test_retry_does_not_undo_acks_made_without_room(
     tmp_path: Path,
 ) -> None:
     """The reads were lost for a moment: the leftover of the group is the newer one."""
@@ -112,7 +112,7 @@ async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_
             assert stored(rig, 0).floor == 2
 
 
-async def test_who_leaves_is_told_so_once_its_acks_are_stored(tmp_path: Path) -> None:
+async def test_leave_is_answered_once_its_acks_are_stored(tmp_path: Path) -> None:
     """The program ends then, and no client sends its acks again."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a")
@@ -132,7 +132,7 @@ async def test_who_leaves_is_told_so_once_its_acks_are_stored(tmp_path: Path) ->
             assert consumer.tokens == [7]
 
 
-async def test_two_seeks_before_anything_is_stored(tmp_path: Path) -> None:
+async def test_two_seeks_before_a_store_get_distinct_versions(tmp_path: Path) -> None:
     """Each seek has its own number; none is above the version of the stored entry."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
@@ -164,7 +164,7 @@ async def test_acks_from_before_a_deletion_or_a_seek_count_no_more(
             assert consumer.sought == {0: version, 1: 0, 2: 0, 3: 0}
 
 
-async def test_a_moment_that_is_to_come_begins_behind_what_is_committed(tmp_path: Path) -> None:
+async def test_start_at_a_future_time_is_the_commit_end(tmp_path: Path) -> None:
     """Uncommitted records may be lost, and their offsets reused."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a")
@@ -179,7 +179,7 @@ async def test_a_moment_that_is_to_come_begins_behind_what_is_committed(tmp_path
 LATEST, EARLIEST = client_pb2.START_LATEST, client_pb2.START_EARLIEST
 
 
-async def test_who_opens_a_group_that_has_begun_waits_for_nothing(tmp_path: Path) -> None:
+async def test_opening_a_started_group_waits_for_nothing(tmp_path: Path) -> None:
     """Other acks may be unstored; only the group's start must be stored."""
     async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
         for queue in range(4):
@@ -198,7 +198,7 @@ async def test_who_opens_a_group_that_has_begun_waits_for_nothing(tmp_path: Path
 
 
 @pytest.mark.parametrize("given_up", [False, True])
-async def test_a_group_that_nobody_joined_is_forgotten(tmp_path: Path, given_up: bool) -> None:
+async def test_group_without_members_is_forgotten(tmp_path: Path, given_up: bool) -> None:
     async with running(Rig(tmp_path)) as rig:
         groups = rig.fetch.groups
         with commit_held(rig):
@@ -213,7 +213,7 @@ async def test_a_group_that_nobody_joined_is_forgotten(tmp_path: Path, given_up:
         await until(lambda: not groups.get("billing", TOPIC.id))
 
 
-async def test_what_is_not_stored_yet_keeps_a_group_that_nobody_joins(tmp_path: Path) -> None:
+async def test_unstored_changes_keep_a_memberless_group(tmp_path: Path) -> None:
     """The group is checked again later: its changes are kept, but not for ever."""
     async with running(Rig(tmp_path)) as rig:
         groups = rig.fetch.groups
@@ -232,7 +232,7 @@ async def test_what_is_not_stored_yet_keeps_a_group_that_nobody_joins(tmp_path: 
         await until(lambda: not groups.get("billing", TOPIC.id))
 
 
-async def test_a_group_is_not_forgotten_in_the_place_of_one_before_it(tmp_path: Path) -> None:
+async def test_timer_of_a_dropped_group_does_not_forget_its_successor(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         groups = rig.fetch.groups
         groups.idle(await groups.ensure("billing", TOPIC, EARLIEST, 0))
@@ -246,7 +246,7 @@ async def test_a_group_is_not_forgotten_in_the_place_of_one_before_it(tmp_path: 
         assert groups.get("billing", TOPIC.id) is group
 
 
-async def test_where_queues_begin_that_a_topic_got_is_stored_though_nobody_joins(
+async def test_start_of_added_queues_is_stored_without_members(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -256,7 +256,7 @@ async def test_where_queues_begin_that_a_topic_got_is_stored_though_nobody_joins
         await until(lambda: stored(rig, 5).version)
 
 
-async def test_a_group_whose_reads_went_while_its_beginning_was_stored_is_not_opened(
+async def test_group_losing_reads_while_start_is_stored_stays_closed(
     tmp_path: Path,
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
@@ -271,13 +271,13 @@ async def test_a_group_whose_reads_went_while_its_beginning_was_stored_is_not_op
             await rig.fetch.groups.ensure("billing", TOPIC, LATEST, 0)
 
 
-async def test_where_a_group_begins_is_stored_though_nobody_joins(tmp_path: Path) -> None:
+async def test_start_of_a_memberless_group_is_stored(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         await rig.fetch.groups.ensure("billing", TOPIC, EARLIEST, 0)
         await until(lambda: stored(rig, 0).version)
 
 
-async def test_what_is_left_of_a_group_that_was_dropped_is_no_news_to_a_newer_entry(
+async def test_leftover_of_a_dropped_group_loses_to_newer_entry(
     tmp_path: Path,
 ) -> None:
     """The leftover found no room, and another reader has stored more since."""

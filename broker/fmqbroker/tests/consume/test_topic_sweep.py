@@ -67,7 +67,7 @@ async def a_day(rig: Rig, sweep: TopicSweep) -> int:
     return went
 
 
-async def test_progress_in_a_topic_that_is_gone_for_a_day_goes(tmp_path: Path) -> None:
+async def test_progress_of_a_topic_missing_for_a_day_is_removed(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         sweep = await a_sweep(rig, Zoo())
         assert await a_day(rig, sweep) == 0
@@ -80,7 +80,7 @@ async def test_progress_in_a_topic_that_is_gone_for_a_day_goes(tmp_path: Path) -
         assert set(later.offsets) == {key(0)}
 
 
-async def test_it_looks_each_hour_by_itself(tmp_path: Path) -> None:
+async def test_sweep_runs_every_hour(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, asyncio.TaskGroup() as tasks:
         work = tasks.create_task((await a_sweep(rig, Zoo())).run())
         for _ in range(LOOKS + 1):
@@ -166,7 +166,7 @@ async def test_another_masters_day_does_not_count(tmp_path: Path) -> None:
         assert await sweep.look() == 0
 
 
-async def test_what_is_read_stays(tmp_path: Path) -> None:
+async def test_progress_of_a_topic_being_read_stays(tmp_path: Path) -> None:
     """This broker has not heard of the deletion yet, and serves the topic."""
     async with running(Rig(tmp_path)) as rig:
         zoo = Zoo()
@@ -184,7 +184,9 @@ async def test_what_is_read_stays(tmp_path: Path) -> None:
         assert rig.fetch.groups.get("billing", TOPIC.id) is None, "it would store it again"
 
 
-async def test_many_go_a_part_at_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_entries_are_swept_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(topic_sweep, "AT_ONCE", 1)
     async with running(Rig(tmp_path)) as rig:
         sweep = await a_sweep(rig, Zoo())

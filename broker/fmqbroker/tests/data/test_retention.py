@@ -22,7 +22,7 @@ def retention(node: Node) -> Retention:
     )
 
 
-async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
+async def test_in_sync_slave_holds_retention_until_disk_is_full(
     tmp_path: Path,
 ) -> None:
     async with cluster(
@@ -66,7 +66,7 @@ async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
         await until(lambda: c.isr == {slow.name, quick.name})
 
 
-async def test_a_master_keeps_what_is_not_committed(tmp_path: Path) -> None:
+async def test_master_keeps_uncommitted_segments(tmp_path: Path) -> None:
     """No in-sync slave holds retention; deleted uncommitted records could never be read."""
     async with cluster(
         tmp_path, 1, AckPolicy(), segment_bytes=64 * 1024, retention_bytes=100_000
@@ -80,7 +80,7 @@ async def test_a_master_keeps_what_is_not_committed(tmp_path: Path) -> None:
         assert c.master.journal.log_start <= committed == c.master.commit.commit_end
 
 
-async def test_who_is_not_in_sync_holds_nothing_back(tmp_path: Path) -> None:
+async def test_slave_out_of_sync_does_not_hold_retention(tmp_path: Path) -> None:
     """It may never return, and the disk would fill for it."""
     async with cluster(tmp_path, 2, NOBODY, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         lost, other = c.slaves
@@ -103,7 +103,7 @@ async def full_slave(c: Cluster) -> Node:
     return slave
 
 
-async def test_a_slave_deletes_what_its_master_has_for_sure(tmp_path: Path) -> None:
+async def test_slave_deletes_only_segments_its_master_surely_has(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         slave = await full_slave(c)
         assert slave.slave.upstream.held == Held(c.master.name, Epoch(1), slave.journal.end)
@@ -132,7 +132,7 @@ def taken_over(state: GroupState) -> GroupState:
         ),
     ],
 )
-async def test_what_the_master_may_lack_stays(
+async def test_slave_keeps_segments_the_master_may_lack(
     tmp_path: Path, change: Callable[[GroupState], GroupState], all_of_it: bool
 ) -> None:
     """R8: after a power cut the master lacks it, and no other broker has it."""
@@ -148,7 +148,7 @@ async def test_what_the_master_may_lack_stays(
         assert all_of_it or slave.journal.log_start > begins
 
 
-async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
+async def test_slave_keeps_segments_another_in_sync_slave_lacks(tmp_path: Path) -> None:
     """R8: the only holder may have to give it back, or be promoted."""
     async with cluster(
         tmp_path,
@@ -183,7 +183,7 @@ async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
         assert await retention(quick).look() > 0
 
 
-async def test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all(
+async def test_unsynced_bytes_of_in_sync_slave_hold_retention(
     tmp_path: Path,
 ) -> None:
     """R8: even if the policy counts received or sent bytes."""

@@ -71,7 +71,7 @@ async def serving(path: Path, **changes: Any) -> AsyncIterator[Rig]:
         yield Rig(path, journal, **changes)
 
 
-async def test_what_is_committed_is_listed_and_read_as_the_files_have_it(tmp_path: Path) -> None:
+async def test_committed_segments_are_listed_and_read_byte_for_byte(tmp_path: Path) -> None:
     async with serving(tmp_path) as rig:
         rig.committed(rig.journal.end)
         told = await rig.service.list(SegmentsRequest())
@@ -121,9 +121,7 @@ async def test_an_index_file_is_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["retired", "dropped"])
-async def test_what_goes_under_a_scan_is_told_and_no_more_bytes_come(
-    tmp_path: Path, gone: str
-) -> None:
+async def test_segment_deleted_during_scan_ends_it_with_an_error(tmp_path: Path, gone: str) -> None:
     async with serving(tmp_path, scan_bytes_per_s=SEGMENT // 8) as rig:
         rig.committed(rig.journal.end)
         stored = (tmp_path / segment_name(Position(SEGMENT))).read_bytes()
@@ -151,7 +149,7 @@ async def test_what_goes_under_a_scan_is_told_and_no_more_bytes_come(
 
 
 @pytest.mark.parametrize("gone", ["retired", "begun anew"])
-async def test_what_goes_under_a_read_itself_is_not_sent(
+async def test_segment_deleted_during_a_read_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     async with serving(tmp_path) as rig:
@@ -193,7 +191,7 @@ async def test_all_streams_together_keep_to_the_rate(tmp_path: Path) -> None:
             assert len(joined(pipe)) == SEGMENT
 
 
-async def test_too_many_scans_are_refused_and_a_place_is_free_again(tmp_path: Path) -> None:
+async def test_scans_above_the_limit_are_refused_until_one_ends(tmp_path: Path) -> None:
     async with serving(tmp_path, scan_streams=2) as rig:
         rig.committed(rig.journal.end)
         stuck = [rig.ask(0), rig.ask(0)]

@@ -10,7 +10,7 @@ from fmqcore.ids import BrokerId, Epoch
 __all__ = ["admin"]  # the fixture
 
 
-async def test_the_state_says_who_acts_as_master_and_the_configuration_who_is_wanted(
+async def test_state_names_acting_master_config_names_wanted_master(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:
     told: list[BrokerId] = []

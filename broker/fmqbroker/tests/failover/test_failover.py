@@ -119,7 +119,7 @@ async def test_master_cut_from_both_fences_itself_and_returns(
         assert [m for m, _ in net.terms] == [Mode.NEW, *ONE_FAILOVER]
 
 
-async def test_fenced_master_returns_in_a_new_term_when_nobody_could_claim(
+async def test_fenced_master_returns_in_new_term_without_a_claim(
     zookeeper: str, tmp_path: Path
 ) -> None:
     async with group_of(zookeeper, tmp_path, M, S) as net:
@@ -136,7 +136,7 @@ async def test_fenced_master_returns_in_a_new_term_when_nobody_could_claim(
         assert master.state.isr == set()
 
 
-async def test_a_short_cut_is_no_new_term(zookeeper: str, tmp_path: Path) -> None:
+async def test_short_zookeeper_cut_starts_no_new_term(zookeeper: str, tmp_path: Path) -> None:
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, slave = await whole(net, S)
         await master.proxy.cut()
@@ -166,7 +166,9 @@ async def test_reads_disabled_by_the_administrator_no_switch(
         await until(lambda: slave.serves is READ)
 
 
-async def test_reads_taken_from_the_reader_meanwhile(zookeeper: str, tmp_path: Path) -> None:
+async def test_reads_disabled_while_a_takeover_reader_serves(
+    zookeeper: str, tmp_path: Path
+) -> None:
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, slave = await whole(net, S)
         await master.kill()
@@ -249,7 +251,7 @@ async def test_a_slave_gone_for_good_in_slave_consume(
         assert master.journal.state.offsets[KEY].floor == 9
 
 
-async def test_a_reader_that_is_stopped_in_order_leaves_the_next_all_that_it_confirmed(
+async def test_stopped_reader_leaves_confirmed_acks_to_the_next(
     zookeeper: str, tmp_path: Path
 ) -> None:
     async with group_of(zookeeper, tmp_path, M, S) as net:
@@ -381,7 +383,7 @@ async def test_a_new_directory_waits_for_the_old_session(zookeeper: str, tmp_pat
         await until(lambda: fresh.group.standing)
 
 
-async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_path: Path) -> None:
+async def test_aborted_start_remembers_previous_live_node(zookeeper: str, tmp_path: Path) -> None:
     """It ends before it is announced, repeatedly: the live node is still of its last life."""
     async with group_of(zookeeper, tmp_path, M) as net:
         (master,) = await whole(net)

@@ -16,7 +16,7 @@ from fmqcore.ids import Offset, Permission, TopicId
 from fmqport.disk import Disk
 
 
-async def test_a_master_whose_writer_is_stuck_is_not_followed_until_it_is_not(
+async def test_master_with_stuck_writer_gets_no_hand_over(
     tmp_path: Path,
 ) -> None:
     """It cannot open a term, so a reader must not stop serving for it."""
@@ -63,7 +63,7 @@ async def test_full_disks_on_both_sides_still_carry_terms_and_offsets(tmp_path: 
         await c.equal()
 
 
-async def test_a_master_that_is_back_on_a_full_disk_takes_over_what_was_read_meanwhile(
+async def test_returning_master_on_full_disk_installs_readers_record(
     zookeeper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its EPOCH batch fits but not the reader's record: then no broker would serve."""

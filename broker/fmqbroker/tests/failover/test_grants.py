@@ -45,7 +45,7 @@ def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) 
         (replace(MINE, mode=Mode.SLAVE_CONSUME, master=S), 4, 0),  # this broker reads
     ],
 )
-def test_nobody_is_unanimous_but_in_my_own_term(
+def test_empty_set_is_unanimous_only_in_the_masters_own_term(
     state: GroupState, held: int, until_ms: int
 ) -> None:
     found = gatherer(state, held, set())

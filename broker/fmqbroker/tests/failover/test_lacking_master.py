@@ -37,7 +37,7 @@ class Group:
         return self._gatherer._lacking_ms()
 
 
-def test_it_waits_from_the_moment_at_which_who_has_it_is_away() -> None:
+def test_lacking_master_waits_from_the_moment_its_source_is_away() -> None:
     group = Group()
     group.there(S, SHOWN)
     assert group.look(100) is None, "it is there, it may take its time to hand over"
@@ -60,7 +60,7 @@ def test_a_reader_that_has_less_is_not_waited_for() -> None:
     assert group.look(200) == 100
 
 
-def test_who_has_it_waits_for_nobody() -> None:
+def test_master_that_lacks_nothing_waits_for_no_broker() -> None:
     group = Group()
     assert group.look(100) == 100
     group.end = Position(SHOWN)

@@ -70,7 +70,7 @@ async def trial(tmp_path: Path, zookeeper: str) -> AsyncIterator[Trial]:
     await trial.broker.stop()
 
 
-async def test_topics_made_again_have_their_own_messages(trial: Trial) -> None:
+async def test_recreated_topics_have_their_own_messages(trial: Trial) -> None:
     await trial.lose_zookeeper()
     assert "zookeeper_lost_topics" in trial.broker.log
     async with fmqclient.connect(f"fmq://{trial.broker.address}") as client:

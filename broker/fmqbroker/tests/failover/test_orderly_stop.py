@@ -12,9 +12,7 @@ from fmqcore.zk.group_state import Mode, state_from_json
 pytestmark = pytest.mark.processes
 
 
-async def test_a_master_that_stops_gives_its_mastership_to_nobody(
-    zookeeper: str, tmp_path: Path
-) -> None:
+async def test_stopping_master_names_no_successor(zookeeper: str, tmp_path: Path) -> None:
     """F16: a stop does not wait until the successor has everything, so it names none."""
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, _ = await whole(net, S)

@@ -146,7 +146,7 @@ async def test_a_backup_from_before_a_promotion(tmp_path: Path, *, reading: bool
         assert [read[value] for value in LATE] == [(r.queue, r.offset) for r in sent]
 
 
-async def test_a_group_begins_again_while_it_serves(tmp_path: Path) -> None:
+async def test_group_starts_again_while_serving(tmp_path: Path) -> None:
     """Nothing is lost and nothing is stored twice, although the command was not needed."""
     async with restorable(tmp_path) as cluster:
         async with fmqclient.connect(cluster.url) as client:

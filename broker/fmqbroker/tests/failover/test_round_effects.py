@@ -117,7 +117,7 @@ def test_a_term_is_dropped_once_another_stands(held: int) -> None:
 
 
 @pytest.mark.parametrize("granted_now", [False, True])
-def test_a_term_that_goes_on_is_renewed_for_the_live_node_that_stands_now(
+def test_continuing_term_is_renewed_for_the_current_live_node(
     granted_now: bool,
 ) -> None:
     """F13: a renewal under the previous node's number would let the lease end."""
@@ -168,7 +168,7 @@ def test_each_reader_is_waited_for_by_itself() -> None:
     assert gone_since(THIRD, 50) == 1250
 
 
-def test_what_was_once_stored_is_so_for_ever() -> None:
+def test_commit_end_never_falls_when_the_set_changes() -> None:
     """R4: even under ALL, with a set that has shrunk or grown since."""
     commit = CommitFrontier()
     commit.advance(Position(80), Position(70))

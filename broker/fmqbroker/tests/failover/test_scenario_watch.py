@@ -30,5 +30,5 @@ def violations(*looks: Look) -> int:
         ([("a", FULL, 1), ("b", NONE, 1), ("a", FULL, 1), ("b", READ, 2)], 0),
     ],
 )
-def test_two_at_once(looks: list[Look], found: int) -> None:
+def test_scenario_watch_reports_two_brokers_at_once(looks: list[Look], found: int) -> None:
     assert violations(*looks) == found

@@ -177,7 +177,7 @@ async def test_master_comes_back_alone_with_a_damaged_tail(
         await stage.verdict()
 
 
-async def test_a_reader_whose_old_segment_is_damaged_gives_the_reads_to_who_has_it_whole(
+async def test_reader_with_damaged_segment_hands_reads_to_whole_slave(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """A start reads only the newest segment, so a read finds it: no consumer waits for it."""

@@ -89,7 +89,7 @@ async def test_switchover_there_and_back_under_traffic(
             print(f"switchover: nobody served {kind.name} for {ms} ms at most")
 
 
-async def test_old_master_killed_in_the_middle_of_a_move(
+async def test_old_master_killed_during_a_switchover(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """After any step, the wanted broker becomes master and the old one follows."""

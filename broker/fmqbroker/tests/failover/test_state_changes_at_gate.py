@@ -12,9 +12,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 pytestmark = pytest.mark.processes
 
 
-async def test_grants_of_another_masters_term_are_none_of_mine(
-    zookeeper: str, tmp_path: Path
-) -> None:
+async def test_grants_of_another_masters_term_do_not_count(zookeeper: str, tmp_path: Path) -> None:
     """F5: an empty in-sync set is unanimous only for the broker that opened the term.
 
     A master is cut off and declared lost; its only slave is promoted and has no slave in sync yet.

@@ -118,14 +118,14 @@ def opened(stage: Stage, **more: Any) -> GroupState:
     return replace(state, mode=Mode.MASTER, epoch=Epoch(7), master=ME, reader=ME, **more)
 
 
-async def test_open_is_durable_before_it_is_set_and_told_after() -> None:
+async def test_term_is_durable_before_it_is_set_and_reported_after() -> None:
     stage = Stage(state_of())
     assert await stage.terms.open(opened(stage), 3)
     assert stage.did == ["close", "append", "install own 0", "durable", "set", *OPENED]
     assert stage.terms.tenure == Tenure(Epoch(7), 9)
 
 
-async def test_open_again_after_a_try_appends_no_second_epoch() -> None:
+async def test_reopening_a_term_appends_no_second_epoch() -> None:
     stage = Stage(state_of())
     stage.journal_epoch = Epoch(7)
     assert await stage.terms.open(opened(stage), 3)
@@ -133,7 +133,7 @@ async def test_open_again_after_a_try_appends_no_second_epoch() -> None:
 
 
 @pytest.mark.parametrize("why", ["lost the race", "no live node", "another's", "newer journal"])
-async def test_open_that_comes_to_nothing_tells_nobody(why: str) -> None:
+async def test_failed_open_leaves_no_tenure(why: str) -> None:
     stage = Stage(state_of(master=OTHER if why == "another's" else ME))
     stage.wins = why != "lost the race"
     stage.standing = 0 if why == "no live node" else 9
@@ -143,7 +143,7 @@ async def test_open_that_comes_to_nothing_tells_nobody(why: str) -> None:
     assert not set(stage.did) & {*OPENED, "append" if why in ("another's", "newer journal") else ""}
 
 
-async def test_open_installs_the_record_that_is_awaited_and_no_other() -> None:
+async def test_open_installs_only_the_awaited_record() -> None:
     taken = state_of(Mode.SLAVE_CONSUME, reader=OTHER, offsets="AAAA")
     for term, size in ((6, 5), (4, 3)):
         stage = Stage(taken)
@@ -157,7 +157,7 @@ async def test_open_installs_the_record_that_is_awaited_and_no_other() -> None:
 
 @pytest.mark.parametrize("lacking", ["", " lacking"])
 @pytest.mark.parametrize("claimed", [False, True])
-async def test_who_served_reads_since_a_term_was_opened_installs_its_own_side_journal(
+async def test_reader_becoming_master_installs_its_side_journal(
     claimed: bool, lacking: str
 ) -> None:
     """Even if it ended before it opened its term and another broker claimed meanwhile."""
@@ -169,7 +169,7 @@ async def test_who_served_reads_since_a_term_was_opened_installs_its_own_side_jo
     assert stage.did == ["close", "append", *installed, "durable", "set", *OPENED]
 
 
-async def test_a_term_that_cannot_keep_offsets_is_none() -> None:
+async def test_term_that_cannot_store_offsets_is_not_opened() -> None:
     stage = Stage(state_of())
     stage.breaks = "no room"
     with pytest.raises(StorageFull):
@@ -185,7 +185,7 @@ async def test_a_term_that_cannot_keep_offsets_is_none() -> None:
     ]
 
 
-async def test_a_claim_is_set_before_anything_is_served_and_only_what_is_durable() -> None:
+async def test_claim_is_set_before_serving_and_serves_only_durable() -> None:
     stage = Stage(state_of(master=OTHER, reader=OTHER, offsets="AAAA"))
     stage.terms.frozen = Frozen.of(Epoch(4), b"")
     edit = replace(stage.state.value, mode=Mode.SLAVE_CONSUME, epoch=Epoch(7), reader=ME)
@@ -199,7 +199,7 @@ async def test_a_claim_is_set_before_anything_is_served_and_only_what_is_durable
 
 
 @pytest.mark.parametrize("standing", [0, 9])
-async def test_a_claim_that_comes_to_nothing(standing: int) -> None:
+async def test_failed_claim_serves_nothing(standing: int) -> None:
     stage = Stage(state_of(master=OTHER, reader=OTHER))
     stage.standing, stage.wins = standing, False
     assert not await stage.terms.claim(stage.state.value, 3)
@@ -208,7 +208,7 @@ async def test_a_claim_that_comes_to_nothing(standing: int) -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "claim"])
-async def test_a_term_is_of_the_live_node_that_stood_before_it_was_set(step: str) -> None:
+async def test_term_belongs_to_the_live_node_from_before_it_was_set(step: str) -> None:
     """F13: another broker may have looked in the gap, and be about to claim."""
     stage = Stage(state_of())
     stage.stands_anew = True
@@ -239,7 +239,7 @@ ALL = LinkView(connected=True, incarnation="heir", durable_end=Position(END))
         (SlaveCounts.DURABLE, replace(ALL, connected=False), False),
     ],
 )
-async def test_a_master_moves_when_that_very_process_has_all(
+async def test_mastership_moves_once_the_named_process_has_all(
     counts: SlaveCounts, link: LinkView, moves: bool
 ) -> None:
     stage = Stage(state_of(), counts)
@@ -252,7 +252,7 @@ async def test_a_master_moves_when_that_very_process_has_all(
     assert stage.terms.tenure is None
 
 
-async def test_who_takes_over_has_all_on_its_disk_first() -> None:
+async def test_successor_fsyncs_everything_before_it_takes_over() -> None:
     stage = Stage(state_of(Mode.SLAVE_CONSUME, master=OTHER))
     assert await stage.terms.take_over(opened(stage), 3)
     assert stage.did == ["close", "durable", "set"]
@@ -260,7 +260,7 @@ async def test_who_takes_over_has_all_on_its_disk_first() -> None:
 
 
 @pytest.mark.parametrize("gives", [False, True])
-async def test_who_leaves_serves_nothing_flushes_and_goes_before_another_is_told(
+async def test_leaving_master_stops_and_flushes_before_state_change(
     gives: bool,
 ) -> None:
     stage = Stage(state_of())
@@ -279,13 +279,13 @@ async def test_a_reader_serves_nothing_before_its_record_is_frozen() -> None:
     assert stage.terms.frozen == Frozen.of(Epoch(6), EMPTY)
 
 
-async def test_a_reader_that_restarted_freezes_what_was_checkpointed_too() -> None:
+async def test_restarted_reader_also_freezes_checkpointed_progress() -> None:
     stage = Stage(state_of(Mode.SLAVE_CONSUME, master=OTHER, offsets="AAAA"))
     await stage.terms.freeze(Epoch(6), "the master is back")
     assert stage.did == ["close", "hold 0", "taker of 'AAAA' above 0", "freeze"]
 
 
-async def test_who_holds_nothing_drops_nothing_but_the_gate() -> None:
+async def test_broker_without_a_role_only_closes_its_gate() -> None:
     stage = Stage(state_of())
     stage.terms.drop("why not")
     assert stage.did == ["close"]

@@ -15,7 +15,7 @@ from fmqbroker.tests.journal_kit import (
 from fmqcore.batch.header import BatchType
 
 
-async def test_first_words(tmp_path: Path) -> None:
+async def test_first_batches_follow_snap_and_survive_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         assert (journal.end, journal.epoch, journal.clean) == (0, 0, False)
         journal.append(epoch(1))
@@ -37,7 +37,7 @@ async def test_first_words(tmp_path: Path) -> None:
         assert (journal.epoch, journal.next_offset(TOPIC, 0)) == (1, 3)
 
 
-async def test_rolls(tmp_path: Path) -> None:
+async def test_full_segment_rolls_to_the_next(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         fill(journal, 500)

@@ -29,7 +29,7 @@ def flip(path: Path, position: Position) -> Path:
     return file
 
 
-async def test_a_damaged_sealed_segment_is_noted_by_who_reads_it_and_refused_afterwards(
+async def test_damage_in_sealed_segment_is_noted_on_read_then_refused(
     tmp_path: Path,
 ) -> None:
     at = (await filled(tmp_path))[100]
@@ -53,7 +53,7 @@ async def test_a_damaged_sealed_segment_is_noted_by_who_reads_it_and_refused_aft
         assert check_batches(data)[1] == ""
 
 
-async def test_damage_in_the_newest_segment_is_refused_though_its_end_is_known(
+async def test_damage_in_newest_segment_is_refused_with_known_end(
     tmp_path: Path,
 ) -> None:
     at = (await filled(tmp_path))[-20]

@@ -34,7 +34,7 @@ def move_away(node: Node) -> Path:
 
 
 @pytest.mark.parametrize("who", ["the slave", "the master"])
-async def test_move_the_directory_away_and_start_again(tmp_path: Path, who: str) -> None:
+async def test_damaged_directory_moved_away_then_broker_starts(tmp_path: Path, who: str) -> None:
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         end = c.master.produce(30)

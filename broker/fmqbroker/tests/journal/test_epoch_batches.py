@@ -24,7 +24,7 @@ async def _follow(slave: Journal, master: Journal) -> None:
 
 
 @pytest.mark.parametrize("rest", [0, 104], ids=["exactly full", "room for an EOF"])
-async def test_frames_written_for_a_term_are_not_taken_for_the_epoch_before(
+async def test_frames_of_a_new_term_do_not_match_the_previous_epoch(
     tmp_path: Path, rest: int
 ) -> None:
     """A master lost later bytes that its slave has: their journals must not seem to agree.
@@ -56,7 +56,7 @@ async def test_frames_written_for_a_term_are_not_taken_for_the_epoch_before(
             assert again.state == state, "the journal alone tells it"
 
 
-async def test_frames_of_a_segment_that_was_just_full_belong_to_their_epoch(tmp_path: Path) -> None:
+async def test_frames_of_an_exactly_full_segment_keep_their_epoch(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         _fill_up_to(journal, 0)
         fill(journal, 1)
@@ -65,7 +65,7 @@ async def test_frames_of_a_segment_that_was_just_full_belong_to_their_epoch(tmp_
         assert journal.state.epochs[-1] == (2, end)
 
 
-async def test_a_term_that_got_no_further_than_its_frames_is_opened_again(tmp_path: Path) -> None:
+async def test_term_with_only_its_frames_is_opened_again(tmp_path: Path) -> None:
     """Power failed between EOF and EPOCH batch; another number may have been given since."""
     async with running(tmp_path) as journal:
         end = _fill_up_to(journal, 104)

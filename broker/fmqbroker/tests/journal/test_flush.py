@@ -33,7 +33,7 @@ def writes(disk: FaultDisk) -> list[Step]:
     return [s for s in disk.steps if s.kind in ("write", "sync")]
 
 
-async def test_all_that_is_appended_in_one_turn_is_one_write(tmp_path: Path) -> None:
+async def test_appends_of_one_turn_are_one_write(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
@@ -42,7 +42,7 @@ async def test_all_that_is_appended_in_one_turn_is_one_write(tmp_path: Path) -> 
         assert [s.kind for s in writes(disk)] == ["write", "sync"]
 
 
-async def test_while_a_write_is_under_way_the_rest_gathers(tmp_path: Path) -> None:
+async def test_appends_during_a_write_are_gathered(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
@@ -56,7 +56,7 @@ async def test_while_a_write_is_under_way_the_rest_gathers(tmp_path: Path) -> No
         assert [s.kind for s in writes(disk)[before:]] == ["write", "sync", "write", "sync"]
 
 
-async def test_durable_moves_only_after_the_sync_and_then_all_are_told(tmp_path: Path) -> None:
+async def test_durable_end_moves_after_sync_then_waiters_wake(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         seen: list[tuple[str, int, int]] = []
@@ -92,7 +92,7 @@ async def test_os_cache_writes_at_once_and_syncs_when_due_or_asked(tmp_path: Pat
         await until(lambda: journal.durable_end == journal.end)
 
 
-async def test_a_stricter_interval_holds_for_what_is_there(tmp_path: Path) -> None:
+async def test_stricter_flush_interval_covers_existing_bytes(tmp_path: Path) -> None:
     """No more appends come: bytes the previous policy left in memory would stay there for ever."""
     async with running(tmp_path) as journal:
         journal.set_flush(sync=False, interval_ms=0)
@@ -103,7 +103,7 @@ async def test_a_stricter_interval_holds_for_what_is_there(tmp_path: Path) -> No
         await until(lambda: journal.durable_end == journal.end)
 
 
-async def test_a_segment_is_synced_before_the_next_is_begun(tmp_path: Path) -> None:
+async def test_segment_is_synced_before_the_next_starts(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         journal.set_flush(sync=False, interval_ms=0)
@@ -131,9 +131,7 @@ async def test_at_rest_the_disk_rests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["write", "sync", "create", "rename"])
-async def test_a_failing_disk_ends_the_process_and_is_never_tried_again(
-    tmp_path: Path, kind: str
-) -> None:
+async def test_failing_disk_ends_the_process_without_retry(tmp_path: Path, kind: str) -> None:
     disk, life, failed = FaultDisk(tmp_path), Life(), list[Step]()
     journal = await Journal.open(disk, settings(tmp_path), Clock(), life)
 
@@ -240,7 +238,7 @@ async def test_little_room_refuses_in_time(tmp_path: Path) -> None:
         journal.append(data(b"x"))
 
 
-async def test_what_fits_no_segment_is_too_large(tmp_path: Path) -> None:
+async def test_batch_larger_than_a_segment_is_too_large(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         with pytest.raises(TooLarge, match="larger segments"):

@@ -97,7 +97,7 @@ def fill_file(path: Path) -> None:
             file.write(bytes(4096))
 
 
-async def test_a_full_journal_still_takes_control_and_data_again_when_there_is_room(
+async def test_full_journal_takes_control_batches_then_data_once_room(
     tmp_path: Path,
 ) -> None:
     disk = SmallDisk(tmp_path, 16 * SEGMENT)
@@ -119,7 +119,7 @@ async def test_a_full_journal_still_takes_control_and_data_again_when_there_is_r
         assert await everything(journal) == whole
 
 
-async def test_data_taken_in_before_the_disk_was_seen_to_be_full_holds_up_nothing(
+async def test_data_appended_before_full_disk_blocks_no_control_batch(
     tmp_path: Path,
 ) -> None:
     """Its segments exist in memory only: without files no ack and no term could be stored."""
@@ -171,7 +171,7 @@ async def test_a_master_that_starts_on_a_full_disk_opens_its_term(
         assert journal.epoch == 71
 
 
-async def test_a_slave_with_little_room_takes_what_its_master_took(tmp_path: Path) -> None:
+async def test_slave_with_little_room_takes_its_masters_bytes(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path / "slave", 16 * SEGMENT)
     async with (
         running(tmp_path / "master") as master,

@@ -37,7 +37,7 @@ async def taken_by_others(journal: Journal, disk: SmallDisk) -> None:
     await journal._parts.store.space.check()
 
 
-async def test_what_a_reader_hands_over_finds_room_as_its_term_does(tmp_path: Path) -> None:
+async def test_handed_over_record_fits_where_its_term_fits(tmp_path: Path) -> None:
     """An EPOCH may fit where the previous reader's record does not: then no broker would serve."""
     disk = SmallDisk(tmp_path, 2 * LARGE)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
@@ -67,7 +67,7 @@ async def test_a_record_is_installed_with_the_reserve(tmp_path: Path) -> None:
         assert rig.journal.durable_end == rig.journal.end
 
 
-async def test_with_neither_room_nor_reserve_the_writer_does_not_hang_on_a_record(
+async def test_writer_does_not_hang_on_record_without_room_or_reserve(
     tmp_path: Path,
 ) -> None:
     disk = SmallDisk(tmp_path, 2 * LARGE)

@@ -141,7 +141,7 @@ async def test_where_the_messages_of_an_epoch_end(
     assert len(indexes(tmp_path)) > 5
 
 
-async def test_a_damaged_batch_is_told_with_its_place(tmp_path: Path) -> None:
+async def test_damaged_batch_is_reported_with_its_position(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 200)
@@ -169,7 +169,7 @@ async def test_an_unknown_queue_is_empty(tmp_path: Path) -> None:
         assert await journal.read(Position(0), 10) == b""
 
 
-async def test_what_was_read_ahead_of_the_end_is_not_kept(tmp_path: Path) -> None:
+async def test_bytes_read_past_the_end_are_not_cached(tmp_path: Path) -> None:
     async with running(tmp_path, segment_bytes=8 << 20) as journal:
         journal.append(epoch(1))
         fill(journal, 1)

@@ -98,7 +98,7 @@ def at_the_end_of(
 @pytest.mark.parametrize(
     ("look", "segment"), [(by_offset, SECOND), (by_time, FIRST), (by_epoch, SECOND)]
 )
-async def test_a_look_up_under_which_its_segment_is_retired_begins_anew(
+async def test_lookup_restarts_when_its_segment_is_retired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look, segment: Position
 ) -> None:
     await old_segments(tmp_path)
@@ -111,7 +111,7 @@ async def test_a_look_up_under_which_its_segment_is_retired_begins_anew(
 
 @pytest.mark.parametrize("last", [False, True], ids=["is being read", "was read"])
 @pytest.mark.parametrize(("look", "found"), [(by_offset, 30), (by_epoch, 27)])
-async def test_a_look_up_under_which_its_segment_is_cut_begins_anew(
+async def test_lookup_restarts_when_its_segment_is_truncated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look, found: int, last: bool
 ) -> None:
     """The rest of the segment is zeros by then, not damage; no old index is left there."""
@@ -131,7 +131,7 @@ async def test_a_look_up_under_which_its_segment_is_cut_begins_anew(
         await finds_what_is_there(journal)
 
 
-async def test_an_index_that_was_read_before_all_was_dropped_is_not_kept(tmp_path: Path) -> None:
+async def test_index_read_before_a_reset_is_not_cached(tmp_path: Path) -> None:
     """A segment of the same base follows, and its index is the one requested."""
     await old_segments(tmp_path, indexes=True)
     disk = HeldDisk(tmp_path)
@@ -157,7 +157,9 @@ async def everything_anew(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("retired", [False, True])
-async def test_nothing_of_before_a_reset_is_found_after_it(tmp_path: Path, retired: bool) -> None:
+async def test_nothing_from_before_a_reset_is_found_afterwards(
+    tmp_path: Path, retired: bool
+) -> None:
     await old_segments(tmp_path)
     async with running(tmp_path, retention_ms=1, retention_bytes=0) as journal:
         await finds_what_is_there(journal)
@@ -171,7 +173,7 @@ async def test_nothing_of_before_a_reset_is_found_after_it(tmp_path: Path, retir
         await everything_anew(journal)
 
 
-async def test_what_is_left_of_a_segment_that_was_cold_is_found_after_a_cut(
+async def test_rest_of_a_cold_segment_is_found_after_truncation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog, "MAX_HOT_BYTES", 0)
@@ -187,7 +189,7 @@ async def test_what_is_left_of_a_segment_that_was_cold_is_found_after_a_cut(
         await everything_anew(journal)
 
 
-async def test_what_was_read_of_an_old_segment_is_kept(
+async def test_reads_of_an_old_segment_are_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await old_segments(tmp_path, indexes=True)
@@ -214,7 +216,7 @@ async def test_what_was_read_of_an_old_segment_is_kept(
 
 
 @pytest.mark.parametrize("way", ["truncate", "reset", "truncate meanwhile"])
-async def test_what_was_read_ahead_is_not_shown_for_what_is_there_since(
+async def test_read_ahead_bytes_do_not_hide_later_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """Batches are read with their surroundings, which are cached."""
@@ -236,7 +238,7 @@ async def test_what_was_read_ahead_is_not_shown_for_what_is_there_since(
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["cold", "hot"])
-async def test_nothing_is_kept_of_what_retention_deleted(tmp_path: Path, committed: bool) -> None:
+async def test_cache_keeps_nothing_of_retired_segments(tmp_path: Path, committed: bool) -> None:
     await old_segments(tmp_path, committed=committed)
     async with running(tmp_path, retention_ms=1, retention_bytes=0) as journal:
         await finds_what_is_there(journal)
@@ -248,7 +250,7 @@ async def test_nothing_is_kept_of_what_retention_deleted(tmp_path: Path, committ
         assert known._cold_bytes == sum(map(catalog._bytes, known._cold.values()))
 
 
-async def test_a_look_up_begins_anew_as_soon_as_its_segment_is_going(
+async def test_lookup_restarts_while_its_segment_is_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its file is being deleted: it cannot be read any more, though it exists."""
@@ -270,7 +272,7 @@ async def test_a_look_up_begins_anew_as_soon_as_its_segment_is_going(
         assert await retiring[0] > 0
 
 
-async def test_a_file_that_two_open_at_a_time_is_open_once(
+async def test_file_opened_by_two_readers_is_open_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await old_segments(tmp_path)
@@ -293,7 +295,7 @@ async def test_a_file_that_two_open_at_a_time_is_open_once(
         assert closed.count(segment_name(SECOND)) == 1
 
 
-async def test_a_file_that_is_opened_while_all_from_there_on_is_cut_is_not_there(
+async def test_file_opened_during_its_truncation_is_missing(
     tmp_path: Path,
 ) -> None:
     await old_segments(tmp_path, committed=False)

@@ -32,7 +32,7 @@ def told(doubts: Doubts) -> int:
         (MIXED, (7,), MIXED),
     ],
 )
-def test_of_two_policies_neither_says_who_acknowledged(
+def test_two_policies_leave_the_acknowledgers_unknown(
     before: int, noted: tuple[int, ...], after: int
 ) -> None:
     """A broker starting after that hears all: some bytes were acknowledged under the other."""
@@ -44,7 +44,7 @@ def test_of_two_policies_neither_says_who_acknowledged(
 
 
 @pytest.mark.parametrize("durably", [False, True])
-def test_who_is_whole_in_memory_may_lose_what_it_had_fsynced(durably: bool) -> None:
+def test_slave_whole_only_in_memory_may_lose_fsynced_bytes(durably: bool) -> None:
     doubts = doubtful(7)
     assert doubts.emptied
     doubts.made_whole(durably=durably)
@@ -59,7 +59,7 @@ def test_who_is_whole_in_memory_may_lose_what_it_had_fsynced(durably: bool) -> N
 
 
 @pytest.mark.parametrize("written", [b"", b"torn"])
-async def test_a_file_that_only_got_its_name_is_no_tail_that_was_cut(
+async def test_empty_new_segment_file_is_not_a_truncated_tail(
     tmp_path: Path, written: bytes
 ) -> None:
     """A crash between a roll and its first write leaves nothing unreadable.

@@ -216,7 +216,7 @@ async def torn(path: Path) -> Position:
     return end
 
 
-async def test_a_tail_is_cut_only_once_that_is_noted(tmp_path: Path) -> None:
+async def test_tail_is_truncated_only_after_a_durable_note(tmp_path: Path) -> None:
     """Without room for the note the tail stays, and so do the flags."""
     await torn(tmp_path)
     with pytest.raises(DiskFull):
@@ -226,7 +226,7 @@ async def test_a_tail_is_cut_only_once_that_is_noted(tmp_path: Path) -> None:
         assert journal.doubts.tail_cut
 
 
-async def test_a_directory_that_knows_nothing_of_itself_may_have_lost_all(tmp_path: Path) -> None:
+async def test_directory_without_checkpoint_may_have_lost_everything(tmp_path: Path) -> None:
     """It is empty, or lacks its checkpoint: which bytes were fsynced is unknown."""
     async with running(tmp_path) as journal:
         assert journal.doubts.tail_cut
@@ -239,9 +239,7 @@ async def test_a_directory_that_knows_nothing_of_itself_may_have_lost_all(tmp_pa
 
 
 @pytest.mark.parametrize("crash", [True, False])
-async def test_a_tail_that_was_cut_is_known_until_it_is_made_whole(
-    tmp_path: Path, crash: bool
-) -> None:
+async def test_truncated_tail_is_flagged_until_made_whole(tmp_path: Path, crash: bool) -> None:
     end = await torn(tmp_path)
     async with running(tmp_path, crash=crash) as journal:
         assert journal.doubts.tail_cut
@@ -259,9 +257,7 @@ async def test_a_tail_that_was_cut_is_known_until_it_is_made_whole(
 
 
 @pytest.mark.parametrize("loss", [Loss.ALL, Loss.TORN])
-async def test_what_was_committed_and_is_lost_says_nothing_of_what_follows(
-    tmp_path: Path, loss: Loss
-) -> None:
+async def test_lost_commit_end_does_not_cover_later_history(tmp_path: Path, loss: Loss) -> None:
     """R4: after a power cut another history continues there, with nothing committed yet."""
     disk = FaultDisk(tmp_path / "first")
     async with running(tmp_path / "first", disk=disk) as journal:
@@ -296,7 +292,7 @@ async def test_known_commit_end_survives(tmp_path: Path) -> None:
         assert journal.known_commit_end == end
 
 
-async def test_what_only_the_page_cache_held_is_written_again_and_synced_at_the_start(
+async def test_page_cache_bytes_are_rewritten_and_synced_at_start(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, crash=True) as journal:
@@ -319,7 +315,7 @@ def noted(path: Path) -> Checkpoint:
     return decode_checkpoint((path / CHECKPOINT).read_bytes())
 
 
-async def test_what_is_in_doubt_stays_so_until_it_is_whole(tmp_path: Path) -> None:
+async def test_loss_flags_persist_until_the_journal_is_whole(tmp_path: Path) -> None:
     """Over any number of starts: `anew`, and the policy of its acknowledgements (ADR 0037)."""
     async with running(tmp_path, crash=True) as journal:
         journal.append(epoch(1))
@@ -335,7 +331,7 @@ async def test_what_is_in_doubt_stays_so_until_it_is_whole(tmp_path: Path) -> No
         assert (journal.doubts.anew, journal.doubts.acked_under) == (False, 0)
 
 
-async def test_a_checkpoint_names_only_what_is_durable(tmp_path: Path) -> None:
+async def test_checkpoint_names_only_durable_bytes(tmp_path: Path) -> None:
     disk = FileDisk(str(tmp_path))
     journal = await Journal.open(disk, settings(tmp_path), Clock(), Life())
     journal.append(epoch(1))
@@ -346,7 +342,7 @@ async def test_a_checkpoint_names_only_what_is_durable(tmp_path: Path) -> None:
     assert await content(tmp_path) == (0, b"")
 
 
-async def test_a_checkpoint_does_not_count_what_is_only_written(tmp_path: Path) -> None:
+async def test_checkpoint_does_not_count_unsynced_bytes(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         await journal.wait_durable(journal.end)

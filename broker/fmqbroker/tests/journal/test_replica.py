@@ -84,7 +84,7 @@ async def test_a_replica_is_byte_identical(tmp_path: Path, step: int) -> None:
         await follow(slave, master, step)
 
 
-async def test_a_new_slave_can_begin_at_any_segment(tmp_path: Path) -> None:
+async def test_new_slave_can_start_at_any_segment(tmp_path: Path) -> None:
     async with running(tmp_path / "m") as master:
         history(master)
         bases = [h.position for h in headers(await everything(master)) if h.type == BatchType.SNAP]
@@ -103,7 +103,7 @@ async def test_a_new_slave_can_begin_at_any_segment(tmp_path: Path) -> None:
                 assert slave.state == master.state
 
 
-async def test_what_does_not_fit_is_refused_and_nothing_taken(tmp_path: Path) -> None:
+async def test_batch_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
     async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
         master.append(epoch(3))
         fill(master, 10)
@@ -146,7 +146,7 @@ async def test_another_history_is_refused_by_its_chain(tmp_path: Path) -> None:
         assert caught.value.fault is BatchFault.CHAIN
 
 
-async def test_a_control_batch_of_nonsense_is_refused_whole(tmp_path: Path) -> None:
+async def test_invalid_control_batch_is_refused_whole(tmp_path: Path) -> None:
     async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
         master.append(epoch(1))
         first = master.append(data(b"x"))

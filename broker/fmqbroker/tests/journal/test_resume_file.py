@@ -80,7 +80,9 @@ async def look(journal: Journal) -> tuple[object, ...]:
     return state, journal.end, journal.last_header_crc, found, await everything(journal)
 
 
-async def test_a_start_scans_only_what_came_after(tmp_path: Path, scanned: list[int]) -> None:
+async def test_start_scans_only_after_the_resume_position(
+    tmp_path: Path, scanned: list[int]
+) -> None:
     await crashed(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     (tmp_path / "b" / RESUME).unlink()
@@ -100,7 +102,7 @@ async def test_a_start_scans_only_what_came_after(tmp_path: Path, scanned: list[
         assert await look(journal) == again
 
 
-async def test_a_cut_behind_it_scans_only_what_came_after(
+async def test_truncation_above_resume_position_scans_only_after_it(
     tmp_path: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that returns to truncate a few bytes keeps its group from writes meanwhile."""
@@ -129,7 +131,7 @@ async def test_a_cut_behind_it_scans_only_what_came_after(
         assert await look(journal) == found[0]
 
 
-async def test_damage_below_it_is_found_and_refused_all_the_same(tmp_path: Path) -> None:
+async def test_damage_below_resume_position_is_still_refused(tmp_path: Path) -> None:
     await crashed(tmp_path)
     (name,) = segment_files(tmp_path)
     segment = tmp_path / name
@@ -139,7 +141,7 @@ async def test_damage_below_it_is_found_and_refused_all_the_same(tmp_path: Path)
     await refused(tmp_path, segment.name, "position")
 
 
-async def test_one_of_another_history_or_unreadable_does_not_count(
+async def test_foreign_or_unreadable_resume_file_is_ignored(
     tmp_path: Path, scanned: list[int]
 ) -> None:
     await crashed(tmp_path / "a")
@@ -159,7 +161,7 @@ async def test_one_of_another_history_or_unreadable_does_not_count(
             assert journal.state == state
 
 
-async def test_after_a_cut_it_tells_nothing_wrong(tmp_path: Path) -> None:
+async def test_resume_file_is_right_after_truncation(tmp_path: Path) -> None:
     async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 100)
@@ -180,7 +182,7 @@ async def test_after_a_cut_it_tells_nothing_wrong(tmp_path: Path) -> None:
         assert await look(journal) == before
 
 
-async def test_a_cut_that_was_begun_is_not_undone_by_it(tmp_path: Path) -> None:
+async def test_resume_file_does_not_undo_a_started_truncation(tmp_path: Path) -> None:
     """After a crash between the note of the truncation and the zeros, all bytes are there."""
     async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
         journal.append(epoch(1))
@@ -196,7 +198,7 @@ async def test_a_cut_that_was_begun_is_not_undone_by_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["truncate", "reset"])
-async def test_one_that_tells_of_what_is_cut_goes_with_it(tmp_path: Path, way: str) -> None:
+async def test_resume_file_above_a_truncation_is_removed(tmp_path: Path, way: str) -> None:
     """Otherwise each start until the next write reports it (M001) and scans everything."""
     async with running(tmp_path, segment_bytes=LARGE) as journal:
         journal.append(epoch(1))
@@ -213,7 +215,7 @@ async def test_one_that_tells_of_what_is_cut_goes_with_it(tmp_path: Path, way: s
 
 
 @pytest.mark.parametrize("way", ["reset", "truncate"])
-async def test_nothing_is_captured_while_the_journal_is_cut(
+async def test_no_resume_capture_during_truncation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """The keeper wakes when the flusher is at the new end and the appender still at the old."""
@@ -259,7 +261,7 @@ async def test_nothing_is_captured_while_the_journal_is_cut(
 
 
 @pytest.mark.parametrize("loss", list(Loss))
-async def test_a_crash_at_every_step_with_it(
+async def test_crash_at_every_step_with_resume_file(
     tmp_path: Path, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resumes, "EVERY_BYTES", 6000)
@@ -267,7 +269,7 @@ async def test_a_crash_at_every_step_with_it(
 
 
 @pytest.mark.parametrize("resumed", [True, False])
-async def test_what_a_producer_sent_segments_ago_is_known_after_a_restart(
+async def test_old_producer_sequences_are_known_after_restart(
     tmp_path: Path, resumed: bool
 ) -> None:
     """The SNAP at the newest segment's start knows them: a retry is answered, not stored again."""
@@ -284,7 +286,7 @@ async def test_what_a_producer_sent_segments_ago_is_known_after_a_restart(
         assert journal.state.check_sequence(9, 1, (TOPIC, 0), 5, 1) == known
 
 
-async def test_a_start_from_the_resume_file_keeps_the_newest_store_time(tmp_path: Path) -> None:
+async def test_start_from_resume_file_keeps_newest_store_time(tmp_path: Path) -> None:
     """Nothing follows the resume file, so only it has that time; the clock was set back."""
     clock = Clock()
     async with running(tmp_path, clock=clock, segment_bytes=LARGE) as journal:

@@ -10,7 +10,7 @@ from fmqbroker.tests.journal_kit import SEGMENT, TOPIC, epoch, fill, running
 from fmqcore.ids import Offset, Position
 
 
-async def test_while_segments_go_the_first_offset_that_is_told_can_be_found(
+async def test_first_offset_is_readable_while_segments_retire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R7: a reader between the end of the files and the new start saw a hole."""

@@ -89,7 +89,7 @@ def test_a_whole_block_is_given_without_a_copy() -> None:
     assert tail.blocks_from(Position(0), 1)[0].data is tail.read(Position(0), 64)
 
 
-def test_no_batch_begins_there() -> None:
+def test_read_where_no_batch_starts_is_refused() -> None:
     tail = Tail(Position(0), 1000)
     tail.add((b"x" * 64,), 64, Position(64))
     for length in (1000, 1):

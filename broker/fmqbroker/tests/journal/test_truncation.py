@@ -53,7 +53,7 @@ async def test_truncate_to_every_boundary(tmp_path: Path) -> None:
         assert headers(await everything(journal))[0].type == BatchType.SNAP
 
 
-async def test_after_a_cut_the_journal_goes_on_and_stays_cut(tmp_path: Path) -> None:
+async def test_journal_appends_after_truncation_and_stays_truncated(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 200)
@@ -69,7 +69,7 @@ async def test_after_a_cut_the_journal_goes_on_and_stays_cut(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("whole_of_it", [False, True])
-async def test_what_is_written_after_a_cut_is_not_cut_again(
+async def test_bytes_written_after_truncation_are_not_truncated_again(
     tmp_path: Path, whole_of_it: bool
 ) -> None:
     """D5: at its end the checkpoint no longer names the void bytes; the next may be long after."""
@@ -89,7 +89,7 @@ async def test_what_is_written_after_a_cut_is_not_cut_again(
         assert journal.state == state
 
 
-async def test_only_boundaries_within(tmp_path: Path) -> None:
+async def test_truncation_accepts_only_batch_boundaries(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 10)
@@ -103,7 +103,7 @@ async def test_only_boundaries_within(tmp_path: Path) -> None:
         assert journal.end == ends[5]
 
 
-async def test_nobody_appends_while_it_is_cut(tmp_path: Path) -> None:
+async def test_no_append_during_truncation(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
@@ -123,7 +123,7 @@ async def test_nobody_appends_while_it_is_cut(tmp_path: Path) -> None:
         assert journal.end == end
 
 
-async def test_who_waits_for_what_is_cut_learns_it(tmp_path: Path) -> None:
+async def test_waiters_for_truncated_bytes_are_notified(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         end = journal.end
@@ -203,7 +203,7 @@ def _at_rest(disk: FaultDisk) -> bool:
 
 @pytest.mark.parametrize("loss", [Loss.ALL, Loss.NONE])
 @pytest.mark.parametrize("work", [_truncate, _reset, _retire])
-async def test_a_crash_in_the_middle_is_finished_at_the_next_start(
+async def test_interrupted_truncation_finishes_at_next_start(
     tmp_path: Path, work: Callable[[Journal], Awaitable[None]], loss: Loss
 ) -> None:
     disk, claims = FaultDisk(tmp_path / "first"), list[int]()
@@ -246,7 +246,7 @@ async def test_a_crash_in_the_middle_is_finished_at_the_next_start(
         shutil.rmtree(path)
 
 
-async def test_a_cut_that_was_begun_is_finished_whoever_is_cancelled(tmp_path: Path) -> None:
+async def test_started_truncation_finishes_after_cancellation(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 200)

@@ -87,9 +87,7 @@ def _says(path: Path) -> Checkpoint:
 
 
 @pytest.mark.parametrize("way", ["truncate", "reset"])
-async def test_no_checkpoint_of_the_old_journal_is_written_while_it_is_cut(
-    tmp_path: Path, way: str
-) -> None:
+async def test_no_checkpoint_of_old_journal_during_truncation(tmp_path: Path, way: str) -> None:
     """D5: it would undo the note of the running truncation, and a start would refuse."""
     disk = HeldDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
@@ -120,7 +118,7 @@ async def test_no_checkpoint_of_the_old_journal_is_written_while_it_is_cut(
 
 
 @pytest.mark.parametrize("way", ["truncate", "reset", "retire"])
-async def test_a_disk_that_fails_ends_the_process_though_who_asked_is_cancelled(
+async def test_disk_failure_ends_process_though_caller_is_cancelled(
     tmp_path: Path, way: str
 ) -> None:
     """D3: otherwise the journal stays half truncated, and its last checkpoint calls it clean."""
@@ -152,7 +150,7 @@ async def test_a_disk_that_fails_ends_the_process_though_who_asked_is_cancelled(
 
 
 @pytest.mark.parametrize("way", ["truncate", "reset"])
-async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path, way: str) -> None:
+async def test_reads_during_truncation_are_consistent(tmp_path: Path, way: str) -> None:
     """Otherwise a consumer that joins then at the latest message starts at offset 0."""
     disk = HeldDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
@@ -182,7 +180,7 @@ async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path, way: str) -> 
 
 
 @pytest.mark.parametrize(("whole", "writes"), [(1, 0), (2, 0), (1, 1), (1, 2)])
-async def test_no_index_of_before_a_cut_is_left_behind(
+async def test_no_stale_index_remains_after_truncation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, writes: int
 ) -> None:
     """The keeper is writing indexes: the truncated segment's index is not among them.
@@ -232,7 +230,7 @@ async def _old_segments(path: Path) -> list[Position]:
 
 
 @pytest.mark.parametrize("way", ["others are read", "it is retired"])
-async def test_a_look_up_whose_file_is_closed_meanwhile_goes_on(
+async def test_lookup_continues_when_its_file_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """Between two reads the file may be the longest unused, or be deleted by retention."""
@@ -267,7 +265,7 @@ async def test_a_look_up_whose_file_is_closed_meanwhile_goes_on(
             assert found.base_offset == wanted
 
 
-async def test_what_is_cut_under_a_read_is_no_damage(
+async def test_bytes_truncated_during_a_read_are_not_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be noted for the next start, and the broker would stop itself."""
@@ -291,7 +289,7 @@ async def test_what_is_cut_under_a_read_is_no_damage(
         assert not (tmp_path / SUSPECT).exists()
 
 
-async def test_damage_is_told_also_by_a_read_under_which_the_journal_was_cut(
+async def test_read_during_truncation_still_reports_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as journal:
@@ -318,7 +316,7 @@ async def test_damage_is_told_also_by_a_read_under_which_the_journal_was_cut(
         assert journal.end == ends[140]
 
 
-async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
+async def test_no_room_to_finish_truncation_ends_the_process(tmp_path: Path) -> None:
     """The void bytes are noted as void and still there: the next start finishes it."""
     disk, life, checkpoints = FaultDisk(tmp_path), Life(), 0
 
@@ -342,7 +340,7 @@ async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
         assert journal.end == ends[20]
 
 
-async def test_a_file_opened_while_its_segment_goes_is_let_go(
+async def test_file_opened_while_its_segment_retires_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise its room on the disk is not freed, though retention needs it now."""

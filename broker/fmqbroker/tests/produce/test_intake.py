@@ -46,7 +46,7 @@ class Parts:
         self.gate.grant(Permission.FULL, "master")
 
 
-def test_messages_are_taken_when_nothing_stands_against_it() -> None:
+def test_intake_refusal_names_its_cause() -> None:
     parts = Parts()
     assert parts.cause() is Cause.ROLE
     parts.lead()

@@ -28,7 +28,7 @@ from fmqproto.v1 import client_pb2 as wire
 # ---- opening
 
 
-async def test_opening_tells_the_limits_and_the_epoch(tmp_path: Path) -> None:
+async def test_opening_returns_limits_and_epoch(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         assert not s.opened.HasField("error")
         assert s.opened.max_batch_bytes == MAX_PAYLOAD
@@ -44,7 +44,7 @@ async def test_opening_tells_the_limits_and_the_epoch(tmp_path: Path) -> None:
         (Permission.FULL, "orders", 1 << 16, ErrorCode.INVALID_ARGUMENT),
     ],
 )
-async def test_opening_is_refused_with_a_typed_error_and_the_stream_ends(
+async def test_refused_open_gives_typed_error_and_ends_the_stream(
     tmp_path: Path, permission: Permission, topic: str, epoch: int, code: ErrorCode
 ) -> None:
     async with bench(tmp_path) as b:
@@ -57,7 +57,7 @@ async def test_opening_is_refused_with_a_typed_error_and_the_stream_ends(
         assert s.ended_with is None
 
 
-async def test_a_session_begins_with_open_and_has_it_once(tmp_path: Path) -> None:
+async def test_session_starts_with_exactly_one_open(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         pipe = Pipe()
         pipe.requests.put_nowait(wire.ProduceRequest(batches=[batch()]))
@@ -105,7 +105,7 @@ async def test_ok_leaves_only_when_the_commit_end_has_passed(tmp_path: Path) -> 
         assert b.service.waiting_bytes == 0
 
 
-async def test_all_acks_that_are_due_travel_in_one_message(tmp_path: Path) -> None:
+async def test_due_acks_share_one_message(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         batches = [batch(sequence=n) for n in range(50)]
         for each in batches:
@@ -155,7 +155,7 @@ async def test_one_way_gets_no_answer_good_or_bad(tmp_path: Path) -> None:
         assert b.service.waiting_bytes == 0
 
 
-async def test_acks_keep_the_order_of_their_batches_whatever_their_levels(tmp_path: Path) -> None:
+async def test_acks_keep_batch_order_across_levels(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         batches = [batch(), batch(sequence=1, ack=wire.RECEIVED), batch(queue_id=99)]
         await s.send(*batches)
@@ -185,7 +185,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("wrong", "code"), REFUSED)
-async def test_a_bad_batch_gets_a_typed_error_nothing_is_appended_and_the_stream_lives(
+async def test_bad_batch_gets_typed_error_and_the_stream_continues(
     tmp_path: Path, wrong: dict[str, Any], code: ErrorCode
 ) -> None:
     async with bench(tmp_path) as b, b.session() as s:
@@ -201,7 +201,7 @@ async def test_a_bad_batch_gets_a_typed_error_nothing_is_appended_and_the_stream
         assert (await s.ack()).code == ErrorCode.OK
 
 
-async def test_not_enough_replicas_refuses_what_wants_the_policy_and_nothing_else(
+async def test_not_enough_replicas_refuses_only_policy_level_batches(
     tmp_path: Path,
 ) -> None:
     async with bench(tmp_path) as b, b.session() as s:
@@ -263,7 +263,7 @@ async def test_gaps_and_older_sessions_are_refused(tmp_path: Path) -> None:
         assert (await old.ack()).code == ErrorCode.PRODUCER_FENCED
 
 
-async def test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open(
+async def test_late_batch_of_older_session_is_refused(
     tmp_path: Path,
 ) -> None:
     """P7: it came over a stalled connection. The producer may have sent nothing newer yet."""
@@ -315,7 +315,7 @@ async def test_out_of_time_is_unknown_never_ok(tmp_path: Path) -> None:
         assert await s.silent()
 
 
-async def test_a_lost_role_fails_what_waits_at_once_and_refuses_what_is_new(
+async def test_lost_role_fails_waiting_sends_and_refuses_new_sends(
     tmp_path: Path,
 ) -> None:
     async with bench(tmp_path) as b, b.session() as s:
@@ -332,7 +332,7 @@ async def test_a_lost_role_fails_what_waits_at_once_and_refuses_what_is_new(
         assert (await s.ack()).code == ErrorCode.OK, "the retry finds it stored"
 
 
-async def test_a_lease_that_ran_out_fails_what_waits(tmp_path: Path) -> None:
+async def test_expired_lease_fails_waiting_sends(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         b.gate._lease_until_ms = b.clock.monotonic_ms() + 1000
         async with b.session() as s:
@@ -342,7 +342,7 @@ async def test_a_lease_that_ran_out_fails_what_waits(tmp_path: Path) -> None:
             assert (await s.ack()).code == ErrorCode.DELIVERY_UNKNOWN
 
 
-async def test_lost_replicas_fail_what_waits_below(tmp_path: Path) -> None:
+async def test_lost_replicas_fail_sends_waiting_for_policy(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         await s.send(batch())
         await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)

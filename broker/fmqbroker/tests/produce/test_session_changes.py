@@ -11,7 +11,7 @@ from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 
 
-async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
+async def test_role_lost_during_topic_lookup_appends_nothing(
     tmp_path: Path,
 ) -> None:
     """The role is checked where the batch is appended, not before the wait for ZooKeeper."""
@@ -30,7 +30,7 @@ async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
         assert b.journal.end == end
 
 
-async def test_a_retry_that_asks_for_my_disk_gets_the_fsync_that_its_first_try_did_not(
+async def test_retry_at_disk_level_gets_the_fsync_its_first_try_lacked(
     tmp_path: Path,
 ) -> None:
     """The policy makes none, so no other batch asks for one: the retry would wait until timeout."""
@@ -68,7 +68,7 @@ def test_a_session_that_was_given_up_is_over_for_good() -> None:
     assert len(sessions) == 0
 
 
-def test_who_does_not_number_its_sessions_supersedes_nobody_and_nothing_is_kept() -> None:
+def test_producer_without_session_numbers_supersedes_no_session() -> None:
     sessions = Sessions()
     for producer in (0, 5, 6):
         older, newer = Numbered(1, producer_id=producer), Numbered(2, producer_id=producer)

@@ -31,7 +31,7 @@ from fmqproto.v1 import client_pb2 as wire
 # ---- back-pressure
 
 
-async def test_over_its_window_a_session_is_not_read(tmp_path: Path) -> None:
+async def test_session_over_its_window_is_not_read(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         for number in range(6):
             await s.send(batch(size=400_000, sequence=number))
@@ -63,7 +63,7 @@ async def test_a_producer_that_reads_no_refusals_is_not_read(tmp_path: Path) -> 
     await until(lambda: b.service.waiting_bytes == 0)
 
 
-async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_back(
+async def test_full_broker_window_stops_reads_until_a_producer_ends(
     tmp_path: Path,
 ) -> None:
     async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session(6) as other:
@@ -80,7 +80,7 @@ async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_
 # ---- the rest
 
 
-async def test_what_waits_for_the_disk_alone_stops_reading_too(tmp_path: Path) -> None:
+async def test_sends_waiting_for_the_disk_also_fill_the_window(tmp_path: Path) -> None:
     """One-way batches wait for no ack: with a stalled disk they would fill the memory."""
     async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session() as s:
         async with b.journal._flusher.turn:  # one slow write
@@ -95,7 +95,7 @@ async def test_what_waits_for_the_disk_alone_stops_reading_too(tmp_path: Path) -
         await until(lambda: b.journal.end - before > 20 * (WINDOW // 4))
 
 
-async def test_a_topics_config_is_in_the_journal_before_its_first_batch(tmp_path: Path) -> None:
+async def test_topic_config_is_journaled_before_its_first_batch(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         await s.send(batch(), batch(sequence=1))
         await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
@@ -117,7 +117,7 @@ async def test_a_topics_config_is_in_the_journal_before_its_first_batch(tmp_path
     ]
 
 
-async def test_a_config_that_was_cut_away_is_written_again(tmp_path: Path) -> None:
+async def test_truncated_topic_config_is_written_again(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         before = b.journal.end
         await s.send(batch())
@@ -129,7 +129,7 @@ async def test_a_config_that_was_cut_away_is_written_again(tmp_path: Path) -> No
         await until(lambda: TopicId(1) in b.journal.state.topics)
 
 
-async def test_after_a_half_close_the_acks_still_come_and_then_the_stream_ends(
+async def test_half_closed_stream_still_gets_its_acks_then_ends(
     tmp_path: Path,
 ) -> None:
     async with bench(tmp_path) as b, b.session() as s:
@@ -144,7 +144,7 @@ async def test_after_a_half_close_the_acks_still_come_and_then_the_stream_ends(
     assert s.ended_with is None
 
 
-async def test_draining_refuses_what_is_new_and_waits_for_what_is_under_way(
+async def test_draining_refuses_new_sends_and_waits_for_pending_sends(
     tmp_path: Path,
 ) -> None:
     async with bench(tmp_path) as b, b.session() as s:
@@ -159,7 +159,7 @@ async def test_draining_refuses_what_is_new_and_waits_for_what_is_under_way(
         await draining
 
 
-async def test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_its_frames(
+async def test_truncated_batch_is_never_ok_under_frames_of_a_new_term(
     tmp_path: Path,
 ) -> None:
     """P2: the master is another's slave by now, and its producer read nothing meanwhile.
@@ -223,7 +223,7 @@ async def test_sessions_that_end_leave_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["flushed", "committed", "deposed", "a lease ran out"])
-async def test_who_waits_for_an_ack_is_woken_by_what_decides_it(
+async def test_ack_waiter_is_woken_by_the_deciding_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Not by the next check of the lease, which is for events that wake no task."""

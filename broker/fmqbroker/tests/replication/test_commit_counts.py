@@ -38,7 +38,7 @@ async def test_a_term_commits_nothing_before_its_own_first_batch(tmp_path: Path)
         assert c.master.commit.commit_end == 0 < start
 
 
-async def test_a_promise_of_an_earlier_life_is_not_shortened_by_the_next_grant(
+async def test_promise_of_earlier_incarnation_is_not_shortened(
     tmp_path: Path,
 ) -> None:
     """F3: the earlier incarnation promised for longer, and its master may still count on that."""

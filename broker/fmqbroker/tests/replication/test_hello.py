@@ -51,7 +51,7 @@ async def redialled(c: Cluster) -> wire.Hello:
     return said[-1]
 
 
-async def test_who_is_turned_away(tmp_path: Path) -> None:
+async def test_refused_slaves(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         assert "this is cluster 'c'" in await refusal(c, cluster="d", broker="x")
         assert "this is group 'g1'" in await refusal(c, group="g2", broker="x")
@@ -105,7 +105,7 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         await c.in_sync()
 
 
-async def test_a_hello_that_was_held_up_does_not_displace_a_newer_stream(tmp_path: Path) -> None:
+async def test_delayed_hello_does_not_displace_a_newer_stream(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         now = c.master.master._streams._links[BrokerId("g1-1")]
         assert now.dial > 0
@@ -115,7 +115,7 @@ async def test_a_hello_that_was_held_up_does_not_displace_a_newer_stream(tmp_pat
         assert c.isr == {"g1-1"}
 
 
-async def test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves(
+async def test_slave_is_whole_once_level_with_a_serving_master(
     tmp_path: Path,
 ) -> None:
     """A slave killed with bytes in memory proves nothing by what it lacks."""
@@ -134,7 +134,7 @@ async def test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serve
         await until(lambda: c.master.master.links[slave.name].whole, "it is taken at its word")
 
 
-async def test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again(
+async def test_slave_level_in_memory_is_not_durable_until_fsynced(
     tmp_path: Path,
 ) -> None:
     """Level in memory with another disk: a power cut would leave less than it acknowledged."""
@@ -153,7 +153,7 @@ async def test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again(
         assert not (await redialled(c)).tail_cut
 
 
-async def test_who_was_whole_when_it_was_heard_has_proved_it(tmp_path: Path) -> None:
+async def test_slave_whole_at_its_hello_has_proved_it(tmp_path: Path) -> None:
     """The master has all it had then; it may lose its memory later."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -169,7 +169,7 @@ async def test_who_was_whole_when_it_was_heard_has_proved_it(tmp_path: Path) -> 
         assert c.master.master.links[slave.name].whole
 
 
-async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
+async def test_grant_counts_from_the_masters_send_and_acks_never_fall(
     tmp_path: Path,
 ) -> None:
     """F7: an ack may be delayed for long, and a grant counts from the state it was based on."""
@@ -193,7 +193,7 @@ async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
         await connection.close()
 
 
-async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Path) -> None:
+async def test_failover_hears_link_changes_not_each_ack(tmp_path: Path) -> None:
     """Level or not, bound by a grant or not; failover ignores the rest (ADR 0033)."""
     quiet: dict[str, Any] = {"heartbeat_ms": 15_000, "grant_ms": 30_000, "dead_after_ms": 60_000}
     async with cluster(tmp_path, 1, in_sync=False, **quiet) as c:
@@ -223,7 +223,7 @@ async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Pat
 
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
-async def test_who_serves_the_reads_says_so(tmp_path: Path, mode: Mode) -> None:
+async def test_takeover_reader_announces_that_it_serves_reads(tmp_path: Path, mode: Mode) -> None:
     """R5: delivered records are never truncated, even if its commit end was not on its disk yet."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -254,7 +254,7 @@ async def test_a_slave_knows_of_no_commit_end_beyond_its_journal(tmp_path: Path)
         assert behind.commit.commit_end <= behind.journal.end < end
 
 
-async def test_a_hello_is_owed(tmp_path: Path) -> None:
+async def test_stream_without_hello_is_ended(tmp_path: Path) -> None:
     async with cluster(tmp_path, dead_after_ms=200) as c:
         connection = GrpcTransport().connect(c.master.address)
         for first in (wire.SlaveMessage(ack=wire.Ack()), None):

@@ -52,7 +52,7 @@ async def test_a_lost_slave_leaves_the_set_before_anything_fails(tmp_path: Path)
 
 
 @pytest.mark.parametrize("zookeeper_is_away", [False, True])
-async def test_what_a_slave_that_leaves_held_is_on_my_disk_before_it_is_out(
+async def test_master_fsyncs_bytes_of_leaving_slave_before_removal(
     tmp_path: Path, zookeeper_is_away: bool
 ) -> None:
     """R6: after a crash the master does not wait for it, and only a cache would have held it."""
@@ -107,7 +107,7 @@ async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
         assert c.master.commit.writable == ""
 
 
-async def test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave(tmp_path: Path) -> None:
+async def test_lost_slave_blocks_acks_while_zookeeper_is_away(tmp_path: Path) -> None:
     """R6: while the compare-and-set is in doubt, the old set counts too."""
     async with cluster(tmp_path, 2, CACHED) as c:
         lost, other = c.slaves
@@ -288,7 +288,7 @@ def no_room(step: Step) -> None:
         raise DiskFull(f"{step.name}: no space left on device")
 
 
-async def test_who_broke_off_before_a_term_has_its_time_to_come_back_in_it(tmp_path: Path) -> None:
+async def test_slave_disconnected_before_a_term_gets_time_to_return(tmp_path: Path) -> None:
     """The master reopened the term after a doubt, which broke all its streams."""
     async with cluster(tmp_path, dead_after_ms=60_000) as c:
         master, (slave,) = c.master, c.slaves

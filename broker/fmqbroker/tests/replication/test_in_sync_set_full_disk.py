@@ -74,7 +74,7 @@ async def test_a_second_change_of_the_set_does_not_forget_one_in_doubt(tmp_path:
         assert c.master.commit.commit_end < end, "acknowledged by who is not in sync"
 
 
-async def test_a_reset_makes_room_for_what_comes(tmp_path: Path) -> None:
+async def test_reset_makes_room_for_new_bytes(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path, 16 * SEGMENT)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
         journal.append(epoch(1))
@@ -85,7 +85,7 @@ async def test_a_reset_makes_room_for_what_comes(tmp_path: Path) -> None:
         await until(lambda: not journal.full)
 
 
-async def test_a_slave_left_behind_on_a_full_disk_fills_itself_anew(tmp_path: Path) -> None:
+async def test_slave_left_behind_on_full_disk_refills_itself(tmp_path: Path) -> None:
     policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.NONE)
     more = {"segment_bytes": 16 * MIB, "retention_bytes": 16 * MIB, "dead_after_ms": 2000}
     async with cluster(tmp_path, 1, policy, in_sync=False, **more) as c:
@@ -108,7 +108,7 @@ async def test_a_slave_left_behind_on_a_full_disk_fills_itself_anew(tmp_path: Pa
         await until(lambda: slave.journal.end == c.master.journal.end)
 
 
-async def test_a_reset_ends_what_the_writer_was_stuck_with(tmp_path: Path) -> None:
+async def test_reset_frees_a_stuck_writer(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT, crash=True) as journal:
         await get_stuck(journal, disk)
@@ -132,7 +132,7 @@ async def test_a_suffix_is_pulled_no_faster_than_the_disk_takes_it(tmp_path: Pat
         assert held < 8 * MIB
 
 
-async def test_a_learner_enters_only_with_all_that_was_acknowledged_as_all(
+async def test_learner_enters_only_with_everything_acked_by_all(
     tmp_path: Path,
 ) -> None:
     policy = AckPolicy(Flush.FSYNC, 0, SlaveCounts.DURABLE, HowMany.ALL, strict=True)
@@ -151,7 +151,7 @@ async def test_a_learner_enters_only_with_all_that_was_acknowledged_as_all(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_slave_with_half_the_room_takes_what_its_master_took(
+async def test_slave_with_half_the_room_takes_its_masters_bytes(
     tmp_path: Path, restarted: bool
 ) -> None:
     policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.NONE)
@@ -170,7 +170,7 @@ async def test_a_slave_with_half_the_room_takes_what_its_master_took(
         await until(lambda: slave.journal.end == end)
 
 
-async def test_who_is_no_member_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_broker_that_is_not_a_member_leaves_no_trace(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         for number in range(50):
             hello = wire.Hello(

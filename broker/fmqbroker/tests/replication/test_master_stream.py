@@ -101,7 +101,7 @@ async def test_an_append_that_does_not_fit_is_refused(
         await c.equal()
 
 
-async def test_a_stream_cut_in_the_middle_of_a_flood(tmp_path: Path) -> None:
+async def test_stream_cut_in_a_flood_resumes_without_loss(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         for _ in range(5):
@@ -113,7 +113,7 @@ async def test_a_stream_cut_in_the_middle_of_a_flood(tmp_path: Path) -> None:
         await c.equal()
 
 
-async def test_a_stalled_slave_costs_no_memory_and_no_more_than_its_credit(tmp_path: Path) -> None:
+async def test_stalled_slave_is_bounded_by_its_credit(tmp_path: Path) -> None:
     """A sliding window: bytes sent and not yet acknowledged stay within the credit."""
     credit = 2 * 1024 * 1024
     async with cluster(
@@ -189,9 +189,7 @@ async def send_ack(stream: Stream, **fields: Any) -> None:
     ],
     ids=lambda ack: next(iter(ack)),
 )
-async def test_an_ack_that_makes_no_sense_ends_the_stream(
-    tmp_path: Path, ack: dict[str, int]
-) -> None:
+async def test_invalid_ack_ends_the_stream(tmp_path: Path, ack: dict[str, int]) -> None:
     async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
@@ -226,7 +224,7 @@ async def test_acks_never_fall_within_a_stream(tmp_path: Path) -> None:
         await connection.close()
 
 
-async def test_what_an_older_stream_acknowledged_counts_for_nothing(tmp_path: Path) -> None:
+async def test_acks_of_an_older_stream_count_for_nothing(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
@@ -292,7 +290,7 @@ async def test_another_configured_master_ends_the_stream(tmp_path: Path) -> None
         await c.in_sync()
 
 
-async def test_what_else_is_configured_does_not_end_the_stream(tmp_path: Path) -> None:
+async def test_unrelated_configuration_change_keeps_the_stream(tmp_path: Path) -> None:
     """Permissions and zones do not concern the stream: the slave stays in sync."""
     async with cluster(tmp_path) as c:
         slave, config = c.slaves[0], c.zoo.config
@@ -304,7 +302,7 @@ async def test_what_else_is_configured_does_not_end_the_stream(tmp_path: Path) -
         assert (slave.tap.dials, c.isr) == (dials, {slave.name})
 
 
-async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
+async def test_own_stall_is_not_a_silent_peer(tmp_path: Path) -> None:
     """Both loops stalled for longer than a peer may be silent: all links continue."""
     async with cluster(tmp_path, dead_after_ms=300) as c:
         slave, states = c.slaves[0], len(c.zoo.history)
@@ -318,7 +316,7 @@ async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gap_ms", [0, 5, 20, 45])
-async def test_a_stall_soon_after_a_stall_is_no_silence(tmp_path: Path, gap_ms: int) -> None:
+async def test_repeated_own_stall_is_not_a_silent_peer(tmp_path: Path, gap_ms: int) -> None:
     """The second stall starts before anything from the slave is read after the first."""
     async with cluster(tmp_path, dead_after_ms=300) as c:
         slave, states = c.slaves[0], len(c.zoo.history)

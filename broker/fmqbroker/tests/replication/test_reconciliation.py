@@ -31,7 +31,7 @@ def actions(c: Cluster, slave: int = 0) -> list[wire.Action]:
     return told
 
 
-async def test_a_restarted_slave_goes_on_from_its_end(tmp_path: Path) -> None:
+async def test_restarted_slave_resumes_at_its_end(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         c.master.produce()
         await c.equal()
@@ -78,7 +78,7 @@ async def slave_ahead(c: Cluster) -> int:
     return end
 
 
-async def test_a_try_of_an_earlier_life_does_not_stand_before_a_suffix(tmp_path: Path) -> None:
+async def test_unfinished_term_of_earlier_incarnation_yields_to_suffix(tmp_path: Path) -> None:
     """The number of the term went to a slave's claim; the master ended before taking it back."""
     async with cluster(tmp_path, 1, CACHED) as c:
         kept, end = await shorter_master(c)
@@ -119,9 +119,7 @@ async def test_a_slave_ahead_gives_its_suffix_before_a_term_is_opened(tmp_path: 
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_a_master_that_lost_its_disk_gets_all_of_it_back(
-    tmp_path: Path, deleted: bool
-) -> None:
+async def test_master_with_a_lost_disk_gets_everything_back(tmp_path: Path, deleted: bool) -> None:
     async with cluster(tmp_path, 1, CACHED, retention_bytes=100_000) as c:
         slave = c.slaves[0]
         if deleted:
@@ -171,7 +169,7 @@ async def test_two_slaves_ahead_each_by_its_own_length(tmp_path: Path) -> None:
         await c.equal()
 
 
-async def test_a_slave_that_was_not_heard_is_cut_back(tmp_path: Path) -> None:
+async def test_slave_that_was_not_heard_is_truncated(tmp_path: Path) -> None:
     """The master fsynced all it acknowledged, opened its term at once, and wrote on."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -197,7 +195,7 @@ async def test_a_slave_that_was_not_heard_is_cut_back(tmp_path: Path) -> None:
         assert dict(slave.journal.state.epochs)[Epoch(2)] == kept
 
 
-async def test_committed_bytes_are_never_cut(tmp_path: Path) -> None:
+async def test_committed_bytes_are_never_truncated(tmp_path: Path) -> None:
     """R5: the same, but committed: refused loudly, and the slave keeps its bytes."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -214,7 +212,7 @@ async def test_committed_bytes_are_never_cut(tmp_path: Path) -> None:
         assert not c.master.master.links[slave.name].heard
 
 
-async def test_a_slave_does_not_believe_a_master_that_cuts_committed_bytes(tmp_path: Path) -> None:
+async def test_slave_refuses_a_master_that_truncates_committed_bytes(tmp_path: Path) -> None:
     """R5 again, on the slave's side."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -250,7 +248,7 @@ class _Lie:
 
 
 @pytest.mark.parametrize("empty", [True, False])
-async def test_a_slave_below_the_log_start_begins_at_a_segment(tmp_path: Path, empty: bool) -> None:
+async def test_slave_below_the_log_start_starts_at_a_segment(tmp_path: Path, empty: bool) -> None:
     async with cluster(tmp_path, 1, NOBODY, retention_bytes=100_000) as c:
         slave = c.slaves[0]
         if not empty:
@@ -334,9 +332,7 @@ async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["lost the race", "in doubt"])
-async def test_a_term_that_came_to_nothing_gives_way_to_a_suffix(
-    tmp_path: Path, settled: bool
-) -> None:
+async def test_failed_term_yields_to_a_suffix(tmp_path: Path, settled: bool) -> None:
     """The master's journal has its EPOCH batch, but a slave that is ahead won the state."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]

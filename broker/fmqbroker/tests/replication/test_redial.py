@@ -51,7 +51,7 @@ async def test_a_master_that_comes_is_dialed_at_once(
         assert slave.tap.dials == dials + 1
 
 
-async def test_a_master_that_takes_no_suffix_in_is_left(tmp_path: Path) -> None:
+async def test_slave_leaves_a_master_that_takes_no_suffix(tmp_path: Path) -> None:
     """It requests one and hangs: the sent bytes fill the wire, and no task waits for ever."""
 
     async def hang(stream: Stream) -> None:
@@ -72,7 +72,7 @@ async def test_a_master_that_takes_no_suffix_in_is_left(tmp_path: Path) -> None:
         await server.close(0)
 
 
-async def test_a_promise_outlives_a_restart_by_as_much_as_it_was_made_for(tmp_path: Path) -> None:
+async def test_promise_lasts_its_full_time_after_a_restart(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         await until(lambda: slave.slave.upstream.promised_until_ms > slave.clock.monotonic_ms())

@@ -31,7 +31,7 @@ async def test_a_slave_gets_every_byte(tmp_path: Path) -> None:
             assert node.journal.known_commit_end == c.master.journal.end
 
 
-async def test_a_slave_that_becomes_master_ships_what_it_followed(tmp_path: Path) -> None:
+async def test_slave_that_becomes_master_ships_its_whole_journal(tmp_path: Path) -> None:
     """Its earlier settled bytes are out of date: nothing in its journal is unfinished."""
     async with cluster(tmp_path) as c:
         slave, settled = c.slaves[0], c.slaves[0].journal.end
@@ -93,7 +93,7 @@ async def test_durable_means_after_the_slaves_own_fsync(tmp_path: Path) -> None:
         await c.committed(end)
 
 
-async def test_in_sync_is_told_to_the_slave(tmp_path: Path) -> None:
+async def test_slave_learns_that_it_is_in_sync(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         seen: list[bool] = []
         c.slaves[0].tap.change = lambda m: seen.append(m.in_sync) or [m]  # type: ignore[func-returns-value]
@@ -141,7 +141,7 @@ async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: P
         assert c.master.commit.commit_end < end
 
 
-async def test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back(
+async def test_returning_master_ships_only_settled_bytes(
     tmp_path: Path,
 ) -> None:
     """Bytes appended for a term leave the broker only once the compare-and-set succeeded."""
@@ -156,7 +156,7 @@ async def test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back(
         await c.equal()
 
 
-async def test_who_is_behind_gets_what_is_settled_and_not_a_byte_more(tmp_path: Path) -> None:
+async def test_lagging_slave_gets_only_settled_bytes(tmp_path: Path) -> None:
     """F9: one chunk would hold both."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -170,7 +170,7 @@ async def test_who_is_behind_gets_what_is_settled_and_not_a_byte_more(tmp_path: 
         assert slave.journal.end == settled
 
 
-async def test_who_gave_a_term_up_ships_all_that_was_appended_in_it(tmp_path: Path) -> None:
+async def test_broker_that_ended_its_term_ships_all_its_bytes(tmp_path: Path) -> None:
     """They may have left before, so they are not an unfinished term to truncate for a suffix."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -182,7 +182,7 @@ async def test_who_gave_a_term_up_ships_all_that_was_appended_in_it(tmp_path: Pa
         await slave.reaches(end)
 
 
-async def test_who_holds_no_term_commits_nothing_and_moves_nobody(tmp_path: Path) -> None:
+async def test_broker_without_a_term_commits_and_removes_nothing(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave, commit = c.slaves[0], c.master.commit
         slave.tap.open.clear()
@@ -269,7 +269,7 @@ async def test_the_flush_of_each_half_follows_the_policy(tmp_path: Path) -> None
         await until(lambda: modes == {"g1-0": (False, 0), "g1-1": (True, 33)})
 
 
-async def test_who_asks_for_all_waits_for_no_segment_to_be_full(tmp_path: Path) -> None:
+async def test_ack_by_all_waits_for_no_segment_end(tmp_path: Path) -> None:
     """The policy makes no broker fsync: the master is asked to, a slave does in the background."""
     policy = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)
     async with cluster(tmp_path, 1, policy) as c:
@@ -278,7 +278,7 @@ async def test_who_asks_for_all_waits_for_no_segment_to_be_full(tmp_path: Path) 
         await until(lambda: c.master.commit.all_end >= end)
 
 
-async def test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync(
+async def test_member_dialing_before_master_knows_it_becomes_in_sync(
     tmp_path: Path,
 ) -> None:
     """The configuration is read but not followed yet: the member's stream still counts."""
@@ -310,7 +310,7 @@ async def grants(c: Cluster) -> int:
     return c.master.master.links[c.slaves[0].name].lease_until_ms
 
 
-async def test_a_grant_is_noted_when_it_leaves_and_not_after(tmp_path: Path) -> None:
+async def test_grant_is_recorded_as_it_is_sent(tmp_path: Path) -> None:
     """F3: otherwise the slave might claim while its master serves by the grant."""
     async with cluster(tmp_path, heartbeat_ms=20, grant_ms=500) as c:
         slave = c.slaves[0]
@@ -332,7 +332,7 @@ async def test_a_grant_is_noted_when_it_leaves_and_not_after(tmp_path: Path) -> 
         assert all(kept)
 
 
-async def test_grants_are_promised_before_they_are_told(tmp_path: Path) -> None:
+async def test_grant_promise_is_stored_before_it_is_sent(tmp_path: Path) -> None:
     async with cluster(tmp_path, heartbeat_ms=20, grant_ms=500) as c:
         slave = c.slaves[0]
         upstream, sent = slave.slave.upstream, slave.tap.sent

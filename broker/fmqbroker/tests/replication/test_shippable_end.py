@@ -66,7 +66,7 @@ def found(state: GroupState, newest: int, committed: int = 0) -> Doubles:
         (GroupState(), 1, 0, END),  # the state was lost, the journal is all there is
     ],
 )
-def test_what_may_leave_a_master_that_starts(
+def test_shippable_end_of_a_starting_master(
     state: GroupState, newest: int, committed: int, end: Position
 ) -> None:
     """F9: not an unfinished term, for its number may yet become another broker's claim."""
@@ -78,7 +78,7 @@ def test_what_may_leave_a_master_that_starts(
     assert settled.left_over() is (end < END)
 
 
-def test_a_try_that_was_made_on_another_try_is_not_settled_either() -> None:
+def test_unfinished_term_above_unfinished_term_is_not_settled() -> None:
     """A claim passed the first one's number, and its master ended once more before its return."""
     it = found(replace(TAKEN, epoch=Epoch(6), opened=Epoch(2)), 5)
     it.journal.state.epochs[:] = [(Epoch(2), Position(1)), (Epoch(3), OLD), (Epoch(5), START)]
@@ -87,7 +87,7 @@ def test_a_try_that_was_made_on_another_try_is_not_settled_either() -> None:
     assert settled.end == OLD
 
 
-def test_only_what_was_there_at_the_start_can_be_a_try_of_before() -> None:
+def test_only_bytes_present_at_start_can_be_an_unfinished_term() -> None:
     """Others have or may have what was pulled, or appended in an open term."""
     it = found(SERVES, 5)
     settled = it.settled()
@@ -113,7 +113,7 @@ def test_only_what_was_there_at_the_start_can_be_a_try_of_before() -> None:
         (replace(SERVES, epoch=Epoch(5), master=OTHER, reader=OTHER), True),
     ],
 )
-def test_a_term_that_stands_is_not_left_over(state: GroupState, left_over: bool) -> None:
+def test_term_in_the_group_state_is_not_unfinished(state: GroupState, left_over: bool) -> None:
     """It was appended, and only the state knows of it besides."""
     it = found(SERVES, 4)
     settled = it.settled()

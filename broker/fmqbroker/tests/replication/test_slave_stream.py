@@ -78,7 +78,7 @@ def upstream_of(journal: Journal, cutting: asyncio.Lock) -> Upstream:
     ("action", "done"), [(wire.TRUNCATE_TO, "truncate 64"), (wire.RESET_TO, "reset 64")]
 )
 @pytest.mark.parametrize("mine", [False, True])
-async def test_who_came_to_act_as_master_while_it_waited_cuts_nothing(
+async def test_slave_becoming_master_while_waiting_truncates_nothing(
     action: Any, done: str, mine: bool
 ) -> None:
     """This broker opened a term meanwhile, and would lose what is appended for it."""
@@ -101,7 +101,7 @@ async def test_who_came_to_act_as_master_while_it_waited_cuts_nothing(
         assert journal.did == [done]
 
 
-async def test_what_was_on_its_way_when_another_came_to_act_as_master_is_not_appended() -> None:
+async def test_bytes_in_flight_are_dropped_when_acting_master_changes() -> None:
     journal = Journal()
     upstream = upstream_of(journal, asyncio.Lock())
     append = wire.Append(epoch=1, position=100, batches=b"x")

@@ -95,7 +95,7 @@ class LastWord:
         """Bytes read before are already with the reader."""
 
 
-async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> None:
+async def test_former_master_pulls_no_suffix(tmp_path: Path) -> None:
     """R2: from then on the journal grows by what the new master sends."""
     async with cluster(tmp_path, 1, CACHED) as c:
         slave = c.slaves[0]
@@ -120,7 +120,7 @@ async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> No
         assert c.master.journal.end == kept
 
 
-async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None:
+async def test_former_master_makes_no_room_for_a_suffix(tmp_path: Path) -> None:
     """Its journal was empty when it requested the suffix; by now it starts at another's."""
     async with cluster(tmp_path, 1, CACHED) as c:
         slave = c.slaves[0]
@@ -144,7 +144,7 @@ async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None
         assert (c.master.journal.log_start, c.master.journal.end) == (0, 0)
 
 
-async def test_what_gives_way_goes_with_who_gave_it(tmp_path: Path) -> None:
+async def test_room_for_a_suffix_ends_the_other_slaves_streams(tmp_path: Path) -> None:
     """Row 13 of reconcile: the others must send Hello again, to a different journal."""
     async with cluster(tmp_path, 2) as c:
         first, second = (slave.name for slave in c.slaves)
@@ -173,7 +173,7 @@ async def test_what_gives_way_goes_with_who_gave_it(tmp_path: Path) -> None:
             assert not master.links[second].heard
 
 
-async def test_no_term_is_opened_on_what_has_given_way_meanwhile() -> None:
+async def test_no_term_opens_on_bytes_that_yielded() -> None:
     """The decision used bytes of one slave, which went while another's suffix was pulled."""
     heard = LinkView(heard=True)
     master = SimpleNamespace(links={"a": heard, "b": heard}, reconciling=asyncio.Lock())
@@ -185,7 +185,7 @@ async def test_no_term_is_opened_on_what_has_given_way_meanwhile() -> None:
     assert await opening is False
 
 
-async def test_what_forbids_to_pull(tmp_path: Path) -> None:
+async def test_conditions_that_forbid_a_pull(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave, master = c.slaves[0], c.master.master
         link = master._streams._links[slave.name]

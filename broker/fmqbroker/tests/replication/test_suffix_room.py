@@ -18,7 +18,7 @@ SEGMENT = 256 * 1024
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["it finds that", "it sends it"])
-async def test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master(
+async def test_damaged_slave_does_not_block_a_sound_slaves_suffix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """A byte in a sealed segment has rotted, which no start reads; the other slave is sound."""
@@ -77,7 +77,7 @@ class Says:
         """No reader waits for it either."""
 
 
-async def test_room_that_is_made_is_settled_also_if_the_stream_is_cancelled_meanwhile(
+async def test_room_made_for_a_suffix_is_settled_despite_cancellation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster(tmp_path, 2, CACHED, in_sync=False, dead_after_ms=60_000) as c:

@@ -55,7 +55,7 @@ async def comes_to_serve(c: Cluster) -> None:
     await c.equal()
 
 
-async def test_a_try_does_not_leave_its_master_after_a_restart_either(tmp_path: Path) -> None:
+async def test_unfinished_term_is_not_shipped_after_restart(tmp_path: Path) -> None:
     """F9: its number may still be given to another's claim, and is."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -83,7 +83,7 @@ async def test_a_try_does_not_leave_its_master_after_a_restart_either(tmp_path: 
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["nobody claimed", "its number is a claim's"])
-async def test_a_try_that_a_slave_has_is_no_try_any_more(tmp_path: Path, taken: bool) -> None:
+async def test_term_copied_by_a_slave_is_no_longer_unfinished(tmp_path: Path, taken: bool) -> None:
     """A master of an older version shipped it: it was pulled and truncated again without end."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
@@ -101,7 +101,7 @@ async def test_a_try_that_a_slave_has_is_no_try_any_more(tmp_path: Path, taken: 
         assert slave.journal.end > start
 
 
-async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
+async def test_term_with_commits_is_not_unfinished_despite_older_state(
     tmp_path: Path,
 ) -> None:
     """ZooKeeper was restored to the previous term."""
@@ -120,7 +120,7 @@ async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
         await comes_to_serve(c)
 
 
-async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_stand(
+async def test_hello_waiting_over_a_doubtful_open_truncates_no_term(
     tmp_path: Path,
 ) -> None:
     """The compare-and-set got no answer, and the slave is ahead of where that term starts."""
@@ -150,9 +150,7 @@ async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["still open", "over"])
-async def test_what_was_appended_in_a_term_that_stood_is_settled(
-    tmp_path: Path, over: bool
-) -> None:
+async def test_bytes_of_a_term_that_was_set_are_settled(tmp_path: Path, over: bool) -> None:
     """The master has heard of a claim and its slave has not: both go on as they were."""
     async with cluster(tmp_path) as c:
         slave, told = c.slaves[0], actions(c)
@@ -171,9 +169,7 @@ async def test_what_was_appended_in_a_term_that_stood_is_settled(
 
 
 @pytest.mark.parametrize("claims", [1, 2, 3])
-async def test_a_try_is_one_however_many_claims_were_made_since(
-    tmp_path: Path, claims: int
-) -> None:
+async def test_term_stays_unfinished_after_many_claims(tmp_path: Path, claims: int) -> None:
     """The reader has more and may have delivered it: it is pulled, not refused for ever."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]

@@ -47,7 +47,7 @@ def test_the_defaults_fit_together() -> None:
         {"nonsense": 1},
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_impossible_values_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         BrokerSettings(**{**NAMED, **wrong})
 

@@ -30,7 +30,7 @@ class Wall(JournalClock):
 
 
 @pytest.mark.parametrize("by_ms", [8 * DAY_MS, -8 * DAY_MS])
-def test_a_jump_that_goes_back_changes_no_time(by_ms: int) -> None:
+def test_jump_that_reverts_changes_no_time(by_ms: int) -> None:
     wall = Wall()
     clock, before_ms = SteadyClock(wall), wall.now_ms
     wall.now_ms += by_ms

@@ -75,7 +75,7 @@ async def test_a_group_that_is_not_configured(zookeeper: str) -> None:
             await store.load()
 
 
-async def test_what_others_write_is_seen(zookeeper: str, admin: ZooKeeperSession) -> None:
+async def test_writes_of_other_brokers_are_seen(zookeeper: str, admin: ZooKeeperSession) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
         assert store.config == CONFIG
         assert (store.state.value, store.state.version) == (GroupState(), -1)
@@ -92,7 +92,7 @@ async def test_what_others_write_is_seen(zookeeper: str, admin: ZooKeeperSession
             await until(lambda: S not in store.live)
 
 
-async def test_every_change_is_made_once(zookeeper: str, admin: ZooKeeperSession) -> None:
+async def test_each_change_is_applied_once(zookeeper: str, admin: ZooKeeperSession) -> None:
     def one_more(state: GroupState) -> GroupState:
         return replace(state, epoch=Epoch(state.epoch + 1))
 
@@ -104,7 +104,7 @@ async def test_every_change_is_made_once(zookeeper: str, admin: ZooKeeperSession
         await until(lambda: a.state.value.epoch == b.state.value.epoch == 40)
 
 
-async def test_a_change_of_one_version_or_not_at_all(
+async def test_change_applies_to_its_version_or_fails(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
@@ -163,7 +163,7 @@ async def test_a_change_without_an_answer_is_settled_by_its_token(
     assert not store.unsettled
 
 
-async def test_a_change_that_cannot_be_settled_counts_for_the_in_sync_set(
+async def test_unsettled_change_counts_for_the_in_sync_set(
     admin: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fmqbroker.serving.broker_group_state._SETTLE_S", 0.3)
@@ -212,7 +212,9 @@ async def test_a_read_before_a_change_is_sent_does_not_settle_it(
     assert store.widest_isr == wider
 
 
-async def test_garbage_leaves_what_was_known(zookeeper: str, admin: ZooKeeperSession) -> None:
+async def test_undecodable_state_keeps_the_last_known(
+    zookeeper: str, admin: ZooKeeperSession
+) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
         await store.announce(live(M, "a"))
         good = await store.change(lambda s: replace(s, mode=Mode.MASTER, epoch=Epoch(4), master=M))
@@ -234,7 +236,7 @@ async def test_garbage_leaves_what_was_known(zookeeper: str, admin: ZooKeeperSes
         assert store.state.value == repaired
 
 
-async def test_a_state_that_vanishes_is_kept_and_made_again(
+async def test_vanished_state_is_kept_and_recreated(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
@@ -280,9 +282,7 @@ async def test_a_look_shows_live_nodes_that_are_newer_than_its_state(
 # ---- live nodes
 
 
-async def test_the_live_node_stands_anew_after_an_expiry(
-    zookeeper: str, admin: ZooKeeperSession
-) -> None:
+async def test_live_node_is_recreated_after_expiry(zookeeper: str, admin: ZooKeeperSession) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
         assert store.standing == 0
         await store.announce(live(M, "a"))
@@ -312,7 +312,7 @@ async def test_a_node_from_before_a_restart_is_replaced(
         await until(lambda: store.live.get(M) == live(M, "after"))
 
 
-async def test_a_node_taken_away_stands_anew(zookeeper: str, admin: ZooKeeperSession) -> None:
+async def test_removed_live_node_is_recreated(zookeeper: str, admin: ZooKeeperSession) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
         await store.announce(live(M, "a"))
         first = store.standing
@@ -349,7 +349,7 @@ async def test_another_that_took_the_name_is_noticed(
             assert store.standing == 0
 
 
-async def test_what_the_node_says_is_mended_when_its_answer_was_lost(
+async def test_live_node_content_is_repaired_after_a_lost_answer(
     admin: ZooKeeperSession,
 ) -> None:
     """The session continued: the node stands, with its previous content."""

@@ -199,7 +199,7 @@ async def test_a_renewal_that_does_not_count(
     assert gate.permission() is NONE
 
 
-async def test_a_renewal_for_a_tenure_that_is_over_by_its_answer_does_not_count(
+async def test_renewal_answered_after_its_tenure_ended_does_not_count(
     lease: Lease, gate: Gate
 ) -> None:
     """The tenure was closed meanwhile, and its leases are void."""
@@ -219,7 +219,7 @@ async def test_nothing_is_renewed_without_a_tenure(lease: Lease, group: Group) -
     assert group.asked == 0
 
 
-async def test_a_renewal_in_whose_window_the_loop_stalled_does_not_count(
+async def test_renewal_during_a_loop_stall_does_not_count(
     lease: Lease, gate: Gate, group: Group, clock: HandClock
 ) -> None:
     running = asyncio.create_task(lease._watch_loop())
@@ -241,7 +241,7 @@ async def test_a_renewal_in_whose_window_the_loop_stalled_does_not_count(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_the_end_of_a_lease_is_told(group: Group) -> None:
+async def test_lease_end_is_notified(group: Group) -> None:
     group.clock = clock = SystemClock()
     group.session_timeout_ms = 300
     gate = Gate(clock)

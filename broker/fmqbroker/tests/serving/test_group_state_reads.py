@@ -94,7 +94,7 @@ async def test_a_lease_counts_from_before_its_read_was_sent(
     assert proof.sent_ms == sent_ms
 
 
-async def test_a_read_proves_nothing_if_my_session_ended_under_it(
+async def test_read_proves_nothing_if_the_session_ended_during_it(
     zoo: Zoo, store: GroupStore
 ) -> None:
     """Others have seen this broker go, whatever the answer says."""
@@ -108,7 +108,7 @@ async def test_a_read_proves_nothing_if_my_session_ended_under_it(
     assert (await store.prove()).standing == 0
 
 
-async def test_a_look_from_before_i_announced_myself_does_not_say_that_i_am_gone(
+async def test_look_before_announcement_does_not_mean_broker_is_gone(
     zoo: Zoo, store: GroupStore
 ) -> None:
     """A recreated node has another number, and every grant to the previous one is void."""
@@ -122,9 +122,7 @@ async def test_a_look_from_before_i_announced_myself_does_not_say_that_i_am_gone
     assert store.standing == 1
 
 
-async def test_a_live_node_that_does_not_decode_any_more_says_what_it_said(
-    zoo: Zoo, store: GroupStore
-) -> None:
+async def test_undecodable_live_node_keeps_its_last_content(zoo: Zoo, store: GroupStore) -> None:
     zoo.write(f"{ROOT}/live/{S}", live_to_json(live(S, 7)))
     await store.refresh()
     zoo.write(f"{ROOT}/live/{S}", b"\xff")
@@ -132,7 +130,7 @@ async def test_a_live_node_that_does_not_decode_any_more_says_what_it_said(
     assert store.live == {S: live(S, 7)}
 
 
-async def test_that_another_acts_as_master_is_told_once_and_before_it_is_seen(
+async def test_new_acting_master_is_notified_once_before_it_is_visible(
     zoo: Zoo, store: GroupStore
 ) -> None:
     told: list[BrokerId] = []

@@ -69,7 +69,7 @@ async def test_the_longest_promise_that_may_still_run(
     assert found[-1].earlier == ({found[-2].incarnation} if len(found) > 1 else set())
 
 
-async def test_a_promise_is_forgotten_when_it_is_over(tmp_path: Path) -> None:
+async def test_expired_promise_is_forgotten(tmp_path: Path) -> None:
     clock: Any = Clock()
     await live(tmp_path, 9000, clock, long=True)
     assert clock.slept_s == [], "there is nothing longer than its own"
@@ -80,7 +80,7 @@ async def test_a_promise_is_forgotten_when_it_is_over(tmp_path: Path) -> None:
     assert third.earlier == {second.incarnation, *second.earlier}
 
 
-async def test_whose_node_stands_is_remembered_until_it_went(tmp_path: Path) -> None:
+async def test_previous_live_node_is_remembered_until_it_is_gone(tmp_path: Path) -> None:
     """The next incarnation need not wait for the node if this one ends before replacing it."""
     clock: Any = Clock()
     first = await live(tmp_path, 1500, clock)
@@ -123,7 +123,7 @@ async def test_a_session_does_not_run_out_while_zookeeper_is_away(tmp_path: Path
 
 
 @pytest.mark.parametrize("line", ["grant_ms=", "grant_ms=x", "grant_ms=-9000", ""])
-async def test_a_directory_that_says_nothing_of_it(tmp_path: Path, line: str) -> None:
+async def test_directory_without_an_identity_record_starts(tmp_path: Path, line: str) -> None:
     """From an older version, or spoilt: nothing is known, and no broker is kept from starting."""
     (tmp_path / INCARNATIONS).write_text(f"{HOME}\n{line}\nabc\n")
     clock: Any = Clock()
@@ -133,7 +133,9 @@ async def test_a_directory_that_says_nothing_of_it(tmp_path: Path, line: str) ->
 
 
 @pytest.mark.parametrize(("granted_ms", "longest_ms"), [(0, 800), (800, 800), (9000, 9000)])
-def test_who_starts_claims_nothing_before_that_is_over(granted_ms: int, longest_ms: int) -> None:
+def test_starting_broker_claims_nothing_before_its_promise_ends(
+    granted_ms: int, longest_ms: int
+) -> None:
     commit: Any = SimpleNamespace(advance=lambda *_: None)
     journal: Any = SimpleNamespace(known_commit_end=0, end=0)
     group: Any = SimpleNamespace(on_master=lambda _: None)

@@ -39,7 +39,7 @@ def saying(end: int) -> LiveBroker:
     return LiveBroker(ME, "i", "h:1", Epoch(1), Position(end))
 
 
-async def test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone() -> None:
+async def test_recreated_live_node_has_new_number_even_if_unnoticed() -> None:
     """Others that looked meanwhile may claim; it is recreated because there is more to report."""
     tree = Tree()
     live = LiveNode(

@@ -29,7 +29,7 @@ def batches(draw: st.DrawFn) -> tuple[list[bytes], dict[str, Any]]:
 
 
 @given(batches())
-def test_columns_come_back(batch: tuple[list[bytes], dict[str, Any]]) -> None:
+def test_columns_round_trip(batch: tuple[list[bytes], dict[str, Any]]) -> None:
     values, optional = batch
     attrs, payload = encode(values, **optional)
     records = decode(attrs, len(values), payload)
@@ -53,7 +53,7 @@ def refusals(attrs: int, count: int, payload: bytes) -> tuple[str, str]:
 
 
 @given(batches(), st.data())
-def test_a_check_says_what_decoding_says(
+def test_check_agrees_with_decoding(
     batch: tuple[list[bytes], dict[str, Any]], data: st.DataObject
 ) -> None:
     values, optional = batch
@@ -80,7 +80,7 @@ def test_a_check_sees_an_offset_that_falls_anywhere(count: int) -> None:
 
 
 @given(batches())
-def test_a_cut_payload_is_refused(batch: tuple[list[bytes], dict[str, Any]]) -> None:
+def test_truncated_payload_is_refused(batch: tuple[list[bytes], dict[str, Any]]) -> None:
     values, optional = batch
     attrs, payload = encode(values, **optional)
     for cut in (payload[:-1], payload[:4], b"", payload + bytes(8)):
@@ -90,7 +90,7 @@ def test_a_cut_payload_is_refused(batch: tuple[list[bytes], dict[str, Any]]) -> 
         decode(attrs, len(values) + 1000, payload)
 
 
-def test_the_layout_is_arrows() -> None:
+def test_column_layout_is_that_of_arrow() -> None:
     attrs, payload = encode([b"ab", b"", b"cde"], keys=[b"k", b"", b"l"])
     assert attrs == Attrs.KEY
     value = pack("<4I", 0, 2, 2, 5) + b"abcde" + bytes(3)
@@ -113,13 +113,13 @@ def test_offsets_that_do_not_rise_are_refused(offsets: tuple[int, int, int], dat
         decode(0, 2, pack("<3I", *offsets) + data + bytes(-(12 + len(data)) % 8))
 
 
-def test_columns_of_different_lengths_are_our_bug() -> None:
+def test_columns_of_different_lengths_raise_value_error() -> None:
     with pytest.raises(AssertionError):
         encode([b"a", b"b"], keys=[b"k"])
 
 
 @given(st.dictionaries(st.text(max_size=20), CELL, max_size=8))
-def test_headers_come_back(headers: dict[str, bytes]) -> None:
+def test_headers_round_trip(headers: dict[str, bytes]) -> None:
     raw = encode_headers(headers)
     assert decode_headers(raw) == headers
     for end in range(1, len(raw)):

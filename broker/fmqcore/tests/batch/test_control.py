@@ -40,7 +40,7 @@ TABLES = st.dictionaries(KEYS, entries(), max_size=6)
 
 
 @given(TABLES)
-def test_offsets_come_back(table: dict[OffsetKey, OffsetEntry]) -> None:
+def test_offsets_round_trip(table: dict[OffsetKey, OffsetEntry]) -> None:
     payload = control.encode_offsets(table)
     assert control.decode_offsets(payload) == table
     again = control.encode_offsets(dict(reversed(table.items())))
@@ -48,14 +48,14 @@ def test_offsets_come_back(table: dict[OffsetKey, OffsetEntry]) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), NAMES, st.integers(0, 1024))
-def test_epoch_and_topic_come_back(number: int, name: str, queues: int) -> None:
+def test_epoch_and_topic_round_trip(number: int, name: str, queues: int) -> None:
     opened = control.decode_epoch(control.encode_epoch(Epoch(number), BrokerId(name)))
     assert opened == (number, name)
     setting = control.decode_topic(control.encode_topic(TopicId(number), name, queues))
     assert setting == (number, name, queues)
 
 
-def test_deliver_and_seal_come_back() -> None:
+def test_deliver_and_seal_round_trip() -> None:
     deliver = control.Deliver(Position(2**40), 4096, 0xFFFF_FFFF, 2**41)
     assert control.decode_deliver(control.encode_deliver(deliver)) == deliver
     seal = control.Seal(TopicId(9), 2**33, 2**64 - 1)
@@ -75,7 +75,9 @@ PAYLOADS: list[tuple[bytes, Callable[[bytes], Any]]] = [
 
 
 @pytest.mark.parametrize(("payload", "decode"), PAYLOADS)
-def test_cut_or_extended_is_malformed(payload: bytes, decode: Callable[[bytes], Any]) -> None:
+def test_truncated_or_extended_payload_is_malformed(
+    payload: bytes, decode: Callable[[bytes], Any]
+) -> None:
     decode(payload)
     for end in range(len(payload)):
         with pytest.raises(Malformed):
@@ -100,14 +102,14 @@ def test_ranges_must_rise_above_the_floor(ranges: tuple[tuple[Offset, Offset], .
 
 
 @pytest.mark.parametrize("sought", [0, 6])
-def test_progress_counts_since_a_seek_that_was(sought: int) -> None:
+def test_progress_with_impossible_seek_version_is_malformed(sought: int) -> None:
     good = control.encode_offsets({KEY: ENTRY._replace(sought=4)})
     assert control.decode_offsets(good)[KEY].sought == 4
     with pytest.raises(Malformed, match=f"version 5 counts since seek {sought}"):
         control.decode_offsets(good[:-8] + sought.to_bytes(8, "little"))
 
 
-def test_a_key_twice_is_malformed() -> None:
+def test_duplicate_key_is_malformed() -> None:
     one = control.encode_offsets({KEY: ENTRY})
     with pytest.raises(Malformed, match="twice"):
         control.decode_offsets((2).to_bytes(4, "little") + one[4:] * 2)
@@ -132,7 +134,7 @@ def test_unknown_config_kind_and_too_many_queues() -> None:
         control.encode_topic(TopicId(7), "orders", 1025)
 
 
-def test_the_higher_version_wins_whatever_the_order() -> None:
+def test_higher_version_wins_in_any_order() -> None:
     old, new = OffsetEntry(4, Offset(100)), OffsetEntry(5, Offset(7))
     for first, second in ((old, new), (new, old)):
         table: dict[OffsetKey, OffsetEntry] = {}

@@ -54,14 +54,14 @@ def header(**fields: object) -> bytes:
     base_sequence=U32,
     tag_mask=U64,
 )
-def test_every_field_comes_back(**fields: int) -> None:
+def test_every_field_round_trips(**fields: int) -> None:
     parsed = parse_header(header(**fields))
     assert {name: getattr(parsed, name) for name in fields} == fields
     assert parsed.total_len == batch_len(fields["payload_len"])
     assert parsed.end == parsed.position + parsed.total_len
 
 
-def test_fields_lie_where_the_format_says() -> None:
+def test_fields_are_at_their_documented_places() -> None:
     raw = header(
         attrs=0x0102, queue_id=0x0304, topic_id=0x05060708, record_count=9, base_offset=10,
         deliver_at_ms=11, producer_id=12, producer_epoch=13, base_sequence=14, tag_mask=15,
@@ -118,7 +118,7 @@ def _resealed(raw: bytes, at: int, value: bytes) -> bytes:
         (84, (90).to_bytes(4, "little"), BatchFault.LENGTH),
     ],
 )
-def test_nonsense_with_a_good_crc_is_found(at: int, value: bytes, fault: BatchFault) -> None:
+def test_invalid_fields_with_a_good_crc_are_found(at: int, value: bytes, fault: BatchFault) -> None:
     with pytest.raises(BadBatch) as caught:
         parse_header(_resealed(header(), at, value))
     assert caught.value.fault is fault
@@ -132,7 +132,7 @@ def test_an_eof_spans_more_than_it_stores() -> None:
             parse_header(header(type=BatchType.EOF, payload_len=0, total_len=total_len))
 
 
-def test_a_payload_is_held_against_its_crc() -> None:
+def test_payload_is_checked_against_its_crc() -> None:
     payload = bytes(range(100))
     parsed = parse_header(header(payload_crc=crc32c(payload)))
     check_payload(parsed, payload)

@@ -11,7 +11,7 @@ _HELD = st.dictionaries(st.integers(0, 19), st.sampled_from("abcdefg"))
 
 
 @given(st.integers(1, 20), _NAMES, _HELD, _HELD)
-def test_every_queue_has_one_holder_and_shares_differ_by_one_at_most(
+def test_every_queue_has_one_holder_and_shares_are_even(
     queues: int, names: list[str], held: dict[int, str], wanted: dict[int, str]
 ) -> None:
     target = assign(queues, names, held, wanted)
@@ -40,7 +40,7 @@ def test_no_assignment_that_is_balanced_moves_fewer(
 
 
 @given(st.integers(1, 20), _NAMES, _HELD, _HELD, st.none() | st.integers(0, 9))
-def test_assigning_again_moves_nothing(
+def test_repeated_assignment_moves_nothing(
     queues: int,
     names: list[str],
     held: dict[int, str],
@@ -66,7 +66,7 @@ def test_shares_of_all_groups_together_differ_by_one_at_most(
     assert max(shares.values()) - min(shares.values()) <= 1
 
 
-def test_who_came_first_does_not_keep_the_odd_queues_of_all_groups() -> None:
+def test_first_session_does_not_keep_all_groups_odd_queues() -> None:
     """With three groups of one queue each, three sessions get one each, even if one had all."""
     tables = [Assignments(1, drain_ms=100) for _ in range(3)]
     for at, table in enumerate(tables):
@@ -79,7 +79,7 @@ def test_who_came_first_does_not_keep_the_odd_queues_of_all_groups() -> None:
 
 
 @given(st.integers(1, 20), _NAMES.filter(bool), _HELD)
-def test_who_held_what_before_gets_it_back(
+def test_previous_holder_gets_its_queues_back(
     queues: int, names: list[str], held: dict[int, str]
 ) -> None:
     before = assign(queues, names, held)
@@ -126,7 +126,7 @@ def test_a_drain_ends_at_its_deadline() -> None:
     assert table.settle({0, 1}, 100).assigned == [Move(1, "b", 2)]
 
 
-def test_a_drained_queue_comes_back_to_its_holder_when_the_other_is_gone() -> None:
+def test_draining_queue_returns_to_its_holder_if_the_next_leaves() -> None:
     table = Assignments(2, drain_ms=100)
     table.join("a", (), 0)
     table.join("b", {1}, 0)
@@ -146,7 +146,7 @@ def test_renewing_and_seeking_raise_generations_without_moving() -> None:
     assert Assignments(1, 0).bump(0) is None
 
 
-def test_a_queue_that_is_being_drained_has_a_new_generation_too_after_a_seek() -> None:
+def test_draining_queue_gets_a_new_generation_after_a_seek() -> None:
     """Otherwise acks of the old holder from before the seek count as done after it."""
     table = Assignments(2, drain_ms=100)
     table.join("a", (), 0)
@@ -156,7 +156,7 @@ def test_a_queue_that_is_being_drained_has_a_new_generation_too_after_a_seek() -
     assert table.settle((), 10) == Moves([], [Move(1, "b", 3)], [Move(1, "a", 2)])
 
 
-def test_a_queue_that_is_being_drained_has_a_new_generation_too_on_a_new_stream() -> None:
+def test_draining_queue_gets_a_new_generation_on_a_new_stream() -> None:
     table = Assignments(2, drain_ms=100)
     table.join("a", (), 0)
     table.join("b", {1}, 0)
@@ -166,7 +166,7 @@ def test_a_queue_that_is_being_drained_has_a_new_generation_too_on_a_new_stream(
     assert not table.holdings[1].delivering
 
 
-def test_who_gets_a_queue_of_one_that_left_while_it_was_drained_begins_at_once() -> None:
+def test_next_holder_starts_at_once_if_the_draining_one_leaves() -> None:
     table = Assignments(2, drain_ms=100)
     table.join("a", (), 0)
     table.join("b", {1}, 0)
@@ -176,7 +176,7 @@ def test_who_gets_a_queue_of_one_that_left_while_it_was_drained_begins_at_once()
     assert table.next_deadline_ms() is None
 
 
-def test_what_nobody_present_asks_for_waits_a_moment_for_who_held_it() -> None:
+def test_unrequested_queue_waits_briefly_for_its_old_holder() -> None:
     table = Assignments(4, drain_ms=100)
     assert table.join("b", (), 0, held=[2, 3, 99]).assigned == [Move(2, "b", 1), Move(3, "b", 1)]
     assert table.next_deadline_ms() == REJOIN_MS
@@ -189,7 +189,7 @@ def test_what_nobody_present_asks_for_waits_a_moment_for_who_held_it() -> None:
     assert table.join("c", (), 2000, held=[2, 3]).revoked == [Move(2, "b", 1), Move(3, "b", 1)]
 
 
-def test_a_new_consumer_waits_for_nobody() -> None:
+def test_new_consumer_does_not_wait() -> None:
     table = Assignments(2, drain_ms=100)
     assert len(table.join("new", (), 0).assigned) == 2
     assert table.join("b", (), 0, held=[0]).assigned == [Move(0, "b", 2)]
@@ -204,7 +204,7 @@ _STEP = st.tuples(
 
 @settings(max_examples=300)
 @given(st.lists(_STEP, max_size=40))
-def test_generations_rise_and_a_holder_is_told_before_and_after(
+def test_generations_rise_and_holders_are_notified(
     steps: list[tuple[str, str, set[int]]],
 ) -> None:
     table, now = Assignments(4, drain_ms=10), 0

@@ -236,7 +236,7 @@ def test_records_acked_in_order_leave_nothing_but_a_floor() -> None:
     assert (progress.floor, progress.acked, progress.in_flight_records) == (10, (), 0)
 
 
-def test_an_ack_of_what_was_never_delivered_is_ignored() -> None:
+def test_ack_of_an_undelivered_record_is_ignored() -> None:
     progress = QueueProgress(Offset(0))
     assert not progress.ack(Offset(0), Offset(100))
     assert _leases(progress, 5) == [Lease(Offset(0), Offset(5), 1)]
@@ -250,7 +250,7 @@ def test_a_late_ack_of_an_expired_range_counts() -> None:
     assert progress.peek(Offset(5)) is None
 
 
-def test_redeliveries_carry_their_count_and_come_before_what_is_new() -> None:
+def test_redeliveries_carry_their_count_and_precede_new_records() -> None:
     progress = QueueProgress(Offset(0))
     _leases(progress, 4)
     progress.nack(Offset(1), Offset(2), 50, 0)
@@ -264,7 +264,7 @@ def test_redeliveries_carry_their_count_and_come_before_what_is_new() -> None:
     assert counts == {0: 2, 1: 3, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 7: 2}
 
 
-def test_what_waits_in_the_holder_s_buffer_is_not_overdue_while_it_works_up_to_a_limit() -> None:
+def test_buffered_records_of_a_busy_holder_expire_at_a_limit() -> None:
     progress = QueueProgress(Offset(0))
     progress.lease(Offset(0), Offset(10), 100, 300)
     progress.touch(Offset(3), Offset(4), 190)
@@ -277,7 +277,7 @@ def test_what_waits_in_the_holder_s_buffer_is_not_overdue_while_it_works_up_to_a
     assert progress.in_flight_records == 0
 
 
-def test_acks_of_what_was_not_delivered_here_do_not_set_aside_more_than_may_be() -> None:
+def test_acks_of_undelivered_records_keep_the_range_limit() -> None:
     progress = QueueProgress(Offset(0), limits=Limits(2, 2))
     for first in (10, 20, 30, 40, 50):
         progress.ack(Offset(first), Offset(first + 1), Offset(100))
@@ -286,7 +286,7 @@ def test_acks_of_what_was_not_delivered_here_do_not_set_aside_more_than_may_be()
 
 
 @pytest.mark.parametrize("ranges", [1, 3, 10])
-def test_a_new_reader_takes_all_that_the_last_one_can_have_set_aside(ranges: int) -> None:
+def test_new_reader_accepts_all_ranges_the_previous_could_keep(ranges: int) -> None:
     """Otherwise it reports acks stored that it has dropped, and redelivers their messages."""
     limits = Limits(8, ranges)
     last = QueueProgress(Offset(0), limits=limits)
@@ -299,7 +299,7 @@ def test_a_new_reader_takes_all_that_the_last_one_can_have_set_aside(ranges: int
     assert new.acked == last.acked
 
 
-def test_too_many_ranges_aside_stop_what_is_new_but_not_what_comes_back() -> None:
+def test_range_limit_stops_new_records_but_not_redeliveries() -> None:
     progress = QueueProgress(Offset(0), limits=Limits(10, 3))
     _leases(progress, 100)
     for o in (1, 3, 5):

@@ -20,7 +20,7 @@ def again(progress: QueueProgress, end: int = 10) -> list[Lease]:
     return progress.lease(*at(0, end), 2 * LATER, seen=False, number=9)
 
 
-def test_a_lost_session_counts_what_its_program_got() -> None:
+def test_lost_session_counts_handed_over_records() -> None:
     progress = leased()
     progress.handed(*at(0, 3))
     progress.session_gone()
@@ -51,7 +51,7 @@ def test_each_hand_over_counts_once() -> None:
     assert counts == [2, 3, 4]
 
 
-def test_what_was_acked_is_not_handed_again() -> None:
+def test_acked_records_are_not_redelivered() -> None:
     progress = leased()
     progress.ack(*at(0, 6))
     progress.handed(*at(0, 10))

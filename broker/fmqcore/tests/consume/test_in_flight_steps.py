@@ -14,7 +14,7 @@ def leased(up_to: int) -> QueueProgress:
     return progress
 
 
-def test_each_seek_has_a_version_above_the_one_before_whatever_it_is_told() -> None:
+def test_each_seek_has_a_version_above_the_previous() -> None:
     """A consumer that was away learns from it that its earlier acks are void."""
     progress = QueueProgress(O(0), sought=5)
     for told, becomes in ((9, 9), (7, 10), (10, 11), (0, 12), (99, 99)):
@@ -22,7 +22,7 @@ def test_each_seek_has_a_version_above_the_one_before_whatever_it_is_told() -> N
         assert progress.sought == becomes
 
 
-def test_a_delay_that_is_not_over_is_waited_for_when_another_is() -> None:
+def test_each_nack_delay_is_waited_for() -> None:
     """Otherwise a nacked record waits until something else is due: in a queue at rest, for ever."""
     progress = leased(4)
     progress.nack(O(0), O(1), 50, 0)
@@ -35,7 +35,7 @@ def test_a_delay_that_is_not_over_is_waited_for_when_another_is() -> None:
     assert progress.waiting_records == 2
 
 
-def test_retention_tells_what_nobody_has_acked() -> None:
+def test_retention_reports_unacked_records() -> None:
     progress = leased(10)
     progress.ack(O(3), O(5))
     assert progress.skip_to(O(8)) == [(0, 3), (5, 8)]
@@ -45,7 +45,7 @@ def test_retention_tells_what_nobody_has_acked() -> None:
     assert (progress.floor, progress.next, progress.in_flight_records) == (20, 20, 0)
 
 
-def test_retention_up_to_what_is_done_raises_the_floor_over_it() -> None:
+def test_retention_up_to_acked_ranges_raises_the_floor() -> None:
     for begins in (5, 6):
         progress = leased(10)
         progress.ack(O(5), O(8))
@@ -54,7 +54,7 @@ def test_retention_up_to_what_is_done_raises_the_floor_over_it() -> None:
         progress.check()
 
 
-def test_what_comes_back_is_not_delivered_above_the_end_either() -> None:
+def test_redelivery_stops_at_the_commit_end() -> None:
     """C4: a new reader's commit end may be lower than what its consumers have seen."""
     progress = leased(10)
     progress.session_gone()
@@ -65,7 +65,7 @@ def test_what_comes_back_is_not_delivered_above_the_end_either() -> None:
     assert progress.peek(O(7)) == (6, 7)
 
 
-def test_what_was_leased_and_not_sent_was_not_delivered() -> None:
+def test_leased_but_unsent_records_are_not_counted() -> None:
     progress = leased(4)
     progress.unlease(O(2), O(4))
     assert progress.lease(O(2), O(4), 100) == [Lease(O(2), O(4), 1)]
@@ -75,7 +75,7 @@ def test_what_was_leased_and_not_sent_was_not_delivered() -> None:
     assert progress.lease(O(2), O(4), 100) == [Lease(O(2), O(4), 2)]
 
 
-def test_an_ack_of_what_was_given_back_counts_before_it_is_due_and_after() -> None:
+def test_ack_of_returned_record_counts_before_and_after_delay() -> None:
     for now in (10, 50):
         progress = leased(4)
         progress.nack(O(1), O(3), 50, 0)

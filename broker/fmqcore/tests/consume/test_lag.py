@@ -28,7 +28,7 @@ def behind(floor: int, ranges: list[tuple[int, int]], begin: int, end: int) -> i
         (2, [(5, 9)], 0, 7, 3),
     ],
 )
-def test_lag_counts_what_is_still_to_come(
+def test_lag_counts_unfinished_records(
     floor: int, ranges: list[tuple[int, int]], begin: int, end: int, to_come: int
 ) -> None:
     assert behind(floor, ranges, begin, end) == to_come

@@ -54,7 +54,7 @@ def test_one_of_two_different_entries_wins_by_version_then_floor(
 
 
 @given(_TABLE, _TABLE)
-def test_news_are_what_merging_would_change(
+def test_news_are_the_entries_a_merge_would_change(
     table: dict[OffsetKey, OffsetEntry], more: dict[OffsetKey, OffsetEntry]
 ) -> None:
     news = news_for(table, more)
@@ -65,7 +65,7 @@ def test_news_are_what_merging_would_change(
     assert news_for(after, more) == {}
 
 
-def test_a_later_epoch_wins_and_a_thinned_entry_loses_to_the_whole_one() -> None:
+def test_later_epoch_wins_and_whole_entry_beats_thinned() -> None:
     of_master = OffsetEntry(next_version(None, Epoch(4)) + 1000, Offset(900))
     of_taker = OffsetEntry(next_version(OffsetEntry(3, Offset(1)), Epoch(5)), Offset(500))
     key = OffsetKey("g", TopicId(1), 0)
@@ -76,7 +76,7 @@ def test_a_later_epoch_wins_and_a_thinned_entry_loses_to_the_whole_one() -> None
 
 
 @given(_TABLE, st.integers(1, 400))
-def test_cut_up_parts_hold_everything_within_their_bound(
+def test_split_parts_hold_all_entries_within_the_bound(
     table: dict[OffsetKey, OffsetEntry], most: int
 ) -> None:
     parts = list(cut_up(table.items(), most))
@@ -97,14 +97,14 @@ def _file(payloads: list[bytes]) -> bytes:
 
 
 @given(_PAYLOADS, st.integers(0, 24))
-def test_a_side_file_gives_back_its_payloads_and_ignores_zeros(
+def test_side_file_returns_its_payloads_and_ignores_zeros(
     payloads: list[bytes], zeros: int
 ) -> None:
     found = decode(_file(payloads) + bytes(zeros))
     assert found == (Epoch(7), payloads, len(_file(payloads)), 0)
 
 
-def test_a_side_file_cut_at_any_byte_keeps_its_whole_frames() -> None:
+def test_side_file_truncated_at_any_byte_keeps_whole_frames() -> None:
     payloads = [b"one", b"twelve bytes", b"x" * 24]
     data = _file(payloads)
     ends = [len(_file(payloads[:count])) for count in range(4)]
@@ -148,7 +148,7 @@ def test_a_record_holds_all_or_the_floors_or_nothing(
     assert whole or len(encode_record(table).text or "") > most
 
 
-def test_a_record_that_is_none_is_told() -> None:
+def test_undecodable_record_is_reported() -> None:
     assert decode_record("") == {}
     for bad in ("%%%", "AAAA"):
         with pytest.raises(Malformed):
@@ -167,7 +167,7 @@ def test_a_record_that_is_none_is_told() -> None:
         (5, ((7, 9),), 0, (0, ())),
     ],
 )
-def test_progress_over_what_the_journal_lacks_is_void(
+def test_progress_over_missing_records_is_void(
     floor: int,
     ranges: tuple[tuple[int, int], ...],
     end: int,
@@ -186,7 +186,7 @@ def test_progress_over_what_the_journal_lacks_is_void(
     assert within(gone, offsets, Epoch(3)) == gone
 
 
-def test_progress_of_this_very_term_over_what_the_journal_lacks_is_void_too() -> None:
+def test_progress_of_the_same_term_over_missing_records_is_void() -> None:
     """It gets a version of its own, or it would lose to the entry it replaces."""
     key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
     made = next_version(None, term) + 5
@@ -197,7 +197,7 @@ def test_progress_of_this_very_term_over_what_the_journal_lacks_is_void_too() ->
         assert merged({key: entry}, {key: found}) == {key: found}
 
 
-def test_what_is_thinned_still_tells_its_last_seek() -> None:
+def test_thinned_entry_keeps_its_last_seek() -> None:
     """Otherwise acks from before the seek, repeated to a new reader, count as done."""
     key, ranges = OffsetKey("g", TopicId(1), 0), tuple((Offset(n), Offset(n + 1)) for n in (7, 9))
     table = {key: OffsetEntry(9, Offset(5), ranges, 6)}

@@ -25,7 +25,7 @@ def by_index(table: ProgressTable) -> dict[TopicId, dict[str, set[int]]]:
     }
 
 
-def test_the_index_is_what_a_scan_finds() -> None:
+def test_index_equals_a_full_scan() -> None:
     random, table = Random(1), ProgressTable()
     for n in range(2000):
         key = OffsetKey(random.choice("abc"), TopicId(random.randrange(3)), random.randrange(4))
@@ -43,7 +43,7 @@ def test_the_index_is_what_a_scan_finds() -> None:
     assert (len(again), by_index(again)) == (0, {})
 
 
-def test_no_way_of_a_dict_passes_the_index_by() -> None:
+def test_every_dict_operation_updates_the_index() -> None:
     key = OffsetKey("a", TopicId(1), 0)
     table = ProgressTable({key: OffsetEntry(1, Offset(1))})
     changes: list[Callable[[], object]] = [

@@ -15,7 +15,7 @@ def _offsets(ranges: RangeSet) -> set[int]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "cut"]), _OFFSET, _OFFSET)))
-def test_a_set_holds_what_was_added_in_the_fewest_ranges(steps: list[tuple[str, int, int]]) -> None:
+def test_range_set_holds_added_offsets_in_fewest_ranges(steps: list[tuple[str, int, int]]) -> None:
     ranges, naive = RangeSet(), set[int]()
     for what, first, end in steps:
         if what == "add":
@@ -31,7 +31,9 @@ def test_a_set_holds_what_was_added_in_the_fewest_ranges(steps: list[tuple[str, 
 
 
 @given(st.lists(_RANGE), _OFFSET, _OFFSET)
-def test_gaps_are_what_is_not_in_the_set(put: list[tuple[Offset, Offset]], a: int, b: int) -> None:
+def test_gaps_are_the_complement_of_the_set(
+    put: list[tuple[Offset, Offset]], a: int, b: int
+) -> None:
     ranges = RangeSet(put)
     gaps = ranges.gaps(Offset(a), Offset(b))
     assert {o for x, y in gaps for o in range(x, y)} == set(range(a, b)) - _offsets(ranges)
@@ -39,7 +41,7 @@ def test_gaps_are_what_is_not_in_the_set(put: list[tuple[Offset, Offset]], a: in
 
 
 @given(st.lists(st.tuples(st.booleans(), _OFFSET, _OFFSET)))
-def test_a_map_gives_back_exactly_what_was_put(steps: list[tuple[bool, int, int]]) -> None:
+def test_range_map_returns_exactly_the_stored_values(steps: list[tuple[bool, int, int]]) -> None:
     where: RangeMap[int] = RangeMap()
     naive: dict[int, int] = {}
     for value, (put, first, end) in enumerate(steps):

@@ -43,7 +43,9 @@ Root = Callable[..., World]
         (new, 0, 1, 3_000),
     ],
 )
-def test_one_slave_every_world(root: Root, cuts: int, crashes: int, at_least: int) -> None:
+def test_one_slave_all_worlds_keep_the_invariants(
+    root: Root, cuts: int, crashes: int, at_least: int
+) -> None:
     worlds, way = explore(root(1, cuts=cuts, crashes=crashes), GOOD, 1_000, 1_000_000)
     assert not way
     assert at_least < worlds < 1_000_000  # to the end: nothing was left out
@@ -57,13 +59,13 @@ def test_an_orderly_stop_gives_the_reads_away() -> None:
 
 
 @pytest.mark.parametrize("root", [whole, taken_over, handing_over, learner, new])
-def test_two_slaves_as_far_as_it_goes(root: Root) -> None:
+def test_two_slaves_bounded_worlds_keep_the_invariants(root: Root) -> None:
     worlds, way = explore(root(2, cuts=3, crashes=1), GOOD, 100, 25_000)
     assert not way
     assert worlds > 25_000
 
 
-def test_long_ways_at_random_and_the_end_of_trouble_heals_all() -> None:
+def test_random_walks_heal_once_faults_end() -> None:
     roots = (whole, taken_over, learner, new)
     modes = dict.fromkeys(Mode, 0)
     for seed in range(240):

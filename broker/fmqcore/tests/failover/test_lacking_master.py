@@ -49,7 +49,7 @@ NO_SLAVE_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
         (NO_SLAVE_ASKED, False, (), (S, T, U), Action.OPEN),
     ],
 )
-def test_who_is_heard(
+def test_brokers_heard_before_a_term_opens(
     policy: AckPolicy,
     cut: bool,
     heard: tuple[BrokerId, ...],
@@ -83,7 +83,7 @@ DURABLE_ALL = replace(CACHED_ALL, counts=SlaveCounts.DURABLE)
         (CACHED, (S, T, U), (), Action.OPEN),
     ],
 )
-def test_who_lost_its_power_too_proves_nothing_by_what_it_lacks(
+def test_broker_that_lost_power_too_proves_nothing_by_absence(
     policy: AckPolicy, heard: tuple[BrokerId, ...], whole: tuple[BrokerId, ...], action: Action
 ) -> None:
     """A broker that is not there yet may have kept what both of them lost."""
@@ -141,7 +141,7 @@ def test_how_long_a_reader_is_waited_for(
         (Mode.HANDOVER, 99, 50, 99),
     ],
 )
-def test_a_claim_says_what_readers_may_have_shown(
+def test_claim_records_records_readers_may_have_delivered(
     mode: Mode, served_before: int, my_end: int, served_end: int
 ) -> None:
     facts = {"session": True, "fresh": True, "master_gone": True, "reader_gone": True}
@@ -164,7 +164,7 @@ def test_a_claim_says_what_readers_may_have_shown(
     ],
 )
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
-def test_a_reader_with_less_than_one_before_it_does_not_hand_over_at_once(
+def test_reader_behind_its_predecessor_delays_the_hand_over(
     mode: Mode, heard: bool, lacking_ms: int, lenient: bool, action: Action
 ) -> None:
     facts = GONE | {"record": True, "reader_gone": False, "t": heard, "lenient": lenient}
@@ -177,7 +177,7 @@ def test_a_reader_with_less_than_one_before_it_does_not_hand_over_at_once(
         assert "a reader before" in decision.why
 
 
-def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
+def test_whole_master_forgets_delivered_records() -> None:
     facts = GONE | {"record": True, "reader_gone": False, "t": True}
     stands = replace(state(Mode.HANDOVER, facts), served_end=Position(1))
     known = evidence(Mode.HANDOVER, facts)
@@ -205,7 +205,7 @@ def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
         (0, 0, False, Action.WAIT),
     ],
 )
-def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_for_long(
+def test_master_with_new_disk_waits_for_its_long_lost_reader(
     mode: Mode, opened: int, journal: int, all_heard: bool, action: Action
 ) -> None:
     """Acknowledged records are with the reader, or nowhere (I2)."""
@@ -230,7 +230,7 @@ def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_f
     ],
 )
 @pytest.mark.parametrize("known", [True, False], ids=["it says", "an older version's"])
-def test_a_term_is_opened_again_over_the_one_before_also_if_the_state_does_not_name_it(
+def test_term_reopens_over_a_previous_term_the_state_lacks(
     mode: Mode, journal: int, action: Action, known: bool
 ) -> None:
     facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True}
@@ -245,7 +245,7 @@ def test_a_term_is_opened_again_over_the_one_before_also_if_the_state_does_not_n
 
 
 @pytest.mark.parametrize("mode", [Mode.MASTER, Mode.SLAVE_CONSUME])
-def test_nobody_in_sync_has_given_back_nothing(mode: Mode) -> None:
+def test_empty_in_sync_set_has_returned_nothing(mode: Mode) -> None:
     """An empty set is not unanimous here: the journal was lost, and no slave has another."""
     facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True, "long": True}
     lost = replace(evidence(mode, facts), journal_epoch=Epoch(0), links={})
@@ -255,7 +255,7 @@ def test_nobody_in_sync_has_given_back_nothing(mode: Mode) -> None:
     assert "with none of them left" in decision.why
 
 
-def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
+def test_successor_with_the_whole_journal_waits_for_no_broker() -> None:
     """The master gave way to it; since then no journal has opened either of the two terms."""
     facts = {"session": True, "fresh": True, "away": True}
     found = replace(evidence(Mode.MASTER, facts), journal_epoch=Epoch(EPOCH - 2))
@@ -272,7 +272,7 @@ def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
         (FSYNC, "", "TU", Action.OPEN),  # the master gave way in good order, and is heard
     ],
 )
-def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
+def test_emptied_successor_hears_all_but_the_lost_broker(
     policy: AckPolicy, lost: str, heard: str, action: Action
 ) -> None:
     """The first slave may have the term that it started from, and little more (I1, ADR 0043)."""
@@ -308,7 +308,7 @@ def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
         (FSYNC_ALONE, "S", "TU", False, Action.OPEN),
     ],
 )
-def test_what_an_emptied_master_was_given_by_chance_proves_nothing(
+def test_bytes_from_a_stale_slave_prove_nothing(
     policy: AckPolicy, isr: str, heard: str, anew: bool, action: Action
 ) -> None:
     """A slave long out of sync has the newest term, too (I1, ADR 0043)."""
@@ -383,7 +383,7 @@ def test_a_new_state_waits_for_a_slave_that_has_a_journal() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
 @pytest.mark.parametrize(("heard", "action"), [("S", Action.WAIT), ("ST", Action.OPEN)])
-def test_nor_does_what_is_handed_over_to_it_if_nobody_had_to_acknowledge(
+def test_hand_over_proves_nothing_if_no_slave_had_to_acknowledge(
     mode: Mode, heard: str, action: Action
 ) -> None:
     """T may be ahead of the reader that hands over, and would be refused for ever (R5)."""

@@ -80,7 +80,7 @@ def test_every_combination(
     assert len(seen) > 1 or mode is Mode.NEW
 
 
-def test_the_table_has_every_row_seen() -> None:
+def test_every_table_row_is_reached() -> None:
     wanted = {(r.mode, r.part, r.action) for rows in RULES.rows.values() for r in rows}
     seen = set()
     for mode, me, _, names in TABLE:
@@ -90,7 +90,7 @@ def test_the_table_has_every_row_seen() -> None:
     assert wanted <= seen
 
 
-def test_no_guard_can_be_left_out() -> None:
+def test_every_guard_is_needed() -> None:
     """Each guard of each row decides something that the second version has, too."""
     idle = set()
     for mode, me in dict.fromkeys((mode, me) for mode, me, _, _ in TABLE):
@@ -116,7 +116,7 @@ def test_no_guard_can_be_left_out() -> None:
     assert idle == {("MASTER", "master", "move", ANOTHER_WANTED.name)}
 
 
-def test_the_new_states() -> None:
+def test_states_written_by_each_decision() -> None:
     base = {"session": True, "fresh": True}
     opened = check(M, Mode.NEW, base).edit
     assert opened is not None
@@ -161,7 +161,7 @@ def test_the_new_states() -> None:
     assert S in strict.why
 
 
-def test_a_new_group_passes_the_journal_that_it_finds() -> None:
+def test_new_group_starts_above_the_journal_it_finds() -> None:
     f = {"session": True, "fresh": True, "records": True, "reader_heard": True, "t": True}
     ahead = replace(evidence(Mode.NEW, f), journal_epoch=Epoch(41))
     edit = decide(M, config(f), GroupState(), ahead, NOW, PARAMS).edit
@@ -170,7 +170,7 @@ def test_a_new_group_passes_the_journal_that_it_finds() -> None:
 
 
 @pytest.mark.parametrize("me", [M, S, BrokerId("x-9")])
-def test_a_stranger_and_a_second_process_do_nothing(me: BrokerId) -> None:
+def test_unlisted_broker_and_second_process_do_nothing(me: BrokerId) -> None:
     """F3: a grant of either would not bind the broker of that name."""
     f = {"session": True, "fresh": True, "held": True, "master_gone": True, "checked": True}
     for mode in Mode:
@@ -222,7 +222,7 @@ def test_the_most_advanced_in_sync_slave_claims_first() -> None:
             assert (action is Action.CLAIM) == (me == winner), (me, there)
 
 
-def test_timers_say_when_to_decide_again() -> None:
+def test_timers_return_the_next_decision_time() -> None:
     f = {"session": True, "fresh": True, "master_gone": True, "checked": True}
     promised = replace(evidence(Mode.MASTER, f), promised_until_ms=NOW + 77)
     decision = decide(S, config(f), state(Mode.MASTER, f), promised, NOW, PARAMS)

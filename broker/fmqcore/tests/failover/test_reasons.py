@@ -6,7 +6,7 @@ from fmqcore.tests.failover.expected_table import M, S, T, check
 from fmqcore.zk.group_state import Mode
 
 
-def test_why_tells_what_is_awaited() -> None:
+def test_why_names_the_awaited_event() -> None:
     told = {
         (M, Mode.MASTER): ({"session": True, "held": True}, "g-0 serves as master"),
         (S, Mode.MASTER): ({"session": True}, "master g-0 is there"),

@@ -50,7 +50,9 @@ Root = Callable[..., World]
     ("root", "cuts", "crashes", "at_least"),
     [(whole, 0, 0, 1_000), (taken_over, 0, 0, 30_000)],
 )
-def test_one_slave_every_world(root: Root, cuts: int, crashes: int, at_least: int) -> None:
+def test_one_slave_all_worlds_keep_the_invariants(
+    root: Root, cuts: int, crashes: int, at_least: int
+) -> None:
     start = moving(root(1, cuts=cuts, crashes=crashes), moves=1, writes=1)
     worlds, way = explore(start, GOOD, 1_000, 1_000_000)
     assert not way
@@ -60,14 +62,14 @@ def test_one_slave_every_world(root: Root, cuts: int, crashes: int, at_least: in
 @pytest.mark.parametrize(
     ("root", "slaves"), [(whole, 1), (whole, 2), (taken_over, 2), (handing_over, 1)]
 )
-def test_as_far_as_it_goes(root: Root, slaves: int) -> None:
+def test_bounded_worlds_keep_the_invariants(root: Root, slaves: int) -> None:
     start = moving(root(slaves, cuts=1, crashes=2), moves=2, writes=1)
     worlds, way = explore(start, GOOD, 100, 15_000)
     assert not way
     assert worlds > 15_000
 
 
-def test_long_ways_at_random_and_the_end_of_trouble_heals_all() -> None:
+def test_random_walks_heal_once_faults_end() -> None:
     roots = (whole, taken_over, new)
     masters = [0, 0, 0]
     for seed in range(120):
@@ -168,7 +170,7 @@ def test_a_master_gives_way_to_the_very_process_that_has_all() -> None:
     assert taken.permission is Permission.NONE
 
 
-def test_a_claim_ends_an_inheritance() -> None:
+def test_claim_ends_a_pending_succession() -> None:
     stands = replace(state(Mode.SLAVE_CONSUME, {}), heir="i")
     facts: Facts = {"session": True, "fresh": True, "reborn": True, "wish": True}
     edit = decide(S, config(facts), stands, evidence(Mode.SLAVE_CONSUME, facts), NOW, PARAMS).edit
@@ -176,7 +178,7 @@ def test_a_claim_ends_an_inheritance() -> None:
     assert (edit.mode, edit.reader, edit.heir) == (Mode.SLAVE_CONSUME, S, "")
 
 
-def test_who_is_promoted_hears_every_slave_in_sync_first() -> None:
+def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
     frozen = READS | {"held": False, "frozen": True}
     edit = check(S, Mode.SLAVE_CONSUME, frozen).edit
     assert edit is not None
@@ -215,7 +217,7 @@ def test_why_a_reader_is_not_promoted(fact: Facts, why: str) -> None:
     assert why in decision.why
 
 
-def test_who_was_taken_out_of_the_group_is_no_heir() -> None:
+def test_removed_broker_is_not_a_successor() -> None:
     group = config(READY)
     without = replace(group, members=tuple(m for m in group.members if m.id != S))
     facts = evidence(Mode.MASTER, READY)
@@ -224,7 +226,7 @@ def test_who_was_taken_out_of_the_group_is_no_heir() -> None:
     assert decision.edit is None
 
 
-def test_why_a_master_keeps_what_another_shall_have() -> None:
+def test_reasons_why_a_master_keeps_its_role() -> None:
     assert "is wanted" in check(M, Mode.MASTER, READY | {"reader_heard": False}).why
     slow = check(M, Mode.MASTER, READY | {"slow": True})
     assert "did not have all in time" in slow.why

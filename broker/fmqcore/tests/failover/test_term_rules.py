@@ -40,7 +40,7 @@ def test_a_promise_outlasts_its_grant_by_more_than_clocks_differ() -> None:
         assert promise_ms(grant_ms) >= grant_ms * 1.05
 
 
-def test_who_is_best_is_told_by_the_epoch_first_then_by_the_end_then_by_the_name() -> None:
+def test_best_slave_is_chosen_by_epoch_then_end_then_name() -> None:
     me, rival = BrokerId("g-1"), BrokerId("g-2")
     config = GroupConfig(
         GroupName("g"), BrokerId("g-0"), tuple(Member(BrokerId(f"g-{n}"), "a:1") for n in range(3))
@@ -59,13 +59,13 @@ def test_who_is_best_is_told_by_the_epoch_first_then_by_the_end_then_by_the_name
     assert is_best(me, (Epoch(1), Position(0)), config, state, {}), "nobody else is there"
 
 
-def test_whose_record_is_to_be_handed_over() -> None:
+def test_term_whose_record_is_handed_over() -> None:
     assert record_term(GroupState(Mode.SLAVE_CONSUME, Epoch(4))) == 4
     assert record_term(GroupState(Mode.HANDOVER, Epoch(5))) == 4
     assert record_term(GroupState(Mode.MASTER, Epoch(6))) == 0
 
 
-def test_which_numbers_certainly_belong_to_a_takeover() -> None:
+def test_epochs_that_surely_belong_to_a_takeover() -> None:
     told = {
         mode: [n for n in range(9) if is_claim(GroupState(mode, Epoch(5)), Epoch(n))]
         for mode in Mode
@@ -79,7 +79,7 @@ def test_which_numbers_certainly_belong_to_a_takeover() -> None:
     }
 
 
-def test_who_cannot_claim_is_no_rival_however_long_its_journal_is() -> None:
+def test_slave_that_cannot_claim_is_no_rival() -> None:
     """It may be out of sync with a longer other history, or not permitted to serve reads.
 
     Waiting for it would leave the group without reads.

@@ -38,7 +38,7 @@ def edit_of(me: BrokerId, mode: Mode, f: Facts, action: Action, **changes: objec
     return decision.edit
 
 
-def test_a_claim_ends_whatever_a_term_before_it_left() -> None:
+def test_claim_clears_leftovers_of_the_previous_term() -> None:
     """A later step would wrongly see the record as whole, or a reader as unused."""
     claimed = edit_of(T, Mode.HANDOVER, CLAIMS | {"sealed": True}, Action.CLAIM)
     assert (claimed.reader, claimed.sealed, claimed.offsets) == (T, False, "cmVj")
@@ -47,16 +47,14 @@ def test_a_claim_ends_whatever_a_term_before_it_left() -> None:
 
 
 @pytest.mark.parametrize(("base", "kept"), [(Epoch(0), 1), (EPOCH, 99)])
-def test_a_claim_from_a_master_that_has_opened_nothing_goes_on_with_the_same_takeover(
-    base: Epoch, kept: int
-) -> None:
+def test_claim_from_an_unopened_master_continues_the_takeover(base: Epoch, kept: int) -> None:
     """Readers from before its promotion may have delivered more than the claimer now has."""
     claimed = edit_of(T, Mode.MASTER, CLAIMS, Action.CLAIM, base=base, served_end=Position(99))
     assert claimed.served_end == kept
     assert claimed.base == base
 
 
-def test_who_takes_over_in_good_order_has_shown_nothing_yet() -> None:
+def test_orderly_successor_has_delivered_nothing_yet() -> None:
     """Records that another takeover delivered were taken back: they make no broker wait."""
     shown = {"served_end": Position(99), "degraded": True}
     stopping = AT_WORK | {"stopping": True, "reader_heard": True}
@@ -72,7 +70,7 @@ HEIR: Facts = {"session": True, "fresh": True, "wish": True, "heir": True}
 PROMOTED: Facts = ALONE_NOW | {"wish": True, "lost": True, "frozen": True, "reader_gone": False}
 
 
-def test_an_heir_keeps_the_record_and_counts_its_old_master_in() -> None:
+def test_successor_keeps_the_record_and_counts_the_old_master() -> None:
     taken = edit_of(S, Mode.SLAVE_CONSUME, HEIR, Action.TAKE_OVER, offsets="b2xk", sealed=True)
     assert (taken.master, taken.reader) == (S, S)
     assert taken.isr == {M, T, U}
@@ -80,7 +78,7 @@ def test_an_heir_keeps_the_record_and_counts_its_old_master_in() -> None:
     assert (taken.base, taken.lost) == (EPOCH, ""), "it has all, and nobody is lost"
 
 
-def test_who_is_promoted_brings_its_own_record_and_counts_nobody_in_who_is_gone() -> None:
+def test_promoted_slave_brings_its_record_and_drops_lost_broker() -> None:
     taken = edit_of(S, Mode.SLAVE_CONSUME, PROMOTED, Action.TAKE_OVER, offsets="b2xk", sealed=True)
     assert (taken.master, taken.reader) == (S, S)
     assert taken.isr == {T, U}
@@ -96,7 +94,7 @@ def test_who_is_promoted_brings_its_own_record_and_counts_nobody_in_who_is_gone(
 @pytest.mark.parametrize(
     ("record", "offsets", "whole"), [("cmVj", "cmVj", True), (None, "b2xk", False)]
 )
-def test_a_record_that_is_too_large_to_go_along_does_not_count_as_whole(
+def test_oversized_record_does_not_count_as_whole(
     record: str | None, offsets: str, whole: bool
 ) -> None:
     """C5: the master would open its term with an old one, and undo acks stored since."""
@@ -110,7 +108,7 @@ def test_a_record_that_is_too_large_to_go_along_does_not_count_as_whole(
 
 
 @pytest.mark.parametrize(("served_end", "degraded"), [(1, False), (2, True)])
-def test_who_is_promoted_and_lacks_what_was_shown_says_so(served_end: int, degraded: bool) -> None:
+def test_promoted_slave_reports_missing_delivered_records(served_end: int, degraded: bool) -> None:
     f: Facts = {"session": True, "fresh": True, "gathering": True, "reader_heard": True, "t": True}
     opened = edit_of(M, Mode.MASTER, f, Action.OPEN, served_end=Position(served_end))
     assert opened.degraded is degraded
@@ -119,7 +117,7 @@ def test_who_is_promoted_and_lacks_what_was_shown_says_so(served_end: int, degra
 
 
 @pytest.mark.parametrize("broken", [S, T])
-def test_who_was_caught_up_when_its_stream_broke_counts_for_nothing(broken: BrokerId) -> None:
+def test_slave_level_at_its_disconnect_counts_for_nothing(broken: BrokerId) -> None:
     gone = Link(connected=False, caught_up=True, heard=True, incarnation="i", whole=True)
     f = AT_WORK | {"stopping": True, "reader_heard": True, "t": True}
     known = evidence(Mode.MASTER, f)
@@ -142,7 +140,7 @@ def test_who_was_caught_up_when_its_stream_broke_counts_for_nothing(broken: Brok
 
 
 @pytest.mark.parametrize("emptied", [False, True])
-def test_who_is_promoted_opens_no_term_on_an_empty_journal(emptied: bool) -> None:
+def test_promoted_slave_opens_no_term_on_an_empty_journal(emptied: bool) -> None:
     """F16: it had a journal at its promotion, so its disk was lost since."""
     f: Facts = {"session": True, "fresh": True, "gathering": True, "reader_heard": True, "t": True}
     f["emptied"] = emptied
@@ -154,7 +152,7 @@ BACK: Facts = {"session": True, "fresh": True, "unclean": True}
 
 
 @pytest.mark.parametrize("flush", [Flush.OS_CACHE, Flush.INTERVAL])
-def test_what_is_fsynced_later_is_not_fsynced(flush: Flush) -> None:
+def test_interval_fsync_does_not_count_as_fsync(flush: Flush) -> None:
     """A master that loses power may lack what its slaves serve, even within the interval."""
     lenient = replace(config(BACK), policy=AckPolicy(flush, how_many=HowMany.NONE))
     stands, known = state(Mode.MASTER, BACK), evidence(Mode.MASTER, BACK)
@@ -163,16 +161,14 @@ def test_what_is_fsynced_later_is_not_fsynced(flush: Flush) -> None:
     assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.OPEN, "nobody is there"
 
 
-def test_a_master_without_slaves_in_sync_waits_for_nobody_whatever_the_policy_was() -> None:
+def test_master_without_in_sync_slaves_waits_under_no_policy() -> None:
     lonely = replace(evidence(Mode.MASTER, BACK), other_policy=True, tail_cut=True)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset())
     assert decide(M, config(BACK), stands, lonely, NOW, PARAMS).action is Action.OPEN
 
 
 @pytest.mark.parametrize(("connected", "caught_up"), [(True, False), (False, True)])
-def test_a_reader_serves_on_until_it_is_level_with_its_master(
-    connected: bool, caught_up: bool
-) -> None:
+def test_reader_serves_until_level_with_its_master(connected: bool, caught_up: bool) -> None:
     """It stops once the master has everything; before, no other broker could serve that."""
     for mode, f in (
         (Mode.SLAVE_CONSUME, AT_WORK),
@@ -185,7 +181,7 @@ def test_a_reader_serves_on_until_it_is_level_with_its_master(
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3])
-def test_a_slave_claims_at_the_last_of_its_checks_and_a_lesser_one_long_after(needed: int) -> None:
+def test_best_slave_claims_at_its_last_check_others_long_after(needed: int) -> None:
     """The most advanced has claimed by then or cannot; it is not waited for for ever."""
     params = replace(PARAMS, claim_checks=needed)
     for rival, last in ((False, needed - 1), (True, 4 * needed)):
@@ -196,7 +192,7 @@ def test_a_slave_claims_at_the_last_of_its_checks_and_a_lesser_one_long_after(ne
             assert action is (Action.CLAIM if checks >= last else Action.CHECK), (rival, checks)
 
 
-def test_who_may_not_serve_reads_neither_claims_nor_is_given_them_nor_waited_for() -> None:
+def test_slave_without_read_permission_gets_no_reads_and_no_wait() -> None:
     f: Facts = CLAIMS | {"patient": False}
     masked = [
         replace(m, permission=Permission.WRITE) if m.id == S else m for m in config(f).members
@@ -215,7 +211,7 @@ def test_who_may_not_serve_reads_neither_claims_nor_is_given_them_nor_waited_for
         assert decision.edit is None or decision.edit.reader == T
 
 
-def test_a_new_term_makes_nobody_in_sync_who_was_not() -> None:
+def test_new_term_adds_no_broker_to_the_in_sync_set() -> None:
     """R6: a nearly level learner may lack acknowledged records.
 
     It enters by its own compare-and-set once it has them.

@@ -92,7 +92,7 @@ def test_truncating_equals_never_having_added(batches: list[tuple[int, int]], ke
 
 @given(BATCHES)
 @settings(deadline=None)
-def test_two_builders_give_equal_bytes_and_they_come_back(batches: list[tuple[int, int]]) -> None:
+def test_two_builders_give_equal_bytes_that_round_trip(batches: list[tuple[int, int]]) -> None:
     headers = written(batches)
     raw = built(headers).encode()
     assert raw == built(list(headers)).encode()
@@ -114,7 +114,7 @@ def test_the_order_in_which_queues_come_does_not_show() -> None:
     assert forth.encode() == back.encode()
 
 
-def test_an_entry_has_forty_bytes_where_the_format_says() -> None:
+def test_index_entry_has_forty_bytes_as_documented() -> None:
     headers = written([(1, 3)])
     raw = built(headers).encode()
     body = raw[-ENTRY_LEN:]
@@ -147,7 +147,7 @@ def test_names_of_files() -> None:
         assert index_base(name.replace("journal", "index")) is None
 
 
-def test_what_fits_leaves_room_for_an_eof_or_nothing() -> None:
+def test_batch_that_fits_leaves_room_for_an_eof_or_none() -> None:
     assert fits(0, 1000, 1000)
     assert fits(0, 904, 1000)
     assert not fits(0, 912, 1000)

@@ -18,7 +18,7 @@ GOOD = b"fmq/g1\ngrant_ms=2000\n0123456789abcdef\nfedcba9876543210\n"
         (b"fmq/orders-eu.1\n", "fmq/orders-eu.1"),
     ],
 )
-def test_what_a_broker_writes(raw: bytes, home: str) -> None:
+def test_incarnation_files_a_broker_writes_are_read(raw: bytes, home: str) -> None:
     assert decode_home(raw) == home
     note = note_incarnations(raw)
     assert note.finding is None
@@ -41,7 +41,7 @@ def test_what_a_broker_writes(raw: bytes, home: str) -> None:
         (b"\n", Severity.WARNING),
     ],
 )
-def test_what_no_broker_writes(raw: bytes, severity: Severity) -> None:
+def test_incarnations_content_that_no_broker_writes(raw: bytes, severity: Severity) -> None:
     """An error means that a broker refuses to start with it."""
     with pytest.raises(Malformed):
         decode_home(raw)
@@ -51,7 +51,7 @@ def test_what_no_broker_writes(raw: bytes, severity: Severity) -> None:
 
 
 @pytest.mark.parametrize("at", range(len(GOOD)))
-def test_a_flipped_bit_is_seen_or_makes_another_name_or_number(at: int) -> None:
+def test_flipped_bit_is_detected_or_changes_name_or_number(at: int) -> None:
     for bit in range(8):
         raw = bytearray(GOOD)
         raw[at] ^= 1 << bit

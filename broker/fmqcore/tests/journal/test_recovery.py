@@ -123,7 +123,7 @@ def test_the_table(how: str, below: bool, clean: bool, expected: type) -> None:
             assert REFILL in str(verdict.finding)
 
 
-def test_the_table_has_no_hole_and_every_fault_a_code() -> None:
+def test_recovery_table_is_complete_and_faults_have_codes() -> None:
     either = (False, True)
     for how, below, clean, dirty in product(STOPS, either, either, either):
         judge(STOPS[how], FILE, durable_end=P(1001 if below else 0), clean=clean, dirty=dirty)
@@ -131,7 +131,7 @@ def test_the_table_has_no_hole_and_every_fault_a_code() -> None:
     assert len(_RULES) == 16
 
 
-def test_a_segment_with_another_behind_it_must_be_sealed() -> None:
+def test_segment_before_another_must_be_sealed() -> None:
     file = SegmentFile(P(0), MIN_SEGMENT)
     assert judge_sealed(Sealed(file.end), file) is None
     for stop in (*STOPS.values(), Sealed(P(MIN_SEGMENT - 8)), Blank(file.end)):
@@ -151,7 +151,7 @@ def test_a_file_that_is_not_as_long_as_its_segment() -> None:
 
 
 # ---- whole directories
-def test_a_good_directory_comes_back_whole() -> None:
+def test_sound_directory_is_recovered_whole() -> None:
     writer = sample()
     for checkpoint in (writer.checkpoint(), writer.checkpoint(clean=True), None):
         got = recovered(writer.files(checkpoint))
@@ -164,7 +164,7 @@ def test_a_good_directory_comes_back_whole() -> None:
         assert codes == ([] if checkpoint else [Code.M001])
 
 
-def test_a_tail_torn_at_any_byte_is_cut_above_and_refused_below_the_durable_end() -> None:
+def test_torn_tail_is_truncated_above_durable_end_refused_below() -> None:
     writer = sample(batches=30)
     batch = [h for h in writer.headers if h.type == BatchType.DATA][-1]
     files = writer.files()
@@ -188,7 +188,7 @@ def test_a_tail_torn_at_any_byte_is_cut_above_and_refused_below_the_durable_end(
                 assert got.finding.file == name
 
 
-def test_without_a_checkpoint_only_the_last_segment_may_be_cut() -> None:
+def test_only_last_segment_may_be_truncated_without_checkpoint() -> None:
     writer = sample()
     last = next(h for h in writer.headers if h.position > writer.last_base)
     files = writer.files()
@@ -200,7 +200,7 @@ def test_without_a_checkpoint_only_the_last_segment_may_be_cut() -> None:
     assert got.verdict.at == last.position
 
 
-def test_a_torn_first_snap_cuts_at_the_base_and_an_empty_file_ends_the_journal_there() -> None:
+def test_torn_first_snap_and_empty_file_end_the_journal_at_base() -> None:
     writer = sample()
     files = writer.files(writer.checkpoint(durable_end=writer.last_base))
     name = segment_name(writer.last_base)
@@ -237,7 +237,7 @@ def test_a_missing_segment_is_named(with_checkpoint: bool) -> None:
     assert (recovered(nothing).survey.refusal is None) is not with_checkpoint
 
 
-def test_a_segment_that_was_cut_short_or_grew() -> None:
+def test_segment_file_of_wrong_length() -> None:
     writer = sample(batches=120)
     files = writer.files(writer.checkpoint())
     name = segment_name(P(0))
@@ -261,7 +261,7 @@ def test_retention_interrupted_leaves_files_to_remove() -> None:
     assert codes == {Code.M002}
 
 
-def test_a_cut_interrupted_is_finished() -> None:
+def test_interrupted_truncation_is_finished() -> None:
     writer = sample(batches=120)
     bases = list(writer.segments)
     victim = next(h for h in writer.headers if h.position > bases[1] + 5000)
@@ -283,7 +283,7 @@ def test_a_cut_interrupted_is_finished() -> None:
     assert got.index.end == kept[-1].end
 
 
-def test_a_reset_interrupted_drops_all() -> None:
+def test_interrupted_reset_drops_everything() -> None:
     writer = sample()
     target = P(10 * MIN_SEGMENT)
     checkpoint = Checkpoint(target, target, target, 0, False, (), (), drop_from=target)
@@ -331,7 +331,7 @@ class _Deaf(JournalState):
     st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)), max_size=5),
     st.none() | st.integers(0, 2**64 - 2),
 )
-def test_checkpoints_come_back(
+def test_checkpoints_round_trip(
     end: int, clean: bool, bases: list[int], epochs: list[tuple[int, int]], drop: int | None
 ) -> None:
     checkpoint = Checkpoint(

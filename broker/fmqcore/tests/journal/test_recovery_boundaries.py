@@ -21,7 +21,7 @@ P = Position
 
 
 @pytest.mark.parametrize("begins_anew", [0, MIN_SEGMENT, 5 * MIN_SEGMENT, 9 * MIN_SEGMENT])
-def test_a_reset_interrupted_drops_all_wherever_it_begins_anew(begins_anew: int) -> None:
+def test_interrupted_reset_drops_all_wherever_it_restarts(begins_anew: int) -> None:
     """D5: everything from 0 on is void, even above the position where the journal restarts."""
     writer = sample(base=3 * MIN_SEGMENT, batches=120)
     at = P(begins_anew)
@@ -33,7 +33,7 @@ def test_a_reset_interrupted_drops_all_wherever_it_begins_anew(begins_anew: int)
     assert (found.durable_end, found.cut_at) == (begins_anew, None)
 
 
-def test_a_cut_at_the_first_byte_of_a_segment_removes_that_segment() -> None:
+def test_truncation_at_a_segment_start_removes_that_segment() -> None:
     """The truncated part is gone; nothing was torn, and the previous segment stays sealed."""
     writer = sample(batches=120)
     bases = list(writer.segments)
@@ -45,7 +45,7 @@ def test_a_cut_at_the_first_byte_of_a_segment_removes_that_segment() -> None:
     assert (found.durable_end, found.cut_at, found.refusal) == (bases[2], None, None)
 
 
-def test_all_below_the_newest_segment_is_durable_whatever_the_checkpoint_says() -> None:
+def test_segments_below_the_newest_are_durable() -> None:
     """D2: a segment is synced before the next starts; the checkpoint is older than that."""
     writer = sample(batches=120)
     first = next(h for h in writer.headers if h.type == BatchType.DATA)
@@ -55,7 +55,7 @@ def test_all_below_the_newest_segment_is_durable_whatever_the_checkpoint_says() 
     assert survey(listing, writer.checkpoint()).durable_end == writer.end
 
 
-def test_a_journal_that_ends_with_a_control_batch_is_indexed_to_its_end() -> None:
+def test_journal_ending_with_control_batch_is_fully_indexed() -> None:
     writer = JournalWriter()
     writer.open_epoch(1)
     writer.data(7, 0, [b"v"])
@@ -67,7 +67,7 @@ def test_a_journal_that_ends_with_a_control_batch_is_indexed_to_its_end() -> Non
     assert index.end == writer.end
 
 
-def test_a_control_payload_that_nobody_knows_is_told_where_it_is() -> None:
+def test_unknown_control_payload_is_reported_with_its_position() -> None:
     class Deaf(JournalState):
         def apply(self, header: object, payload: object) -> None:
             """Accept all content that a newer version may have written."""
@@ -82,9 +82,7 @@ def test_a_control_payload_that_nobody_knows_is_told_where_it_is() -> None:
 
 @pytest.mark.parametrize("acked_under", [0, 1, 0xABCDE, MIXED])
 @pytest.mark.parametrize("flags", [False, True])
-def test_a_checkpoint_remembers_under_which_policy_was_acknowledged(
-    acked_under: int, flags: bool
-) -> None:
+def test_checkpoint_keeps_the_acknowledgement_policy(acked_under: int, flags: bool) -> None:
     """F18: otherwise a master trusts slaves by a policy under which nothing was promised."""
     ends = P(1), P(2), P(3)
     known = Checkpoint(*ends, 4, flags, (), lacks=flags, tail_cut=flags, acked_under=acked_under)

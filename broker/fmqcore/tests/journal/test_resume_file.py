@@ -19,7 +19,7 @@ WHOLE = Resume(
 )
 
 
-def test_every_field_comes_back() -> None:
+def test_every_field_round_trips() -> None:
     raw = encode_resume(WHOLE)
     found = decode_resume(raw)
     assert found._replace(entries=bytes(found.entries)) == WHOLE

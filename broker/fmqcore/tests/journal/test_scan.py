@@ -67,7 +67,7 @@ def test_a_good_journal_is_read_whole_segment_by_segment() -> None:
     assert (cursor.position, cursor.prev_header_crc) == (writer.end, writer.prev_crc)
 
 
-def test_any_flipped_bit_of_a_header_and_any_changed_byte_stops_the_scan_there() -> None:
+def test_any_flipped_header_bit_or_changed_byte_stops_the_scan() -> None:
     writer = small()
     good = padded(writer)
     for header in writer.headers:
@@ -144,7 +144,7 @@ CASES: list[tuple[str, dict[str, bytes], BatchFault]] = [
 
 
 @pytest.mark.parametrize(("what", "changes", "fault"), CASES, ids=[case[0] for case in CASES])
-def test_nonsense_with_right_checksums(
+def test_invalid_batches_with_right_checksums(
     what: str, changes: dict[str, bytes], fault: BatchFault
 ) -> None:
     writer = small()
@@ -189,7 +189,7 @@ def snap(base: int = 0, segment_bytes: int = MIN_SEGMENT, **fields: Any) -> byte
 
 
 @pytest.mark.parametrize("length", [0, MIN_SEGMENT - 8, MIN_SEGMENT + 1, 2**32 + 8])
-def test_a_snap_must_say_a_sensible_segment_length(length: int) -> None:
+def test_snap_must_hold_a_valid_segment_length(length: int) -> None:
     _, stop = scanned(snap(segment_bytes=length))
     assert isinstance(stop, Fault)
     assert stop.fault is BatchFault.LENGTH
@@ -201,7 +201,7 @@ def test_a_snap_that_does_not_decode() -> None:
     assert stop.fault is BatchFault.CONTENT
 
 
-def test_a_segment_begins_with_a_snap() -> None:
+def test_segment_starts_with_a_snap() -> None:
     writer = small()
     header = writer.headers[2]
     data = bytes(writer.segments[Position(0)])[header.position :]
@@ -260,7 +260,7 @@ def _batch_by_force(writer: JournalWriter, payload: bytes) -> bytes:
     return raw + payload
 
 
-def test_the_chain_begins_with_zero_at_zero_and_anywhere_after_a_reset() -> None:
+def test_chain_starts_at_zero_and_at_any_position_after_reset() -> None:
     _, stop = scanned(snap(prev=5))
     assert isinstance(stop, Fault)
     assert stop.fault is BatchFault.CHAIN
@@ -270,7 +270,7 @@ def test_the_chain_begins_with_zero_at_zero_and_anywhere_after_a_reset() -> None
     assert (len(headers), stop) == (1, Blank(Position(base + len(raw))))
 
 
-def test_the_chain_goes_on_over_segments() -> None:
+def test_chain_continues_across_segments() -> None:
     writer = sample()
     first, second = list(writer.segments)[:2]
     cursor = Cursor(first, 0)
@@ -282,7 +282,7 @@ def test_the_chain_goes_on_over_segments() -> None:
     assert (stop.fault, stop.position) == (BatchFault.CHAIN, second)
 
 
-def test_a_snap_is_held_against_the_batches_before_it() -> None:
+def test_snap_is_checked_against_earlier_batches() -> None:
     writer = sample()
     first, second = list(writer.segments)[:2]
     cursor = Cursor(first, 0)
@@ -322,14 +322,14 @@ def test_a_headers_only_scan_touches_no_payload() -> None:
         scanned(guarded)
 
 
-def test_until_counts_what_follows_as_not_written() -> None:
+def test_scan_until_a_position_ignores_later_bytes() -> None:
     writer = small()
     cut = writer.headers[3].position
     headers, stop = scanned(padded(writer), until=cut)
     assert (headers, stop) == (writer.headers[:3], Blank(cut))
 
 
-def test_first_nonzero() -> None:
+def test_first_nonzero_byte_is_found() -> None:
     data = bytearray(3 * 1024 * 1024)
     assert first_nonzero(data, 0) is None
     data[2_500_000] = 1
@@ -391,7 +391,7 @@ def test_an_exactly_full_segment_needs_no_eof() -> None:
         lambda raw: raw[96:],
     ],
 )
-def test_nothing_moves_when_anything_is_wrong(damage: Callable[[bytes], bytes]) -> None:
+def test_invalid_batch_leaves_the_cursor_unmoved(damage: Callable[[bytes], bytes]) -> None:
     writer = small()
     sent, cursor = chunk(writer, 2, 6)
     before = (cursor.position, cursor.prev_header_crc, dict(cursor.next_offsets), cursor.epoch)

@@ -40,7 +40,7 @@ def settled(state: JournalState, now_ms: int, max_bytes: int = 1 << 20) -> bytes
     return snapshot.payload
 
 
-def test_a_deleted_topic_takes_the_tombstones_of_its_progress_along() -> None:
+def test_deleted_topic_removes_its_progress_tombstones() -> None:
     """Otherwise the next SNAP counts a tombstone's time without its entry, and is malformed."""
     writer = JournalWriter()
     writer.topic(7, "orders", 4)
@@ -53,7 +53,7 @@ def test_a_deleted_topic_takes_the_tombstones_of_its_progress_along() -> None:
     settled(writer.state, writer.now_ms)
 
 
-def test_progress_that_comes_and_goes_between_two_snaps_is_told_in_order() -> None:
+def test_progress_changes_between_snaps_are_returned_in_order() -> None:
     """As many entries as before, but others: one was deleted a day ago, another is new."""
     writer = JournalWriter()
     writer.offsets({B: OffsetEntry(1, Offset(1)), C: tombstone(2)})
@@ -66,7 +66,7 @@ def test_progress_that_comes_and_goes_between_two_snaps_is_told_in_order() -> No
     assert JournalState.from_snap(snap).to_snap(writer.now_ms) == snap
 
 
-def test_each_entry_of_a_batch_is_told_with_its_own_bytes() -> None:
+def test_each_entry_is_returned_with_its_own_bytes() -> None:
     """A SNAP joins the bytes that came in OFFSETS batches, mostly of many entries."""
     writer = JournalWriter()
     first = {key: OffsetEntry(n, Offset(10 * n)) for n, key in enumerate(KEYS, 1)}
@@ -88,7 +88,7 @@ def test_a_tombstone_stays_for_a_day_after_the_last_deletion() -> None:
 
 
 @pytest.mark.parametrize("left_out", [0, 1, 3])
-def test_who_is_left_out_for_want_of_room_is_forgotten_here_too(left_out: int) -> None:
+def test_producer_left_out_of_a_snap_is_forgotten_at_the_writer(left_out: int) -> None:
     """Otherwise master and slaves would answer a retry differently."""
     writer = JournalWriter()
     for producer in (1, 2, 3, 4):
@@ -101,7 +101,7 @@ def test_who_is_left_out_for_want_of_room_is_forgotten_here_too(left_out: int) -
     assert known == [1, 2, 3, 4][left_out:]
 
 
-def test_a_producer_is_as_idle_as_its_newest_batch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_idle_time_counts_from_its_newest_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer that sends every few hours is active, though its oldest kept batch is days old."""
     monkeypatch.setattr("fmqcore.journal.producers.IDLE_KEPT", 0)
     writer = JournalWriter()
@@ -122,7 +122,7 @@ def test_an_older_session_is_refused_also_with_its_first_batch() -> None:
         writer.state.check_sequence(5, 4, QUEUE, 0, 1)
 
 
-def test_producers_are_equal_by_what_they_sent() -> None:
+def test_producers_compare_by_their_batches() -> None:
     def one(count: int) -> JournalState:
         writer = JournalWriter()
         writer.data(7, 0, [b"v"] * count, producer_id=5, base_sequence=0)
@@ -151,7 +151,7 @@ def test_progress_has_no_more_ranges_than_every_reader_takes() -> None:
         (JournalState(epochs=[(Epoch(2), Position(0))] * 2), "do not rise"),
     ],
 )
-def test_a_snap_that_says_what_cannot_be_is_malformed(state: JournalState, why: str) -> None:
+def test_impossible_snap_is_malformed(state: JournalState, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         JournalState.from_snap(state.to_snap(0))
 
@@ -218,7 +218,7 @@ def test_a_new_producer_never_pushes_out_one_that_may_retry() -> None:
     assert table.forgotten == 1, "one that is idle for a day is not missed"
 
 
-def test_what_a_snap_leaves_out_of_a_day_is_counted() -> None:
+def test_producers_left_out_of_a_snap_are_counted() -> None:
     writer = JournalWriter()
     for producer in range(1, 9):
         writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)

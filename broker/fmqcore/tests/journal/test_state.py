@@ -69,7 +69,7 @@ def _play(writer: JournalWriter, operations: list[tuple[str, int, int, int]]) ->
 
 @given(OPERATIONS)
 @settings(max_examples=60, deadline=None)
-def test_any_snap_and_what_follows_equal_the_whole_journal(
+def test_any_snap_with_later_batches_equals_the_whole_journal(
     operations: list[tuple[str, int, int, int]],
 ) -> None:
     writer = JournalWriter()
@@ -82,7 +82,7 @@ def test_any_snap_and_what_follows_equal_the_whole_journal(
 
 @given(OPERATIONS, st.integers(0, 3000), st.integers(0, 2))
 @settings(max_examples=60, deadline=None)
-def test_to_settle_a_snapshot_is_to_decode_it(
+def test_settled_snapshot_equals_its_decoded_bytes(
     operations: list[tuple[str, int, int, int]], max_bytes: int, days: int
 ) -> None:
     writer = JournalWriter()
@@ -96,7 +96,7 @@ def test_to_settle_a_snapshot_is_to_decode_it(
     assert again == decoded.to_snap(now_ms, max_bytes) == snapshot.payload
 
 
-def test_a_snap_holds_all() -> None:
+def test_snap_holds_the_whole_state() -> None:
     writer = sample()
     state = writer.state
     assert JournalState.from_snap(state.to_snap(writer.now_ms)) == state
@@ -109,7 +109,7 @@ def test_a_snap_holds_all() -> None:
     assert state.epochs == [(h.epoch, h.position) for h in headers]
 
 
-def test_a_snap_cut_anywhere_is_malformed() -> None:
+def test_snap_truncated_anywhere_is_malformed() -> None:
     writer = sample(batches=12)
     snap = writer.state.to_snap(writer.now_ms)
     for end in range(len(snap)):
@@ -130,7 +130,7 @@ def test_data_needs_no_payload() -> None:
     assert state.check_sequence(5, 0, (T7, 2), 9, 2) is not None
 
 
-def test_a_deleted_topic_keeps_its_next_offsets_and_loses_its_progress() -> None:
+def test_deleted_topic_keeps_next_offsets_and_loses_progress() -> None:
     writer = JournalWriter()
     writer.topic(7, "orders", 4)
     writer.data(7, 0, [b"a"])
@@ -142,7 +142,7 @@ def test_a_deleted_topic_keeps_its_next_offsets_and_loses_its_progress() -> None
     assert writer.state.next_offsets == {(T7, 0): 1}
 
 
-def test_a_tombstone_leaves_after_a_day() -> None:
+def test_tombstone_is_removed_after_a_day() -> None:
     writer = JournalWriter()
     writer.offsets({KEY: OffsetEntry(1, Offset(1))})
     assert writer.state.progress(KEY) == OffsetEntry(1, Offset(1))
@@ -191,7 +191,7 @@ def produced(*counts: int, producer_epoch: int = 1, first: int = 0) -> JournalWr
     return writer
 
 
-def test_the_next_sequence_is_new_and_a_retry_gets_its_first_answer() -> None:
+def test_next_sequence_is_new_and_retry_gets_its_first_answer() -> None:
     writer = produced(3, 2, 4)
     check = writer.state.check_sequence
     assert check(5, 1, QUEUE, 9, 1) is None
@@ -203,7 +203,7 @@ def test_the_next_sequence_is_new_and_a_retry_gets_its_first_answer() -> None:
         assert (found.store_ms, found.record_count) == (header.store_ms, header.record_count)
 
 
-def test_only_the_last_five_are_known() -> None:
+def test_only_the_last_five_batches_are_known() -> None:
     writer = produced(*[1] * (KEPT_BATCHES + 1))
     check = writer.state.check_sequence
     assert check(5, 1, QUEUE, 1, 1) is not None
@@ -227,7 +227,7 @@ def test_sequences_wrap() -> None:
     assert retry.base_offset == 0
 
 
-def test_sessions_fence_and_begin_anew() -> None:
+def test_newer_session_fences_and_restarts_sequences() -> None:
     writer = produced(3, producer_epoch=4)
     check = writer.state.check_sequence
     with pytest.raises(ProducerFenced, match="session 4 is at work"):
@@ -241,7 +241,7 @@ def test_sessions_fence_and_begin_anew() -> None:
         check(5, 4, QUEUE, 3, 1)
 
 
-def test_who_is_unknown_or_no_idempotent_producer_may_begin_anywhere() -> None:
+def test_unknown_producer_may_start_at_any_sequence() -> None:
     writer = produced(3)
     check = writer.state.check_sequence
     assert check(6, 1, QUEUE, 99, 1) is None
@@ -251,7 +251,7 @@ def test_who_is_unknown_or_no_idempotent_producer_may_begin_anywhere() -> None:
     assert len(writer.state.producers) == 1
 
 
-def test_the_longest_idle_goes_first() -> None:
+def test_longest_idle_producer_is_evicted_first() -> None:
     writer = JournalWriter()
     table = ProducerTable(limit=3)
     for producer in (1, 2, 3, 1, 4):  # 2 is idle for longest when 4 comes
@@ -260,7 +260,7 @@ def test_the_longest_idle_goes_first() -> None:
     assert known == [1, 3, 4]
 
 
-def test_the_newest_producers_stay_though_the_clock_says_that_they_are_idle() -> None:
+def test_newest_producers_stay_despite_a_clock_jump() -> None:
     """The clock was set a day ahead: their retries are known nevertheless."""
     writer, table = JournalWriter(), ProducerTable()
     for producer in range(1, IDLE_KEPT + 3):
@@ -270,7 +270,9 @@ def test_the_newest_producers_stay_though_the_clock_says_that_they_are_idle() ->
     assert table.encode(writer.now_ms, 1 << 22)[1] == 0
 
 
-def test_snap_leaves_out_the_idle_and_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snap_omits_idle_producers_and_those_that_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fmqcore.journal.producers.IDLE_KEPT", 0)
     writer = JournalWriter()
     for producer in range(1, 9):
@@ -285,7 +287,7 @@ def test_snap_leaves_out_the_idle_and_what_does_not_fit(monkeypatch: pytest.Monk
     assert small.next_offsets == state.next_offsets
 
 
-def test_who_is_idle_for_longest_survives_a_snap() -> None:
+def test_idle_order_of_producers_survives_a_snap() -> None:
     writer = JournalWriter()
     for producer in (1, 2, 3, 1):
         writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)

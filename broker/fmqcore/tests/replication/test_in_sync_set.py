@@ -26,7 +26,7 @@ UP = LinkFacts(connected=True, current=True, ready=True, counted_end=Position(10
         (None, 0, "no configured slave"),
     ],
 )
-def test_who_leaves(facts: LinkFacts | None, term_ms: int, why: str) -> None:
+def test_slaves_that_leave_the_in_sync_set(facts: LinkFacts | None, term_ms: int, why: str) -> None:
     slaves = {B: UP} | ({} if facts is None else {A: facts})
     out = leavers(frozenset({A, B}), slaves, term_ms, LIMITS)
     assert (why in out[A]) if why else out == {}
@@ -46,7 +46,7 @@ def test_who_leaves(facts: LinkFacts | None, term_ms: int, why: str) -> None:
         (UP._replace(lag_ms=1000), False),
     ],
 )
-def test_who_may_enter(facts: LinkFacts, able: bool) -> None:
+def test_slaves_that_may_enter_the_in_sync_set(facts: LinkFacts, able: bool) -> None:
     found = candidates(frozenset({B}), {B: UP, A: facts}, Position(1000), LIMITS)
     assert found == ([A] if able else [])
     assert candidates(frozenset({A, B}), {B: UP, A: facts}, Position(1000), LIMITS) == []
@@ -60,7 +60,7 @@ def test_a_slave_that_follows_a_flood_is_not_behind() -> None:
         assert lag.lag_ms(now) <= 2 * 900  # by one mark at a time: at most twice what it is
 
 
-def test_a_slave_that_is_always_late_is_behind_by_no_less_than_it_is() -> None:
+def test_lag_of_a_late_slave_is_not_underestimated() -> None:
     lag = Lag.begin(Position(900_000), 900)
     for now in range(1800, 60_000, 50):
         lag.note(Position((now - 900) * 1000), Position(now * 1000), now)

@@ -179,7 +179,7 @@ def judge(
 
 
 @pytest.mark.parametrize("opening", [True, False])
-def test_all_pairs_of_short_histories(opening: bool) -> None:
+def test_all_pairs_of_short_histories_reconcile(opening: bool) -> None:
     toys = histories(4, (1, 2))
     actions: set[Action] = set()
     for mine, theirs in product(toys, toys):
@@ -203,7 +203,7 @@ def test_all_pairs_of_short_histories(opening: bool) -> None:
         ({"end": 150, "epochs": [(2, 60)], "durable_end": 150}, 0),  # nothing in common
     ],
 )
-def test_what_an_emptied_master_was_given_gives_way(slave: dict[str, Any], position: int) -> None:
+def test_bytes_given_to_an_emptied_master_yield(slave: dict[str, Any], position: int) -> None:
     """Row 13: to which slaves it yields, and to no other; nor with a term open, nor to less."""
     given = {"opening": True, "epoch": 2, "yields_to": {S}}
     decision = reconcile(view(**slave), mine(**given))
@@ -219,14 +219,14 @@ def test_what_an_emptied_master_was_given_gives_way(slave: dict[str, Any], posit
         assert not reconcile(view(**slave), mine(**(given | other))).instead
 
 
-def test_of_two_that_are_as_advanced_none_gives_way() -> None:
+def test_equally_advanced_histories_do_not_yield() -> None:
     """Row 13: otherwise two slaves would take turns for ever, and no term would be opened."""
     slave = view(epochs=[(1, 16)], end=200, durable_end=200)
     assert not reconcile(slave, mine(opening=True, yields_to={S})).instead
     assert reconcile(replace(slave, end=Position(208)), mine(opening=True, yields_to={S})).instead
 
 
-def test_an_emptied_master_keeps_what_only_has_to_grow() -> None:
+def test_emptied_master_keeps_bytes_that_only_need_extension() -> None:
     given = mine(opening=True, yields_to={S})
     decision = reconcile(view(end=300), given)
     assert (decision.action, decision.position) == (Action.SEND_SUFFIX, 200)
@@ -286,7 +286,7 @@ def mine(**changes: Any) -> MasterView:
         ({"epochs": [(1, 100)]}, {}, "makes no sense"),
     ],
 )
-def test_who_is_turned_away(slave: dict[str, Any], master: dict[str, Any], words: str) -> None:
+def test_refused_slaves(slave: dict[str, Any], master: dict[str, Any], words: str) -> None:
     decision = reconcile(view(**slave), mine(**master))
     assert decision.action is Action.REJECT
     assert words in decision.reason
@@ -305,7 +305,9 @@ def test_who_is_turned_away(slave: dict[str, Any], master: dict[str, Any], words
         ([(1, 0), (2, 16)], False),
     ],
 )
-def test_a_history_rises_in_both_and_ends_within(epochs: list[tuple[int, int]], good: bool) -> None:
+def test_history_rises_and_ends_inside_the_journal(
+    epochs: list[tuple[int, int]], good: bool
+) -> None:
     """R1: an epoch that started twice agrees with no other journal, wherever it is compared."""
     starts = [(Epoch(epoch), Position(start)) for epoch, start in epochs]
     assert is_history(starts, Position(16)) is good
@@ -356,7 +358,7 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
 
 
 @pytest.mark.parametrize(("slave", "master", "action", "position"), ROWS)
-def test_each_row(
+def test_each_reconciliation_row(
     slave: dict[str, Any], master: dict[str, Any], action: Action, position: int
 ) -> None:
     decision = reconcile(view(**slave), mine(**master))

@@ -77,7 +77,7 @@ def test_large_batches_are_not_read() -> None:
     assert scan.bytes_read < len(data) / 5
 
 
-def test_a_range_begins_and_ends_where_it_is_told(writer: JournalWriter) -> None:
+def test_range_scan_keeps_its_bounds(writer: JournalWriter) -> None:
     data = writer.files()[segment_name(Position(0))]
     end = Position(len(data))
     whole, _ = scan_file(data)
@@ -91,7 +91,7 @@ def test_a_range_begins_and_ends_where_it_is_told(writer: JournalWriter) -> None
 
 @pytest.mark.parametrize("header", [0, 1, 5, 30])
 @pytest.mark.parametrize("byte", range(0, HEADER_LEN, 3))
-def test_each_damaged_header_stops_it_where_it_stops_the_full_scan(header: int, byte: int) -> None:
+def test_damaged_header_stops_header_scan_like_full_scan(header: int, byte: int) -> None:
     writer = small()
     data = bytearray(writer.files()[segment_name(Position(0))])
     data[writer.headers[header].position + byte] ^= 1
@@ -119,7 +119,7 @@ def test_a_swapped_batch_breaks_the_chain() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 95, 96, 97, 5000, MIN_SEGMENT - 1])
-def test_a_segment_cut_anywhere_never_looks_sealed(cut: int) -> None:
+def test_segment_truncated_anywhere_is_not_sealed(cut: int) -> None:
     writer = small()
     data = writer.files()[segment_name(Position(0))][:cut]
     wanted = ScanRange(Segment(Position(0), Position(MIN_SEGMENT)), Position(0), Position(cut))

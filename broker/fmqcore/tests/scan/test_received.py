@@ -38,7 +38,7 @@ def test_the_cursor_carries_epoch_and_that_it_knows_every_queue() -> None:
         ("a place behind this one", {"at_16": u(1 << 20, 8)}, BatchFault.POSITION),
     ],
 )
-def test_nonsense_behind_what_was_received_is_refused(
+def test_invalid_bytes_after_received_batches_are_refused(
     what: str, changes: dict[str, bytes], fault: BatchFault
 ) -> None:
     writer = small()
@@ -50,7 +50,7 @@ def test_nonsense_behind_what_was_received_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["OFFSETS", "CONFIG"])
-def test_no_control_batch_but_an_epoch_begins_one(kind: str) -> None:
+def test_only_an_epoch_batch_starts_an_epoch(kind: str) -> None:
     """R1: a term is defined by its EPOCH batch and that batch's position."""
     writer = small()
     if kind == "CONFIG":

@@ -52,7 +52,9 @@ def found(
         {"durable_end": WITHIN.end, "epochs": ()},  # right after a reset it knows none
     ],
 )
-def test_what_brokers_leave(changes: dict[str, Any], payloads: bool, live: bool) -> None:
+def test_checkpoints_left_by_brokers_pass(
+    changes: dict[str, Any], payloads: bool, live: bool
+) -> None:
     checkpoint = WRITER.checkpoint(**changes)
     if checkpoint.drop_from is None:
         assert found(checkpoint, payloads=payloads, live=live) == []
@@ -82,7 +84,7 @@ def test_what_brokers_leave(changes: dict[str, Any], payloads: bool, live: bool)
         ({"commit_end": Position(END - 8), "drop_from": END}, END - 8),
     ],
 )
-def test_claims_that_do_not_fit(
+def test_checkpoint_claims_that_do_not_fit(
     changes: dict[str, Any], place: int, payloads: bool, live: bool
 ) -> None:
     checkpoint = WRITER.checkpoint(**changes)
@@ -90,7 +92,7 @@ def test_claims_that_do_not_fit(
 
 
 @pytest.mark.parametrize("end", [WITHIN.end, BASES[1], LAST.position])
-def test_after_an_orderly_stop_nothing_goes_on(end: Position) -> None:
+def test_no_bytes_follow_an_orderly_stop(end: Position) -> None:
     checkpoint = WRITER.checkpoint(durable_end=end, commit_end=end, clean=True)
     assert found(checkpoint) == [(CHECKPOINT, end)]
     assert found(checkpoint._replace(clean=False)) == []
@@ -107,7 +109,7 @@ def test_terms_that_the_journal_does_not_have(durable_end: Position) -> None:
         assert found(right._replace(epochs=wrong)) == [(CHECKPOINT, start)]
 
 
-def test_terms_that_a_full_table_let_go() -> None:
+def test_terms_evicted_from_a_full_table() -> None:
     writer = JournalWriter()
     writer.open_epoch(1)
     early = writer.checkpoint(clean=False)

@@ -125,7 +125,7 @@ def noted(data: bytes, index: SegmentIndex) -> int:
         tracemalloc.stop()
 
 
-def test_nor_does_the_note_of_where_to_go_on() -> None:
+def test_resume_note_of_twice_as_many_batches_takes_no_more() -> None:
     peaks = [noted(*segment(batches)) for batches in (ONCE, 2 * ONCE)]
     assert peaks[1] < peaks[0] * 1.3
 

@@ -16,7 +16,7 @@ from fmqcore.zk.group_state import (
     GroupState,
     Mode,
     acting,
-    begun_again,
+    begin_again_state,
     state_from_json,
     state_to_json,
 )
@@ -102,7 +102,7 @@ CODECS: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("values", "encode", "decode"), CODECS)
-def test_there_and_back(values: Any, encode: Any, decode: Any) -> None:
+def test_nodes_round_trip(values: Any, encode: Any, decode: Any) -> None:
     @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(values)
     def check(value: Any) -> None:
@@ -115,7 +115,7 @@ def test_there_and_back(values: Any, encode: Any, decode: Any) -> None:
     check()
 
 
-def test_a_state_goes_there_and_back_with_all_its_fields() -> None:
+def test_group_state_round_trips_with_all_fields() -> None:
     """A forgotten field would be lost at the next change of any other field."""
     assert set(STATE) == {field.name for field in fields(GroupState)}
 
@@ -132,7 +132,7 @@ MINIMAL: list[tuple[Any, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("decode", "document", "needed"), MINIMAL)
-def test_what_is_missing_or_wrong_is_refused(
+def test_missing_or_wrong_fields_are_refused(
     decode: Any, document: dict[str, Any], needed: list[str]
 ) -> None:
     decode(json.dumps(document).encode())
@@ -175,7 +175,7 @@ def test_an_older_writers_documents() -> None:
     assert topic_from_json(json.dumps(MINIMAL[3][1]).encode()).groups[0].weight == 1
 
 
-def test_words_of_a_group() -> None:
+def test_words_of_a_group_are_parsed() -> None:
     a, b = (Member(BrokerId(n), f"{n}:1") for n in "ab")
     config = GroupConfig(GroupName("g"), BrokerId("a"), (a, b))
     assert config.member(BrokerId("b")) == b
@@ -195,7 +195,7 @@ def test_queues_before_a_group_are_those_of_groups_listed_first() -> None:
 
 
 @pytest.mark.parametrize("master", ["", "g1-0", "g1-1", "g1-2"])
-def test_all_but_the_acting_master_are_slaves_wherever_it_stands(master: str) -> None:
+def test_all_members_but_the_acting_master_are_slaves(master: str) -> None:
     """F18: the mark holds their zones, so that only brokers that were asked are counted."""
     ids = [BrokerId(f"g1-{n}") for n in range(3)]
     found = tuple(Member(broker, "a:1", zone=f"z-{broker}") for broker in ids)
@@ -215,6 +215,6 @@ def test_a_group_that_begins_again_keeps_its_epoch_and_its_master_alone() -> Non
         Mode.HANDOVER, Epoch(7), BrokerId("a"), BrokerId("b"), frozenset({BrokerId("b")}), "x",
         True, True, "w", "t", Position(9), "h", Epoch(6), BrokerId("c"), Epoch(5),
     )  # fmt: skip
-    again = begun_again(full)
+    again = begin_again_state(full)
     assert again == GroupState(epoch=Epoch(7), master=BrokerId("a"), why=again.why)
     assert "a person" in again.why

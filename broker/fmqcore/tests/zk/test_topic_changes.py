@@ -49,7 +49,7 @@ def test_a_topic_grows(
         (0, [GroupChange(G1, weight=0), GroupChange(G2, weight=0)], "weight above 0"),
     ],
 )
-def test_what_would_lose_messages_is_refused(
+def test_topic_change_that_loses_messages_is_refused(
     queues: int, changes: list[GroupChange], why: str
 ) -> None:
     with pytest.raises((InvalidArgument, NotFound), match=why):

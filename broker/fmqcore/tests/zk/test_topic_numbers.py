@@ -47,7 +47,7 @@ def test_journals_claim_in_any_order(order: tuple[Noted, ...]) -> None:
     assert numbers.claim(order[0]) == numbers
 
 
-def test_an_older_backup_gives_back_what_came_after_it() -> None:
+def test_numbers_newer_than_an_older_backup_are_restored() -> None:
     numbers = TopicNumbers(next_id=3).claim(noted(old=1, other=2, young=4))
     assert numbers.lost == {"young": 4}
     assert numbers.take("new")[0] == 5
@@ -79,7 +79,7 @@ def test_a_topic_deleted_after_that_gets_another_number() -> None:
     assert numbers.claim(noted(orders=2)).take("orders")[0] == 3
 
 
-def test_a_wished_number_is_given_unless_it_may_be_another_topics() -> None:
+def test_wanted_number_is_given_unless_another_topic_may_own_it() -> None:
     number, numbers = TopicNumbers().take("orders", wanted=5)
     assert (number, numbers.take("audit", wanted=2)[0]) == (5, 2)
     assert numbers.take("audit", wanted=5)[0] == 6
@@ -108,12 +108,12 @@ def test_a_lost_topic_that_is_deleted_unmade_does_not_come_back() -> None:
     assert numbers.claim(noted(orders=2)).lost == {}
 
 
-def test_two_journals_that_contradict_leave_the_number_to_the_first() -> None:
+def test_contradicting_journals_leave_the_number_to_the_first() -> None:
     numbers = TopicNumbers().claim(noted(orders=2)).claim(noted(salaries=2))
     assert numbers.lost == {"orders": 2}
 
 
-def test_a_number_that_the_journal_knows_for_another_name_conflicts() -> None:
+def test_number_known_for_another_name_conflicts() -> None:
     topic = TopicConfig("orders", TopicId(1))
     assert conflict(topic, noted(orders=1)) is None
     assert conflict(topic, noted(salaries=2)) is None

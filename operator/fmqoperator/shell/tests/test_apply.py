@@ -175,7 +175,7 @@ def as_now(on_delete: str = "Delete", **meta: Any) -> Any:
         pytest.param(False, There(None), [], id="kept already"),
     ],
 )
-async def test_a_claim_goes_with_its_group_as_both_are_now(
+async def test_claim_gets_its_owner_only_as_both_are_now(
     goes: bool, there: There, written: list[Any]
 ) -> None:
     """The observation may be older: after `--cascade=orphan` the claims have just lost their owner,
@@ -203,7 +203,7 @@ class Fought(Calls):
         return self.there
 
 
-async def test_two_operators_do_not_fight_for_ever_and_it_is_told() -> None:
+async def test_two_operators_then_the_conflict_ends_and_is_reported() -> None:
     calls = Fought()
     doing = applier(calls)
     for _ in range(3 * MOST):
@@ -214,7 +214,7 @@ async def test_two_operators_do_not_fight_for_ever_and_it_is_told() -> None:
     assert "another FMQ operator" in message
 
 
-async def test_what_cannot_be_made_is_no_fight() -> None:
+async def test_refused_child_is_not_counted_as_a_conflict() -> None:
     """Each try is refused with the same message."""
     calls = Fought()
     calls.refusal = KubeError(409, "NotOurs", "it is of somebody else")
@@ -225,7 +225,7 @@ async def test_what_cannot_be_made_is_no_fight() -> None:
     assert {made[0] for made in calls.made} == {"apply"}
 
 
-async def test_what_is_as_wanted_by_now_is_not_made_again() -> None:
+async def test_child_already_as_desired_is_not_applied_again() -> None:
     """The watch is late: there is nothing to do, and no conflict."""
     calls = Fought()
     calls.there = MARKED
@@ -243,7 +243,7 @@ async def test_what_is_as_wanted_by_now_is_not_made_again() -> None:
         (TimeoutError(), "NoAnswer", "no answer in time"),
     ],
 )
-async def test_what_is_refused_is_said_with_what_it_was(
+async def test_refused_action_then_failure_names_the_object(
     error: Exception, reason: str, message: str
 ) -> None:
     with pytest.raises(Failed) as raised:
@@ -253,7 +253,7 @@ async def test_what_is_refused_is_said_with_what_it_was(
 
 
 @pytest.mark.parametrize(("status", "fails"), [(404, False), (422, False), (403, True), (0, True)])
-async def test_an_annotation_that_is_another_by_now_is_left_alone(status: int, fails: bool) -> None:
+async def test_annotation_changed_meanwhile_is_left_alone(status: int, fails: bool) -> None:
     calls = Calls(KubeError(status, "no", "no"))
     action = RemoveAnnotation("fmq.io/switchover", "any")
     if fails:
@@ -284,5 +284,5 @@ OWNED: dict[str, Any] = {
         ({"ownerReferences": [{"uid": "u-1"}], "labels": OWNED["metadata"]["labels"]}, True),
     ],
 )
-def test_what_is_there_and_whose(there: dict[str, Any], ours: bool) -> None:
+def test_existing_object_then_its_owner_is_recognised(there: dict[str, Any], ours: bool) -> None:
     assert is_ours({"metadata": there}, OWNED) is ours

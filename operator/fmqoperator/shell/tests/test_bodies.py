@@ -25,7 +25,7 @@ def pod(**status: Any) -> dict[str, Any]:
     return {**BARE, "spec": {"containers": [{"image": "i:1"}], "nodeName": "n"}, "status": status}
 
 
-def test_a_pod_that_says_nothing() -> None:
+def test_pod_without_status() -> None:
     assert pod_of(BARE) == Pod("g1-0", "u")
     assert pod_of({**BARE, "status": {"phase": "Strange"}}).phase is PodPhase.UNKNOWN
 
@@ -81,7 +81,7 @@ def test_a_pod_that_waits(status: dict[str, Any], waiting: str, message: str) ->
     ],
     ids=["was ready since", "never ready since", "in one second", "does not run"],
 )
-def test_an_end_before_it_was_ready_again_is_not_why_it_is_not_ready_now(
+def test_exit_before_the_last_ready_time_is_not_the_cause(
     state: dict[str, Any], ready_at: str, code: int | None
 ) -> None:
     seen = pod_of(
@@ -94,7 +94,7 @@ def test_an_end_before_it_was_ready_again_is_not_why_it_is_not_ready_now(
     assert seen.exit_code == code
 
 
-def test_what_is_beside_the_broker_in_its_pod_is_not_the_broker() -> None:
+def test_sidecar_container_is_not_taken_for_the_broker() -> None:
     """A mesh's proxy that was killed, or is crash-looping, is no end of the broker."""
     crashes = {"reason": "CrashLoopBackOff", "message": "back-off"}
     proxy = {
@@ -161,7 +161,7 @@ def test_claims() -> None:
     assert (seen.resize, seen.expandable, seen.waits) == ("no", True, "")
 
 
-def test_with_whom_a_claim_goes() -> None:
+def test_claim_owners_are_read() -> None:
     owners = [
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "g1", "uid": "s"},
         {"apiVersion": "fmq.io/v1alpha1", "kind": "BrokerGroup", "name": "g1", "uid": "b"},
@@ -240,7 +240,7 @@ def test_the_check_that_ended_last() -> None:
         ({"brokers": ["g1-0"]}, {"brokers": ["g1-1"]}, False),
     ],
 )
-def test_damage_is_told_of_until_who_looked_there_finds_none(
+def test_damage_is_reported_until_the_same_check_finds_none(
     found: Any, later: Any, silent: bool
 ) -> None:
     """If a quick look at another broker silenced the alert, no person would repair the damage."""
@@ -256,7 +256,7 @@ def test_damage_is_told_of_until_who_looked_there_finds_none(
     assert told.verdict is Verdict.INCOMPLETE, "the BrokerJob that told of it was deleted"
 
 
-def test_damage_that_was_found_beside_a_job_that_failed_is_told_of() -> None:
+def test_damage_found_beside_a_failed_job_is_reported() -> None:
     jobs = [
         job("a", "2026-01-01T00:00:00Z"),
         job("b", "2026-01-02T00:00:00Z", phase="Failed", verdict="Inconsistent"),
@@ -272,7 +272,7 @@ def made_event(at: str, reason: str, message: str) -> dict[str, Any]:
 FAILED = 'create Pod g1-1 in StatefulSet g1 failed error: pods "g1-1" is forbidden: quota'
 
 
-def test_why_a_pod_is_not_made_is_what_was_said_last() -> None:
+def test_reason_for_a_missing_pod_is_the_latest_event() -> None:
     failed = made_event("2026-01-01T00:00:09Z", "FailedCreate", FAILED)
     made = "create Pod g1-1 in StatefulSet g1 successful"
     before = made_event("2026-01-01T00:00:01Z", "SuccessfulCreate", made)

@@ -6,7 +6,7 @@ from fmqoperator.shell.brokers import answer_of
 from fmqproto.v1.admin_pb2 import ReplicaStatus, ServedPeriods, StatusReply
 
 
-def test_every_word_of_it() -> None:
+def test_status_reply_then_every_field_is_decoded() -> None:
     reply = StatusReply(
         broker="g1-0",
         permission=int(Permission.FULL),
@@ -51,7 +51,7 @@ def test_every_word_of_it() -> None:
     )
 
 
-def test_an_older_broker_says_nothing_of_its_disk() -> None:
+def test_older_brokers_status_has_no_disk_field() -> None:
     found = answer_of(StatusReply(broker="g1-0"), 1_000_000)
     assert found.periods is None
     assert (found.refuses, found.damage, found.permission) == ("", "", Permission.NONE)

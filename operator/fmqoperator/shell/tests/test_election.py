@@ -30,7 +30,7 @@ def lease(holder: str, version: str = "1", duration_s: int = DURATION_S) -> dict
     return {"metadata": {"name": "l", "resourceVersion": version}, "spec": spec}
 
 
-def test_there_is_none() -> None:
+def test_missing_lease_then_a_replica_creates_it() -> None:
     step = next_step(None, "a", None, 0, NOW)
     assert step.create
     assert step.write is not None
@@ -64,7 +64,7 @@ def test_each_state(
         assert step.write["metadata"]["resourceVersion"] == "1", "or two could take it"
 
 
-def test_what_is_let_go_is_free() -> None:
+def test_released_lease_is_free() -> None:
     step = next_step(released(lease("b")), "a", None, 0, NOW)
     assert step.write is not None
 
@@ -99,7 +99,7 @@ def test_never_two_by_their_own_clocks() -> None:
 
 
 @pytest.mark.parametrize("takes_s", [0.0, 0.3, 3.9, 100.0])
-def test_a_holder_that_gets_no_answer_gives_up_in_time_and_tries_often(takes_s: float) -> None:
+def test_lease_holder_without_answers_stops_before_expiry(takes_s: float) -> None:
     """Refused at once, slowly, or never answered: it is never active longer than allowed."""
     now_s, tries = 0.0, 0
     while still_mine(0, now_s):

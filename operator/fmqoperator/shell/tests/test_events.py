@@ -34,7 +34,7 @@ def made() -> tuple[FakeKube, Events]:
     return kube, Events(cast(Kube, kube), "operator-1")
 
 
-async def test_one_is_on_its_resource_and_short_enough() -> None:
+async def test_event_is_on_its_resource_and_short_enough() -> None:
     kube, events = made()
     await events.tell(GROUP, "Warning", "VolumeLost", "ü" * 5000)
     ((kind, namespace, event),) = kube.written
@@ -51,7 +51,7 @@ async def test_one_is_on_its_resource_and_short_enough() -> None:
     )
 
 
-async def test_the_same_is_told_again_only_if_it_was_over() -> None:
+async def test_event_is_repeated_only_after_its_cause_ended() -> None:
     kube, events = made()
     for over in (False, False, True, False):
         await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
@@ -62,7 +62,9 @@ async def test_the_same_is_told_again_only_if_it_was_over() -> None:
 
 
 @pytest.mark.parametrize(("status", "again"), [(0, True), (503, True), (403, False), (422, False)])
-async def test_one_that_could_not_be_written_is_written_later(status: int, again: bool) -> None:
+async def test_event_that_failed_to_write_is_retried_unless_refused(
+    status: int, again: bool
+) -> None:
     """Unless it was refused: it would be refused again, and logged, in every round."""
     kube, events = made()
     kube.refuse = KubeError(status, "no", "no")

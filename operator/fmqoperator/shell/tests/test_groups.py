@@ -139,7 +139,7 @@ async def test_the_state_of_a_group_elsewhere_that_has_the_name_stays(
     assert await world.gone() == forgotten
 
 
-async def test_a_group_made_again_under_the_name_keeps_its_state() -> None:
+async def test_recreated_group_of_the_same_name_keeps_its_state() -> None:
     """Its first round comes while brokers of the deleted group are still stopping."""
     world = World(Ensemble(living=1), Cache({}))
     world.ensemble.meanwhile = lambda: world.groups._watch(KEY, group(), lambda: None)
@@ -156,7 +156,7 @@ async def test_connections_to_its_brokers_are_closed() -> None:
     assert len(world.brokers.closed) == 9
 
 
-async def test_a_group_whose_address_is_none_is_looked_at_and_not_watched() -> None:
+async def test_group_with_invalid_address_is_observed_but_not_watched() -> None:
     """The schema accepts port 99999: the round continues, and the observation reports the fault."""
     world = World(Ensemble(), Cache({}))
 
@@ -225,7 +225,7 @@ async def test_a_whole_round() -> None:
     assert done.pause_s == 2.0
 
 
-async def test_by_an_old_look_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stale_observation_then_no_action_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call may take twenty seconds: by then an in-sync slave may be the last copy."""
     now_s, applier = 0.0, FakeApplier()
     monkeypatch.setattr(groups, "time", SimpleNamespace(monotonic=lambda: now_s))
@@ -243,7 +243,7 @@ async def test_by_an_old_look_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -
     assert 0 < done.pause_s < 1
 
 
-async def test_what_fails_ends_the_round_and_is_in_the_status() -> None:
+async def test_failed_action_ends_the_round_and_is_in_the_status() -> None:
     applier = FakeApplier("ApplyChild")
     done = await a_round(applier)
     assert applier.done == []
@@ -254,7 +254,7 @@ async def test_what_fails_ends_the_round_and_is_in_the_status() -> None:
     assert "you may not" in found["message"]
 
 
-async def test_one_that_cannot_be_read_is_told_and_nothing_is_done() -> None:
+async def test_unreadable_spec_is_reported_and_nothing_is_changed() -> None:
     applier = FakeApplier()
     body = running().body
     done = await a_round(applier, body | {"spec": body["spec"] | {"replicas": 99}})
@@ -263,7 +263,7 @@ async def test_one_that_cannot_be_read_is_told_and_nothing_is_done() -> None:
     assert "spec.replicas" in done.status["message"]
 
 
-async def test_an_older_definition_is_in_the_condition_and_no_failure_of_the_round() -> None:
+async def test_older_crd_sets_a_condition_and_fails_no_round() -> None:
     applier = FakeApplier()
     old = old_definition("BrokerGroup", {"volumeSize": "1Gi", "epoch": 1}, {"epoch": 1})
     done = await a_round(applier, before=old)
@@ -278,7 +278,7 @@ async def test_an_older_definition_is_in_the_condition_and_no_failure_of_the_rou
     assert found["reason"] != "Forbidden", "it is over"
 
 
-async def test_what_was_not_seen_at_the_look_before_was_not_watched() -> None:
+async def test_group_unseen_in_the_last_round_was_not_watched() -> None:
     """The first observation was not watched either: another operator was active, or none."""
     made, applier, watched = running(), FakeApplier(), []
 

@@ -58,7 +58,7 @@ def test_other_warnings_pass(caplog: pytest.LogCaptureFixture) -> None:
         ("fmq.io", "v1alpha1", "brokergroups", ""),
     ],
 )
-def test_what_is_not_ours_is_not_asked_for(
+def test_foreign_objects_are_not_requested(
     group: str, version: str, plural: str, selector: str
 ) -> None:
     """A cluster has thousands of foreign pods and ConfigMaps: they would all arrive, and stay."""
@@ -67,7 +67,7 @@ def test_what_is_not_ours_is_not_asked_for(
     assert settings.watching.label_selectors.collect(kind) == ([selector] if selector else [])
 
 
-def test_what_is_made_has_the_labels_that_are_asked_for() -> None:
+def test_created_objects_have_the_labels_of_the_watches() -> None:
     for child in children(a_group(), DEFAULTS, master=BrokerId(""), reader=BrokerId("")):
         assert "fmq.io/group" in child["metadata"]["labels"]
         if child["kind"] == "StatefulSet":
@@ -99,7 +99,7 @@ class Session:
         return self
 
 
-async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
+async def test_forbidden_watch_resumes_once_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Through kopf's own requests: nothing ends, however long a permission is missing."""
@@ -119,7 +119,7 @@ async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
         assert max(waits) == 60
 
 
-async def test_how_long_something_has_been_asked_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_without_an_api_answer_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also through kopf's own requests: a caller that is answered or cancelled asks no more."""
     now_s, blind, patience = 100.0, list[float](), Patience()
 

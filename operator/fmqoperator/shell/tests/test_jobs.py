@@ -89,7 +89,7 @@ async def test_applications_are_found_though_kopf_watches_none() -> None:
     assert await round_() == ("Succeeded", "Clean")
 
 
-async def test_an_earlier_job_of_that_name_is_another_one() -> None:
+async def test_earlier_job_of_the_same_name_is_not_reused() -> None:
     """Deleted and recreated for a new verdict: the garbage collector deletes the old Job later."""
     cache, kube = FakeCache(), FakeKube()
     cache.knows_spark = False

@@ -107,7 +107,7 @@ async def settled(world: World) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_one_that_breaks_stops_no_other(world: World) -> None:
+async def test_broken_resource_blocks_no_other(world: World) -> None:
     def bug() -> Outcome:
         raise ZeroDivisionError("a bug")
 
@@ -120,7 +120,7 @@ async def test_one_that_breaks_stops_no_other(world: World) -> None:
     assert told[1][0].reason == "ZeroDivisionError", "the next round knows"
 
 
-async def test_where_everything_is_being_deleted_nothing_is_tried_again(
+async def test_deleted_namespace_then_nothing_is_retried(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Mock()
@@ -154,7 +154,7 @@ async def test_a_status_is_written_once(world: World) -> None:
     assert world.kube.written == [(Ref(*A), {"phase": "Running"})]
 
 
-async def test_its_own_status_wakes_nobody_and_a_change_does(world: World) -> None:
+async def test_own_status_write_wakes_no_worker_and_a_change_does(world: World) -> None:
     world.keeper.know(A, body())
     await settled(world)
     world.keeper.know(A, body(version=11, phase="Running"))
@@ -174,9 +174,7 @@ async def test_its_own_status_wakes_nobody_and_a_change_does(world: World) -> No
         (body(version=3, uid="another", phase="Old"), False),  # an event of its predecessor
     ],
 )
-async def test_what_the_watch_brings_late_is_not_believed(
-    world: World, late: Json, believed: bool
-) -> None:
+async def test_late_watch_event_is_ignored(world: World, late: Json, believed: bool) -> None:
     world.keeper.know(A, body())
     await settled(world)
     assert len(world.kube.written) == 1
@@ -184,7 +182,7 @@ async def test_what_the_watch_brings_late_is_not_believed(
     assert (world.keeper._workers[A]._body == late) is believed
 
 
-async def test_a_change_that_is_first_seen_in_the_answer_to_a_write_is_looked_at(
+async def test_change_seen_in_a_write_reply_starts_a_round(
     world: World,
 ) -> None:
     world.kube.generation = 2
@@ -195,7 +193,7 @@ async def test_a_change_that_is_first_seen_in_the_answer_to_a_write_is_looked_at
     assert world.keeper.stalled_s() == 0
 
 
-async def test_what_is_woken_in_its_round_is_looked_at_again(world: World) -> None:
+async def test_resource_woken_during_its_round_gets_another_round(world: World) -> None:
     def once() -> Outcome:
         del world.rounds.does["a"]
         world.rounds.wakes["a"]()
@@ -206,7 +204,7 @@ async def test_what_is_woken_in_its_round_is_looked_at_again(world: World) -> No
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
 
 
-async def test_who_is_woken_in_every_round_does_not_stall(
+async def test_resource_woken_in_every_round_does_not_stall(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the checkpoints of a takeover reader do, while its master does not answer."""
@@ -243,7 +241,7 @@ async def test_a_definition_without_a_status_is_a_failure_too(world: World) -> N
     assert world.keeper.count("BrokerGroup") == 1
 
 
-async def test_one_that_is_gone_unseen_is_let_go(world: World) -> None:
+async def test_resource_deleted_unseen_is_forgotten(world: World) -> None:
     """No event announced its deletion: its objects would be recreated for ever."""
     world.kube.refuse, world.kube.there = KubeError(404, "NotFound", "it is gone"), None
     world.keeper.know(A, body())
@@ -256,7 +254,7 @@ async def test_one_that_is_gone_unseen_is_let_go(world: World) -> None:
     assert world.rounds.farewells == ["a"]
 
 
-async def test_how_often_in_a_row_something_failed_is_known(world: World) -> None:
+async def test_consecutive_failures_are_counted(world: World) -> None:
     """In the round itself, and in the status that is written after it."""
     no = Failure("StatefulSet g1", "Forbidden", "you may not")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
@@ -273,7 +271,7 @@ async def test_how_often_in_a_row_something_failed_is_known(world: World) -> Non
         assert [[f.rounds for f in failures] for failures in found] == [[], [1], [2]]
 
 
-async def test_how_long_a_round_has_been_failing_is_known(world: World) -> None:
+async def test_failing_time_of_each_round_is_known(world: World) -> None:
     """For each resource by itself; whatever failed."""
     no = Failure("StatefulSet g1", "Forbidden", "you may not")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
@@ -297,7 +295,7 @@ def neglected(world: World) -> dict[str, bool]:
     return dict(zip("ab", long, strict=True))
 
 
-async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_to_now_and_then(
+async def test_crd_dropping_status_fields_is_reported_and_retried(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.kube.drops = {"volumeSize"}
@@ -334,7 +332,7 @@ async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_
     assert len(world.kube.written) == 3
 
 
-async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> None:
+async def test_deleted_resource_gets_its_farewell_and_no_round(world: World) -> None:
     world.keeper.know(A, body())
     await settled(world)
     world.keeper.know(A, None)
@@ -346,7 +344,7 @@ async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> 
     assert world.rounds.rounds("a") == 1
 
 
-async def test_one_that_is_made_again_is_not_taken_for_the_one_that_went(world: World) -> None:
+async def test_recreated_resource_is_not_taken_for_the_deleted_one(world: World) -> None:
     """kopf reports the two in separate ways: the deletion may come last."""
     refused = Failure("Service g1-rw", NAMESPACE_ENDS, "forbidden: it is being terminated")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(refused,))

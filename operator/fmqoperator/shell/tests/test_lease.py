@@ -30,7 +30,7 @@ class Refusing:
         (403, [("warning", "lease_unanswered")]),
     ],
 )
-async def test_a_lost_race_is_no_warning_and_a_refusal_is_told_once(
+async def test_lost_lease_race_logs_nothing_and_a_refusal_logs_once(
     status: int, told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = CapturingLogger()

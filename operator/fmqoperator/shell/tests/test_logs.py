@@ -40,7 +40,7 @@ def test_one_form(said: io.StringIO) -> None:
     assert "T" in stamp
 
 
-def test_a_list_that_is_not_there_yet_is_no_error_and_a_forbidden_one_is(said: io.StringIO) -> None:
+def test_missing_list_is_no_error_and_a_forbidden_one_is(said: io.StringIO) -> None:
     log = logging.getLogger("kopf._cogs.clients.api")
     log.error(WARMS_UP)
     assert said.getvalue() == ""

@@ -42,7 +42,7 @@ class Ensemble:
     ],
     ids=["away", "garbage"],
 )
-async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away(
+async def test_garbage_in_zookeeper_is_not_reported_as_away(
     raw: bytes | None, reason: str, event: str, words: str
 ) -> None:
     group = running().group
@@ -58,7 +58,7 @@ async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away(
     assert words in told[0].message
 
 
-async def test_brokers_are_asked_though_their_configuration_is_gone() -> None:
+async def test_missing_configuration_then_brokers_are_still_asked() -> None:
     """They serve on: the status would show no serving broker until it is written again."""
     made = running()
     asked = _Asked()
@@ -94,7 +94,9 @@ class _Asked:
         return {}
 
 
-async def test_a_look_does_not_wait_for_events_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_observation_does_not_wait_for_hanging_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The rest of the observation would be too old to act on."""
     monkeypatch.setattr(observe, "_EVENTS_S", 0.01, raising=False)
     made = running()

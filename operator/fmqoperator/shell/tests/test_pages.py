@@ -39,13 +39,13 @@ async def metrics(replica: Pages) -> str:
     return body.decode()
 
 
-async def test_it_is_well_until_a_group_has_waited_for_too_long() -> None:
+async def test_healthz_fails_once_a_group_waited_too_long() -> None:
     assert (await pages(STALLED_S).all()["/healthz"]()).status == 200
     page = await pages(STALLED_S + 1).all()["/healthz"]()
     assert (page.status, page.body) == (503, "a group has waited for 121 s to be reconciled\n")
 
 
-async def test_who_stands_by_is_ready_and_says_so() -> None:
+async def test_standby_operator_is_ready_and_reports_standby() -> None:
     replica = pages()
     ready = replica.all()["/readyz"]
     assert (await ready()).body == "stands by\n"
@@ -53,7 +53,7 @@ async def test_who_stands_by_is_ready_and_says_so() -> None:
     assert (await ready()).body == "works\n"
 
 
-async def test_who_may_not_see_what_it_must_is_not_ready_and_says_so() -> None:
+async def test_operator_without_read_rights_is_unready_and_reports_it() -> None:
     replica = pages(blind_s=BLIND_S + 1)
     page = await replica.all()["/readyz"]()
     said = "it has asked the API server in vain for 16 s: its log says for what, and why\n"
@@ -84,7 +84,7 @@ async def test_its_metrics() -> None:
     assert complaints(text) == ""
 
 
-async def test_only_who_works_tells_of_the_groups_and_jobs() -> None:
+async def test_only_the_active_operator_serves_group_and_job_metrics() -> None:
     replica = pages()
     assert "fmq_operator_group_" not in await metrics(replica)
     replica.works = True

@@ -11,12 +11,12 @@ from fmqoperator.shell.process import Options
     [({}, True), ({"FMQ_PLANNED_MOVES": ""}, True)]
     + [({"FMQ_PLANNED_MOVES": said}, said == "true") for said in ("true", "false")],
 )
-def test_masters_are_moved_unless_told_not_to(given: dict[str, str], moves: bool) -> None:
+def test_moves_are_on_unless_switched_off(given: dict[str, str], moves: bool) -> None:
     assert Options.read(given).defaults.planned_moves is moves
 
 
 @pytest.mark.parametrize("said", ["off", "False", "0", "no", " false"])
-def test_a_switch_that_says_neither_is_refused(said: str) -> None:
+def test_invalid_switch_value_is_refused(said: str) -> None:
     """A person who writes `off` means it: it does not count as on."""
     with pytest.raises(InvalidArgument, match=r"FMQ_PLANNED_MOVES is .*: it must be true or false"):
         Options.read({"FMQ_PLANNED_MOVES": said})
@@ -30,7 +30,7 @@ def test_namespaces_that_are_watched(said: str, namespaces: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize(("said", "most"), [("", 1), ("0", 0), ("25", 25)])
-def test_how_many_groups_are_updated_at_a_time(said: str, most: int) -> None:
+def test_number_of_concurrent_updates_is_an_option(said: str, most: int) -> None:
     assert Options.read({"FMQ_UPDATES_AT_ONCE": said}).defaults.updates_at_once == most
 
 

@@ -67,7 +67,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(monkeypatch)
 
 
-async def test_who_is_missing_in_a_new_list_is_gone(cluster: Cluster) -> None:
+async def test_resource_missing_in_a_new_list_is_deleted(cluster: Cluster) -> None:
     again = pod("g1-1", "u-again")
     cluster.lists = [[pod("g1-0"), pod("g1-1"), pod("g1-2")], [pod("g1-0"), again]]
     cluster.streams = [[("ADDED", pod("g1-3")), ("DELETED", pod("g1-2"))], []]
@@ -79,7 +79,7 @@ async def test_who_is_missing_in_a_new_list_is_gone(cluster: Cluster) -> None:
     ]
 
 
-async def test_a_list_that_broke_off_says_nothing_of_who_is_missing(
+async def test_interrupted_list_deletes_no_resource(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.lists = [[pod("g1-0"), pod("g1-1")], [pod("g1-1")], [pod("g1-0")]]
@@ -97,7 +97,7 @@ async def test_a_list_that_broke_off_says_nothing_of_who_is_missing(
     assert found[-1] == ("DELETED", "u-g1-1"), "the third list says so, not the second"
 
 
-def test_it_is_asked_for_once(cluster: Cluster) -> None:
+def test_watch_is_patched_once(cluster: Cluster) -> None:
     first = watching.continuous_watch
     notice_who_is_missing()
     assert watching.continuous_watch is first

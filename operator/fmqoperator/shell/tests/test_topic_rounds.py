@@ -97,7 +97,7 @@ class Ears:
         """See `Events`."""
 
 
-async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away() -> None:
+async def test_garbage_in_zookeeper_is_not_reported_as_away() -> None:
     """Otherwise the advice would be to check an address that is right, and no alert would fire."""
     ears = Ears()
     rounds = Topics(cast(Ensembles, Garbled(0)), cast(Events, ears), cast(Cache, FakeCache(body())))

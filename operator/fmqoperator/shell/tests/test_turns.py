@@ -119,7 +119,7 @@ async def test_rounds_at_one_time_take_one_turn() -> None:
     assert len(fleet.begun()) == 4
 
 
-async def test_a_turn_that_no_status_tells_of_is_kept() -> None:
+async def test_turn_without_a_written_status_is_kept() -> None:
     """The API server takes no status for a while."""
     fleet = Fleet(2)
     for world in fleet.worlds.values():
@@ -133,7 +133,7 @@ async def test_a_turn_that_no_status_tells_of_is_kept() -> None:
     assert [held(w) for w in fleet.worlds.values()].count(NEW) == 1
 
 
-async def test_the_next_operator_knows_whose_turn_it_is() -> None:
+async def test_next_operator_knows_which_group_has_the_turn() -> None:
     """Whichever group it looks at first."""
     fleet = Fleet(2)
     first = await fleet.stuck()
@@ -146,7 +146,7 @@ async def test_the_next_operator_knows_whose_turn_it_is() -> None:
     assert fleet.begun() == [first.name]
 
 
-async def test_who_is_deleted_has_no_turn() -> None:
+async def test_deleted_group_has_no_turn() -> None:
     fleet = Fleet(2)
     first = await fleet.stuck()
     gone = fleet.worlds.pop(first)
@@ -210,7 +210,7 @@ async def test_groups_of_two_clusters_roll_at_the_same_time() -> None:
     assert len(fleet.begun()) == 2
 
 
-def test_what_statuses_say_of_turns() -> None:
+def test_turns_are_read_from_statuses() -> None:
     bodies = {
         ("shop", "g1"): [{"status": {"memory": {"updating": NEW}}}],
         ("shop", "g2"): [{"status": {}}],

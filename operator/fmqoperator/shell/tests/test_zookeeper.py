@@ -87,7 +87,7 @@ async def why(known: Ensembles, address: str = A) -> str:
     raise AssertionError("it answered")
 
 
-async def test_groups_of_an_ensemble_that_is_away_wait_for_its_words_together(
+async def test_groups_of_an_absent_ensemble_share_one_question(
     questions: Questions,
 ) -> None:
     known = Ensembles()
@@ -102,7 +102,7 @@ async def test_groups_of_an_ensemble_that_is_away_wait_for_its_words_together(
     await known.close()
 
 
-async def test_the_words_are_found_out_anew_while_the_old_ones_are_said(
+async def test_reason_is_refreshed_while_the_old_one_is_reported(
     questions: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = Ensembles()
@@ -117,7 +117,7 @@ async def test_the_words_are_found_out_anew_while_the_old_ones_are_said(
     await known.close()
 
 
-async def test_a_session_that_was_refused_is_begun_anew_later(
+async def test_refused_session_is_started_again_later(
     questions: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a root: a foreign access list, or a connection that broke at that moment."""
@@ -134,7 +134,7 @@ async def test_a_session_that_was_refused_is_begun_anew_later(
     await known.close()
 
 
-async def test_an_ensemble_that_nobody_names_any_more_is_left(
+async def test_ensemble_no_group_names_is_disconnected(
     questions: Questions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = Ensembles()
@@ -147,7 +147,7 @@ async def test_an_ensemble_that_nobody_names_any_more_is_left(
     await known.close()
 
 
-async def test_what_is_no_address_is_no_ensemble(questions: Questions) -> None:
+async def test_invalid_address_is_no_ensemble(questions: Questions) -> None:
     known = Ensembles()
     with pytest.raises(InvalidArgument):
         known.of("wrong")
@@ -156,7 +156,7 @@ async def test_what_is_no_address_is_no_ensemble(questions: Questions) -> None:
 
 
 @pytest.mark.processes
-async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: str) -> None:
+async def test_recreated_topic_keeps_its_number(zookeeper: str) -> None:
     """Its versions count from 0 again, as those of the observed topic did."""
     ensemble = Ensemble(zookeeper)
     group = TopicGroup(GroupName("g1"), 4)
@@ -178,7 +178,7 @@ async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: 
 
 
 @pytest.mark.processes
-async def test_a_config_that_somebody_else_wrote_is_not_overwritten(zookeeper: str) -> None:
+async def test_config_written_by_another_is_not_overwritten(zookeeper: str) -> None:
     """An operator that hung writes by an old observation; a person or a newer one was quicker."""
     ensemble = Ensemble(zookeeper)
     members = tuple(Member(BrokerId(name), "") for name in ("g1-0", "g1-1"))
@@ -254,7 +254,7 @@ class Holds:
         ("live/g1-0", "restart g1-0, with which /fmq/shop/groups/g1/live/g1-0 goes"),
     ],
 )
-async def test_what_to_do_about_a_node_that_does_not_decode(node: str, error: str) -> None:
+async def test_undecodable_node_then_the_error_names_the_remedy(node: str, error: str) -> None:
     ensemble = Ensemble.__new__(Ensemble)
     ensemble._session = cast(Any, Holds({f"/fmq/shop/groups/g1/{node}": b"{"}))
     with pytest.raises(Malformed, match="does not decode") as found:

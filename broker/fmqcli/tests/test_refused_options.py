@@ -1,0 +1,125 @@
+"""Options that were silently ignored or misapplied are refused or reported."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fmqcli import common, main
+from fmqcli.commands import broker, groups, produce
+from fmqcore.errors import InvalidArgument, NotFound, UnknownQueue
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
+
+ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("consume t --format %k -o json", "--format and -o json"),
+        ("consume t --no-ack", "--no-ack is for --group"),
+        ("produce t -o json", "give that, too"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    assert main.run(line.split()) == common.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_group_is_as_an_unknown_queue() -> None:
+    for error, group, queue in ((NotFound, "g9", None), (UnknownQueue, "g1", 99)):
+        with pytest.raises(error) as caught:
+            produce._check_place(ORDERS, group, queue)
+        assert common.exit_code(caught.value) == common.FAILED
+
+
+def test_one_way_produce_does_not_claim_records_are_stored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for acks, said in (("one_way", "3 sent, nobody says"), ("replicated", "3 stored")):
+        fixed = {"unanswered": acks == "one_way"}
+        job = produce._Job("t", None, None, fixed, 0, 0, common.Output.TABLE, False)
+        job._sent = job._stored = 3
+        job._say(0.01)
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("there", "option", "code"), [(0, "", 1), (0, "--create", 0), (4, "", 0)])
+def test_a_seek_makes_a_group_only_when_asked_to(
+    monkeypatch: pytest.MonkeyPatch, there: int, option: str, code: int
+) -> None:
+    moved: list[str] = []
+
+    class Admin:
+        async def offsets(self, group: str, topic: str) -> list[str]:
+            return [f"{group} {topic}"] * there
+
+        async def seek(self, name: str, *_: object, **__: object) -> list[Any]:
+            moved.append(name)
+            return []
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Any]:
+        yield SimpleNamespace(admin=Admin)
+
+    monkeypatch.setattr(groups, "client", client)
+    line = f"group seek typo orders --to latest {option}"
+    assert main.run(line.split()) == code
+    assert moved == ([] if code else ["typo"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "line", "cluster", "zookeeper"),
+    [
+        ({"FMQ_CLUSTER": "e", "FMQ_ZOOKEEPER": "e:1"}, "", "e", "e:1"),
+        ({"FMQ_CLUSTER": "e", "FMQ_ZOOKEEPER": "e:1"}, "--cluster o --zookeeper o:1", "o", "o:1"),
+        ({"FMQ_CLUSTER": "f"}, "--config {} --zookeeper o:1", "f", "o:1"),
+        ({"FMQ_CLUSTER": "e"}, "--config {} --zookeeper o:1", None, "--cluster"),
+        ({"FMQ_CLUSTER": "e"}, "--config {} --cluster o --zookeeper o:1", "o", "o:1"),
+        ({}, "--set cluster=s --zookeeper o:1", "s", "o:1"),
+    ],
+)
+def test_broker_reads_cluster_and_zookeeper_from_environment(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    environment: dict[str, str],
+    line: str,
+    cluster: str | None,
+    zookeeper: str,
+) -> None:
+    for name in ("FMQ_CLUSTER", "FMQ_ZOOKEEPER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "b.toml"
+    file.write_text('cluster = "f"\n')
+    started: list[Any] = []
+
+    def run_broker(settings: Any) -> int:
+        started.append(settings)
+        return 0
+
+    fake = SimpleNamespace(run_broker=run_broker)
+    monkeypatch.setitem(sys.modules, "fmqbroker.app.main", fake)
+    given = f"broker run --group g --id b --data d {line.format(file)}".split()
+    code = main.run(given)
+    if cluster is None:
+        assert (code, zookeeper in capsys.readouterr().err) == (common.USAGE, True)
+        assert not started
+    else:
+        assert (code, started[0].cluster, started[0].zookeeper) == (0, cluster, zookeeper)
+
+
+def test_contradiction_with_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FMQ_ZOOKEEPER", "prod:2181")
+    named = {"cluster": "", "zookeeper": ""}
+    with pytest.raises(InvalidArgument, match=r"'stage:1' in the settings and 'prod:2181' in FMQ"):
+        broker._take_environment({"zookeeper": "stage:1"}, named)

@@ -1,0 +1,210 @@
+"""A producer's accumulator alone: batch limits, deadlines, and outcomes at the end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fmqadapters.process.clock import SystemClock
+from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.batches import Record, record_bytes
+from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.topic_buffers import HOLD_MS, Topic
+from fmqclient.settings import ProducerSettings
+from fmqcore.errors import (
+    DeliveryUnknown,
+    FmqError,
+    NoPermission,
+    NotEnoughReplicas,
+    Overloaded,
+    StorageFull,
+    TooLarge,
+    Unavailable,
+)
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
+
+G1, G2 = GroupName("g1"), GroupName("g2")
+ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)))
+
+
+class Clock(SystemClock):
+    """A clock that stands until set."""
+
+    now_ms = 1000
+    ahead_ms = 0  # of the wall clock
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+class Carrier:
+    """A link that carries nothing."""
+
+    why = ""
+    error: FmqError | None = None
+    usable = True
+    renewed = 0
+
+    def offer(self, lane: Lane) -> None:
+        lane.ready = True
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+class Case:
+    """An accumulator with one topic of two groups, of which only the first takes records."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = Clock()
+        self.carriers = {G1: Carrier(), G2: Carrier()}
+        self.carriers[G2].usable = False
+        self.box = Outbox(
+            ProducerSettings(**settings), self.clock, self.carriers.__getitem__, lambda: None
+        )
+        self.topic: Topic = self.box.new_topic("orders")
+        self.box.know(self.topic, ORDERS)
+        self.settle()
+
+    def settle(self) -> None:
+        """Let pending records move."""
+        self.clock.now_ms += HOLD_MS
+        self.box.lift()
+
+    def put(self, value: bytes) -> "asyncio.Future[Any]":
+        """Add one record of the only key."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        number = self.box.outstanding_records = self.box.outstanding_records + 1
+        record: Record = (value, b"key", b"", b"", future, False, number)
+        lane = self.topic.lane_for(b"key")
+        assert lane is not None
+        self.box.put(lane, record, record_bytes(record))
+        return future
+
+    def lane(self, group: GroupName) -> Lane:
+        """Return the queue buffer of the only queue."""
+        return self.topic.lanes[group, 0]
+
+
+async def test_batch_stays_within_limits_when_sent_at_once() -> None:
+    """It is one message: brokers refuse larger ones, and the wire does not carry them."""
+    by_bytes = Case(max_batch_bytes=1000)
+    by_count = Case(max_batch_records=3)
+    for case in (by_bytes, by_count):
+        for _ in range(50):
+            case.put(bytes(100))
+    assert max(pile.bytes for pile in by_bytes.lane(G1).piles) <= 1000
+    assert [len(pile.records) for pile in by_count.lane(G1).piles] == [3] * 16 + [2]
+
+
+async def test_narrower_limit_of_two_brokers_counts() -> None:
+    """Unsent records may go to either."""
+    case = Case()
+    case.box.limit(500, 2)
+    case.box.limit(1000, 50)
+    for _ in range(20):
+        case.put(bytes(100))
+    assert [len(pile.records) for pile in case.lane(G1).piles] == [2] * 10
+    for _ in range(20):
+        case.put(bytes(400))
+    assert {len(pile.records) for pile in list(case.lane(G1).piles)[10:]} == {1}
+
+
+async def test_record_waits_its_full_time_behind_older_ones() -> None:
+    """They share a deadline: a batch takes records for a moment only, sent or not."""
+    case = Case(delivery_timeout_s=60)
+    first = case.put(b"first")
+    case.clock.now_ms += 30_000
+    case.box.tick(case.clock.now_ms)
+    later = case.put(b"later")
+    case.clock.now_ms += 30_001
+    case.box.tick(case.clock.now_ms)
+    assert isinstance(first.exception(), Unavailable)
+    assert not later.done()
+
+
+async def test_record_moved_to_another_group_keeps_its_deadline() -> None:
+    """It counts from the send call, since when the program waits."""
+    case = Case(delivery_timeout_s=60)
+    future = case.put(b"a")
+    case.clock.now_ms += 50_000
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.box.look()
+    case.settle()
+    assert [r[0] for pile in case.lane(G2).piles for r in pile.records] == [b"a"]
+    case.clock.now_ms += 10_000
+    case.box.tick(case.clock.now_ms)
+    assert isinstance(future.exception(), Unavailable)
+
+
+async def test_records_moved_together_keep_their_own_deadlines() -> None:
+    """The younger does not expire with the older."""
+    case = Case(delivery_timeout_s=60)
+    older = case.put(b"older")
+    case.clock.now_ms += 30_000
+    case.box.tick(case.clock.now_ms)
+    younger = case.put(b"younger")
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.box.look()
+    case.settle()
+    case.clock.now_ms += 30_000
+    case.box.tick(case.clock.now_ms)
+    assert isinstance(older.exception(), Unavailable)
+    assert not younger.done()
+
+
+async def test_close_reports_in_flight_unknown_and_the_rest_not_stored() -> None:
+    case = Case()
+    sent = case.put(b"sent")
+    lane = case.lane(G1)
+    lane.depart(lane.piles.popleft())
+    lane.open = None
+    waits = case.put(b"waits")
+    case.box.close()
+    assert isinstance(sent.exception(), DeliveryUnknown)
+    assert isinstance(waits.exception(), Unavailable)
+
+
+async def test_moved_records_keep_their_age_across_batches() -> None:
+    """Its deadline and, if requested, its creation time."""
+    case = Case(delivery_timeout_s=60, max_batch_records=3, born_time=True)
+    before_ms = case.clock.wall_ms()
+    for _ in range(8):
+        case.put(b"v")
+    deadlines = {pile.deadline_ms for pile in case.lane(G1).piles}
+    after_ms = case.clock.wall_ms()
+    case.clock.now_ms += 30_000
+    case.clock.ahead_ms = 30_000
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.box.look()
+    case.settle()
+    moved = case.lane(G2).piles
+    assert [len(pile.records) for pile in moved] == [3, 3, 2]
+    assert {pile.deadline_ms for pile in moved} == deadlines
+    assert all(before_ms <= pile.born_ms <= after_ms for pile in moved)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (None, Unavailable),
+        (TooLarge("that one was"), Unavailable),
+        (NoPermission("not the master"), Unavailable),
+        (NotEnoughReplicas("one of two"), NotEnoughReplicas),
+        (StorageFull("no space"), StorageFull),
+        (Overloaded("later"), Overloaded),
+    ],
+)
+async def test_timed_out_waiter_gets_no_outcome_of_another(
+    refusal: FmqError | None, told: type[FmqError]
+) -> None:
+    case = Case(delivery_timeout_s=60)
+    future = case.put(b"a")
+    case.carriers[G1].error = refusal
+    case.clock.now_ms += 60_000
+    case.box.tick(case.clock.now_ms)
+    assert type(future.exception()) is told

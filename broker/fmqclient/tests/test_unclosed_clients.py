@@ -1,0 +1,87 @@
+"""Unclosed parts of a program: a log line and a `ResourceWarning` that name them."""
+
+import asyncio
+import gc
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import ClusterDouble, cluster
+from fmqclient.tests.test_sync import double as double
+
+Said = Callable[[], list[str]]
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[Said]:
+    """Return the logged text, after checking that the warning has the same text."""
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        caplog.set_level(logging.WARNING, "fmqclient")
+
+        def collected() -> list[str]:
+            gc.collect()
+            lines = [r.getMessage() for r in caplog.records if "never closed" in r.getMessage()]
+            given = [str(w.message) for w in caught if "never closed" in str(w.message)]
+            assert sorted(lines) == sorted(given)
+            return lines
+
+        yield collected
+
+
+def test_open_parts_at_loop_end_are_named(said: Said) -> None:
+    async def work() -> None:
+        async with cluster(1) as one:
+            client = await fmqclient.connect(one.url).__aenter__()
+            producer = await client.producer().__aenter__()
+            await producer.send("orders", b"v")
+            await client.consumer("orders", group="billing").__aenter__()
+
+    asyncio.run(work())
+    lines = said()
+    for named in (
+        "a client of fmq://",
+        "producer to 'orders'",
+        "topic 'orders' in group 'billing'",
+    ):
+        assert sum(named in line for line in lines) == 1, (named, lines)
+    assert len(lines) == 3
+
+
+async def test_closing_a_client_names_its_open_parts(said: Said) -> None:
+    async with cluster(1) as one, fmqclient.connect(one.url) as c:
+        producer = await c.producer().__aenter__()
+        consumer = await c.consumer("orders", group="billing").__aenter__()
+        await c.close()
+        lines = said()
+        await producer.close()
+        await consumer.close()
+    assert len(lines) == 2
+    assert any("'billing'" in line for line in lines)
+
+
+async def test_closed_or_unopened_parts_log_nothing(said: Said) -> None:
+    async with cluster(1) as one:
+        async with fmqclient.connect(one.url) as c:
+            c.producer()
+            async with c.producer() as p, c.consumer("orders", group="billing"):
+                await p.send("orders", b"v")
+            with pytest.raises(fmqclient.UnknownTopic):
+                await c.consumer("typo", group="billing").__aenter__()
+        fmqclient.connect(one.url)
+    assert said() == []
+
+
+def test_a_forgotten_sync_client_is_named_with_its_parts(double: ClusterDouble, said: Said) -> None:
+    client = fmqclient.sync.connect(double.url)
+    client.consumer("orders", group="billing")
+    inner, loop = client._client, client._loop
+    del client
+    lines = said()
+    loop.run(inner.close())
+    loop.stop()
+    assert [line.split(" ")[1] for line in lines] == ["consumer", "client"]

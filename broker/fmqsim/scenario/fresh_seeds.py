@@ -17,10 +17,12 @@ BLOCK: Final = 10_000
 _BLOCKS: Final = 1_000_000
 _ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCES: Final = (
-    *(f"broker/fmq{part}/**/*.py" for part in ("core", "port", "broker", "client", "sim")),
+    *(
+        f"broker/fmq{part}/**/*.py"
+        for part in ("core", "port", "wire", "adapters", "broker", "client", "sim")
+    ),
     "proto/fmqproto/**/*.py",
-    "e2e/*.py",
-    "e2e/checks/**/*.py",
+    *(f"e2e/{part}/**/*.py" for part in ("checks", "history", "traffic")),
 )
 """The sources that determine a simulated run."""
 

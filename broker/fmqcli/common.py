@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from fmqadapters.process.signals import ending_signals
 from fmqcli.stdio.reader_watch import ReaderWatch
 from fmqclient.address import DEFAULT_PORT, DEFAULT_URL
 from fmqclient.settings import Start
@@ -127,9 +128,9 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
             end(Terminated(HUNG_UP))
 
     loop = asyncio.get_running_loop()
+    numbers = ending_signals()
     loop.add_signal_handler(signal.SIGTERM, end, Terminated())
-    hears_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    if hears_hangup:
+    if signal.SIGHUP in numbers:
         loop.add_signal_handler(signal.SIGHUP, hang_up)
     reader = ReaderWatch(sys.stdout.fileno(), partial(end, NobodyReads())) if while_read else None
     try:
@@ -141,9 +142,8 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
         await asyncio.wait([task])
         raise
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-        if hears_hangup:
-            loop.remove_signal_handler(signal.SIGHUP)
+        for number in numbers:
+            loop.remove_signal_handler(number)
         if reader is not None:
             reader.stop()
 

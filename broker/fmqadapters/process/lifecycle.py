@@ -6,6 +6,8 @@ import signal
 import sys
 from typing import NoReturn
 
+from fmqadapters.process.signals import ending_signals
+
 FATAL_EXIT = 70
 """Exit status after `fatal` (sysexits' EX_SOFTWARE)."""
 
@@ -16,10 +18,7 @@ class ProcessLifecycle:
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        numbers = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it for us
-            numbers.append(signal.SIGHUP)
-        for number in numbers:
+        for number in (*ending_signals(), signal.SIGINT):
             loop.add_signal_handler(number, self.stopping.set)
 
     def fatal(self, reason: str) -> NoReturn:

@@ -15,6 +15,7 @@ from typing import Final
 
 import typer
 
+from fmqadapters.process.signals import ending_signals
 from fmqcore.errors import (
     CorruptJournal,
     DirectoryLocked,
@@ -50,10 +51,7 @@ def ends_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise Terminated(number)
 
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = [(number, signal.signal(number, end)) for number in numbers]
+    before = [(number, signal.signal(number, end)) for number in ending_signals()]
     try:
         yield
     finally:

@@ -49,7 +49,7 @@ from fmqcore.failover.evidence import Record
 from fmqcore.failover.term_rules import Tenure, record_term
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import SlaveCounts
-from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.group_state import GroupState
 
 _log = structlog.get_logger()
 
@@ -135,18 +135,15 @@ class Terms:
             p.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
         # F2: a term's number is one above any in the journal, or left from this broker's last try.
         assert p.journal.epoch == edit.epoch
-        # A group that begins again has what the journals hold, whatever was delivered before.
-        begins_again = state.mode is Mode.NEW and state.epoch > 0
-        lacking = edit.served_end > 0 or begins_again
         received = self.received
         if received is None or received.record != Record(state.reader, record_term(state)):
             received = None
-            await self._install_from_state(state, lacking=lacking)
+            await self._install_from_state(state, lacking=edit.served_end > 0)
         else:
-            await p.offsets.install(received.payload, lacking=lacking)
+            await p.offsets.install(received.payload, lacking=edit.served_end > 0)
         # This broker may have been the reader, or the one before the current reader: its side
         # journal is the only whole copy of a record too large for the state.
-        await p.offsets.install_own(state.opened, lacking=lacking)
+        await p.offsets.install_own(state.opened, lacking=edit.served_end > 0)
         await p.journal.wait_durable(p.journal.end)
         standing = p.group.standing
         if not standing or await p.group.change(lambda _: edit, version) is None:

@@ -22,7 +22,7 @@ from fmqcore.failover.term_rules import Tenure
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import AckPolicy, SlaveCounts
 from fmqcore.zk.codec import Versioned
-from fmqcore.zk.group_state import GroupState, Mode, begin_again_state
+from fmqcore.zk.group_state import GroupState, Mode
 
 ME, OTHER = BrokerId("g1-0"), BrokerId("g1-1")
 EMPTY = encode_offsets({})
@@ -166,14 +166,6 @@ async def test_reader_becoming_master_installs_its_side_journal(
     edit = opened(stage, served_end=Position(900) if lacking else Position(0))
     assert await stage.terms.open(edit, 3)
     installed = [f"install 3{lacking}", f"install own 4{lacking}"]
-    assert stage.did == ["close", "append", *installed, "durable", "set", *OPENED]
-
-
-async def test_group_that_begins_again_keeps_no_progress_beyond_its_journal() -> None:
-    """The side journal of a former reader may be ahead of a journal that was lost or restored."""
-    stage = Stage(begin_again_state(state_of()))
-    assert await stage.terms.open(opened(stage), 3)
-    installed = ["install 4 lacking", "install own 0 lacking"]
     assert stage.did == ["close", "append", *installed, "durable", "set", *OPENED]
 
 

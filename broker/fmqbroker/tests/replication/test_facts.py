@@ -31,13 +31,14 @@ def test_every_field_of_a_hello_reaches_the_decision() -> None:
     hello = wire.Hello(
         cluster="c", group="g1", broker=A, epochs=WIRE_EPOCHS, log_start=1, end=2, durable_end=3,
         clean=True, commit_end=4, reader=True, last_header_crc=5, tail_cut=True,
+        emptied=True,
     )  # fmt: skip
     found = slave_view(hello)
     assert found == SlaveView(
         "c", GroupName("g1"), A, EPOCHS, Position(1), Position(2), Position(3), Position(4), True,
-        5, True, True,
+        5, True, True, True,
     )  # fmt: skip
-    nothing = slave_view(wire.Hello())
+    nothing = slave_view(wire.Hello(emptied=False))
     assert all(getattr(found, f.name) != getattr(nothing, f.name) for f in fields(found))
 
 

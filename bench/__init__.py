@@ -1,1 +1,1 @@
-"""The benchmark: `python -m bench`, or `make bench`. What it measures is told in `cells.py`."""
+"""The benchmark: `python -m bench`, or `make bench`. `cells.py` lists what it measures."""

@@ -22,7 +22,7 @@ class _Count:
 
 
 async def main(url: str, topics: list[str]) -> None:
-    """Consume all topics until told that it is enough."""
+    """Consume all topics until as many records arrived as standard input asks for."""
     count = _Count()
     loop = asyncio.get_running_loop()
     async with fmqclient.connect(url) as client:

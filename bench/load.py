@@ -18,7 +18,7 @@ _ALL_CONSUMED_S = 120.0
 
 
 class Load:
-    """Runs cells against one cluster. Topics are made anew for each run."""
+    """Runs cells against one cluster. Each run creates its own topics."""
 
     def __init__(self, url: str, pids: Sequence[int]) -> None:
         self._url = url
@@ -118,7 +118,7 @@ class Sender:
 
 
 class Consumer:
-    """A consumer in a process of its own (`bench.consume`), as a user's would be."""
+    """A consumer in a separate process (`bench.consume`), as a user's would be."""
 
     def __init__(self, url: str, topics: Sequence[str]) -> None:
         self._arguments = [url, *topics]

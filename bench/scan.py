@@ -1,7 +1,7 @@
 """`python -m bench.scan`: what a scan of a journal costs, beside `cat` of the same files.
 
 Rates are of CPU time as well as of the clock: on a busy machine only the former holds still. The
-runs alternate, so that both see the same machine; the medians are told.
+runs alternate, so that both see the same machine; the medians are reported.
 """
 
 import json
@@ -93,7 +93,7 @@ def main(
     segments: Annotated[int, typer.Option(min=1, help="of 128 MiB each")] = 4,
     record_bytes: Annotated[int, typer.Option(min=1, help="of one record")] = 10 * 1024,
     records: Annotated[int, typer.Option(min=1, help="of one batch")] = 1,
-    runs: Annotated[int, typer.Option(min=1, help="of each; the median is told")] = 7,
+    runs: Annotated[int, typer.Option(min=1, help="runs of each part; the median is reported")] = 7,
 ) -> None:
     """Measure headers-only scan, deep check, and `cat` of the same files from the page cache."""
     Path("build").mkdir(exist_ok=True)
@@ -109,17 +109,17 @@ def main(
             "check quick": lambda: _check(folder, Level.QUICK),
             "check deep": lambda: _check(folder, Level.DEEP),
         }
-        told: dict[str, list[tuple[float, float]]] = {what: [] for what in works}
+        times_s: dict[str, list[tuple[float, float]]] = {what: [] for what in works}
         for _ in range(runs):
             for what, work in works.items():
-                told[what].append(_timed(work))
+                times_s[what].append(_timed(work))
     total_mb = segments * SEGMENT / 1e6
     rows = {
         what: {
             "mb_per_cpu_s": round(total_mb / median(cpu for cpu, _ in times)),
             "mb_per_s": round(total_mb / median(wall for _, wall in times)),
         }
-        for what, times in told.items()
+        for what, times in times_s.items()
     }
     ratio = rows["headers"]["mb_per_cpu_s"] / rows["cat"]["mb_per_cpu_s"]
     typer.echo(json.dumps({**rows, "headers_of_cat_cpu": round(ratio, 2)}, indent=1))
@@ -127,9 +127,9 @@ def main(
 
 def _timed(work: Callable[[], None]) -> tuple[float, float]:
     """CPU seconds, of children too, and seconds."""
-    began, cpu = time.perf_counter(), _cpu_s()
+    started, cpu = time.perf_counter(), _cpu_s()
     work()
-    return _cpu_s() - cpu, time.perf_counter() - began
+    return _cpu_s() - cpu, time.perf_counter() - started
 
 
 def _cpu_s() -> float:

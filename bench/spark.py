@@ -52,7 +52,7 @@ def main(
     rows: Annotated[int, typer.Option(min=1000, help="flights, over and over")] = 3 * ALL,
     gib: Annotated[float, typer.Option(min=0.25, help="journal of the memory figure")] = 2.0,
     segment_mib: Annotated[int, typer.Option(min=1, help="segment of the small batches")] = 256,
-    runs: Annotated[int, typer.Option(min=1, help="of each; the median is told")] = 5,
+    runs: Annotated[int, typer.Option(min=1, help="runs of each part; the median is reported")] = 5,
     only: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(_PARTS)}")] = None,
     out: Annotated[Path, typer.Option(help="where the figures go")] = _OUT,
 ) -> None:
@@ -66,8 +66,8 @@ def main(
         folder = Path(name)
         if "scan" in wanted:
             command = [sys.executable, "-m", "bench.scan", "--runs", str(runs)]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            found["scan"] = json.loads(said)
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            found["scan"] = json.loads(output)
         if "rows" in wanted or "cores" in wanted:
             _write_flights(folder, rows)
         if "rows" in wanted:
@@ -137,9 +137,11 @@ def _rows(folder: Path, runs: int) -> dict[str, Any]:
         assert len({answers[what] for what in ("json lines", "parquet", _FIELD, _MESSAGES)}) == 1
         for work in works.values():
             work()  # once more: Java's compiler has seen it twice
-        told = _in_turns(works, runs)
+        times_s = _in_turns(works, runs)
     return {"rows": answers["json lines"][0]} | {
-        f"{what}_s": {name: round(median(t[i] for t in times), 3) for name, times in told.items()}
+        f"{what}_s": {
+            name: round(median(t[i] for t in times), 3) for name, times in times_s.items()
+        }
         for i, what in enumerate(("wall", "cpu"))
     }
 
@@ -178,9 +180,9 @@ def _cores(folder: Path, runs: int) -> dict[str, Any]:
         for warm in works.values():
             warm()
         busier = {"one": [], "two": []}
-        told = _in_turns(works, runs)
+        times_s = _in_turns(works, runs)
     wall, cpu = (
-        {what: median(t[i] for t in times) for what, times in told.items()} for i in (0, 1)
+        {what: median(t[i] for t in times) for what, times in times_s.items()} for i in (0, 1)
     )
     return {
         "splits": len(splits),
@@ -196,11 +198,11 @@ def read_split(split: Any) -> tuple[int, float]:
     """Read a split into Arrow, as an executor does; who did it, in how many CPU seconds."""
     from fmqspark.source.arrow import TYPES, record_batch, stored
 
-    began, columns = time.process_time(), tuple(TYPES)
+    started, columns = time.process_time(), tuple(TYPES)
     reader = SplitReader(split, stored(columns), Throttle(0))
     for slab in reader:
         record_batch(slab, columns, reader.names)
-    return os.getpid(), time.process_time() - began
+    return os.getpid(), time.process_time() - started
 
 
 _DRIVER = """
@@ -252,7 +254,7 @@ def _small(folder: Path, mib: int) -> dict[str, Any]:
 
 
 def _driven(path: Path, engine: str, level: Level) -> list[str]:
-    """Check it in a process of its own: that one's peak in MiB, bytes read, seconds."""
+    """Check it in a new process; return its peak in MiB, the bytes read, the seconds."""
     script = path.parent / "driver.py"
     script.write_text(_DRIVER)
     command = [sys.executable, str(script), str(path), engine, level.value]
@@ -263,13 +265,13 @@ def _in_turns(
     works: Mapping[str, Callable[[], Any]], runs: int
 ) -> dict[str, list[tuple[float, float]]]:
     """Seconds, and CPU seconds of all processes: on a busy machine only those hold still."""
-    told: dict[str, list[tuple[float, float]]] = {what: [] for what in works}
+    times_s: dict[str, list[tuple[float, float]]] = {what: [] for what in works}
     for _ in range(runs):
         for what, work in works.items():
-            began, cpu = time.perf_counter(), _cpu_s()
+            started, cpu = time.perf_counter(), _cpu_s()
             work()
-            told[what].append((time.perf_counter() - began, _cpu_s() - cpu))
-    return told
+            times_s[what].append((time.perf_counter() - started, _cpu_s() - cpu))
+    return times_s
 
 
 def _cpu_s() -> float:

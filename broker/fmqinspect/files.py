@@ -81,7 +81,7 @@ class DataDirectory:
             with self.segment(names[-1]) as data:
                 return None if any(data[0:HEADER_LEN]) else names[-1]
         except OSError:
-            return None  # told where it is read as a segment
+            return None  # reported where it is read as a segment
 
     @contextmanager
     def segment(self, name: str) -> Iterator[SegmentBytes]:

@@ -11,10 +11,10 @@ try:
     import fmq.jobs  # noqa: F401
     from fmqspark.cli.main import main
 except ImportError as missing:
-    said = what_is_missing(missing, "spark")
-    if not said:
+    missing_text = what_is_missing(missing, "spark")
+    if not missing_text:
         raise
-    sys.stderr.write(f"fmq job: {said}\n")
+    sys.stderr.write(f"fmq job: {missing_text}\n")
     sys.exit(69)  # sysexits' EX_UNAVAILABLE
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def replay(
         talk(str(error))
         raise typer.Exit(_INCOMPLETE if code == 1 else code or _INCOMPLETE) from None
     talk(f"{job.stored:,} records stored in {target}; {records.done_before:,} were before")
-    for sentence in records.told():
+    for sentence in records.notices():
         talk(sentence)
     if not records.whole:
         raise typer.Exit(_INCOMPLETE)

@@ -47,7 +47,7 @@ def require_whole(folder: Path, file: ArchivedFile) -> None:
         raise OSError(f"{path} cannot be read ({error.strerror}): {REMEDY}") from error
     how = "other bytes" if size == file.bytes else f"{size:,} bytes instead of {file.bytes:,}"
     raise Malformed(
-        f"{path} is not what was archived: {how}, so nothing of it and behind it is sent; {REMEDY}"
+        f"{path} is not what was archived: {how}, so it and what follows are not sent; {REMEDY}"
     )
 
 
@@ -62,21 +62,21 @@ class Amiss:
         """Return whether the archive is less than it was, and not on purpose."""
         return bool(self.changed or (self.gone and not ignore_missing))
 
-    def told(self, ignore_missing: bool) -> list[str]:
+    def lines(self, ignore_missing: bool) -> list[str]:
         """Return a line for each kind."""
-        said = []
+        lines = []
         if self.gone:
             then = f"{_REMEDIES}; if they were moved away on purpose: --ignore-missing"
-            said.append(
+            lines.append(
                 f"{len(self.gone)} archived file(s) are gone, like {self.gone[0]}: "
                 f"{'ignored' if ignore_missing else then}"
             )
         if self.changed:
-            said.append(
-                f"{len(self.changed)} archived file(s) have another size than they were made "
-                f"with, like {self.changed[0]}: {_REMEDIES}"
+            lines.append(
+                f"{len(self.changed)} archived file(s) have another size than they were "
+                f"written with, like {self.changed[0]}: {_REMEDIES}"
             )
-        return said
+        return lines
 
 
 def look(folder: Path, ledger: Ledger) -> Amiss:

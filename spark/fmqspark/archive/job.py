@@ -71,7 +71,7 @@ class Archived:
     bytes_written: int = 0
     lost: list[Unit] = field(default_factory=list)
     failed: list[ArchiveResult] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     """Sentences to report: which replica could not give what, so that others had to."""
     amiss: Amiss = Amiss()
     ignore_missing: bool = False
@@ -94,7 +94,7 @@ class Archived:
             "rows": self.rows,
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
-            "replicas": self.told,
+            "replicas": self.notices,
             "missing": list(self.amiss.gone),
             "changed": list(self.amiss.changed),
             "lost": [list(unit) for unit in self.lost],
@@ -106,9 +106,11 @@ class Archived:
 
 
 def run_archive(
-    options: ArchiveOptions, engine: Engine, tell: Callable[[int, int], None] = lambda *_: None
+    options: ArchiveOptions,
+    engine: Engine,
+    report_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Archived:
-    """Run the job; `tell(done, of)` gets how many units are done, of how many.
+    """Run the job; `report_progress(done, of)` gets how many units are done, of how many.
 
     Raises `InvalidArgument`, `CorruptJournal`, `Unavailable`, `DirectoryLocked`, `EngineFailed`,
     `OSError`.
@@ -116,7 +118,7 @@ def run_archive(
     before = load(options.folder, options.group)
     found = _look(options.directories, before)
     found.listed = options.listed
-    outcome = Archived(told=found.told, ignore_missing=options.ignore_missing)
+    outcome = Archived(notices=found.notices, ignore_missing=options.ignore_missing)
     topics = None if options.topics is None else sorted(set(options.topics))
     if topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
@@ -136,9 +138,9 @@ def run_archive(
             units = [unit for unit in units if _named(found, unit, outcome)]
         wanted = Wanted(topics=_ids(found, topics))
         rate = options.bytes_per_s / engine.workers
-        begun = {unit.begin for into in book.ledger.cut.values() for unit in into}
-        tasks = [_task(options, found, wanted, unit, rate, begun) for unit in units]
-        _run(book, outcome, engine, tasks, tell)
+        started = {unit.begin for into in book.ledger.cut.values() for unit in into}
+        tasks = [_task(options, found, wanted, unit, rate, started) for unit in units]
+        _run(book, outcome, engine, tasks, report_progress)
         outcome.failed.sort(key=lambda r: r.unit)
         outcome.end = book.ledger.end or 0
     return outcome
@@ -157,7 +159,7 @@ def _look(directories: Sequence[str], before: Ledger | None) -> Survey:
             raise
         since = min([unit.begin for unit in before.pending] + [before.end])
         found = survey(directories, since=since, around=True)
-        found.told.append(f"what is archived already was not looked at: {error}")
+        found.notices.append(f"the existing archive was not checked: {error}")
     if found.gaps and not found.segments:
         raise found.gaps[0].why
     return found
@@ -176,7 +178,7 @@ def _require_topics(found: Survey, topics: Sequence[str]) -> None:
     except InvalidArgument as error:
         if not failed:
             raise
-        message = f"{error}; but not all of it can be read: {failed[0]}"
+        message = f"{error}; but parts of the journal cannot be read: {failed[0]}"
         if isinstance(failed[0], OSError):
             raise OSError(message) from failed[0]
         raise type(failed[0])(message) from failed[0]
@@ -187,21 +189,21 @@ def _run(
     outcome: Archived,
     engine: Engine,
     tasks: Sequence[ArchiveTask],
-    tell: Callable[[int, int], None],
+    report_progress: Callable[[int, int], None],
 ) -> None:
     """Archive the units; of damaged ones, what is around the damage."""
     damaged = list[ArchiveResult]()
-    tell(0, len(tasks))
+    report_progress(0, len(tasks))
     for number, result in enumerate(engine.run(archive_unit, tasks), 1):
         if result.bad and around(result.unit, result.bad):
             damaged.append(result)
         else:
             _note(book, outcome, result)
-        tell(number, len(tasks))
+        report_progress(number, len(tasks))
     rest = _around(book, outcome, tasks, damaged)
     for number, result in enumerate(engine.run(archive_unit, rest), len(tasks) + 1):
         _note(book, outcome, result)
-        tell(number, len(tasks) + len(rest))
+        report_progress(number, len(tasks) + len(rest))
 
 
 def _around(
@@ -288,7 +290,7 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
         if unit.begin >= found.begin and unit.end > found.end:
             message = (
                 f"the archive is at position {unit.end}, what can be read ends at {found.end}: "
-                + "; ".join(["a replica that is behind; name the others, too", *found.told])
+                + "; ".join(["a replica that is behind; name the others, too", *found.notices])
             )
             # A broker that knew more is away: it, or what it knew, comes back.
             raise Unavailable(message) if found.last else InvalidArgument(message)
@@ -358,8 +360,9 @@ def _new(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
         if here := new(gap.begin, gap.end):
             missing += [ArchiveResult(unit, failed=gap.why) for unit in here]
         elif not any(unit.begin < gap.end and unit.end > gap.begin for unit in pending):
-            found.told.append(
-                f"positions {gap.begin} to {gap.end}, of before, cannot be read any more: {gap.why}"
+            found.notices.append(
+                f"positions {gap.begin} to {gap.end}, archived earlier, cannot be read any more: "
+                f"{gap.why}"
             )
     book.plan(sorted([*units, *(result.unit for result in missing)]), marks)
     outcome.failed += missing
@@ -384,9 +387,9 @@ def _task(
     wanted: Wanted,
     unit: Unit,
     rate: float,
-    begun: Container[int],
+    started: Container[int],
 ) -> ArchiveTask:
-    """Return a unit's task; `begun`: where units begin behind damage.
+    """Return a unit's task; `started`: where units begin behind damage.
 
     A reader of such a unit need not come past the damage.
     """
@@ -394,7 +397,7 @@ def _task(
     size = SPLIT_BYTES if is_broker(options.directories[0]) else 2**62
     splits = tuple(
         replace(split, known=Position(max(split.known, unit.begin)))
-        if unit.begin in begun
+        if unit.begin in started
         else split
         for split in plan(found, within, size)
     )

@@ -23,7 +23,7 @@ def only_here(
         except InvalidArgument:
             if ledger is None or not ledger.marks:
                 raise
-            continue  # it keeps nobody from going on
+            continue  # it does not keep another run from continuing
         if not _same(marks, other.marks):
             continue
         if topics is not None and other.topics is not None and not set(topics) & set(other.topics):
@@ -36,7 +36,7 @@ def only_here(
             )
         raise InvalidArgument(
             f"{folder} holds this journal already as {name!r}, under {group!r} "
-            f"its records would come twice: say --group {name}, or archive into another folder"
+            f"its records would come twice: use --group {name}, or archive into another folder"
         )
 
 

@@ -33,7 +33,7 @@ from fmqspark.source.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"
 _VERSION: Final = 1
-_TOLD: Final = 5
+_FILE_FIELDS: Final = 5
 """Fields of a file that earlier versions know; they read a newer line and ignore the rest."""
 
 
@@ -72,7 +72,9 @@ class Ledger:
     done: dict[Unit, list[ArchivedFile]] = field(default_factory=dict)
     lost: list[Unit] = field(default_factory=list)
     cut: dict[Unit, list[Unit]] = field(default_factory=dict)  # planned → what instead
-    marks: dict[int, int] = field(default_factory=dict)  # segment base → header CRC of its SNAP
+    marks: dict[int, int] = field(
+        default_factory=dict
+    )  # segment base → header CRC of the segment's SNAP
 
     @property
     def pending(self) -> list[Unit]:
@@ -130,22 +132,22 @@ class Book:
         elif self.ledger.topics != topics:
             held = ", ".join(self.ledger.topics or ["all topics"])
             raise InvalidArgument(
-                f"{self.folder} holds {held} of {self.group!r}: say the same topics, or archive "
+                f"{self.folder} holds {held} of {self.group!r}: name the same topics, or archive "
                 "into another folder"
             )
 
     def plan(self, units: list[Unit], marks: dict[int, int]) -> None:
         """Note units before anything of them is made. `marks`: of the segments read for that."""
         if units or marks:
-            told = [[base, crc] for base, crc in marks.items()]
-            self._append({"planned": [list(unit) for unit in units], "marks": told})
+            pairs = [[base, crc] for base, crc in marks.items()]
+            self._append({"planned": [list(unit) for unit in units], "marks": pairs})
             self.ledger.planned += units
             self.ledger.marks |= marks
 
     def finish(self, unit: Unit, files: list[ArchivedFile]) -> None:
         """Note that all files of a unit are there."""
-        told = [list(file)[:_TOLD] for file in files]
-        self._append({"done": list(unit), "files": told, "crc": [file.crc for file in files]})
+        rows = [list(file)[:_FILE_FIELDS] for file in files]
+        self._append({"done": list(unit), "files": rows, "crc": [file.crc for file in files]})
         self.ledger.done[unit] = files
 
     def cut(self, unit: Unit, into: list[Unit]) -> None:
@@ -219,7 +221,7 @@ def load(folder: Path, group: str) -> Ledger | None:
         try:
             row = json.loads(line)
             if number == 1 and "archive" not in row:
-                raise ValueError("its first line, which says what it holds, is lost")
+                raise ValueError("its first line, which lists its topics, is lost")
             _take(ledger, row)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InvalidArgument(
@@ -257,7 +259,7 @@ def groups(folder: Path) -> list[str]:
 def append(fd: int, line: bytes) -> None:
     """Append a line, whole and synced. Raises `OSError`; then a partial line is torn, and void."""
     left = memoryview(line)
-    while left:  # a disk that is nearly full takes a part of it first
+    while left:  # a disk that is nearly full takes only a part first
         left = left[os.write(fd, left) :]
     os.fsync(fd)
 
@@ -275,8 +277,9 @@ def _require_planned(folder: Path, group: str, ledger: Ledger) -> None:
         raise InvalidArgument(
             f"{folder} holds {len(found)} file(s) of {group!r} that its ledger "
             f"{ledger_path(folder, group)} does not know, like {min(found).relative_to(folder)}: "
-            "what they hold would come twice. Bring that ledger back from a backup, or begin anew "
-            "in another folder (here: remove these files, if the journal still has all of it)"
+            "their records would come twice. Restore that ledger from a backup, or start again "
+            "in another folder (or remove these files here, if the journal still has all their "
+            "records)"
         )
 
 
@@ -292,38 +295,40 @@ def _take(ledger: Ledger, row: dict[str, Any]) -> None:
         if row["archive"] != _VERSION:
             raise ValueError(f"version {row['archive']}, this is {_VERSION}")
         topics = row["topics"]  # an earlier version noted one that was named twice so
-        ledger.topics = None if topics is None else sorted({_name(told) for told in topics})
+        ledger.topics = (
+            None if topics is None else sorted({_name(row_value) for row_value in topics})
+        )
     elif "planned" in row:
-        ledger.planned += [_unit(told) for told in row["planned"]]
+        ledger.planned += [_unit(row_value) for row_value in row["planned"]]
         ledger.marks |= {int(base): int(crc) for base, crc in row["marks"]}
     elif "done" in row:
         files = row["files"]
         crcs = row.get("crc", [None] * len(files))
-        found = [_file(told, crc) for told, crc in zip(files, crcs, strict=True)]
+        found = [_file(row_value, crc) for row_value, crc in zip(files, crcs, strict=True)]
         ledger.done[_unit(row["done"])] = found
-    elif "cut" in row:  # an earlier version takes none of it, and refuses the archive
-        into = [_unit(told) for told in row["into"]]
+    elif "cut" in row:  # an earlier version does not know the row, and refuses the archive
+        into = [_unit(row_value) for row_value in row["into"]]
         ledger.cut[_unit(row["cut"])] = into
         ledger.planned += into
     else:
         ledger.lost.append(_unit(row["lost"]))
 
 
-def _unit(told: Any) -> Unit:
-    begin, end = told
+def _unit(row_value: Any) -> Unit:
+    begin, end = row_value
     if (type(begin), type(end)) != (int, int) or not 0 <= begin < end:
-        raise ValueError(f"{told!r} is no range of a journal")
+        raise ValueError(f"{row_value!r} is no range of a journal")
     return Unit(begin, end)
 
 
-def _file(told: Any, crc: Any) -> ArchivedFile:
-    known = [type(part) for part in told] == [str, str, str, int, int]
+def _file(row_value: Any, crc: Any) -> ArchivedFile:
+    known = [type(part) for part in row_value] == [str, str, str, int, int]
     if not known or type(crc) not in (int, type(None)):
-        raise ValueError(f"{told!r} is no file of an archive")
-    return ArchivedFile(*told)._replace(crc=crc)
+        raise ValueError(f"{row_value!r} is no file of an archive")
+    return ArchivedFile(*row_value)._replace(crc=crc)
 
 
-def _name(told: Any) -> str:
-    if not isinstance(told, str):
-        raise ValueError(f"{told!r} is no name of a topic")
-    return told
+def _name(row_value: Any) -> str:
+    if not isinstance(row_value, str):
+        raise ValueError(f"{row_value!r} is no name of a topic")
+    return row_value

@@ -32,7 +32,7 @@ CHUNK: Final = 5000
 """Maximum records of one chunk: read at a time, and noted together."""
 _LACKS: Final = {
     False: "are not archived yet",
-    True: "were deleted before they were archived, so nobody can give them",
+    True: "were deleted before they were archived, so no replica has them",
 }
 _REMEDIES: Final = {
     False: "run `fmq job archive` again, with a replica that has them, and then this; "
@@ -64,7 +64,7 @@ class Progress(NamedTuple):
     """The progress that was noted last."""
 
     place: Place
-    of: list[str]  # the files in the order in which they are sent: those that may be begun
+    of: list[str]  # the files in the order in which they are sent: those that may be started
     sender: dict[str, Any]
 
 
@@ -109,19 +109,19 @@ class Replay:
         """Whether nothing is missing that may still be archived."""
         return self.stop is None and all(hole.lost for hole in self.skipped)
 
-    def told(self) -> list[str]:
+    def notices(self) -> list[str]:
         """Return what a person must know about what is sent, and what is not."""
-        said = [f"{self._where(hole)} {_LACKS[hole.lost]}: left out" for hole in self.skipped]
-        said += [
+        notices = [f"{self._where(hole)} {_LACKS[hole.lost]}: left out" for hole in self.skipped]
+        notices += [
             f"{self._where(unit)} come behind later ones: an earlier run went past them"
             for unit in self._late
         ]
         if self.stop is not None:
-            said.append(
+            notices.append(
                 f"stopped at position {self.stop.begin}: {self._where(self.stop)} "
                 f"{_LACKS[self.stop.lost]}; {_REMEDIES[self.stop.lost]}"
             )
-        return said
+        return notices
 
     def _where(self, unit: Unit | Hole) -> str:
         return f"positions {unit.begin} to {unit.end} of {self._group}"
@@ -160,12 +160,12 @@ class Replay:
             path = self._folder / archived.path
             skip = self.place.rows if number == self.place.files else 0
             if skip == archived.rows:
-                continue  # all of it is stored: it need not be there any more
+                continue  # all its records are stored: the file need not exist any more
             require_whole(self._folder, archived)
             at = 0
             try:
                 with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                    self._expect(number, file.metadata.num_rows)  # before any of it is sent
+                    self._expect(number, file.metadata.num_rows)  # before its first record is sent
                     for batch in file.iter_batches(CHUNK, columns=list(_COLUMNS)):
                         begin, at = at, at + batch.num_rows
                         if at > skip:
@@ -189,8 +189,8 @@ class Replay:
     def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:
         """Note that all up to `place` is stored, and the sender's state as of there."""
         of = [step.file.path for step in self._order]
-        told = {"files": place.files, "rows": place.rows, "of": of, "sender": state or {}}
-        raw = json.dumps(told)
+        noted = {"files": place.files, "rows": place.rows, "of": of, "sender": state or {}}
+        raw = json.dumps(noted)
         fresh = self._path.with_suffix(".tmp")
         with fresh.open("w") as file:
             file.write(raw)
@@ -201,29 +201,29 @@ class Replay:
 
     def _know(self) -> None:
         """Read where the replay stands, and in which order it goes on."""
-        told = progress(self._path) or Progress(Place(), [], {})
+        noted = progress(self._path) or Progress(Place(), [], {})
         _, ledger = open_group(self._folder, self._group)
         holes = ledger.holes
         self.stop = next((hole for hole in holes if not self._skips[hole.lost]), None)
         self.skipped = holes[: holes.index(self.stop)] if self.stop else holes
-        self._go_on(told, _steps(self._folder, ledger, self._topic))
+        self._go_on(noted, _steps(self._folder, ledger, self._topic))
 
-    def _go_on(self, told: Progress, archived: list[_Step]) -> None:
+    def _go_on(self, noted: Progress, archived: list[_Step]) -> None:
         """Go on with what was started, as it was; then with the rest, in journal order."""
         known = {step.file.path: step for step in archived}
-        order = [known[path] for path in told.of if path in known]
-        if len(set(order)) != len(told.of) or not _is_in(order, told.place):
+        order = [known[path] for path in noted.of if path in known]
+        if len(set(order)) != len(noted.of) or not _is_in(order, noted.place):
             raise InvalidArgument(
-                f"{self._path} tells of a replay of other files: choose another --name"
+                f"{self._path} is of a replay of other files: choose another --name"
             )
-        self.place, self.state = told.place, told.sender
-        begun = order[: _begun(order, told.place)]
-        paths = {step.file.path for step in begun}
-        order = begun + [step for step in archived if step.file.path not in paths]
-        self._until = _end(order, told.place, self.stop)
-        self._order = order[: max(self._until, len(begun))]  # what is noted may be begun
-        newest = max((step.unit for step in begun), default=Unit(0, 0))
-        late = [step.unit for step in self._order[len(begun) :] if step.unit < newest]
+        self.place, self.state = noted.place, noted.sender
+        started = order[: _started_count(order, noted.place)]
+        paths = {step.file.path for step in started}
+        order = started + [step for step in archived if step.file.path not in paths]
+        self._until = _end(order, noted.place, self.stop)
+        self._order = order[: max(self._until, len(started))]  # what is noted may be started
+        newest = max((step.unit for step in started), default=Unit(0, 0))
+        late = [step.unit for step in self._order[len(started) :] if step.unit < newest]
         self._late = list(dict.fromkeys(late))
         done = order[: self.place.files]
         self.done_before = self.place.rows + sum(step.file.rows for step in done)
@@ -235,7 +235,7 @@ def _is_in(order: Sequence[_Step], place: Place) -> bool:
     return place == Place() or (files < len(order) and rows <= order[files].file.rows)
 
 
-def _begun(order: Sequence[_Step], place: Place) -> int:
+def _started_count(order: Sequence[_Step], place: Place) -> int:
     """Return how many files keep their place: sent, or being sent when a run died.
 
     Behind a whole file, the next one's first records may be stored and not noted.
@@ -272,8 +272,8 @@ def progress_name(folder: Path, topic: str, group: str | None, target: str) -> s
         _of_a_files_length(f"{whose}-{tail}") for whose in (group or "all", "all" if group else of)
     )
     for name in (usual, other):
-        told = progress(progress_path(folder, name))
-        if told is not None and archived.issuperset(told.of):
+        noted = progress(progress_path(folder, name))
+        if noted is not None and archived.issuperset(noted.of):
             return name
     return usual
 
@@ -298,9 +298,9 @@ def progress(path: Path) -> Progress | None:
         ) from None
 
 
-def _understood(told: Any) -> Progress:
+def _understood(noted: Any) -> Progress:
     """Decode noted progress. Raises `ValueError`, `KeyError`, `TypeError`."""
-    place, of, sender = Place(told["files"], told["rows"]), told["of"], told.get("sender", {})
+    place, of, sender = Place(noted["files"], noted["rows"]), noted["of"], noted.get("sender", {})
     if not all(type(number) is int and number >= 0 for number in place):
         raise ValueError(f"{place.files!r} files and {place.rows!r} rows are no place")
     if not isinstance(of, list) or not all(isinstance(path, str) for path in of):

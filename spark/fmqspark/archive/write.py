@@ -101,7 +101,10 @@ class _Unreadable(Exception):
 
 def _look_for_damage(task: ArchiveTask, result: ArchiveResult, tally: Tally) -> None:
     search = Search(task.unit, COLUMNS, Throttle(task.bytes_per_s), tally)
-    with connections(), suppress(FmqError, OSError):  # then all of it is told, as it failed first
+    with (
+        connections(),
+        suppress(FmqError, OSError),
+    ):  # then the whole unit is reported, as it failed first
         result.bad = search.find(task.splits)
 
 

@@ -29,11 +29,11 @@ AT_ONCE: Final = 64
 """Blocks read again at a time, then judged and forgotten: of small batches one is megabytes."""
 
 _DIFFERS: Final = (
-    "find out which one is right (fmq journal dump of both, there); then stop the other broker, "
-    "move its data directory away and let it fill itself from the master"
+    "find out which replica is right (fmq journal dump of both, at these positions); stop the "
+    "other broker, move its data directory away and let it copy the journal from the master"
 )
 _PARTED: Final = (
-    "nothing: it is above what is committed, and is cut when the replica meets its master"
+    "none: it is above the commit end, and is truncated when the replica meets its master"
 )
 _BEHIND: Final = "let the replica run until it has caught up; if it is stopped, start it"
 _NOTHING: Final = "name data directories of brokers of one group, or wait until they overlap again"
@@ -114,11 +114,11 @@ def suspects(replicas: Sequence[Replica]) -> list[Key]:
     """Return blocks that are not the same on all replicas that could have them, ascending."""
     found = []
     for key in sorted({key for replica in replicas for key in replica.blocks}):
-        told = [replica.blocks.get(key) for replica in replicas]
-        some = next(digests for digests in told if digests)
-        if len({tuple(digests) for digests in told if digests}) > 1 or any(
+        blocks = [replica.blocks.get(key) for replica in replicas]
+        some = next(digests for digests in blocks if digests)
+        if len({tuple(digests) for digests in blocks if digests}) > 1 or any(
             digests is None and replica.start <= some[0].first < replica.end
-            for digests, replica in zip(told, replicas, strict=True)
+            for digests, replica in zip(blocks, replicas, strict=True)
         ):
             found.append(key)
     return found
@@ -203,13 +203,13 @@ class Judge:
     def take(self, keys: Sequence[Key], drilled: Mapping[tuple[str, Key], Sequence[Batch]]) -> None:
         """Take these blocks; one of which nothing is drilled is reported as a whole."""
         for key in keys:
-            told = {
+            batches = {
                 r.name: list(drilled[r.name, key])
                 for r in self._replicas
                 if (r.name, key) in drilled
             }
-            if told:
-                _differences(_ranked(self._replicas, key), told, self._differing)
+            if batches:
+                _differences(_ranked(self._replicas, key), batches, self._differing)
             else:
                 _whole(self._replicas, key, self._differing)
 
@@ -236,20 +236,20 @@ def _ranked(replicas: Sequence[Replica], key: Key) -> list[Replica]:
 
 def _differences(
     ranked: Sequence[Replica],
-    told: Mapping[str, Sequence[Batch]],
+    batches: Mapping[str, Sequence[Batch]],
     into: dict[str, list[_Difference]],
 ) -> None:
     """Note where each replica differs from the first one that can be read there."""
-    all_of = {r.name: {batch.position: batch for batch in told.get(r.name, [])} for r in ranked}
+    all_of = {r.name: {batch.position: batch for batch in batches.get(r.name, [])} for r in ranked}
     order = {name: sorted(own) for name, own in all_of.items()}
     for position in sorted({position for own in all_of.values() for position in own}):
         some = next(own[position] for own in all_of.values() if position in own)
         able = [replica for replica in ranked if replica.readable(some.position, some.end)]
         other = all_of[able[0].name].get(position) if able else None
         for replica in able[1:]:
-            mine = all_of[replica.name].get(position)
-            batch = mine or other
-            if mine == other or batch is None:
+            own_batch = all_of[replica.name].get(position)
+            batch = own_batch or other
+            if own_batch == other or batch is None:
                 continue
             if replica.readable(position, batch.end) and able[0].readable(position, batch.end):
                 theirs, own = (
@@ -336,7 +336,7 @@ def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
         first = replicas[0]
         if max(first.start, replica.start) >= min(first.end, replica.end):
             sentence = (
-                f"it holds [{replica.start}, {replica.end}) of its journal, "
+                f"it holds positions [{replica.start}, {replica.end}), "
                 f"{first.name} [{first.start}, {first.end})"
             )
             file = segment_name(Position(replica.start))
@@ -353,9 +353,9 @@ def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
                 )
             )
     for replica in replicas:
-        if replica.end < committed:  # all of them may: then nobody has it
+        if replica.end < committed:  # all of them may end below: then no replica has it
             ends = f"it ends at {replica.end}"
-            if replica.cut_at is not None:  # what it lacks below that is told as damage
+            if replica.cut_at is not None:  # damage findings report what it lacks below that
                 ends = f"it ends at {replica.cut_at}, and all below {replica.end} was there"
             sentence = f"{ends}; all below {committed} is known to be committed"
             file = segment_name(Position(replica.base_of(replica.end) if replica.bases else 0))

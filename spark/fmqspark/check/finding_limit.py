@@ -24,8 +24,8 @@ def few(findings: Sequence[Finding], most: int = FEW) -> list[Finding]:
         if len(places) > most + 1:
             rests[places[most]] = _rest([findings[i] for i in places[most:]])
             rests |= dict.fromkeys(places[most + 1 :])
-    told = (rests.get(i, found) for i, found in enumerate(findings))
-    return [found for found in told if found is not None]
+    reported = (rests.get(i, found) for i, found in enumerate(findings))
+    return [found for found in reported if found is not None]
 
 
 def _rest(findings: Sequence[Finding]) -> Finding:
@@ -33,6 +33,6 @@ def _rest(findings: Sequence[Finding]) -> Finding:
     places = [found.position for found in findings if found.position is not None]
     ends = [found.end for found in findings if found.end is not None]
     last = f", the last at {max(places)}" if places else ""
-    sentence = f"this and {len(findings) - 1} more of its kind{last}: {first.sentence}"
+    sentence = f"this and {len(findings) - 1} more of this kind{last}: {first.sentence}"
     begin = min(places) if places else None
     return first._replace(position=begin, end=max(ends) if ends else None, sentence=sentence)

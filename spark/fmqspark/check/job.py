@@ -38,8 +38,8 @@ from fmqspark.check.rows import (
 )
 from fmqspark.check.segment import SegmentTask, check_segment
 from fmqspark.check.small_files import Notes
-from fmqspark.check.torn_tails import committed, tell_committed
-from fmqspark.check.vanished_files import tell_who_took
+from fmqspark.check.torn_tails import committed, escalate_torn_tails
+from fmqspark.check.vanished_files import report_vanished_files
 from fmqspark.engines.engine import Engine
 from fmqspark.source.files import DataDirectory, look, look_at_all
 from fmqspark.source.places import no_data_directory
@@ -120,31 +120,34 @@ class Outcome:
 def run_check(
     options: Options,
     engine: Engine,
-    tell: Callable[[int, int], None] = lambda *_: None,
+    report_progress: Callable[[int, int], None] = lambda *_: None,
     report: Callable[["Outcome"], bool] = lambda _: True,
 ) -> Outcome:
     """Run a check.
 
-    `tell(done, of)` gets numbers of segments; `report` writes what is to stay and returns whether
-    it did: only then the progress is removed. Raises `InvalidArgument`, `EngineFailed`,
-    `DirectoryLocked`.
+    `report_progress(done, of)` gets numbers of segments; `report` writes what is to stay and
+    returns whether it did: only then the progress is removed.
+
+    Raises `InvalidArgument`, `EngineFailed`, `DirectoryLocked`.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     views = _views(options)
     replicas: list[compare.Replica] = []
     outcome = Outcome(options.level, list(views), [n for n, v in views.items() if v.live])
     rate = options.bytes_per_s / engine.workers
     with Progress(options.folder) as progress:
-        results = _segments(views, options.level, rate, engine, progress, outcome, tell)
+        results = _segments(views, options.level, rate, engine, progress, outcome, report_progress)
         for name, view in list(views.items()):
             if view.live and any(is_error(found) for r in results[name] for found in r.findings):
                 with suppress(OSError):  # then what was seen before counts
                     views[name] = look(Path(view.path))
                 again = {name: views[name]}
-                results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
+                results |= _segments(
+                    again, options.level, rate, engine, progress, outcome, report_progress
+                )
         notes = Notes(options.level)
         for name, view in views.items():
-            tell_who_took(view.path, results[name])
+            report_vanished_files(view.path, results[name])
             if view.unread:
                 file = CHECKPOINT if view.listing else ""
                 outcome.coverage.append(Covered(name, file, 0, 0, State.UNREAD.value, view.unread))
@@ -155,9 +158,9 @@ def run_check(
                 with_what_is_there(finding, in_place_of(view.path, finding.file))
                 for finding in verifier.findings
             ]
-            told = _standing(view, [found_on(name, finding) for finding in looked])
-            outcome.findings += told
-            missing = _missing(name, told, results[name], verifier.durable_end)
+            found_rows = _standing(view, [found_on(name, finding) for finding in looked])
+            outcome.findings += found_rows
+            missing = _missing(name, found_rows, results[name], verifier.durable_end)
             ends = committed(view.checkpoint)
             replicas.append(compare.replica_of(name, results[name], ends, missing))
             outcome.coverage += missing
@@ -176,10 +179,10 @@ def run_check(
                 found, coverage = compare_all(views, some, rate, engine)
                 outcome.findings += found
                 outcome.coverage += coverage
-                tell_committed(some, views, outcome.findings, outcome.coverage)
+                escalate_torn_tails(some, views, outcome.findings, outcome.coverage)
         outcome.findings = _once(outcome.findings)
         outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
-        outcome.took_s = time.monotonic() - began
+        outcome.took_s = time.monotonic() - started
         if report(outcome):
             progress.finished()
     return outcome
@@ -191,7 +194,7 @@ def _views(options: Options) -> dict[str, DataDirectory]:
     if options.folder is not None:
         no_data_directory(options.folder, options.directories)
     views = {os.fsencode(view.path).decode(errors="backslashreplace"): view for view in found}
-    assert len(views) == len(found), "no two folders are told by the same name"
+    assert len(views) == len(found), "no two folders have the same name"
     return views
 
 
@@ -200,14 +203,14 @@ def _verifier(view: DataDirectory) -> Verifier:
     return Verifier(view.listing, view.checkpoint, unread=view.unread if view.listing else "")
 
 
-def _standing(view: DataDirectory, told: list[Found]) -> list[Found]:
+def _standing(view: DataDirectory, found_rows: list[Found]) -> list[Found]:
     """Return findings, except for files (M002) that a running broker has removed by now."""
-    if not view.live or all(found.code != Code.M002.name for found in told):
-        return told
+    if not view.live or all(found.code != Code.M002.name for found in found_rows):
+        return found_rows
     time.sleep(_LOOK_AGAIN_S)
     return [
         found
-        for found in told
+        for found in found_rows
         if found.code != Code.M002.name or os.path.lexists(os.path.join(view.path, found.file))
     ]
 
@@ -249,8 +252,10 @@ def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[Se
 def _ends(view: DataDirectory, verifier: Verifier) -> tuple[SegmentFile, ...]:
     """Return where the journal ends: the newest file, and the one before if that is empty."""
     files = verifier.segments
-    begun = files and not (files[-1].name == view.empty and files[-1].base == verifier.durable_end)
-    return files[-1:] if begun else files[-2:]
+    newest_started = files and not (
+        files[-1].name == view.empty and files[-1].base == verifier.durable_end
+    )
+    return files[-1:] if newest_started else files[-2:]
 
 
 def _segments(
@@ -260,7 +265,7 @@ def _segments(
     engine: Engine,
     progress: Progress,
     outcome: Outcome,
-    tell: Callable[[int, int], None],
+    report_progress: Callable[[int, int], None],
 ) -> dict[str, list[SegmentResult]]:
     """Check every segment of these replicas, except those that were done before."""
     tasks = [task for name, view in views.items() for task in _tasks(view, name, level, rate)]
@@ -274,19 +279,19 @@ def _segments(
             results[task.replica].append(before)
             outcome.reused += 1
     done = len(tasks) - len(todo)
-    tell(done, len(tasks))
+    report_progress(done, len(tasks))
     for result in engine.run(check_segment, list(todo.values())):
         results[result.replica].append(result)
         progress.add(todo[result.replica, result.base], result)
         done += 1
-        tell(done, len(tasks))
+        report_progress(done, len(tasks))
     for found in results.values():
         found.sort(key=lambda result: result.base)
     return results
 
 
 def _missing(
-    name: str, told: Sequence[Found], results: Sequence[SegmentResult], durable_end: Position
+    name: str, found_rows: Sequence[Found], results: Sequence[SegmentResult], durable_end: Position
 ) -> list[Covered]:
     """Return what is in no file that is there: holes, and what must be behind the last file.
 
@@ -294,7 +299,7 @@ def _missing(
     """
     holes = [
         (segment_name(Position(found.begin)), found.begin, found.end, NO_FILE)
-        for found in told
+        for found in found_rows
         if found.code == Code.J005.name and found.begin is not None and found.end is not None
     ]
     if results:

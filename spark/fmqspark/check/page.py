@@ -68,7 +68,7 @@ def page(
         own += _missing(replica, own, coverage)
         parts.append(_map(sorted(own, key=lambda segment: segment.base), findings, coverage))
     parts += [_coverage_table(summary["bytes"]), _findings_table(findings)]
-    parts.append(_not_read_table([row for row in coverage if row.is_told_alone]))
+    parts.append(_not_read_table([row for row in coverage if row.needs_own_line]))
     return "\n".join(parts) + "\n"
 
 
@@ -95,18 +95,18 @@ def _map(
     if not segments:
         return "<p>No segment.</p>"
     replica = segments[0].replica
-    mine = [found for found in findings if found.replica == replica]
+    of_replica = [found for found in findings if found.replica == replica]
     unread = [c for c in coverage if c.replica == replica and c.state in _UNREAD]
     cells = []
     for group in _grouped(segments):
         begin, end = group[0].base, group[-1].base + group[-1].size
         names = {name for s in group for name in (f"{s.base:020d}.journal", f"{s.base:020d}.index")}
-        told = [f for f in mine if f.file in names or _touches(f, begin, end)]
+        reported = [f for f in of_replica if f.file in names or _touches(f, begin, end)]
         lost = [c for c in unread if c.file in names or (c.begin < end and begin < c.end)]
-        state = _state(group, told, lost)
+        state = _state(group, reported, lost)
         title = f"[{begin}, {end}) {_COLOURS[state][1]}"
-        if told:
-            title += ": " + ", ".join(sorted({found.code for found in told}))
+        if reported:
+            title += ": " + ", ".join(sorted({found.code for found in reported}))
         cells.append(f"<span style='background:{_COLOURS[state][0]}' title='{title}'></span>")
     return f"<div class=map>{''.join(cells)}</div>"
 
@@ -124,8 +124,10 @@ def _touches(found: Found, begin: int, end: int) -> bool:
     return found.begin < end and begin < last
 
 
-def _state(group: Sequence[SegmentResult], told: Sequence[Found], unread: Sequence[Covered]) -> str:
-    severities = {found.severity for found in told}
+def _state(
+    group: Sequence[SegmentResult], reported: Sequence[Found], unread: Sequence[Covered]
+) -> str:
+    severities = {found.severity for found in reported}
     if "error" in severities:
         return "error"
     if unread:

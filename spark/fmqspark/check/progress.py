@@ -70,11 +70,13 @@ class Progress:
         """
         if self._file is None or self._full or task.newest or task.live:
             return
-        if any(covered.is_told_alone for covered in result.coverage):
+        if any(covered.needs_own_line for covered in result.coverage):
             return
         key = self._keys[task.replica, task.base]
         row = {"version": _VERSION, "key": key, "result": result.as_data()}
-        line = b"\n%b\n" % json.dumps(row).encode()  # whatever was cut before, this begins anew
+        line = (
+            b"\n%b\n" % json.dumps(row).encode()
+        )  # after a row that was cut short, this starts a new line
         try:
             self._full = self._file.write(line) != len(line)
         except OSError:

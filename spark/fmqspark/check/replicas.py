@@ -52,9 +52,9 @@ def _segment(base: Position, data: PatchyBytes) -> Segment:
     """
     with suppress(BadBatch):
         snap = parse_header(data.read(HEADER_LEN, 0))
-        told = segment_of_snap(snap) if snap.type == BatchType.SNAP else None
-        if told is not None and told.base == base:
-            return told
+        snap_segment = segment_of_snap(snap) if snap.type == BatchType.SNAP else None
+        if snap_segment is not None and snap_segment.base == base:
+            return snap_segment
     return Segment(base, Position(base + len(data)))
 
 

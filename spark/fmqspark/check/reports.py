@@ -25,11 +25,11 @@ def write_reports(folder: Path, outcome: Outcome) -> None:
     sync_folder(folder)
     summary = outcome.summary()
     html = page(summary, outcome.findings, outcome.coverage, outcome.segments)
-    told = json.dumps(summary, indent=1) + "\n"
+    summary_text = json.dumps(summary, indent=1) + "\n"
     _put(folder / "findings.parquet", lambda shadow: write_findings(shadow, outcome.findings))
     _put(folder / "coverage.parquet", lambda shadow: write_coverage(shadow, outcome.coverage))
     _put(folder / "report.html", lambda shadow: shadow.write_text(html, encoding="utf-8"))
-    _put(folder / SUMMARY, lambda shadow: shadow.write_text(told, encoding="utf-8"))
+    _put(folder / SUMMARY, lambda shadow: shadow.write_text(summary_text, encoding="utf-8"))
     sync_folder(folder)
 
 

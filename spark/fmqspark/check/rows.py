@@ -73,7 +73,7 @@ class Covered(NamedTuple):
         return self.end - self.begin
 
     @property
-    def is_told_alone(self) -> bool:
+    def needs_own_line(self) -> bool:
         """Whether the range could not be read, and no finding reports that."""
         return self.state in [state.value for state in NOT_OK] and self.why not in _FOUND
 

@@ -247,22 +247,22 @@ class _Check:
             return []
         begin_next(cursor)
         position = cursor.position
-        told: list[Finding] = []
+        findings: list[Finding] = []
         try:
             with open_segment(self._task.path, name, self._throttle, sparse=True) as data:
                 found = advance(data, base, cursor, payloads=self._payloads)
                 if isinstance(found, BatchHeader):
-                    told += falls(self._verifier.before_ms, found, name)
+                    findings += falls(self._verifier.before_ms, found, name)
                     if self._payloads and state is not None:
                         snap = JournalState.from_snap(payload_of(found, data, base))
-                        told += _disagrees(state, snap, found, name)
+                        findings += _disagrees(state, snap, found, name)
         except (OSError, Malformed):
-            return told  # the rest is told by that segment's own task
+            return findings  # that segment's own task reports the rest
         finally:
             cursor.position = position
         if isinstance(found, Fault) and found.fault in _LINK:
-            told.append(error(FAULT_CODES[found.fault], name, base, found.sentence))
-        return told
+            findings.append(error(FAULT_CODES[found.fault], name, base, found.sentence))
+        return findings
 
 
 class _Doubts:

@@ -49,9 +49,9 @@ class Notes:
     ) -> None:
         """Look at one directory."""
         if (raw := self._read(name, view, SUSPECT)) is not None:
-            self._tell(name, note_suspect(raw, files, self._damaged(files, results)))
+            self._report(name, note_suspect(raw, files, self._damaged(files, results)))
         if (raw := self._read(name, view, INCARNATIONS)) is not None:
-            self._tell(name, note_incarnations(raw))
+            self._report(name, note_incarnations(raw))
             self._remember(name, raw)
 
     def compare(self) -> None:
@@ -87,7 +87,7 @@ class Notes:
             self.coverage.append(Covered(name, file, 0, 0, State.UNREAD.value, why))
             return None
 
-    def _tell(self, name: str, note: Note) -> None:
+    def _report(self, name: str, note: Note) -> None:
         if note.finding is not None:
             self.findings.append(found_on(name, note.finding))
 
@@ -95,7 +95,7 @@ class Notes:
         try:
             home = decode_home(raw)
         except Malformed:
-            return  # told
+            return  # reported elsewhere
         if home:
             self._homes[name] = home
 

@@ -18,8 +18,8 @@ from fmqspark.source.files import DataDirectory
 
 _TORN: Final = "torn write above the durable end: "
 _REMEDY: Final = (
-    "keep the replica that has it: at its next start this broker cuts its journal there and "
-    "fetches from its master what follows; look at its disk, unless it was a power cut"
+    "keep the replica that has it: at its next start this broker truncates its journal there and "
+    "copies what follows from its master; check its disk, unless it was a power cut"
 )
 
 
@@ -31,7 +31,7 @@ def committed(checkpoint: bytes | None) -> int:
         return 0
 
 
-def tell_committed(
+def escalate_torn_tails(
     replicas: Sequence[Replica],
     views: Mapping[str, DataDirectory],
     findings: list[Found],
@@ -47,7 +47,7 @@ def tell_committed(
             void = row.replica == replica.name and row.state == State.VOID.value
             if void and row.begin < knows.commit_end:
                 coverage[i : i + 1] = _parted(row, knows.commit_end)
-                findings[:] = [_told(found, row, knows) for found in findings]
+                findings[:] = [_escalated(found, row, knows) for found in findings]
                 break  # a journal has one end
 
 
@@ -64,7 +64,7 @@ def _parted(row: Covered, end: int) -> list[Covered]:
     return [lost] if lost.end == row.end else [lost, row._replace(begin=end)]
 
 
-def _told(found: Found, row: Covered, knows: Replica) -> Found:
+def _escalated(found: Found, row: Covered, knows: Replica) -> Found:
     here = (found.replica, found.file, found.begin) == (row.replica, row.file, row.begin)
     if not here or found.code[0] != "J" or found.severity != Severity.WARNING.value:
         return found

@@ -12,11 +12,11 @@ from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqspark.check.rows import NO_FILE, Covered, SegmentResult, State, found_on
 from fmqspark.source.files import read_small
 
-_AWAY: Final = "the file was not there when it was to be read, and is now: run it again"
-_TAKEN: Final = "the file went while it was to be read, and the checkpoint knows of it"
+_AWAY: Final = "the file was missing when it was to be read, and exists now: run the check again"
+_TAKEN: Final = "the file vanished before it was read, and the checkpoint lists it"
 
 
-def tell_who_took(path: str, results: Iterable[SegmentResult]) -> None:
+def report_vanished_files(path: str, results: Iterable[SegmentResult]) -> None:
     """Report files that went and that the broker still counts on.
 
     Retention, a truncation or a reset did not take them: each of these writes its checkpoint before
@@ -28,7 +28,7 @@ def tell_who_took(path: str, results: Iterable[SegmentResult]) -> None:
     try:
         checkpoint = decode_checkpoint(read_small(path, CHECKPOINT) or b"")
     except (OSError, Malformed):
-        return  # told by itself
+        return  # another finding reports the checkpoint
     void = checkpoint.drop_from
     kept = {b for b in checkpoint.bases if b >= checkpoint.log_start and (void is None or b < void)}
     for result in retired:

@@ -60,7 +60,7 @@ def ends_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def errors_reported() -> Iterator[None]:
     """Turn every failure into one line and an exit code, here and under `fmq`."""
     try:
         yield
@@ -84,8 +84,8 @@ def told() -> Iterator[None]:
 def mistake(error: Exception) -> str:
     """Return a line about a bug in this program: what a person needs to report it."""
     where = traceback.extract_tb(error.__traceback__)[-1]
-    told = f"{type(error).__name__} in {Path(where.filename).name} line {where.lineno}: {error}"
-    return f"a mistake of this program ({told}); FMQ_DEBUG=1 shows more, please report it"
+    place = f"{type(error).__name__} in {Path(where.filename).name} line {where.lineno}: {error}"
+    return f"a mistake of this program ({place}); FMQ_DEBUG=1 shows more, please report it"
 
 
 def sentence(error: Exception) -> str:

@@ -23,11 +23,11 @@ from fmqspark.cli.errors import (
     INTERRUPTED,
     USAGE,
     ends_in_order,
+    errors_reported,
     leave,
     mistake,
     say,
     sentence,
-    told,
     write,
 )
 from fmqspark.cli.progress import progress
@@ -126,7 +126,7 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a journal: batches, indexes, offsets, checkpoint; several directories: replicas."""
-    with told():
+    with errors_reported():
         if out is not None:
             from fmqspark.check.tables import require_arrow
 
@@ -141,7 +141,7 @@ def check(
         else:
             write(_text(outcome, None if unwritten else out))
     for error in unwritten:
-        say(f"the reports are not written ({sentence(error)}): what was found is above alone")
+        say(f"the reports are not written ({sentence(error)}): the findings are only printed above")
     code = max(outcome.exit_code, INCOMPLETE) if unwritten else outcome.exit_code
     raise typer.Exit(INCONSISTENT if outcome.exit_code == INCONSISTENT else code)
 
@@ -171,11 +171,11 @@ def rebuild_index(
     master: Master = "",
     rate: Rate = "0",
     live: Annotated[bool, typer.Option("--live", help="beside a broker at work, too")] = False,
-    dry: Annotated[bool, typer.Option("--dry-run", help="only say what would be done")] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make the index files of full segments anew where they are missing or not right."""
-    with told():
+    """Rebuild the index files of full segments that are missing or wrong."""
+    with errors_reported():
         with open_engine(engine.value, workers, master) as running:
             found = rebuild(directories, running, bytes_per_s=_bytes(rate), live=live, dry=dry)
         code = _rebuild_code(found)
@@ -225,7 +225,7 @@ def archive(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""
-    with told():
+    with errors_reported():
         from fmqspark.check.tables import require_arrow
 
         require_arrow("an archive needs", "")
@@ -274,19 +274,19 @@ def _members(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `python -m fmqspark`; never returns."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if sys.stderr is None:  # closed by who started us: talk that nobody wants
+    if sys.stderr is None:  # closed by the parent process: no reader for messages
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the exit
     try:
         code = app(args=given, prog_name="python -m fmqspark", standalone_mode=False)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001  # the last place that can tell the user
+    except Exception as error:  # noqa: BLE001  # the last place that can inform the user
         usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
         if usage is None:
             say(sentence(error) if isinstance(error, OSError) else mistake(error))
             sys.exit(INCOMPLETE)
-        if said := str(usage()):
-            say(said)
+        if text := str(usage()):
+            say(text)
         sys.exit(USAGE)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -337,10 +337,10 @@ def _in_short(outcome: Outcome) -> str:
 
 def _not_read(outcome: Outcome) -> list[str]:
     """Return what was to be read and was not, except for what the findings report."""
-    told = [str(covered) for covered in outcome.coverage if covered.is_told_alone]
-    more = len(told) - _SHOWN
+    lines = [str(covered) for covered in outcome.coverage if covered.needs_own_line]
+    more = len(lines) - _SHOWN
     rest = f"... and {more} more places that were not read; all of them: --out FOLDER, or -o json"
-    return [*told[:_SHOWN], rest] if more > 0 else told
+    return [*lines[:_SHOWN], rest] if more > 0 else lines
 
 
 def _covered(outcome: Outcome) -> str:
@@ -377,7 +377,7 @@ def _rebuild_text(found: Sequence[IndexResult]) -> str:
 
 
 def _archive_text(outcome: "Archived") -> str:
-    lines = outcome.told + outcome.amiss.told(outcome.ignore_missing)
+    lines = outcome.notices + outcome.amiss.lines(outcome.ignore_missing)
     lines += [
         f"positions {unit.begin} to {unit.end}: deleted by retention before they were archived"
         for unit in outcome.lost

@@ -17,16 +17,16 @@ def progress(what: str, now_s: Callable[[], float] = time.monotonic) -> Callable
     """Return a callback for how many segments are done, of how many; `what`: was done to them."""
     if sys.stderr.isatty():
         return lambda done, of: _write_over(f"{what} {done} of {of} segments", last=done == of)
-    told_s = now_s()
+    reported_s = now_s()
 
-    def tell(done: int, of: int) -> None:
-        nonlocal told_s
-        if done < of and now_s() - told_s >= EVERY_S:
-            told_s = now_s()
+    def report(done: int, of: int) -> None:
+        nonlocal reported_s
+        if done < of and now_s() - reported_s >= EVERY_S:
+            reported_s = now_s()
             sys.stderr.write(f"{what} {done} of {of} segments\n")
             sys.stderr.flush()
 
-    return tell
+    return report
 
 
 def _write_over(text: str, *, last: bool) -> None:

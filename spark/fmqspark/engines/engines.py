@@ -62,15 +62,15 @@ class PoolEngine:
             ) from error
 
 
-def _end_with_the_job(told: Connection) -> None:
-    """End this worker when the job's process is gone, however it went, or closes `told`.
+def _end_with_the_job(lifeline: Connection) -> None:
+    """End this worker when the job's process is gone, however it went, or closes `lifeline`.
 
     A killed job leaves its lock to the next one, or to a broker, and no worker may be at work in
     that directory then. By itself the pool's worker would do its task and wait for ever.
     """
     job = multiprocessing.parent_process()
-    assert job is not None, "a worker has somebody who started it"
-    threading.Thread(target=_outlive_nobody, args=(job, told), daemon=True).start()
+    assert job is not None, "a worker has a parent process"
+    threading.Thread(target=_exit_with_the_job, args=(job, lifeline), daemon=True).start()
 
 
 def _track_in_silence() -> None:
@@ -86,8 +86,8 @@ def _track_in_silence() -> None:
         sys.warnoptions.pop()
 
 
-def _outlive_nobody(job: BaseProcess, told: Connection) -> None:
-    wait([job.sentinel, told])
+def _exit_with_the_job(job: BaseProcess, lifeline: Connection) -> None:
+    wait([job.sentinel, lifeline])
     os._exit(1)
 
 
@@ -111,19 +111,19 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
             # Not forked: a process that has run gRPC or Java must not be copied as it stands.
             context = multiprocessing.get_context("spawn")
             _track_in_silence()
-            told, tell = context.Pipe(duplex=False)
+            lifeline, job_end = context.Pipe(duplex=False)
             pool = ProcessPoolExecutor(
-                count, mp_context=context, initializer=_end_with_the_job, initargs=(told,)
+                count, mp_context=context, initializer=_end_with_the_job, initargs=(lifeline,)
             )
             try:
                 yield PoolEngine(pool, count)
             except BaseException:
-                tell.close()  # interrupted: nobody waits for what is under way
+                job_end.close()  # interrupted: no caller waits for what is under way
                 raise
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
-                tell.close()
-                told.close()
+                job_end.close()
+                lifeline.close()
         case "spark":
             if master and _MASTER.match(master) is None:  # Java would answer with a stack trace
                 raise InvalidArgument(

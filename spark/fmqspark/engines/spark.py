@@ -59,8 +59,8 @@ def of_task(text: str) -> str:
     found = _LOST.search(text)
     if found is None:
         return text
-    where, said = found.groups()
-    return f"{where}: {said.split(_ADVICE)[0].rstrip('.')}"
+    where, reason = found.groups()
+    return f"{where}: {reason.split(_ADVICE)[0].rstrip('.')}"
 
 
 @contextmanager

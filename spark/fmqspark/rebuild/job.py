@@ -109,7 +109,7 @@ def rebuild(
         for view in views:
             if view.live and not live and not dry:
                 raise DirectoryLocked(
-                    f"{view.path}: a broker is at work there: stop it, or say --live"
+                    f"{view.path}: a broker is at work there: stop it, or use --live"
                 )
             # Without its checkpoint it is not known which of the files count.
             why = f"{CHECKPOINT}: {view.unread}" if view.unread and view.listing else view.unread
@@ -225,7 +225,9 @@ def rebuild_index(task: IndexTask) -> IndexResult:
             _swap(Path(task.path), file, raw)
             if last is not None and not _still_there(task, data, last):
                 Path(task.path, index_name(file.base)).unlink(missing_ok=True)
-                return IndexResult(task.path, task.base, Done.OPEN, why="it was cut meanwhile")
+                return IndexResult(
+                    task.path, task.base, Done.OPEN, why="it was truncated meanwhile"
+                )
             return IndexResult(task.path, task.base, Done.REBUILT, len(index))
     except Malformed as damage:
         return IndexResult(task.path, task.base, Done.DAMAGED, why=str(damage))

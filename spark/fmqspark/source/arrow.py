@@ -85,7 +85,7 @@ def record_batch(
     within: Within | None = None,
 ) -> Any:
     """Return a slab as one record batch. Raises `CorruptJournal` where columns do not fit."""
-    told = schema(columns, within)
+    arrow_schema = schema(columns, within)
     build = _Build(slab, names)
     try:
         made = within.read(build.values()) if within and within.types else {}
@@ -95,7 +95,7 @@ def record_batch(
         raise CorruptJournal(
             f"a payload at or behind position {at} does not hold what its header says: {error}"
         ) from error
-    batch = pa.RecordBatch.from_arrays(arrays, schema=told)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
     if offsets == EVERYTHING:
         return batch
     taken = (build.offsets >= offsets.first) & (build.offsets < offsets.end)
@@ -113,8 +113,8 @@ class _Build:
     @property
     def offsets(self) -> Ints:
         """The offset of each record."""
-        began = np.cumsum(self._counts) - self._counts
-        first = self._numbers("base_offset") - began
+        starts = np.cumsum(self._counts) - self._counts
+        first = self._numbers("base_offset") - starts
         return np.repeat(first, self._counts) + np.arange(self._total)
 
     def column(self, name: str) -> Any:

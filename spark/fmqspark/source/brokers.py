@@ -91,14 +91,14 @@ def brokers_of(
     might be meant; `Unavailable` if no broker answers.
     """
     found = _ask_any(seeds)
-    known = {told.group: told for told in found.groups}
+    known = {group.group: group for group in found.groups}
     if group and group not in known:
         raise InvalidArgument(f"no group {group!r}: there are {', '.join(sorted(known)) or 'none'}")
     candidates = [group] if group else sorted(_holding(found, topics) or known)
     if len(candidates) != 1:
         names = ", ".join(candidates) or "none"
         raise InvalidArgument(
-            f"one read is one group's journal: say which group (there are {names})"
+            f"one read is one group's journal: name the group (there are {names})"
         )
     rows = known[candidates[0]].brokers
     ranked = sorted(rows, key=lambda row: (row.role == Role.MASTER.value, not row.live, row.id))
@@ -117,10 +117,10 @@ def _holding(found: RouteReply, topics: Sequence[str] | None) -> set[str]:
     wanted = set(topics or ())
     if wanted and wanted.isdisjoint(topic.name for topic in found.topics):
         names = ", ".join(sorted(topic.name for topic in found.topics)[:20]) or "none"
-        groups = ", ".join(sorted(told.group for told in found.groups))
+        groups = ", ".join(sorted(group.group for group in found.groups))
         raise InvalidArgument(
             f"no topic {', '.join(sorted(wanted))}: the cluster's topics are {names}; of one that "
-            f"was deleted there may be records left: say which group had it (there are {groups})"
+            f"was deleted there may be records left: name its group (there are {groups})"
         )
     return {g.group for topic in found.topics if topic.name in wanted for g in topic.groups}
 
@@ -304,8 +304,8 @@ class Lines:
         try:
             return self._runner.run(work)
         except TransportError as error:
-            said = str(error)
-            raise BrokerGone(said if address in said else f"{address}: {said}") from error
+            text = str(error)
+            raise BrokerGone(text if address in text else f"{address}: {text}") from error
 
 
 _here = threading.local()
@@ -342,8 +342,8 @@ def _refusal(address: str, error: Error) -> FmqError:
 
 def gone(begin: int, end: int, failures: Sequence[Exception]) -> FmqError:
     """Return the error for a range that none of the brokers gave."""
-    told = "; ".join(dict.fromkeys(map(str, failures)))
-    message = f"positions {begin} to {end} could not be read from any broker: {told}"
+    reasons = "; ".join(dict.fromkeys(map(str, failures)))
+    message = f"positions {begin} to {end} could not be read from any broker: {reasons}"
     for kind in (CorruptJournal, NotFound):
         if all(isinstance(failure, kind) for failure in failures):
             return kind(message)

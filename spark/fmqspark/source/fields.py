@@ -59,14 +59,14 @@ def understand_fields(text: str, prefix: str, taken: tuple[str, ...]) -> tuple[F
         item = _ITEM.match(text, at)
         if item is None:
             raise InvalidArgument(
-                f"json {text!r}: not understood from {text[at:].strip()[:40]!r} on; say it as "
+                f"json {text!r}: not understood from {text[at:].strip()[:40]!r} on; write it as "
                 "'dep_delay DOUBLE, `a name` STRING'"
             )
         fields.append(_field(item, prefix))
         at = item.end()
     if not fields:
-        raise InvalidArgument("json names no field: say it as 'dep_delay DOUBLE, carrier STRING'")
-    _told_apart(fields, taken)
+        raise InvalidArgument("json names no field: write it as 'dep_delay DOUBLE, carrier STRING'")
+    _require_distinct(fields, taken)
     return tuple(fields)
 
 
@@ -77,7 +77,7 @@ def _field(item: "re.Match[str]", prefix: str) -> Field:
         raise InvalidArgument(f"json field {name!r}: a name holds no quote, backslash, * or zero")
     if kind.lower() in _NESTED:
         raise InvalidArgument(
-            f"json field {name!r} is {kind.upper()}: nested types are not taken; take it as "
+            f"json field {name!r} is {kind.upper()}: nested types are not supported; read it as "
             "STRING, which is its JSON text, and use from_json on that"
         )
     if kind.lower() not in _TYPES or more or rest.strip():
@@ -95,7 +95,7 @@ def _field(item: "re.Match[str]", prefix: str) -> Field:
     return Field(prefix + name, name, _TYPES[kind.lower()])
 
 
-def _told_apart(fields: list[Field], taken: tuple[str, ...]) -> None:
+def _require_distinct(fields: list[Field], taken: tuple[str, ...]) -> None:
     """Raise `InvalidArgument` for two columns of one name, as Spark compares names."""
     seen = {name.lower() for name in taken}
     for field in fields:

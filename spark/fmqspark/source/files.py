@@ -46,7 +46,7 @@ class Throttle:
 
     def __init__(self, bytes_per_s: float) -> None:
         self._rate = bytes_per_s
-        self._began = time.monotonic()
+        self._started_s = time.monotonic()
         self._bytes = 0
 
     def read(self, count: int) -> None:
@@ -54,7 +54,7 @@ class Throttle:
         if not self._rate:
             return
         self._bytes += count
-        ahead_s = self._bytes / self._rate - (time.monotonic() - self._began)
+        ahead_s = self._bytes / self._rate - (time.monotonic() - self._started_s)
         if ahead_s > _SLEEP_FROM_S:
             time.sleep(ahead_s)
 
@@ -124,9 +124,11 @@ class DataDirectory(NamedTuple):
     path: str
     listing: tuple[tuple[str, int], ...]
     checkpoint: bytes | None
-    empty: str | None  # the newest segment file if nothing of it was stored
+    empty: str | None  # the newest segment file if nothing in it was stored
     live: bool  # a broker is at work here
-    unread: str = ""  # why its checkpoint, which is there, or (no listing) all of it cannot be read
+    unread: str = (
+        ""  # why its checkpoint, which is there, or (no listing) the directory cannot be read
+    )
 
     def read(self, name: str) -> bytes | None:
         """Return a small file whole; None if there is none. Raises `OSError`."""
@@ -255,4 +257,4 @@ def _is_blank(file: Path) -> bool:
         with file.open("rb") as opened:
             return not any(opened.read(HEADER_LEN))
     except OSError:
-        return False  # told where it is read as a segment
+        return False  # reported where it is read as a segment

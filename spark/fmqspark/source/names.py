@@ -15,7 +15,7 @@ from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.selection import EVERYTHING, Range
 from fmqspark.source.access import first_of, open_bytes
 from fmqspark.source.files import Throttle
-from fmqspark.source.snaps import names_told
+from fmqspark.source.snaps import topic_names_in
 from fmqspark.source.splits import require_all
 from fmqspark.source.survey import SegmentView, Survey
 
@@ -54,6 +54,6 @@ def _names_of(segment: Segment, begin: Position, end: Position, source: str) -> 
         scan = HeaderScan(data.read, ScanRange(segment, begin, end))
         for block in scan:
             if BatchType.CONFIG in block.column("type"):
-                names |= names_told(data.read, segment.base, block)
+                names |= topic_names_in(data.read, segment.base, block)
     require_all(scan, end, f"{source}: ")
     return names

@@ -174,8 +174,8 @@ def _split_bytes(given: Mapping[str, str]) -> int:
     found = size("splitBytes", text := given["splitbytes"])
     if found < MIN_SPLIT:
         raise InvalidArgument(
-            f"splitBytes {text!r}: at least {MIN_SPLIT // 1024}k, as each split is a task of its "
-            "own; leave the option out for what fits"
+            f"splitBytes {text!r}: at least {MIN_SPLIT // 1024}k, as each split is a separate "
+            "task; leave the option out for what fits"
         )
     return found
 
@@ -244,7 +244,7 @@ def _connect(given: Mapping[str, str]) -> tuple[str, ...]:
             raise InvalidArgument("group goes with connect: a directory is one group's")
         return ()
     if "path" in given or "paths" in given:
-        raise InvalidArgument("connect and path: say one of the two, brokers or directories")
+        raise InvalidArgument("connect and path: name one of the two, brokers or directories")
     if _flag(given, "uncommitted", default=False):
         raise InvalidArgument("brokers show only what is committed: uncommitted goes with path")
     parse_url(given["connect"])
@@ -256,7 +256,7 @@ def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
         return understand_fields(given["json"], given.get("jsonprefix", ""), COLUMNS)
     if "jsonprefix" in given:
         raise InvalidArgument(
-            "jsonPrefix goes with json: it is in front of the names of its columns"
+            "jsonPrefix goes with json: it is the prefix of the names of json columns"
         )
     return ()
 

@@ -30,7 +30,7 @@ from fmqspark.source.files import SegmentBytes, Throttle, look, open_segment
 
 T = TypeVar("T")
 _PIECE: Final = 1024 * 1024
-_NO_CHECKPOINT: Final = "it has no readable checkpoint, so nobody knows what of it is committed"
+_NO_CHECKPOINT: Final = "it has no readable checkpoint, so its commit end is unknown"
 
 
 class Replica(NamedTuple):
@@ -38,13 +38,13 @@ class Replica(NamedTuple):
 
     path: str
     begin: Position
-    end: Position  # what may be read of it
+    end: Position  # reads end here
     durable_end: Position
     bases: tuple[Position, ...]
     journal: str = ""  # of a broker: its cluster and group
     named: tuple[Position, ...] = ()
     """Segments that its checkpoint knows: each must have a file."""
-    said: Position = Position(0)
+    known_end: Position = Position(0)
     """How far it reports to go; `end` is below that where its files do not hold it."""
     live: bool = False
     """A broker runs there and goes on: a slave may know of more than it holds yet."""
@@ -55,8 +55,10 @@ class Replica(NamedTuple):
         return self.bases[behind] if behind < len(self.bases) else self.end
 
 
-def look_at_replicas(sources: Sequence[str], uncommitted: bool, told: list[str]) -> list[Replica]:
-    """Return the replicas of which something is known; `told` gets why others are left out."""
+def look_at_replicas(
+    sources: Sequence[str], uncommitted: bool, notices: list[str]
+) -> list[Replica]:
+    """Return the replicas of which something is known; `notices` gets why others are left out."""
     known: list[Replica] = []
     failures: list[FmqError | OSError] = []
     for source in sources:
@@ -64,19 +66,19 @@ def look_at_replicas(sources: Sequence[str], uncommitted: bool, told: list[str])
             replica = _broker(source) if is_broker(source) else _replica(source, uncommitted)
         except (BrokerGone, CorruptJournal, OSError) as error:
             failures.append(error)
-            told.append(f"{source} is left out: {error}")
+            notices.append(f"{source} is left out: {error}")
         else:
             known += [replica] if replica is not None else []
-            told += [] if replica is not None else [f"{source} is left out: {_NO_CHECKPOINT}"]
+            notices += [] if replica is not None else [f"{source} is left out: {_NO_CHECKPOINT}"]
     if failures and not known:
-        raise _nobody(failures)
+        raise _no_answer(failures)
     journals = {replica.journal for replica in known}
     if len(journals) > 1:
         raise InvalidArgument(f"these are brokers of several groups: {', '.join(sorted(journals))}")
     return known
 
 
-def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
+def _no_answer(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
     """Return the error to raise if nothing could be read of any replica."""
     if isinstance(failures[0], BrokerGone):
         return Unavailable(f"no broker answers: {'; '.join(map(str, failures))}")
@@ -84,9 +86,9 @@ def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
 
 
 def _broker(source: str) -> Replica:
-    told = listing(source)
-    begin, end, bases = told.begin, told.end, told.bases
-    return Replica(source, begin, end, end, bases, told.journal, bases, said=end)
+    listed = listing(source)
+    begin, end, bases = listed.begin, listed.end, listed.bases
+    return Replica(source, begin, end, end, bases, listed.journal, bases, known_end=end)
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:
@@ -110,7 +112,7 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
                 view.read(CHECKPOINT)  # raises why: the disk's fault, or a right that is missing
             return None
     else:
-        if not view.live:  # one at work writes it anew all the time
+        if not view.live:  # a broker at work rewrites it all the time
             require_own(path, checkpoint, bases)
         begin, limit, durable = checkpoint.log_start, checkpoint.commit_end, checkpoint.durable_end
         if checkpoint.drop_from is not None:
@@ -122,7 +124,7 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
         limit = Position(NO_END)
     end = max(limit, begin)
     replica = Replica(
-        path, begin, end, durable, tuple(bases), named=named, said=end, live=view.live
+        path, begin, end, durable, tuple(bases), named=named, known_end=end, live=view.live
     )
     if limit > durable:
         replica = replica._replace(end=_real_end(replica, limit))
@@ -174,7 +176,9 @@ def _anything(data: SegmentBytes, base: Position, begin: Position, end: Position
     return False
 
 
-def first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told: list[str]) -> T:
+def first_good(
+    holders: Sequence[Replica], look_at: Callable[[Replica], T], notices: list[str]
+) -> T:
     """Return the first replica's answer that succeeds; else raise the first one's error."""
     failures: list[tuple[str, FmqError | OSError]] = []
     for replica in holders:
@@ -183,7 +187,7 @@ def first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told
         except (FmqError, OSError) as error:
             failures.append((replica.path, error))
         else:
-            told += [
+            notices += [
                 f"{path} cannot give what {replica.path} can: {error}"
                 for path, error in failures
                 if not isinstance(error, FileNotFoundError | NotFound)  # retention, most likely

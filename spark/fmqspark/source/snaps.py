@@ -99,7 +99,7 @@ def headers_of(
         if done.position < until:
             why = done.stop.sentence if isinstance(done.stop, Fault) else "nothing is there"
             raise damaged(segment.base, done.position, f"{replica.path}: {why}")
-        return headers, names_told(data.read, segment.base, headers)
+        return headers, topic_names_in(data.read, segment.base, headers)
 
 
 def counted(headers: HeaderBlock) -> dict[QueueKey, Offset]:
@@ -140,7 +140,7 @@ def same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
             with open_bytes(replica.path, base, Throttle(0), head) as data:
                 header = parse_header(data.read(HEADER_LEN, 0))
         except (BadBatch, OSError, FmqError):
-            continue  # damage of its own: told by who reads it
+            continue  # its own damage: its reader reports it
         if header.position != base or header.type != BatchType.SNAP:
             continue  # as well: another segment's bytes
         if header.header_crc != snap.header_crc:
@@ -177,13 +177,13 @@ def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, 
         return None
     try:
         header = parse_header(read(HEADER_LEN, first.end))
-    except (BadBatch, OSError):  # told by who reads it
+    except (BadBatch, OSError):  # its reader reports it
         return None
     follows = (header.position, header.prev_header_crc) == (first.end, first.header_crc)
     return (header.position, header.header_crc) if follows else None
 
 
-def names_told(read: Read, base: Position, headers: HeaderBlock) -> dict[TopicId, str]:
+def topic_names_in(read: Read, base: Position, headers: HeaderBlock) -> dict[TopicId, str]:
     """Return the topics that CONFIG batches among these headers name. Raises `CorruptJournal`."""
     names = {}
     configs = [i for i, kind in enumerate(headers.column("type")) if kind == BatchType.CONFIG]

@@ -37,9 +37,9 @@ from fmqcore.scan.selection import (
 from fmqspark.source.access import Bytes, first_of, index_bytes, open_bytes
 from fmqspark.source.brokers import Patience, gone, is_broker
 from fmqspark.source.files import Throttle
-from fmqspark.source.snaps import names_told, read_snap
+from fmqspark.source.snaps import read_snap, topic_names_in
 
-_TOLD: Final = (
+_HEADER_COLUMNS: Final = (
     *("topic_id", "queue_id", "position", "total_len"),
     *("base_offset", "record_count", "store_ms"),
 )
@@ -61,8 +61,10 @@ class Split:
     open: bool  # the newest segment, which is not full
     until: Position  # how far the segment may be read, from all of the sources
     behind: Position  # and the one behind it; 0: there is none
-    partly: tuple[tuple[str, Position], ...]  # who holds it up to there, and may tell a name
-    closing: int | None = None  # the header CRC of its last batch, as the one behind it says
+    partly: tuple[
+        tuple[str, Position], ...
+    ]  # replicas that hold it up to there, and may have a name
+    closing: int | None = None  # its last batch's header CRC, by the segment that follows
 
 
 class Tables(NamedTuple):
@@ -110,7 +112,7 @@ class SplitReader:
         patience = Patience()
         while True:
             failures: list[Exception] = []
-            began = self._good_to
+            good_before = self._good_to
             for source in self._split.sources:
                 begin = self._good_to
                 try:
@@ -122,7 +124,7 @@ class SplitReader:
                 if self._good_to > begin:
                     patience.progress()
             # A source that failed before another one went on may have what that one lacks.
-            if self._good_to == began and not patience.again(failures):
+            if self._good_to == good_before and not patience.again(failures):
                 raise self._failure(failures) from failures[0]
 
     def _failure(self, failures: list[Exception]) -> Exception:
@@ -180,7 +182,7 @@ class SplitReader:
         Each such batch has good checksums: it may be another queue's, or come twice.
         """
         end = self._good_to
-        rows = zip(*map(slab.headers.column, _TOLD), strict=True)
+        rows = zip(*map(slab.headers.column, _HEADER_COLUMNS), strict=True)
         for topic, queue, at, length, base, count, ms in rows:
             bases, positions, sizes, store_ms, _ = index.columns((TopicId(topic), queue))
             i = bisect_left(positions, at)
@@ -219,7 +221,7 @@ class SplitReader:
         lasts = (places[-1] for key in index.queues() if (places := index.columns(key)[1]))
         begin = Position(max(lasts, default=split.segment.base))
         scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.segment.end))
-        with suppress(FmqError, OSError):  # told by who needs what is there
+        with suppress(FmqError, OSError):  # reported by the reader that needs it
             for _ in scan:
                 pass
         self._require_closing(scan)
@@ -300,7 +302,7 @@ class SplitReader:
                     self._learn(other, end)
         for topic_id in unknown - self.names.keys():
             if failed is not None:
-                raise failed  # another replica may tell its name
+                raise failed  # another replica may have its name
             self.names[topic_id] = f"#{topic_id}"
 
     def _learn(self, data: Bytes, end: Position) -> None:
@@ -309,7 +311,7 @@ class SplitReader:
         scan = HeaderScan(data.read, ScanRange(segment, segment.base, end))
         for block in scan:
             if BatchType.CONFIG in block.column("type"):
-                self.names |= names_told(data.read, segment.base, block)
+                self.names |= topic_names_in(data.read, segment.base, block)
         require_all(scan, end)
 
 

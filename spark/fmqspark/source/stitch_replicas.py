@@ -21,7 +21,7 @@ from fmqspark.source.access import open_bytes
 from fmqspark.source.brokers import is_broker
 from fmqspark.source.files import Throttle
 from fmqspark.source.replicas import Replica
-from fmqspark.source.snaps import names_told
+from fmqspark.source.snaps import topic_names_in
 
 
 class Joined(NamedTuple):
@@ -30,7 +30,7 @@ class Joined(NamedTuple):
     headers: HeaderBlock
     names: dict[TopicId, str]
     end: Position  # of what could be given
-    why: FmqError | OSError | None  # it goes on, and nobody gives it
+    why: FmqError | OSError | None  # the segment goes on, and no replica gives it
 
 
 class _Stretch(NamedTuple):
@@ -39,12 +39,14 @@ class _Stretch(NamedTuple):
     replica: Replica
     end: Position
     headers: HeaderBlock = HeaderBlock()
-    names: dict[TopicId, str] = {}  # noqa: RUF012  # nobody adds to it
+    names: dict[TopicId, str] = {}  # noqa: RUF012  # no code adds to it
     why: FmqError | OSError | None = None
 
 
-def join(segment: Segment, until: Position, holders: Sequence[Replica], told: list[str]) -> Joined:
-    """Join headers as far as some replica goes; `told` gets which replicas others replaced.
+def join(
+    segment: Segment, until: Position, holders: Sequence[Replica], notices: list[str]
+) -> Joined:
+    """Join headers as far as some replica goes; `notices` gets which replicas others replaced.
 
     Raises `CorruptJournal` if two that know the same to be committed have not the same.
     """
@@ -55,12 +57,12 @@ def join(segment: Segment, until: Position, holders: Sequence[Replica], told: li
         best = max(tried, key=lambda each: each.end, default=None)
         if best is None or best.end == at:
             failures = [each.why for each in tried if each.why is not None]
-            why = failures[0] if failures else damaged(segment.base, at, "nobody goes on")
+            why = failures[0] if failures else damaged(segment.base, at, "no replica continues")
             return Joined(HeaderBlock(bytes(raw)), names, at, why)
         for each in tried:
             if not best.headers.raw.startswith(each.headers.raw):
                 raise _contradict(segment, at, each.replica, best.replica)
-        told += [
+        notices += [
             f"{each.replica.path} cannot give what {best.replica.path} can: {each.why}"
             for each in tried
             if each.why is not None and each.end < best.end
@@ -81,7 +83,7 @@ def _stretch(
     try:
         with open_bytes(replica.path, segment.base, Throttle(0), reach) as data:
             headers, done = scan_headers(data.read, ScanRange(segment, at, reach, prev))
-            names = names_told(data.read, segment.base, headers)
+            names = topic_names_in(data.read, segment.base, headers)
     except (FmqError, OSError) as error:
         return _Stretch(replica, at, why=error)
     if done.position >= reach:

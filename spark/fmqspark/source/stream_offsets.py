@@ -52,7 +52,7 @@ def batch_start(start: Offset, end: Offset) -> BatchStart:
     if now["option"] != stored["option"] and now["position"] != stored["position"]:
         raise InvalidArgument(
             f"startingPosition was {stored['option']!r} (position {stored['position']}) when this "
-            f"stream began and is now {now['option']!r} (position {now['position']}), but its "
+            f"stream started and is now {now['option']!r} (position {now['position']}), but the "
             f"first micro-batch, up to position {end[POSITION]}, is not committed yet: set "
             f"startingPosition back to {stored['option']!r}, or begin again with another "
             "checkpointLocation"
@@ -66,7 +66,7 @@ def ignored_start(start: Offset, option: str) -> str:
     if stored is None or stored["option"] == option:
         return ""
     return (
-        f"startingPosition is {option!r} and was {stored['option']!r} when this stream began: it "
+        f"startingPosition is {option!r} and was {stored['option']!r} when this stream started: it "
         f"goes on at position {start[POSITION]}; the option decides only where a stream with a "
         "new checkpointLocation begins"
     )

@@ -33,7 +33,7 @@ from fmqspark.source.snaps import Ends, Snap, counted, goes_on, headers_of, same
 from fmqspark.source.stitch_replicas import Joined, join, require_alike
 
 _LOOKS: Final = 3
-_UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what is committed"
+_UNKNOWN: Final = "no directory has a readable checkpoint, so the commit end is unknown"
 
 
 class Gap(NamedTuple):
@@ -53,7 +53,7 @@ class SegmentView:
     store_ms: Range
     before: Mapping[QueueKey, Offset]
     after: Mapping[QueueKey, Offset] | None
-    sources: tuple[str, ...]  # who holds all of it, in the order in which to ask
+    sources: tuple[str, ...]  # replicas that hold all of the range, in the order in which to ask
     partly: tuple[tuple[str, Position], ...]
     """Replicas that hold it up to the given position only, as a slave that is behind does."""
     marks: dict[int, int]
@@ -76,9 +76,9 @@ class Survey:
     names: dict[TopicId, str] = field(default_factory=dict)
     tail: HeaderBlock = field(default_factory=HeaderBlock)
     """Headers of the newest segment."""
-    gaps: list[Gap] = field(default_factory=list)  # none, if all of it was asked for
-    last: str = ""  # who is asked only for what nobody else can give: of brokers the last one
-    told: list[str] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)  # none, if the whole journal was asked for
+    last: str = ""  # the source asked only for what no other has: of brokers the last
+    notices: list[str] = field(default_factory=list)
     """Sentences to report: which replica could not give what, so that others had to."""
     left_out: list[str] = field(default_factory=list)
     """Sentences among these on replicas that reported nothing: what they hold is not known."""
@@ -144,8 +144,8 @@ class _Part:
     end: Position
     holders: list[Replica]
     snap: Snap | None = None
-    why: FmqError | OSError | None = None  # nobody can give it
-    until: Position = Position(NO_END)  # nobody can give what is behind, to the newest one's end
+    why: FmqError | OSError | None = None  # no replica can give it
+    until: Position = Position(NO_END)  # no replica has what follows, to the newest segment's end
 
 
 @dataclass(slots=True)
@@ -159,8 +159,8 @@ class _Look:
 
     def survey(self, directories: Sequence[str], uncommitted: bool, since: int) -> Survey:
         """See `survey`."""
-        told: list[str] = []
-        known = look_at_replicas(directories, uncommitted, told)
+        notices: list[str] = []
+        known = look_at_replicas(directories, uncommitted, notices)
         if not known:
             raise CorruptJournal(
                 f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "
@@ -169,9 +169,11 @@ class _Look:
         known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
         self.known = _reaching(known, since)
         begin, end = min(r.begin for r in self.known), max(r.end for r in self.known)
-        self.found = Survey(begin, end, told=told, left_out=list(told))  # so far nothing else
+        self.found = Survey(
+            begin, end, notices=notices, left_out=list(notices)
+        )  # so far nothing else
         if not uncommitted:
-            self.found.told += _less_than_known(known, end)
+            self.found.notices += _less_than_known(known, end)
         self.found.journal = next((r.journal for r in known if r.journal), "")
         self.found.last = directories[-1] if is_broker(directories[-1]) else ""
         parts = self._parts(since)
@@ -202,7 +204,7 @@ class _Look:
 
     def _bases(self) -> list[Position]:
         bases = {base for r in self.known for base in r.bases if base < r.end}
-        if self.around:  # a file that is missing leaves a gap of its own
+        if self.around:  # a missing file leaves a separate gap
             bases |= {base for r in self.known for base in r.named if base < r.end}
         return sorted(bases)
 
@@ -214,7 +216,7 @@ class _Look:
             return self._missing(base, behind)
         part = _Part(base, behind, holders)
         try:
-            snap = first_good(holders, partial(snap_of, base), self.found.told)
+            snap = first_good(holders, partial(snap_of, base), self.found.notices)
         except (FmqError, OSError) as error:
             self._give_up(part, error)
             return part
@@ -262,7 +264,7 @@ class _Look:
             require_alike(segment, part.holders, headers)
             if why is not None and part.until > part.begin:
                 rest = _Part(part.until, end, part.holders)
-                self._give_up(rest, why if self.around else _nobody_has(rest, why))
+                self._give_up(rest, why if self.around else _no_replica_has(rest, why))
                 self.found.gaps.append(Gap(rest.begin, rest.end, _whose(rest)))
             elif why is not None:
                 raise why
@@ -276,14 +278,14 @@ class _Look:
         """Return the headers of one replica, if one has all; else of several."""
         until = min(segment.end, self.found.end)
         # A replica that is a moment behind, as slaves are, is not damaged: nothing to report.
-        holders = [r for r in part.holders if r.said >= until]
+        holders = [r for r in part.holders if r.known_end >= until]
         with suppress(FmqError, OSError):
             if holders:
                 headers, names = first_good(
-                    holders, partial(headers_of, segment, until), self.found.told
+                    holders, partial(headers_of, segment, until), self.found.notices
                 )
                 return Joined(headers, names, until, None)
-        return join(segment, until, part.holders, self.found.told)
+        return join(segment, until, part.holders, self.found.notices)
 
     def _add(self, part: _Part, behind: _Part | None, number: int) -> None:
         """Add a part to what is found, as a segment or a gap."""
@@ -320,12 +322,12 @@ class _Look:
 
 def _less_than_known(known: Sequence[Replica], end: Position) -> list[str]:
     """Report committed positions that are on no replica; a running slave is still to get them."""
-    most = max(known, key=lambda replica: replica.said)
-    if most.said <= end or any(replica.live for replica in known):
+    most = max(known, key=lambda replica: replica.known_end)
+    if most.known_end <= end or any(replica.live for replica in known):
         return []
     return [
-        f"{most.path} knows that all below position {most.said} is committed, and what is named "
-        f"ends at {end}: name the group's other replicas, too"
+        f"{most.path} knows that all below position {most.known_end} is committed, and what is "
+        f"named ends at {end}: name the group's other replicas, too"
     ]
 
 
@@ -335,8 +337,8 @@ def _reaching(known: list[Replica], since: int) -> list[Replica]:
     The begin of that segment shows what it is, and another replica may have just that damaged.
     """
     beyond = [r for r in known if r.end > since] or known
-    begun = max((base for r in beyond for base in r.bases if base <= since), default=None)
-    return [r for r in known if r in beyond or (begun in r.bases and r.end > begun)]
+    newest_base = max((base for r in beyond for base in r.bases if base <= since), default=None)
+    return [r for r in known if r in beyond or (newest_base in r.bases and r.end > newest_base)]
 
 
 def _whose(part: _Part) -> FmqError | OSError:
@@ -349,7 +351,7 @@ def _whose(part: _Part) -> FmqError | OSError:
     return error
 
 
-def _nobody_has(rest: _Part, error: FmqError | OSError) -> FmqError | OSError:
+def _no_replica_has(rest: _Part, error: FmqError | OSError) -> FmqError | OSError:
     """Return the error, with the range that is missing where it is damage."""
     if not isinstance(error, CorruptJournal):
         return error
@@ -367,7 +369,7 @@ def _view(
     number: int,
 ) -> SegmentView:
     snap = part.snap
-    assert snap is not None, "what nobody can tell the begin of was given up"
+    assert snap is not None, "a part whose first position is unknown was given up"
     until = min(snap.segment.end, found.end, part.until)
     good = [r.path for r in part.holders if r.end >= until]
     if not good:

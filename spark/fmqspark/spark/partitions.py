@@ -26,7 +26,7 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
-def tell(sentences: Iterable[str]) -> None:
+def print_notices(sentences: Iterable[str]) -> None:
     """Write sentences to the driver's log; they do not fail the query."""
     for each in sentences:
         sys.stderr.write(f"fmq: {each}\n")

@@ -54,7 +54,9 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
         try:
             yield session
         finally:
-            with suppress(Py4JError, OSError):  # a Java that was killed is told by who needed it
+            with suppress(
+                Py4JError, OSError
+            ):  # the caller that needs Java reports that it was killed
                 session.stop()
 
 
@@ -103,7 +105,7 @@ def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSes
     log = kept(words)
     raise Unavailable(
         f"Spark did not start: {java}: {in_short(words) or why(failed)}; {_LOOK}"
-        + (f"; all that it said: {log}" if log else "")
+        + (f"; its whole output: {log}" if log else "")
     ) from failed
 
 
@@ -164,8 +166,8 @@ def _home(java: Path, folder: Path) -> Path:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoJava(f"{java} does not run: {error}; {_LOOK}") from error
     if done.returncode:
-        said = in_short(done.stderr + done.stdout) or f"it ends with {done.returncode}"
-        raise NoJava(f"{java} does not run: {said}; {_LOOK}")
+        output = in_short(done.stderr + done.stdout) or f"it ends with {done.returncode}"
+        raise NoJava(f"{java} does not run: {output}; {_LOOK}")
     if _MODULE in done.stdout:
         return java.resolve().parent.parent
     launcher = folder / "java-home" / "bin" / "java"

@@ -57,7 +57,13 @@ from fmqcore.scan.selection import NO_END, Range, Wanted
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request, to_ms, understand
 from fmqspark.source.survey import Survey
-from fmqspark.spark.partitions import TaskPartition, partitions, read, spare_loaded_modules, tell
+from fmqspark.spark.partitions import (
+    TaskPartition,
+    partitions,
+    print_notices,
+    read,
+    spare_loaded_modules,
+)
 from fmqspark.spark.stream import FmqStreamReader
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -172,7 +178,7 @@ class FmqReader(DataSourceReader):
     def partitions(self) -> Sequence[TaskPartition]:
         """See `DataSourceReader`."""
         found = self._request.survey()
-        tell(found.told)
+        print_notices(found.notices)
         wanted = self._request.wanted_in(found)
         if any(_column(one) == "topic" for one in self._filters):
             learn_names(found)
@@ -193,7 +199,7 @@ def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
         if values is None:
             return wanted
         if not values.issubset(found.names.values()):
-            return wanted  # of what nobody knows nothing is left out
+            return wanted  # nothing is left out of a group that is unknown
         ids = frozenset(i for i, topic in found.names.items() if topic in values)
         return replace(wanted, topics=ids if wanted.topics is None else wanted.topics & ids)
     if name == "queue":

@@ -53,7 +53,7 @@ class _Ear:
     def let_through(self, *, all_of_it: bool) -> None:
         """Pass output on from now on; with `all_of_it` also what was captured so far."""
         with self._lock:
-            while not self._over and self._is_said(0):  # before now, though not heard yet
+            while not self._over and self._output_says(0):  # before now, though not heard yet
                 self._over = not self._take()
             self._passes = True
             if all_of_it:
@@ -66,12 +66,12 @@ class _Ear:
             return self._words.decode(errors="replace")
 
     def _listen(self) -> None:
-        while not self._over and self._is_said(None):
+        while not self._over and self._output_says(None):
             with self._lock:
                 self._over = self._over or not self._take()
         os.close(self._reader)
 
-    def _is_said(self, wait_ms: int | None) -> bool:
+    def _output_says(self, wait_ms: int | None) -> bool:
         """Return whether there is something to read, or the last writer has ended."""
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
@@ -90,7 +90,7 @@ class _Ear:
         return bool(piece)
 
     def _show(self, piece: bytes) -> None:
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # no reader is left
             while piece:
                 piece = piece[os.write(self._kept, piece) :]
 

@@ -40,7 +40,7 @@ from fmqspark.source.stream_offsets import (
 )
 from fmqspark.source.survey import Survey
 from fmqspark.source.unread_rows import unread_below
-from fmqspark.spark.partitions import TaskPartition, partitions, read, tell
+from fmqspark.spark.partitions import TaskPartition, partitions, print_notices, read
 
 _TRIES: Final = 30
 _APART_S: Final = 1.0
@@ -54,14 +54,14 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._target: int | None = None
         self._selection = selection_of(request.topics, request.wanted)
-        self._told: list[str] = []
+        self._printed: list[str] = []
         self._reported = ""
         self._gone: list[str] = []  # topics that are in none of what is left to read
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return where a query without a checkpoint begins."""
         found = self._survey()
-        self._request.wanted_in(found)  # an unknown topic is told before anything is read
+        self._request.wanted_in(found)  # an unknown topic is reported before any read
         option = self._request.starting
         ends = {"earliest": found.begin, "latest": found.end}
         position = int(ends[option]) if option in ends else int(option)
@@ -80,7 +80,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far the next micro-batch goes."""
         begin = start[POSITION]
         found = self._survey(begin, begin)
-        self._require_mine(found, start)
+        self._require_same_journal(found, start)
         self._report(ignored_start(start, self._request.starting))
         end = int(found.end)
         if self._target is not None:
@@ -96,8 +96,8 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin >= until:
             return []
         found = self._survey(begin, until)
-        for told in (start, end):
-            self._require_mine(found, told)
+        for offset in (start, end):
+            self._require_same_journal(found, offset)
         self._require_kept(begin, until, found)
         self._require_read(start, begin)
         wanted = self._wanted_in(found)
@@ -141,14 +141,14 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._request.fail_on_data_loss:
             raise InvalidArgument(
                 f"{message}; set the options back and read the rest with a stream that has a "
-                "checkpointLocation of its own, or set failOnDataLoss to false to go on without"
+                "separate checkpointLocation, or set failOnDataLoss to false to go on without"
             )
         self._report(f"{message} (failOnDataLoss is false)")
 
     def _report(self, sentence: str) -> None:
         """Write a sentence to the driver's log, unless it is the one written last."""
         if sentence and sentence != self._reported:
-            tell([sentence])
+            print_notices([sentence])
             self._reported = sentence
 
     def _wanted_in(self, found: Survey) -> Wanted:
@@ -161,7 +161,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = self._request.wanted_in(found, gone)
         if gone != self._gone:  # once, not with each micro-batch
             first = found.segments[0].segment.base if found.segments else found.begin
-            tell(
+            print_notices(
                 f"no topic {name!r} in this journal from position {first} "
                 "on: if it was deleted, all that it had is read; if it was never there, it is a "
                 "mistake in the option topic"
@@ -188,9 +188,9 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if number + 1 == tries:
                     raise
                 continue
-            if found.told != self._told:  # once, not with each micro-batch
-                tell(found.told)
-                self._told = found.told
+            if found.notices != self._printed:  # once, not with each micro-batch
+                print_notices(found.notices)
+                self._printed = found.notices
             if found.end >= reaching:
                 return found
         raise self._ahead(reaching, found.end)
@@ -210,20 +210,20 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset[STARTING] = starting
         return offset | {SELECTION: self._selection}
 
-    def _require_mine(self, found: Survey, told: Offset) -> None:
+    def _require_same_journal(self, found: Survey, offset: Offset) -> None:
         """Raise `InvalidArgument` if an offset is progress in another journal.
 
         An offset of an earlier version has no mark; a segment that retention deleted proves
         nothing.
         """
         named = ", ".join(self._request.named)
-        journal = told.get(JOURNAL, found.journal)
+        journal = offset.get(JOURNAL, found.journal)
         if found.journal and journal != found.journal:
             raise InvalidArgument(
                 f"the stream's progress is of another journal than that of {named}: of {journal}, "
-                f"not of {found.journal}; name its own, or another checkpointLocation"
+                f"not of {found.journal}; name the stream's journal, or another checkpointLocation"
             )
-        marks: dict[int, int] = dict(told.get(MARKS, ()))
+        marks: dict[int, int] = dict(offset.get(MARKS, ()))
         base = min(marks, default=-1)
         if base < found.begin or not found.segments:
             return
@@ -237,7 +237,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(marks.get(at, crc) != crc for at, crc in there.items()):
             raise InvalidArgument(
                 f"the stream's progress is of another journal than that of {named}: its segment at "
-                f"{base} began otherwise; name its own, or another checkpointLocation"
+                f"{base} differs; name the stream's journal, or another checkpointLocation"
             )
 
     def _ahead(self, asked: int, end: int) -> CorruptJournal:

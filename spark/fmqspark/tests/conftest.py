@@ -1,4 +1,4 @@
-"""Fixtures: two replicas of one journal, each in a directory of its own."""
+"""Fixtures: two replicas of one journal, in two directories."""
 
 from pathlib import Path
 

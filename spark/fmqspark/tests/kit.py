@@ -97,7 +97,7 @@ def rows(outcome: Outcome, state: str) -> list[tuple[str, int, int]]:
     return [(Path(c.replica).name, c.begin, c.end) for c in found]
 
 
-def said(outcome: Outcome) -> list[tuple[str, str, int | None]]:
+def code_rows(outcome: Outcome) -> list[tuple[str, str, int | None]]:
     return [(f.code, f.severity, f.begin) for f in outcome.findings]
 
 

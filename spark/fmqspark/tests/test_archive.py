@@ -332,7 +332,7 @@ def test_replay_of_no_archive_is_refused(tmp_path: Path) -> None:
         replayed(out)
     replayed(out, group="g1")
     path = out / ledger.FOLDER / "replay-x.json"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"of": ["other"]}))
+    noted = json.loads(path.read_text())
+    path.write_text(json.dumps(noted | {"of": ["other"]}))
     with pytest.raises(InvalidArgument, match="another --name"):
         replayed(out, group="g1")

@@ -28,13 +28,13 @@ def test_topic_listed_twice_by_an_earlier_version_is_one(tmp_path: Path) -> None
     archive(out, a, topics=("orders", "bills"))
     path = out / ledger.FOLDER / "journal.ledger"
     first, rest = path.read_text().split("\n", 1)
-    told = json.loads(first) | {"topics": ["bills", "bills", "orders"]}
-    path.write_text(f"{json.dumps(told)}\n{rest}")
+    row = json.loads(first) | {"topics": ["bills", "bills", "orders"]}
+    path.write_text(f"{json.dumps(row)}\n{rest}")
     assert archive(out, a, topics=("bills", "orders")).exit_code == 0
     assert everything(out) == truth(small())
 
 
-# ---- the ledger is lost, or the end of it
+# ---- the ledger is lost, or its end
 def damaged(path: Path, how: str) -> None:
     raw = path.read_bytes()
     lines = raw.splitlines(keepends=True)
@@ -65,11 +65,11 @@ def test_files_missing_in_the_ledger_are_not_archived_again(tmp_path: Path, how:
     whole = path.read_bytes()
     damaged(path, how)
     for _ in range(2):
-        with pytest.raises(InvalidArgument) as told:
+        with pytest.raises(InvalidArgument) as raised:
             archive(out, a)
-        assert f"{path}" in str(told.value)
-        assert "journal-00000000000000" in str(told.value), "which file, for one"
-        assert "another folder" in str(told.value)
+        assert f"{path}" in str(raised.value)
+        assert "journal-00000000000000" in str(raised.value), "which file, for one"
+        assert "another folder" in str(raised.value)
         assert everything(out) == truth(small())
     path.write_bytes(whole)
     assert archive(out, a).rows == 0
@@ -117,10 +117,10 @@ def test_undecodable_ledger_is_reported(tmp_path: Path, line: bytes) -> None:
     path = out / ledger.FOLDER / "journal.ledger"
     number = path.read_bytes().count(b"\n") + 1
     path.write_bytes(path.read_bytes() + line + b"\n")
-    with pytest.raises(InvalidArgument) as told:
+    with pytest.raises(InvalidArgument) as raised:
         archive(out, a)
-    assert str(told.value).startswith(f"{path} line {number} does not decode: ")
-    assert str(told.value).endswith("another folder")
+    assert str(raised.value).startswith(f"{path} line {number} does not decode: ")
+    assert str(raised.value).endswith("another folder")
 
 
 def test_ledger_without_its_first_line_is_refused(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ def test_full_disk_is_reported_with_the_folder(
     monkeypatch.setattr(parquet.ParquetWriter, "write_table", full)
     outcome = archive(tmp_path / "out", write(tmp_path / "a", many()))
     assert outcome.exit_code == 3
-    told = {str(result.failed) for result in outcome.failed}
-    assert told == {f"[Errno 28] No space left on device: '{tmp_path / 'out'}'"}
+    reported = {str(result.failed) for result in outcome.failed}
+    assert reported == {f"[Errno 28] No space left on device: '{tmp_path / 'out'}'"}
 
 
 def names(out: Path) -> list[str]:

@@ -244,7 +244,7 @@ def replayed_all(out: Path) -> list[tuple[int, bytes]]:
 
 
 # ---- names
-def told() -> JournalWriter:
+def listed_topics() -> JournalWriter:
     """Topics that are created, and deleted, in a segment that will be missing."""
     writer = JournalWriter()
     writer.open_epoch(1)
@@ -274,8 +274,8 @@ def told() -> JournalWriter:
 def test_each_record_has_its_own_topics_name(
     tmp_path: Path, damage: Damage, topics: tuple[str, ...] | None
 ) -> None:
-    a, out = write(tmp_path / "a", told()), tmp_path / "out"
-    for base in told().segments:
+    a, out = write(tmp_path / "a", listed_topics()), tmp_path / "out"
+    for base in listed_topics().segments:
         (a / index_name(base)).unlink(missing_ok=True)
     damage(a, MIN_SEGMENT)
     assert archive(out, a, topics=topics).exit_code == 2
@@ -286,7 +286,7 @@ def test_each_record_has_its_own_topics_name(
         b"late": "late",
         b"last": "orders",
     }
-    assert archive(out, a, write(tmp_path / "b", told()), topics=topics).exit_code == 0
+    assert archive(out, a, write(tmp_path / "b", listed_topics()), topics=topics).exit_code == 0
     assert len(everything(out)) == len(named(out)) == (7 if topics is None else 6)
     assert named(out)[b"within"] == "orders"
 
@@ -296,9 +296,9 @@ def named(out: Path) -> dict[bytes, str]:
 
 
 def test_damage_hiding_a_topic_name_extends_the_gap(tmp_path: Path) -> None:
-    a, out = write(tmp_path / "a", told()), tmp_path / "out"
+    a, out = write(tmp_path / "a", listed_topics()), tmp_path / "out"
     snap(a, MIN_SEGMENT)
-    brief = [h for h in told().headers if h.type == BatchType.CONFIG][1]
+    brief = [h for h in listed_topics().headers if h.type == BatchType.CONFIG][1]
     flip(a, brief.position + 20)
     outcome = archive(out, a)
     assert [r.unit for r in outcome.failed] == [(0, MIN_SEGMENT), (MIN_SEGMENT, 2 * MIN_SEGMENT)]
@@ -306,9 +306,11 @@ def test_damage_hiding_a_topic_name_extends_the_gap(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_may_be_in_the_gap_is_no_mistake(tmp_path: Path) -> None:
-    a, out = write(tmp_path / "a", told()), tmp_path / "out"
+    a, out = write(tmp_path / "a", listed_topics()), tmp_path / "out"
     no_file(a, MIN_SEGMENT)
-    with pytest.raises(CorruptJournal, match=r"no topic 'hidden' .* but not all of it can be read"):
+    with pytest.raises(
+        CorruptJournal, match=r"no topic 'hidden' .* but parts of the journal cannot be read"
+    ):
         archive(out, a, topics=("hidden",))
     assert not out.exists()
 

@@ -22,7 +22,7 @@ def test_a_replica_that_is_far_behind_ends_no_archiving(tmp_path: Path, behind_f
     outcome = archive(out, *((behind, master) if behind_first else (master, behind)))
     assert (outcome.exit_code, outcome.lost, outcome.units) == (0, [], 1)
     assert everything(out) == truth(small())
-    assert "what is archived already was not looked at: positions" in outcome.told[-1]
+    assert "the existing archive was not checked: positions" in outcome.notices[-1]
 
 
 @pytest.mark.parametrize("archived", [BASES[1], BASES[1] + 9_000])
@@ -75,6 +75,9 @@ def test_damage_in_an_archived_range_stops_no_archiving(
     assert everything(out) == truth(small())
     outcome = archive(out, a)
     assert (outcome.exit_code, outcome.failed) == (0, [])
-    assert f"positions {BASES[1]} to {BASES[2]}, of before, cannot be read" in outcome.told[-1]
+    assert (
+        f"positions {BASES[1]} to {BASES[2]}, archived earlier, cannot be read"
+        in outcome.notices[-1]
+    )
     outcome = archive(tmp_path / "other", a)
     assert (outcome.exit_code, [r.unit for r in outcome.failed]) == (2, [(BASES[1], BASES[2])])

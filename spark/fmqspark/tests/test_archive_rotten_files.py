@@ -120,10 +120,10 @@ def test_truncated_or_missing_file_is_reported(
         path.write_bytes(path.read_bytes()[:left])
     code, stored = replayed(out, monkeypatch, topic="orders")
     assert (code, len(stored)) == (3, len(sent_of(first)))
-    (said,) = capsys.readouterr().err.splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     how = "is gone" if left is None else "is not what was archived"
-    assert said.startswith(f"fmq: {path} {how}: ")
-    assert "Errno" not in said
+    assert line.startswith(f"fmq: {path} {how}: ")
+    assert "Errno" not in line
 
 
 def test_replayed_files_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_run_reports_bad_files_and_adds_new_records(tmp_path: Path) -> None:
     for path, whole in raw.items():
         path.write_bytes(whole)
     outcome = archive(out, a)
-    assert (outcome.exit_code, outcome.rows, outcome.amiss.told(False)) == (0, 0, [])
+    assert (outcome.exit_code, outcome.rows, outcome.amiss.lines(False)) == (0, 0, [])
     assert everything(out) == truth(small())
 
 
@@ -165,19 +165,19 @@ def test_files_moved_on_purpose_are_not_archived_again(
         path.unlink()
     files[0].parent.rmdir()
     names = [str(path.relative_to(out)) for path in files]
-    code, said, _ = run(capsys, "archive", tmp_path / "a", "--out", out)
-    told, last = said.splitlines()
+    code, output, _ = run(capsys, "archive", tmp_path / "a", "--out", out)
+    line, last = output.splitlines()
     assert code == 3
-    assert told.startswith(f"{len(files)} archived file(s) are gone, like {names[0]}: ")
-    assert told.endswith("--ignore-missing")
+    assert line.startswith(f"{len(files)} archived file(s) are gone, like {names[0]}: ")
+    assert line.endswith("--ignore-missing")
     assert last.startswith("0 records in 0 files")
-    code, said, _ = run(capsys, "archive", tmp_path / "a", "--out", out, "-o", "json")
-    assert (code, json.loads(said)["missing"], json.loads(said)["changed"]) == (3, names, [])
+    code, output, _ = run(capsys, "archive", tmp_path / "a", "--out", out, "-o", "json")
+    assert (code, json.loads(output)["missing"], json.loads(output)["changed"]) == (3, names, [])
     command = ("archive", tmp_path / "a", "--out", out, "--ignore-missing")
-    code, said, _ = run(capsys, *command)
-    told, last = said.splitlines()
+    code, output, _ = run(capsys, *command)
+    line, last = output.splitlines()
     assert code == 0
-    assert told == f"{len(files)} archived file(s) are gone, like {names[0]}: ignored"
+    assert line == f"{len(files)} archived file(s) are gone, like {names[0]}: ignored"
     assert {row[0] for row in everything(out)} == {"bills"}
 
 

@@ -148,8 +148,10 @@ def test_the_records_are_those_of_the_directories(played: Played, wanted: Wanted
     assert from_brokers(wanted, tally) == read(list(played.folders.values()), wanted)
     assert {address for address, _, _ in played.asked} == {"slave:1", "master:1"}
     surveyed = len(survey([SLAVE, MASTER]).segments)
-    begun = [a for a in played.asked if a[0] == "master:1"]
-    assert len(begun) <= 2 * surveyed, "a master is asked for the beginnings of segments alone"
+    asked_starts = [a for a in played.asked if a[0] == "master:1"]
+    assert len(asked_starts) <= 2 * surveyed, (
+        "a master is asked for the beginnings of segments alone"
+    )
     assert tally.bytes_read > 0
 
 
@@ -271,8 +273,8 @@ def test_lagging_slave_gives_only_what_it_knows_as_committed(played: Played) -> 
     folder = played.folders["slave"]
     checkpoint = decode_checkpoint((folder / CHECKPOINT).read_bytes())
     behind = Position(3 * 65536 + 96)
-    told = checkpoint._replace(commit_end=behind)
-    (folder / CHECKPOINT).write_bytes(encode_checkpoint(told))
+    claimed = checkpoint._replace(commit_end=behind)
+    (folder / CHECKPOINT).write_bytes(encode_checkpoint(claimed))
     found = survey([SLAVE, MASTER])
     assert found.end == journal().end
     sources = {int(view.segment.base): view.sources for view in found.segments}
@@ -374,17 +376,17 @@ async def produced(url: str) -> list[tuple[int, int, bytes]]:
         await client.admin().create_topic("orders", queues=2)
         async with client.producer() as producer:
             values = [b"%d " % n + b"x" * 200 for n in range(COUNT)]
-            told = await producer.send_batch(
+            receipts = await producer.send_batch(
                 "orders", values, keys=[b"%d" % (n % 7) for n in range(COUNT)]
             )
-    return sorted((r.queue, r.offset, v) for r, v in zip(told, values, strict=True))
+    return sorted((r.queue, r.offset, v) for r, v in zip(receipts, values, strict=True))
 
 
 async def same_end(slave: str, master: str) -> None:
     """The slave learns the commit end a little later."""
     async with asyncio.timeout(60):
         while True:
-            told = [await asyncio.to_thread(listing, source) for source in (slave, master)]
-            if told[0].end == told[1].end:
+            listings = [await asyncio.to_thread(listing, source) for source in (slave, master)]
+            if listings[0].end == listings[1].end:
                 return
             await asyncio.sleep(0.05)

@@ -9,7 +9,7 @@ from fmqclient.tests.journal_directory import verify
 from fmqcore.ids import Epoch, Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT
 from fmqspark.check.rows import Level
-from fmqspark.tests.kit import alike, check, journal, said, write
+from fmqspark.tests.kit import alike, check, code_rows, journal, write
 
 BASES = sorted(journal().segments)
 OLD = [h for h in journal().headers if h.position >= BASES[-3]][3]
@@ -30,16 +30,16 @@ def test_m001_checkpoint_that_contradicts_the_journal(
 ) -> None:
     a = write(tmp_path / "a", **changes)
     for level in Level:
-        assert said(check(a, level=level)) == [("M001", "error", place)]
-    code, told = verify(a)
+        assert code_rows(check(a, level=level)) == [("M001", "error", place)]
+    code, report = verify(a)
     assert code == 2
-    assert [(f["code"], f["position"]) for f in told["findings"]] == [("M001", place)]
+    assert [(f["code"], f["position"]) for f in report["findings"]] == [("M001", place)]
 
 
 def test_m001_terms_that_the_journal_does_not_have(tmp_path: Path) -> None:
     a = write(tmp_path / "a", epochs=EPOCHS)
     for level in (Level.STANDARD, Level.DEEP):  # quick knows terms only from their headers
-        assert said(check(a, level=level)) == [("M001", "error", 64)]
+        assert code_rows(check(a, level=level)) == [("M001", "error", 64)]
     assert [f["position"] for f in verify(a)[1]["findings"]] == [64]
 
 
@@ -47,12 +47,12 @@ def test_m001_terms_that_the_journal_does_not_have(tmp_path: Path) -> None:
 def test_m001_checkpoints_that_were_swapped(tmp_path: Path, level: Level) -> None:
     """Two journals with different ends, each with the other's checkpoint."""
     a, b = write(tmp_path / "a", alike()), write(tmp_path / "b", alike(other=(219,)))
-    mine, other = (path / CHECKPOINT for path in (a, b))
-    raw = mine.read_bytes()
-    mine.write_bytes(other.read_bytes())
+    own, other = (path / CHECKPOINT for path in (a, b))
+    raw = own.read_bytes()
+    own.write_bytes(other.read_bytes())
     other.write_bytes(raw)
     for path in (a, b):
-        assert said(check(path, level=level)) == [("M001", "error", alike().end)]
+        assert code_rows(check(path, level=level)) == [("M001", "error", alike().end)]
 
 
 @pytest.mark.parametrize("level", Level)

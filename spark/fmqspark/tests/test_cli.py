@@ -34,11 +34,11 @@ def test_both_entry_points_print_the_same(
         here = run(capsys, *arguments)
         assert run_fmq(["job", *arguments]) == here[0] == code
         there = json.loads(capsys.readouterr().out)
-        said = json.loads(here[1])
-        assert said["verdict"] == "inconsistent"
-        assert [f["code"] for f in said["findings"]] == ["J001"]
-        assert there["findings"] == said["findings"]
-        assert there["coverage"] == said["coverage"]
+        output = json.loads(here[1])
+        assert output["verdict"] == "inconsistent"
+        assert [f["code"] for f in output["findings"]] == ["J001"]
+        assert there["findings"] == output["findings"]
+        assert there["coverage"] == output["coverage"]
 
 
 def test_clean_check_reports_what_was_read(
@@ -58,11 +58,11 @@ def test_termination_message_is_written(
     flip(a, data_batch(50).position + 64)
     monkeypatch.setenv("FMQ_LAST_WORDS", str(words))
     assert run(capsys, "check", a, "--level", "deep", "-o", "json")[0] == 2
-    said = words.read_text()
-    assert said.startswith("verdict (deep): inconsistent; 1 replica(s), "), said
-    assert " checked" in said
-    assert "; J001" in said or " J001" in said, said
-    assert said.count("\n") == 1
+    output = words.read_text()
+    assert output.startswith("verdict (deep): inconsistent; 1 replica(s), "), output
+    assert " checked" in output
+    assert "; J001" in output or " J001" in output, output
+    assert output.count("\n") == 1
     assert run(capsys, "check", tmp_path / "nowhere")[0] == 64
     assert "nowhere" in words.read_text().splitlines()[1]
     monkeypatch.setenv("FMQ_LAST_WORDS", str(tmp_path / "no" / "folder"))
@@ -182,10 +182,10 @@ def test_reports_that_cannot_be_written_take_no_finding_away(
     monkeypatch.setattr(reports, "write_coverage", full)
     assert run(capsys, "check", a, "--out", out)[0] == 3
     flip(a, data_batch(50).position + 64)
-    code, said, err = run(capsys, "check", a, "--out", out)
+    code, output, err = run(capsys, "check", a, "--out", out)
     assert code == 2
-    assert "J001" in said
-    assert "reports: " not in said
+    assert "J001" in output
+    assert "reports: " not in output
     assert "No space left" in err
     assert not (out / "summary.json").exists()
 
@@ -236,9 +236,9 @@ def test_reports_hold_the_printed_findings(
     a, b, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
     flip(b, data_batch(50).position + 64)
     code, text, _ = run(capsys, "check", a, b, "--out", out, "-o", "json")
-    said: dict[str, Any] = json.loads(text)
-    assert pq.read_table(out / "findings.parquet").to_pylist() == said["findings"]
-    assert pq.read_table(out / "coverage.parquet").to_pylist() == said["coverage"]
+    output: dict[str, Any] = json.loads(text)
+    assert pq.read_table(out / "findings.parquet").to_pylist() == output["findings"]
+    assert pq.read_table(out / "coverage.parquet").to_pylist() == output["coverage"]
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["exit_code"], summary["findings"]) == (code, {"J001": 1})
     assert "inconsistent" in (out / "report.html").read_text()

@@ -25,12 +25,12 @@ def test_without_pyarrow_exits_69_and_names_the_package(
 @pytest.mark.spark
 def test_archive_reports_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
-    code, said, err = run(capsys, "archive", a, "--out", out, "--group", "g1")
+    code, output, err = run(capsys, "archive", a, "--out", out, "--group", "g1")
     assert (code, err) == (0, "")
-    assert said.startswith("900 records in 12 files, ")
-    assert said.endswith(f"planned up to position {journal().end}\n")
-    code, said, _ = run(capsys, "archive", a, "--out", out, "--group", "g1", "-o", "json")
-    assert (code, json.loads(said)["rows"]) == (0, 0)
+    assert output.startswith("900 records in 12 files, ")
+    assert output.endswith(f"planned up to position {journal().end}\n")
+    code, output, _ = run(capsys, "archive", a, "--out", out, "--group", "g1", "-o", "json")
+    assert (code, json.loads(output)["rows"]) == (0, 0)
 
 
 @pytest.mark.spark
@@ -39,10 +39,10 @@ def test_damage_exits_2_and_names_the_unarchived_range(
 ) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
     flip(a, data_batch(100).position + 100)
-    code, said, err = run(capsys, "archive", a, "--out", out)
+    code, output, err = run(capsys, "archive", a, "--out", out)
     assert (code, err) == (2, "")
-    assert f"damaged at position {data_batch(100).position}" in said
-    assert "Traceback" not in said
+    assert f"damaged at position {data_batch(100).position}" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.spark
@@ -52,15 +52,15 @@ def test_unreadable_replica_is_reported_and_others_archived(
     a, b, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
     (b / CHECKPOINT).unlink()
     (b / CHECKPOINT).mkdir()
-    code, said, err = run(capsys, "archive", b, a, "--out", out)
+    code, output, err = run(capsys, "archive", b, a, "--out", out)
     assert (code, err) == (0, "")
-    first, second = said.splitlines()
+    first, second = output.splitlines()
     assert first.startswith(f"{b} is left out: ")
     assert second.startswith("900 records in 12 files, ")
-    code, said, _ = run(capsys, "archive", b, a, "--out", out, "-o", "json")
-    assert (code, json.loads(said)["replicas"]) == (0, [first])
-    code, said, err = run(capsys, "archive", b, "--out", out)
-    assert (code != 0, said, err.count("\n"), str(b) in err) == (True, "", 1, True)
+    code, output, _ = run(capsys, "archive", b, a, "--out", out, "-o", "json")
+    assert (code, json.loads(output)["replicas"]) == (0, [first])
+    code, output, err = run(capsys, "archive", b, "--out", out)
+    assert (code != 0, output, err.count("\n"), str(b) in err) == (True, "", 1, True)
 
 
 @pytest.mark.spark
@@ -82,10 +82,10 @@ def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         (3, "Not a directory", ("archive", a, "--out", "/dev/null/x")),
     ]
     for code, sentence, arguments in cases:
-        told = run(capsys, *arguments)
-        assert told[:2] == (code, "")
-        assert sentence in told[2]
-        assert "Traceback" not in told[2]
+        result = run(capsys, *arguments)
+        assert result[:2] == (code, "")
+        assert sentence in result[2]
+        assert "Traceback" not in result[2]
     with open_book(out, "journal"):
         code, _, err = run(capsys, "archive", a, "--out", out)
     assert code == 69

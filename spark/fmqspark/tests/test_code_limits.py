@@ -18,7 +18,18 @@ from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check.rows import Level
-from fmqspark.tests.kit import alike, check, codes, file_of, flip, journal, put, rows, said, write
+from fmqspark.tests.kit import (
+    alike,
+    check,
+    code_rows,
+    codes,
+    file_of,
+    flip,
+    journal,
+    put,
+    rows,
+    write,
+)
 
 BASES = sorted(journal().segments)
 KEY = OffsetKey("billing", TopicId(7), 1)
@@ -46,14 +57,14 @@ def test_payloads_at_a_segments_ends(a: Path, number: int) -> None:
     victim = SEALED[number]
     flip(a, victim.position + HEADER_LEN + victim.payload_len - 1)
     outcome = check(a)
-    assert said(outcome)[0] == ("J002", "error", victim.position)
+    assert code_rows(outcome)[0] == ("J002", "error", victim.position)
     assert rows(outcome, "damaged") == [("a", victim.position, victim.end)]
 
 
 def test_the_last_batch_of_all(a: Path) -> None:
     last = journal().headers[-1]
     flip(a, last.position + HEADER_LEN + last.payload_len - 1)
-    assert said(check(a)) == [("J002", "error", last.position)]
+    assert code_rows(check(a)) == [("J002", "error", last.position)]
 
 
 @pytest.mark.parametrize("level", Level)
@@ -85,12 +96,12 @@ def test_a_torn_tail_is_void_and_a_stored_one_is_damage(tmp_path: Path, level: L
     a = write(tmp_path / "a", durable_end=last.position, commit_end=last.position)
     flip(a, last.position + 64)
     torn = check(a, level=level)
-    assert said(torn) == [("J001", "warning", last.position)]
+    assert code_rows(torn) == [("J001", "warning", last.position)]
     assert rows(torn, "void") == [("a", last.position, BASES[-1] + MIN_SEGMENT)]
     write(a, durable_end=last.position + 8)
     flip(a, last.position + 64)
     stored = check(a, level=level)
-    assert said(stored) == [("J001", "error", last.position)]
+    assert code_rows(stored) == [("J001", "error", last.position)]
     assert rows(stored, "unread") == [("a", last.position, BASES[-1] + MIN_SEGMENT)]
 
 
@@ -101,7 +112,7 @@ def test_bytes_behind_a_torn_write_are_void_too(tmp_path: Path, level: Level) ->
     a = write(tmp_path / "a", writer, durable_end=torn.position, commit_end=torn.position)
     flip(a, torn.position + 64)
     outcome = check(a, level=level)
-    assert said(outcome) == [("J001", "warning", torn.position)]
+    assert code_rows(outcome) == [("J001", "warning", torn.position)]
     assert rows(outcome, "void") == [("a", torn.position, MIN_SEGMENT)]
 
 
@@ -112,7 +123,7 @@ def test_bytes_behind_the_end(tmp_path: Path, clean: bool, severity: str, at: in
     place = journal().end + HEADER_LEN + at if at >= 0 else BASES[-1] + MIN_SEGMENT - 1
     put(a, place, b"\1")
     for level in Level:
-        assert said(check(a, level=level)) == [("J001", severity, journal().end)]
+        assert code_rows(check(a, level=level)) == [("J001", severity, journal().end)]
 
 
 @pytest.mark.parametrize("at", [HEADER_LEN, -1])
@@ -120,7 +131,7 @@ def test_bytes_behind_an_eof_are_the_deep_levels(a: Path, at: int) -> None:
     eof = next(h for h in journal().headers if h.type == BatchType.EOF and h.total_len > 200)
     place = eof.position + at if at > 0 else eof.end - 1
     put(a, place, b"\1")
-    assert said(check(a)) == [("J005", "warning", place)]
+    assert code_rows(check(a)) == [("J005", "warning", place)]
     assert check(a, level=Level.STANDARD).exit_code == 0
 
 
@@ -129,7 +140,7 @@ def test_files_that_are_too_long(a: Path) -> None:
         path = a / segment_name(base)
         path.write_bytes(path.read_bytes() + bytes(HEADER_LEN))
     places = [("J005", "error", base + MIN_SEGMENT) for base in (BASES[2], BASES[-1])]
-    assert said(check(a)) == places
+    assert code_rows(check(a)) == places
 
 
 @pytest.mark.parametrize(
@@ -147,14 +158,14 @@ def test_every_missing_file_is_reported_and_covered(
     for number in gone:
         (a / segment_name(BASES[number])).unlink()  # its index is there: not an empty file
     outcome = check(a)
-    assert said(outcome) == [("J005", "error", BASES[number]) for number in gone]
+    assert code_rows(outcome) == [("J005", "error", BASES[number]) for number in gone]
     assert rows(outcome, "unread") == [
         ("a", BASES[one], journal().end if two is None else BASES[two]) for one, two in holes
     ]
 
 
 def test_missing_part_of_a_short_file_is_unread(a: Path) -> None:
-    """The file ends at the end of a batch, so all of it is good."""
+    """The file ends at the end of a batch, so the whole file is good."""
     second = [h for h in journal().headers if h.position >= BASES[-1]][1]
     path, at = file_of(a, second.position)
     path.write_bytes(path.read_bytes()[:at])
@@ -174,13 +185,13 @@ def test_file_ending_within_a_batch_is_damage_at_every_level(
     size = at + HEADER_LEN + victim.payload_len - back
     path.write_bytes(path.read_bytes()[:size])
     outcome = check(a, level=level)
-    assert ("J001", "error", victim.position) in said(outcome)
+    assert ("J001", "error", victim.position) in code_rows(outcome)
     assert outcome.exit_code == 2
     end = victim.position - at + size
     assert ("a", victim.position, end) in rows(outcome, "unread")
     assert ("a", victim.position - at, victim.position) in rows(outcome, "checked")
-    told = [c for c in outcome.coverage if c.file == path.name]
-    assert sum(c.bytes for c in told if c.begin < end) == size
+    reported = [c for c in outcome.coverage if c.file == path.name]
+    assert sum(c.bytes for c in reported if c.begin < end) == size
 
 
 @pytest.mark.parametrize("level", Level)
@@ -203,7 +214,7 @@ def test_file_ending_behind_its_eof_is_checked_to_its_end(a: Path, back: int, le
 def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
     (a / segment_name(BASES[-1])).write_bytes(bytes(MIN_SEGMENT))
     outcome = check(a)
-    assert said(outcome) == [("J001", "error", BASES[-1])]
+    assert code_rows(outcome) == [("J001", "error", BASES[-1])]
     assert rows(outcome, "unread") == [("a", BASES[-1], BASES[-1] + MIN_SEGMENT)]
 
 
@@ -214,7 +225,7 @@ def test_j004_offsets_given_twice_or_left_out(tmp_path: Path, base_offset: int) 
     for _ in range(9):
         writer.data(7, 0, [b"x"])
     last = writer.data(7, 0, [b"x"], base_offset=base_offset)
-    assert said(check(write(tmp_path / "a", writer)))[0] == ("J004", "error", last.position)
+    assert code_rows(check(write(tmp_path / "a", writer)))[0] == ("J004", "error", last.position)
 
 
 def test_j003_an_epoch_that_goes_back(tmp_path: Path) -> None:
@@ -225,7 +236,7 @@ def test_j003_an_epoch_that_goes_back(tmp_path: Path) -> None:
     last = writer.data(7, 0, [b"x"])
     for level in Level:
         outcome = check(write(tmp_path / "a", writer), level=level)
-        assert said(outcome) == [("J003", "error", last.position)]
+        assert code_rows(outcome) == [("J003", "error", last.position)]
 
 
 # ---- I
@@ -245,15 +256,15 @@ def test_index_without_one_batch(a: Path, number: int) -> None:
     (a / INDEX).write_bytes(index_of(left))
     for level in Level:
         outcome = check(a, level=level)
-        assert said(outcome) == [("I003", "error", SEALED[number].position)]
+        assert code_rows(outcome) == [("I003", "error", SEALED[number].position)]
 
 
 def test_index_that_ends_early_or_late(a: Path) -> None:
     (a / INDEX).write_bytes(index_of(SEALED[:-1]))
-    assert said(check(a)) == [("I003", "error", SEALED[-1].position)]
+    assert code_rows(check(a)) == [("I003", "error", SEALED[-1].position)]
     more = SEALED[DATA[-1]]._replace(position=SEALED[-1].end)
     (a / INDEX).write_bytes(index_of([*SEALED, more]))
-    assert said(check(a)) == [("I004", "error", SEALED[-1].end)]
+    assert code_rows(check(a)) == [("I004", "error", SEALED[-1].end)]
 
 
 def test_an_index_of_another_segment(a: Path) -> None:
@@ -311,7 +322,7 @@ def test_m001_a_checkpoint_of_another_end(tmp_path: Path, level: Level) -> None:
     crc = journal().headers[-1].header_crc
     assert codes(check(write(tmp_path / "a", clean=True), level=level)) == []
     a = write(tmp_path / "a", clean=True, last_header_crc=crc ^ 1)
-    assert said(check(a, level=level)) == [("M001", "error", journal().end)]
+    assert code_rows(check(a, level=level)) == [("M001", "error", journal().end)]
 
 
 def test_m002_a_segment_from_before_the_journals_beginning(a: Path, tmp_path: Path) -> None:
@@ -366,12 +377,14 @@ def test_m001_resume_file(a: Path, level: Level) -> None:
 
 def test_m001_damage_note(a: Path) -> None:
     (a / SUSPECT).write_bytes(encode_suspect(Position(MIN_SEGMENT)))
-    assert check(a, level=Level.STANDARD).exit_code == 0  # this level has not read all of it
-    assert said(check(a)) == [("M001", "warning", None)]
+    assert (
+        check(a, level=Level.STANDARD).exit_code == 0
+    )  # this level has not read the whole journal
+    assert code_rows(check(a)) == [("M001", "warning", None)]
     flip(a, SEALED[5].position + HEADER_LEN)
-    assert said(check(a)) == [("J002", "error", SEALED[5].position)]
+    assert code_rows(check(a)) == [("J002", "error", SEALED[5].position)]
     (a / SUSPECT).write_bytes(b"nonsense")
-    assert said(check(a)) == [("M001", "warning", None), ("J002", "error", SEALED[5].position)]
+    assert code_rows(check(a)) == [("M001", "warning", None), ("J002", "error", SEALED[5].position)]
     (a / SUSPECT).unlink()
     (a / SUSPECT).mkdir()
     assert ("suspect", "unread") in [(c.file, c.state) for c in check(a).coverage]

@@ -36,8 +36,8 @@ def test_r001_behind_a_chain_that_breaks_on_both(tmp_path: Path) -> None:
                 broken, writer._prev_crc = writer.end, writer._prev_crc ^ 1
             header = writer.data(7, n % 4, [(other if n == 39 else b"value") + b"x" * 900])
         paths.append(write(tmp_path / name, writer))
-    told = codes(check(*paths))
-    assert sorted(told) == [
+    reported = codes(check(*paths))
+    assert sorted(reported) == [
         ("J003", "a", broken),
         ("J003", "b", broken),
         ("R001", "b", header.position),
@@ -86,8 +86,8 @@ def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damag
     last = one.headers[-1]
     flip(paths[damaged], last.position + 64)
     outcome = check(*paths)
-    told = {(code, replica) for code, replica, _ in codes(outcome)}
-    assert told == {("J001", "abc"[damaged])} | ({("R001", "c")} if damaged < 2 else set())
+    reported = {(code, replica) for code, replica, _ in codes(outcome)}
+    assert reported == {("J001", "abc"[damaged])} | ({("R001", "c")} if damaged < 2 else set())
 
 
 def large(tmp_path: Path, name: str, batches: int = 130) -> tuple[Path, JournalWriter]:
@@ -115,8 +115,8 @@ def test_overlong_segment_file_blames_no_other_replica(tmp_path: Path, level: Le
     victim = [h for h in writer.headers if h.end < 3 * BLOCK // 2][-2]
     change(b / name, victim.position + 64)
     for paths in ((a, b, c), (c, b, a), (b, c, a)):
-        told = {(code, replica) for code, replica, _ in codes(check(*paths, level=level))}
-        assert told == {("J005", "a"), ("J001", "b")}
+        reported = {(code, replica) for code, replica, _ in codes(check(*paths, level=level))}
+        assert reported == {("J005", "a"), ("J001", "b")}
 
 
 def lost_behind_a_cut(b: Path, how: str) -> int:
@@ -147,9 +147,11 @@ def test_range_between_a_truncation_and_a_hole_is_unread(
         unread = sorted(row for row in rows(outcome, "unread") if row[1] < row[2])
         assert unread[0] == ("b", end, BASES[-1])
         assert unread[1][1] == BASES[-1]
-        told = {c.file for c in outcome.coverage if c.begin == end}  # zeros: a gap between files
+        reported = {
+            c.file for c in outcome.coverage if c.begin == end
+        }  # zeros: a gap between files
         gap = {segment_name(Position(end))} if how == "zeros" else set()
-        assert told == gap | {segment_name(BASES[-2])}
+        assert reported == gap | {segment_name(BASES[-2])}
         assert rows(outcome, "not compared") == [("a", end, journal().end)]
 
 
@@ -174,12 +176,12 @@ def test_many_differing_blocks_then_few_are_in_memory(tmp_path: Path) -> None:
     for position in damaged:
         flip(b, position + 64)
     engine = Counting()
-    told = codes(check(a, b, level=Level.QUICK, engine=engine))
+    reported = codes(check(a, b, level=Level.QUICK, engine=engine))
     assert sum(engine.asked) > 64 >= max(engine.asked)
-    assert [begin for code, _, begin in told if code == "J001"] == damaged
+    assert [begin for code, _, begin in reported if code == "J001"] == damaged
     differ = [x.position for x, y in zip(right.headers, other.headers, strict=True) if x != y]
-    assert next(begin for code, _, begin in told if code == "R001") == differ[0]
-    assert {(code, name) for code, name, _ in told} == {("J001", "b"), ("R001", "b")}
+    assert next(begin for code, _, begin in reported if code == "R001") == differ[0]
+    assert {(code, name) for code, name, _ in reported} == {("J001", "b"), ("R001", "b")}
 
 
 class Vanishing(LocalEngine):

@@ -76,12 +76,12 @@ def test_bytes_that_changed_are_never_clean(tmp_path: Path, kind: str, damage: D
         after = damage(draw, bytearray(before))
         file.write_bytes(after)
         outcome = check(*draw.sample([good, a], 2))
-        said = f"{file.name}, {damage.__name__}: {outcome.findings}"
-        assert outcome.exit_code in (1, 2), said
-        assert {found.replica for found in outcome.findings} == {str(a)}, said
+        context = f"{file.name}, {damage.__name__}: {outcome.findings}"
+        assert outcome.exit_code in (1, 2), context
+        assert {found.replica for found in outcome.findings} == {str(a)}, context
         alone = check(a, level=draw.choice([Level.STANDARD, Level.DEEP]))
         if kind != ".journal" and kind != RESUME:  # only deep reads payloads and the resume file
-            assert alone.exit_code in (1, 2), said
+            assert alone.exit_code in (1, 2), context
         if kind == ".journal" and damage is flipped:
             at = next(
                 i for i, pair in enumerate(zip(before, after, strict=True)) if len({*pair}) > 1
@@ -89,7 +89,7 @@ def test_bytes_that_changed_are_never_clean(tmp_path: Path, kind: str, damage: D
             at += segment_base(file.name) or 0
             last = (at // MIN_SEGMENT + 1) * MIN_SEGMENT
             assert any((f.begin or 0) <= at < (f.end or last) for f in outcome.findings), (
-                f"{at} is not in {said}"
+                f"{at} is not in {context}"
             )
         file.write_bytes(before)
     assert check(good, a).exit_code == 0

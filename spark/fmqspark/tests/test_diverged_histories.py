@@ -50,10 +50,10 @@ def test_each_replica_parts_at_its_own_place(
         write(tmp_path / name, writer, commit_end=early)
         for name, writer in (("a", a), ("b", b), ("c", c))
     ]
-    told = [("b", "R002", "warning", early), ("c", "R002", "warning", late)]
+    reported = [("b", "R002", "warning", early), ("c", "R002", "warning", late)]
     for order in itertools.permutations(paths[1:]):
         outcome = check(paths[0], *order)
-        assert (parts(outcome), outcome.exit_code) == (told, 1)
+        assert (parts(outcome), outcome.exit_code) == (reported, 1)
 
 
 @pytest.mark.parametrize("most", [1, 64])
@@ -71,9 +71,9 @@ def test_diverged_histories_behind_damage_are_not_r001(
         (paths[victim] / segment_name(Position(5 * MIN_SEGMENT))).unlink()
     else:
         flip(paths[victim], mid.position + 64)
-    told = parts(check(*paths.values()))
-    assert [row[:3] for row in told] == [("b", "R002", "warning")] * 2
-    assert told[0][3] == place
+    reported = parts(check(*paths.values()))
+    assert [row[:3] for row in reported] == [("b", "R002", "warning")] * 2
+    assert reported[0][3] == place
 
 
 def full_but_for(left: int) -> JournalWriter:

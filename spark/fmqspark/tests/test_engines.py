@@ -32,7 +32,7 @@ def note_and_stay(path: Path) -> None:
 
 @pytest.mark.processes
 def test_killed_job_leaves_no_worker_and_prints_nothing(tmp_path: Path) -> None:
-    """The process that removes its semaphores does so silently, once the last of its processes is
+    """The process that removes its semaphores does so silently, once the last of these processes is
     gone.
     """
     script = tmp_path / "job.py"
@@ -110,11 +110,11 @@ def test_ctrl_c_ends_a_pool_silently(tmp_path: Path, when: str, sign: str) -> No
             assert job.poll() is None, "it was to be interrupted at work"
             time.sleep(0.02)
         os.killpg(job.pid, signal.SIGINT)
-        _, said = job.communicate(timeout=60)
+        _, output = job.communicate(timeout=60)
     finally:
         job.kill()
         job.wait()
-    assert (job.returncode, said) == (130, "")
+    assert (job.returncode, output) == (130, "")
 
 
 @pytest.mark.spark  # what a check writes is Parquet
@@ -138,11 +138,11 @@ def test_job_asked_to_stop_ends_silently(tmp_path: Path, sent: signal.Signals, c
             time.sleep(0.02)
         time.sleep(1)  # into the reading, which takes minutes
         job.send_signal(sent)
-        said, _ = job.communicate(timeout=60)
+        output, _ = job.communicate(timeout=60)
     finally:
         job.kill()
         job.wait()
-    assert (job.returncode, said) == (code, "")
+    assert (job.returncode, output) == (code, "")
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -17,12 +17,12 @@ def test_a_ddl_is_understood() -> None:
         Field("_corrupt_record", "_corrupt_record", "string"),
     )
     same = {"byte": "tinyint", "SHORT": "smallint", "integer": "int", "long": "bigint"}
-    for said, kind in (same | {kind: kind for kind in KINDS}).items():
-        assert understand_fields(f"x {said}", "", ()) == (Field("x", "x", kind),)
+    for written, kind in (same | {kind: kind for kind in KINDS}).items():
+        assert understand_fields(f"x {written}", "", ()) == (Field("x", "x", kind),)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "json names no field"),
         ("a", "not understood from 'a' on"),
@@ -32,7 +32,7 @@ def test_a_ddl_is_understood() -> None:
         ("a INT NOT NULL", "NOT NULL is none of"),
         (
             "a STRUCT<b: INT, c: INT>",
-            "'a' is STRUCT: nested types are not taken; take it as STRING",
+            "'a' is STRUCT: nested types are not supported; read it as STRING",
         ),
         ("x INT, a array<int>", "'a' is ARRAY"),
         ("a MAP<STRING, INT>", "'a' is MAP"),
@@ -45,8 +45,8 @@ def test_a_ddl_is_understood() -> None:
         ("`a*` INT", "holds no quote"),
     ],
 )
-def test_invalid_options_are_refused(text: str, said: str) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+def test_invalid_options_are_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         understand_fields(text, "", COLUMNS)
 
 

@@ -26,11 +26,11 @@ def test_findings_up_to_the_limit_stay_as_they_are(count: int) -> None:
 
 def test_findings_above_the_limit_are_merged_per_kind() -> None:
     some = [found(n, Code.J003 if n % 3 == 2 else Code.J002) for n in range(9)]
-    told = few(some, 2)
-    assert [f.position for f in told] == [0, 8, 16, 24, 40, 64]
-    rest = told[3]
+    reported = few(some, 2)
+    assert [f.position for f in reported] == [0, 8, 16, 24, 40, 64]
+    rest = reported[3]
     assert (rest.code, rest.end) == (Code.J002, 7 * 8 + 4)
-    assert rest.sentence == "this and 3 more of its kind, the last at 56: no 3"
+    assert rest.sentence == "this and 3 more of this kind, the last at 56: no 3"
     assert few([f._replace(end=None) for f in some], 2)[3].end is None
 
 
@@ -51,7 +51,7 @@ def test_a_rotten_segment(tmp_path: Path) -> None:
     assert [f.begin for f in outcome.findings] == [h.position for h in bad[: FEW + 1]]
     rest = outcome.findings[-1]
     assert rest.end == bad[-1].end
-    assert f"this and {len(bad) - FEW - 1} more of its kind" in rest.sentence
+    assert f"this and {len(bad) - FEW - 1} more of this kind" in rest.sentence
     assert rows(outcome, "damaged")[FEW:] == [("a", bad[FEW].position, bad[-1].end)]
     assert sum(c.end - c.begin for c in outcome.coverage) == sum(s.size for s in outcome.segments)
     assert outcome.exit_code == 2

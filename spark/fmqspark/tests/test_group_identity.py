@@ -26,9 +26,9 @@ def test_directories_of_two_groups_then_the_minority_is_found(
         (directory / INCARNATIONS).write_bytes(GOOD)
     (a / INCARNATIONS).write_bytes(GOOD.replace(b"g1", b"g3"))
     outcome = check(a, *more)
-    told = {Path(f.replica).name: f.sentence for f in outcome.findings}
-    assert told["a"] == "it is of group fmq/g3 (cluster/group), others here are of fmq/g1"
-    assert set(told) == ({"a"} if others == 2 else {"a", "b"})
+    reported = {Path(f.replica).name: f.sentence for f in outcome.findings}
+    assert reported["a"] == "it is of group fmq/g3 (cluster/group), others here are of fmq/g1"
+    assert set(reported) == ({"a"} if others == 2 else {"a", "b"})
     assert {f.code for f in outcome.findings} == {"M001"}
     assert outcome.exit_code == 2
 

@@ -7,7 +7,7 @@ import pytest
 
 from fmqcore.batch.crc import crc32c
 from fmqcore.journal.index import ENTRY_LEN, IndexFile
-from fmqspark.tests.kit import check, said
+from fmqspark.tests.kit import check, code_rows
 from fmqspark.tests.test_code_limits import INDEX, SEALED, index_of
 
 
@@ -25,7 +25,7 @@ def test_i004_duplicate_entry_of_an_existing_batch(a: Path, queue: int, offset: 
     pack_into("<I", index, 8, crc32c(bytes(index[12:])))
     (a / INDEX).write_bytes(index)
     last = unpack_from("<Q", entry, 8)[0]
-    assert said(check(a)) == [("I004", "error", last)]
+    assert code_rows(check(a)) == [("I004", "error", last)]
 
 
 def test_i005_descending_entries_are_reported_with_their_place(a: Path) -> None:
@@ -35,4 +35,4 @@ def test_i005_descending_entries_are_reported_with_their_place(a: Path) -> None:
     index[at : at + 2 * ENTRY_LEN] = second + first
     pack_into("<I", index, 8, crc32c(bytes(index[12:])))
     (a / INDEX).write_bytes(index)
-    assert said(check(a)) == [("I005", "error", unpack_from("<Q", second, 8)[0])]
+    assert code_rows(check(a)) == [("I005", "error", unpack_from("<Q", second, 8)[0])]

@@ -42,9 +42,9 @@ def damaged(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def everything(outcome: Outcome) -> dict[str, Any]:
-    said = outcome.summary()
-    del said["took_s"]
-    return said | {
+    summary = outcome.summary()
+    del summary["took_s"]
+    return summary | {
         "findings": [tuple(f) for f in outcome.findings],
         "coverage": [tuple(c) for c in outcome.coverage],
     }
@@ -143,8 +143,8 @@ def test_segment_is_checked_again_if_the_checkpoint_changed(
             (a / CHECKPOINT).mkdir()
         else:
             shutil.rmtree(a / CHECKPOINT, ignore_errors=True)
-            said = journal().checkpoint(commit_end=batch.end - off)
-            (a / CHECKPOINT).write_bytes(encode_checkpoint(said))
+            claimed = journal().checkpoint(commit_end=batch.end - off)
+            (a / CHECKPOINT).write_bytes(encode_checkpoint(claimed))
 
     claim(before)
     with pytest.raises(KeyboardInterrupt):
@@ -156,7 +156,7 @@ def test_segment_is_checked_again_if_the_checkpoint_changed(
 
 
 def test_findings_tolerated_beside_a_broker_are_checked_again(tmp_path: Path) -> None:
-    """A running broker may not have written the index of its newest full segment yet."""
+    """A running broker may not have written the index of the newest full segment yet."""
     a, out = write(tmp_path / "a"), tmp_path / "out"
     index = index_name(Position(journal().last_base - MIN_SEGMENT))
     (a / index).unlink()
@@ -217,10 +217,10 @@ def test_index_files_count_for_the_throttle_too(
     counted: list[int] = []
     monkeypatch.setattr(Throttle, "read", lambda _, count: counted.append(count))
     a = write(tmp_path / "a")
-    told = check(a, level=Level.QUICK).summary()["bytes_read"]
+    bytes_read = check(a, level=Level.QUICK).summary()["bytes_read"]
     sizes = [path.stat().st_size for path in a.glob("*.index")]
     assert set(sizes) <= set(counted)
-    assert sum(counted) >= told >= sum(sizes) + 96 * len(journal().headers)
+    assert sum(counted) >= bytes_read >= sum(sizes) + 96 * len(journal().headers)
 
 
 def test_result_survives_json(tmp_path: Path) -> None:

@@ -59,14 +59,16 @@ def starts(directory: Path) -> str:
         finally:
             await disk.close()
 
-    said = CapturingLogger()  # by hand: the logger of an earlier test may be cached for good
-    with patch.object(recover, "log", said):
+    logger = CapturingLogger()  # by hand: the logger of an earlier test may be cached for good
+    with patch.object(recover, "log", logger):
         try:
             asyncio.run(opened())
         except CorruptJournal as refused:
             return f"refused {str(refused).split(': ')[1][:4]}"
-    told = [call.kwargs["finding"] for call in said.calls if call.args == ("journal: recovery",)]
-    return " ".join(f"cut {finding[:4]}" for finding in told)
+    findings = [
+        call.kwargs["finding"] for call in logger.calls if call.args == ("journal: recovery",)
+    ]
+    return " ".join(f"cut {finding[:4]}" for finding in findings)
 
 
 def gap(a: Path, raw: bytes) -> None:
@@ -109,8 +111,8 @@ def test_zeros_where_no_segment_can_begin(
         outcome = check(a, level=level)
         assert outcome.exit_code == exit_code
         assert code in {found.code for found in outcome.findings}
-    told = verify(a)
-    assert (told[0], set(codes_of(told[1]))) == (exit_code, {f.code for f in outcome.findings})
+    report = verify(a)
+    assert (report[0], set(codes_of(report[1]))) == (exit_code, {f.code for f in outcome.findings})
     assert starts(a) == f"{'refused' if exit_code == 2 else 'cut'} {code}"
 
 

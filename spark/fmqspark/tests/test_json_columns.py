@@ -86,14 +86,14 @@ def test_each_rule() -> None:
     another named field or a malformed message.
     """
     for kind in {kind for kind, _, _ in CASES}:
-        mine = [(value, want) for each, value, want in CASES if each == kind]
+        cases_of_kind = [(value, want) for each, value, want in CASES if each == kind]
         ddl = f"a {kind}, {CORRUPT} STRING"
-        values = [value for value, _ in mine]
+        values = [value for value, _ in cases_of_kind]
         together = read(ddl, values)
         beside = read(f"{ddl}, other INT", values)
         assert {name: beside[name] for name in together} == together
         assert read(f"a {kind}", values) == {"a": together["a"]}
-        for number, (value, want) in enumerate(mine):
+        for number, (value, want) in enumerate(cases_of_kind):
             alone = read(ddl, [value])
             assert read(f"a {kind}", [value]) == {"a": alone["a"]}
             for found, at in ((together, number), (alone, 0)):
@@ -285,11 +285,11 @@ print(faults())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that is told")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has the setting")
 def test_the_memory_of_a_slab_serves_the_next_one() -> None:
     """Read into fresh pages, each slab of 32 MiB would be 8,192 faults, or fewer huge ones."""
-    told = [
+    sizes = [
         int(subprocess.check_output([sys.executable, "-c", SLABS, *more], text=True))
         for more in ([], ["kept"])
     ]
-    assert told[1] * 10 < told[0]
+    assert sizes[1] * 10 < sizes[0]

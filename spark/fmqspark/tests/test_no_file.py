@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fmqcli.commands.journal import app
 from fmqcore.journal.segments import segment_name
-from fmqspark.tests.kit import check, journal, said
+from fmqspark.tests.kit import check, code_rows, journal
 
 Make = Callable[[Path], object]
 BASES = sorted(journal().segments)
@@ -30,7 +30,7 @@ def test_non_file_is_reported_by_its_kind(a: Path, number: int, make: Make, what
     path.unlink()
     make(path)
     outcome = check(a)
-    assert said(outcome) == [("J005", "error", BASES[number])]
+    assert code_rows(outcome) == [("J005", "error", BASES[number])]
     sentence = f"{what} stands in the file's place, and the checkpoint knows of it"
     assert outcome.findings[0].sentence == sentence
     for command in ("verify", "ls"):

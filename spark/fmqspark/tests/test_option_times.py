@@ -10,7 +10,7 @@ from fmqspark.source.options import understand
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"toTime": "1969-12-31"}, "toTime '1969-12-31' is before 1970"),
         ({"fromTime": "1950-01-01", "toTime": "1960-01-01"}, "toTime '1960-01-01' is before 1970"),
@@ -22,8 +22,8 @@ from fmqspark.source.options import understand
         ({"splitBytes": "9" * 5000}, "a number of bytes, like 64m"),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         understand({"path": "/x", **options})
 
 

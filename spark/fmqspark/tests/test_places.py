@@ -40,8 +40,8 @@ def test_job_does_not_write_into_its_input(
         (tmp_path, f"the data directory {b} lies within it"),
     ]
     for out, sentence in cases:
-        code, said, err = run(capsys, command, b, a, "--out", out)
-        assert (code, said, err.count("\n")) == (64, "", 1), err
+        code, output, err = run(capsys, command, b, a, "--out", out)
+        assert (code, output, err.count("\n")) == (64, "", 1), err
         assert sentence in err
     assert listed(tmp_path) == before
 
@@ -76,8 +76,8 @@ def test_empty_name_is_not_the_working_directory(
     here = write(tmp_path / "here")
     monkeypatch.chdir(here)
     before = listed(tmp_path)
-    code, said, err = run(capsys, *given)
-    assert (code, said) == (64, "")
+    code, output, err = run(capsys, *given)
+    assert (code, output) == (64, "")
     assert "a folder's name is empty" in err
     assert run_fmq(["job", *given]) == 64
     assert listed(tmp_path) == before
@@ -119,8 +119,8 @@ def test_same_files_twice_are_not_two_replicas(
     same(a, b)
     out = ["--out", tmp_path / "out"] if command == "archive" else []
     for given in ((a, b), (a, c, b), (b, c, a)):
-        code, said, err = run(capsys, command, *given, *out)
-        assert (code, said, err.count("\n")) == (64, "", 1), err
+        code, output, err = run(capsys, command, *given, *out)
+        assert (code, output, err.count("\n")) == (64, "", 1), err
         assert "name each replica once" in err
         assert same is a_link_to_it or (str(a) in err and str(b) in err)
     assert not (tmp_path / "out").exists()

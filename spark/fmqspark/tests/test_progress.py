@@ -9,19 +9,19 @@ from fmqspark.cli.progress import EVERY_S, progress
 
 def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     at_s = 0.0
-    tell = progress("checked", lambda: at_s)
+    report = progress("checked", lambda: at_s)
     for done in range(1, 11):
         at_s += EVERY_S / 2
-        tell(done, 10)
-    out, told = capsys.readouterr()
+        report(done, 10)
+    out, err = capsys.readouterr()
     assert not out
-    assert told.splitlines() == [f"checked {done} of 10 segments" for done in (2, 4, 6, 8)]
+    assert err.splitlines() == [f"checked {done} of 10 segments" for done in (2, 4, 6, 8)]
 
 
 def test_short_job_prints_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    tell = progress("checked", lambda: 0.0)
+    report = progress("checked", lambda: 0.0)
     for done in range(1, 11):
-        tell(done, 10)
+        report(done, 10)
     assert capsys.readouterr() == ("", "")
 
 
@@ -29,8 +29,8 @@ def test_a_line_that_is_written_over(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    tell = progress("checked")
-    tell(1, 2)
-    tell(2, 2)
-    told = capsys.readouterr().err
-    assert told == "\rchecked 1 of 2 segments\x1b[K\rchecked 2 of 2 segments\x1b[K\r"
+    report = progress("checked")
+    report(1, 2)
+    report(2, 2)
+    err = capsys.readouterr().err
+    assert err == "\rchecked 1 of 2 segments\x1b[K\rchecked 2 of 2 segments\x1b[K\r"

@@ -19,7 +19,7 @@ from fmqspark.tests.kit import file_of, flip, write
 from fmqspark.tests.test_source import ALL, rows_of
 
 
-def anew() -> JournalWriter:
+def recreated() -> JournalWriter:
     """`orders` three times: the second one, and `brief`, are in no SNAP."""
     writer = JournalWriter()
     writer.open_epoch(1)
@@ -37,7 +37,7 @@ def anew() -> JournalWriter:
     return writer
 
 
-JOURNAL = anew()
+JOURNAL = recreated()
 CONFIG = next(h for h in JOURNAL.headers if h.position > MIN_SEGMENT and h.type == BatchType.CONFIG)
 
 

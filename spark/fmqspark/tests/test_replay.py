@@ -48,8 +48,8 @@ def records(out: Path) -> list[tuple[bytes, bytes, Any]]:
 async def archived(url: str, folder: Path, out: Path, topic: str, count: int) -> None:
     """The broker's checkpoint learns the commit end late: ask until all is there."""
     while True:
-        code, said = await fmq(url, "job", "archive", folder, "--out", out, "--topic", topic)
-        assert code == 0 or "no topic" in said, said  # the checkpoint does not know it yet
+        code, output = await fmq(url, "job", "archive", folder, "--out", out, "--topic", topic)
+        assert code == 0 or "no topic" in output, output  # the checkpoint does not know it yet
         if code == 0 and len(records(out)) >= count:
             return
         await asyncio.sleep(0.2)
@@ -68,8 +68,8 @@ async def test_killed_replay_then_all_archived_records_come_back(
             assert (await fmq(url, "topic", "create", topic, "--queues", 2))[0] == 0
         lines = tmp_path / "lines"
         lines.write_text("".join(f"{n % 7}:{n}\n" for n in range(COUNT)))
-        code, said = await fmq(url, "produce", "orders", "-f", lines, "-K", ":", "-H", "a=b")
-        assert code == 0, said
+        code, output = await fmq(url, "produce", "orders", "-f", lines, "-K", ":", "-H", "a=b")
+        assert code == 0, output
         await archived(url, home, first, "orders", COUNT)
 
         again = ("job", "replay", first, "--topic", "orders", "--to", "copy")
@@ -84,11 +84,11 @@ async def test_killed_replay_then_all_archived_records_come_back(
             await killed.communicate()
             noted = rows_noted(progress)
         await stored_and_not_noted(first, url)
-        code, said = await fmq(url, *again)
-        assert code == 0, said
-        code, said = await fmq(url, *again)
+        code, output = await fmq(url, *again)
+        assert code == 0, output
+        code, output = await fmq(url, *again)
         assert code == 0
-        assert f"0 records stored in copy; {COUNT:,} were before" in said
+        assert f"0 records stored in copy; {COUNT:,} were before" in output
 
         await archived(url, home, second, "copy", COUNT)
     sent, came = records(first), records(second)
@@ -134,8 +134,8 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
 
 
 async def test_impossible_replay_is_refused(tmp_path: Path) -> None:
-    code, said = await fmq("fmq://127.0.0.1:1", "job", "replay", tmp_path, "--topic", "x")
-    assert (code, said) == (64, f"fmq: {tmp_path} is no archive: `fmq job archive` makes one\n")
+    code, output = await fmq("fmq://127.0.0.1:1", "job", "replay", tmp_path, "--topic", "x")
+    assert (code, output) == (64, f"fmq: {tmp_path} is no archive: `fmq job archive` makes one\n")
 
 
 async def test_second_replay_of_a_name_is_refused(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ async def test_second_replay_of_a_name_is_refused(tmp_path: Path) -> None:
     archive(out, write(tmp_path / "a", small()))
     command = ("job", "replay", out, "--topic", "orders", "--name", "x")
     with Replay(out, "orders", None, "x").at_work():
-        code, said = await fmq("fmq://127.0.0.1:1", *command)
+        code, output = await fmq("fmq://127.0.0.1:1", *command)
     assert code == 69
-    assert "another replay of this name is at work" in said
-    code, said = await fmq("fmq://127.0.0.1:1", *command, "--acks", "one_way")
-    assert (code, said.count("\n")) == (64, 1), said
+    assert "another replay of this name is at work" in output
+    code, output = await fmq("fmq://127.0.0.1:1", *command, "--acks", "one_way")
+    assert (code, output.count("\n")) == (64, 1), output

@@ -40,7 +40,7 @@ def parquet(folder: Path, unit: Unit, group: str = "g") -> ArchivedFile:
 
 
 def archive(folder: Path, *done: Unit, planned: tuple[Unit, ...] = (A, B, C, D)) -> None:
-    """Write a ledger in which an archive job has done these of its planned units."""
+    """Write a ledger in which an archive job has done these planned units."""
     with open_book(folder, "g") as book:
         if not book.ledger.planned:
             book.begin(None)
@@ -83,16 +83,16 @@ def test_replay_stops_before_a_hole_and_continues_once_filled(tmp_path: Path) ->
     units, replay = sent(tmp_path)
     assert units == of(A)
     assert (replay.stop, replay.whole) == (Hole(100, 300, lost=False), False)
-    (said,) = replay.told()
-    assert said.startswith("stopped at position 100: positions 100 to 300 of g are not archived")
-    assert "--skip-missing" in said
+    (notice,) = replay.notices()
+    assert notice.startswith("stopped at position 100: positions 100 to 300 of g are not archived")
+    assert "--skip-missing" in notice
     assert sent(tmp_path)[0] == []
     archive(tmp_path, C)
     assert sent(tmp_path)[0] == []
     archive(tmp_path, B)
     units, replay = sent(tmp_path)
     assert units == of(B, C, D)
-    assert (replay.whole, replay.told()) == (True, [])
+    assert (replay.whole, replay.notices()) == (True, [])
     assert sent(tmp_path)[0] == []
 
 
@@ -102,12 +102,12 @@ def test_lost_range_is_skipped_only_on_request(tmp_path: Path) -> None:
     lose(tmp_path, C, B)
     units, replay = sent(tmp_path, skip_missing=True)
     assert (units, replay.stop) == (of(A), Hole(100, 300, lost=True))
-    assert "nobody can give them; --skip-lost goes on" in replay.told()[0]
+    assert "no replica has them; --skip-lost goes on" in replay.notices()[0]
     units, replay = sent(tmp_path, skip_lost=True)
     assert (units, replay.whole) == (of(D), True)
-    (said,) = replay.told()
-    assert said.startswith("positions 100 to 300 of g were deleted before")
-    assert said.endswith(": left out")
+    (notice,) = replay.notices()
+    assert notice.startswith("positions 100 to 300 of g were deleted before")
+    assert notice.endswith(": left out")
 
 
 @pytest.mark.spark
@@ -116,7 +116,7 @@ def test_skipping_lost_ranges_does_not_skip_missing_ones(tmp_path: Path) -> None
     lose(tmp_path, B)
     units, replay = sent(tmp_path, skip_lost=True)
     assert (units, replay.stop) == (of(A), Hole(200, 300, lost=False))
-    assert [said.split(":")[0] for said in replay.told()][1] == "stopped at position 200"
+    assert [line.split(":")[0] for line in replay.notices()][1] == "stopped at position 200"
 
 
 @pytest.mark.spark
@@ -127,10 +127,10 @@ def test_skipped_range_archived_later_is_sent_once_at_the_end(tmp_path: Path) ->
     archive(tmp_path, B)
     units, replay = sent(tmp_path)
     assert units == of(B)
-    assert replay.told()[0].startswith("positions 100 to 200 of g come behind later ones")
+    assert replay.notices()[0].startswith("positions 100 to 200 of g come behind later ones")
     archive(tmp_path, D)
     units, replay = sent(tmp_path)
-    assert (units, replay.told()) == (of(D), [])
+    assert (units, replay.notices()) == (of(D), [])
 
 
 @pytest.mark.spark
@@ -148,16 +148,16 @@ def test_killed_replay_finishes_its_started_unit_first(
     units, replay = sent(tmp_path)
     everything = before + stopped + units
     assert sorted(everything) == of(A, B, C, D)
-    begun = killed >= 2  # all of A is noted
-    assert everything == (of(A, C, B, D) if begun else of(A, B, C, D))
-    assert bool(replay.told()) == begun
+    started = killed >= 2  # all of A is noted
+    assert everything == (of(A, C, B, D) if started else of(A, B, C, D))
+    assert bool(replay.notices()) == started
 
 
 def old_progress(folder: Path, files: int, rows: int, *units: Unit) -> None:
     """Write progress as the version before did: over all files that there were, holes or not."""
     paths = [f"topic=t/date=2026-01-31/g-{u.begin}-{u.end}.parquet" for u in units]
-    told = {"files": files, "rows": rows, "of": paths, "sender": {"producer": 9}}
-    (folder / "_fmq" / "replay-x.json").write_text(json.dumps(told))
+    noted = {"files": files, "rows": rows, "of": paths, "sender": {"producer": 9}}
+    (folder / "_fmq" / "replay-x.json").write_text(json.dumps(noted))
 
 
 @pytest.mark.spark
@@ -170,7 +170,7 @@ def test_progress_of_an_older_version_that_skipped_a_hole(tmp_path: Path) -> Non
     archive(tmp_path, B, D)
     units, replay = sent(tmp_path)
     assert units == of(B, D)
-    assert replay.told()[0].startswith("positions 100 to 200 of g come behind later ones")
+    assert replay.notices()[0].startswith("positions 100 to 200 of g come behind later ones")
 
 
 @pytest.mark.spark
@@ -226,7 +226,7 @@ def replayed(
     stored: list[int] = []
 
     @asynccontextmanager
-    async def nobody(*_: object) -> AsyncIterator[None]:
+    async def no_client(*_: object) -> AsyncIterator[None]:
         yield
 
     async def send(job: Any, *_: object) -> None:
@@ -235,7 +235,7 @@ def replayed(
             stored.extend(row.offset for row in rows)
             job._records.note(place)
 
-    monkeypatch.setattr(cli, "client", nobody)
+    monkeypatch.setattr(cli, "client", no_client)
     monkeypatch.setattr(cli._Job, "send", send)
     try:
         cli.replay(folder, topic, **options)

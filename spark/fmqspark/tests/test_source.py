@@ -191,9 +191,11 @@ def test_damage_is_an_error_and_a_good_replica_continues(tmp_path: Path) -> None
     for part, at in (("header", 20), ("payload", 100)):
         a, b = write(tmp_path / f"a-{part}"), write(tmp_path / f"b-{part}")
         flip(a, victim.position + at)
-        with pytest.raises(CorruptJournal, match=f"damaged at position {victim.position} ") as told:
+        with pytest.raises(
+            CorruptJournal, match=f"damaged at position {victim.position} "
+        ) as raised:
             read([a])
-        assert file_of(a, victim.position)[0].name in str(told.value)
+        assert file_of(a, victim.position)[0].name in str(raised.value)
         assert read([a, b]) == expected
         for path in (*a.glob("*.index"), *b.glob("*.index")):
             path.unlink()
@@ -341,7 +343,7 @@ def test_two_halves_at_any_position_are_the_whole(tmp_path: Path) -> None:
 def test_without_a_checkpoint_nothing_is_known_to_be_committed(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     (a / CHECKPOINT).write_bytes(b"nonsense")
-    with pytest.raises(CorruptJournal, match="nobody knows what is committed"):
+    with pytest.raises(CorruptJournal, match="the commit end is unknown"):
         read([a])
     assert read([a], uncommitted=True) == read([a, b]) == truth(journal())[0]
 
@@ -354,7 +356,7 @@ def test_unknown_topic_is_reported_with_the_existing_ones(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "no path"),
         ({"path": "/x", "topics": "a"}, "no option topics"),
@@ -375,8 +377,8 @@ def test_unknown_topic_is_reported_with_the_existing_ones(tmp_path: Path) -> Non
         ({"path": "/x", "provider": "fmq", "option.topic": "a"}, "CREATE TEMPORARY VIEW"),
     ],
 )
-def test_invalid_options_are_reported(options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+def test_invalid_options_are_reported(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         understand(options)
 
 

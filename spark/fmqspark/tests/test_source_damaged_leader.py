@@ -49,9 +49,9 @@ def test_damage_below_the_others_commit_end_is_read_from_them(
 
 def test_damaged_replica_is_named(tmp_path: Path) -> None:
     ahead, behind, _ = paths = replicas(tmp_path, [IN_LAST[2]])
-    [told] = survey([*map(str, paths)]).told
-    assert told.startswith(f"{ahead} cannot give what {behind} can: ")
-    assert f"damaged at position {IN_LAST[2].position}" in told
+    [notice] = survey([*map(str, paths)]).notices
+    assert notice.startswith(f"{ahead} cannot give what {behind} can: ")
+    assert f"damaged at position {IN_LAST[2].position}" in notice
 
 
 def test_damage_in_a_full_segment_that_the_others_end_in(tmp_path: Path) -> None:

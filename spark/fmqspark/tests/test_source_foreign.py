@@ -61,7 +61,7 @@ def test_segment_of_an_older_journal_is_refused(tmp_path: Path, ms: int) -> None
 
 
 def test_foreign_segment_with_other_queues_is_refused(tmp_path: Path) -> None:
-    """Also where none of its batches is wanted."""
+    """Also where none of the batches is wanted."""
     other = JournalWriter()
     other.open_epoch(1)
     for n in range(220):
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_another(
         read([a], uncommitted=uncommitted)
     good = write(tmp_path / "good", OWN)
     assert len(read([a, good])) == 220
-    assert "is left out" in "".join(survey([str(a), str(good)]).told)
+    assert "is left out" in "".join(survey([str(a), str(good)]).notices)
 
 
 def test_older_checkpoint_of_the_same_journal_is_accepted(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def column(index: SegmentIndex, number: int, key: int = 0) -> "array[int]":
 
 
 def another_queues(index: SegmentIndex) -> None:
-    for mine, others in zip(index.columns(KEYS[0]), index.columns(KEYS[1]), strict=True):
-        mine[:], others[:] = others[:], mine[:]
+    for own, others in zip(index.columns(KEYS[0]), index.columns(KEYS[1]), strict=True):
+        own[:], others[:] = others[:], own[:]
 
 
 def one_place_twice(index: SegmentIndex) -> None:

@@ -68,13 +68,13 @@ def test_the_same_is_read(tmp_path: Path, size: int) -> None:
 
 
 def test_small_journals_are_read_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fmqspark.tests.test_recreated_topic import JOURNAL as ANEW
+    from fmqspark.tests.test_recreated_topic import JOURNAL as RECREATED
     from fmqspark.tests.test_recreated_topic import values
 
     monkeypatch.setattr(planning, "_MOST", 0)
     a = write(tmp_path / "a")
     assert read([a], Wanted(), 64 * 1024) == truth(journal())[0]
-    b = write(tmp_path / "b", ANEW)
+    b = write(tmp_path / "b", RECREATED)
     assert values(b) == [b"one", b"orders", b"brief", b"three"]
     assert values(b, topic="orders") == [b"one", b"orders", b"three"]
 
@@ -111,9 +111,9 @@ def test_without_the_next_segment_the_headers_are_read(tmp_path: Path) -> None:
 
 
 def test_packed_ends_are_a_mapping() -> None:
-    told = {(TopicId(t), q): Offset(t * q) for t in (70_000, 1) for q in (0, 65_535, 3)}
-    ends = Ends(told)
-    assert (dict(ends), len(ends)) == (told, 6)
+    reported = {(TopicId(t), q): Offset(t * q) for t in (70_000, 1) for q in (0, 65_535, 3)}
+    ends = Ends(reported)
+    assert (dict(ends), len(ends)) == (reported, 6)
     assert ends.get((TopicId(2), 0)) is None
-    assert list(ends) == sorted(told)
+    assert list(ends) == sorted(reported)
     assert (TopicId(2), 0) not in Ends({})

@@ -44,7 +44,7 @@ def test_damage_below_a_durable_end_below_the_commit_end(tmp_path: Path, uncommi
     flip(bad, IN_LAST[2].position + 64)
     for paths in both_orders(good, bad):
         assert read(paths, uncommitted=uncommitted) == ALL_ROWS
-    assert str(bad) in "".join(surveyed(bad, good).told)
+    assert str(bad) in "".join(surveyed(bad, good).notices)
     with pytest.raises(CorruptJournal, match=f"damaged at position {IN_LAST[2].position}"):
         read([bad], uncommitted=uncommitted)
 
@@ -95,7 +95,7 @@ def test_a_segment_file_that_cannot_be_read(
     for uncommitted in (False, True):
         for paths in both_orders(good, bad):
             assert read(paths, uncommitted=uncommitted) == ALL_ROWS
-        assert str(bad) in "".join(surveyed(bad, good, uncommitted=uncommitted).told)
+        assert str(bad) in "".join(surveyed(bad, good, uncommitted=uncommitted).notices)
         with pytest.raises(OSError, match="Input/output error"):
             read([bad], uncommitted=uncommitted)
 
@@ -105,7 +105,7 @@ def test_unreadable_checkpoint_is_reported_and_is_no_damage(tmp_path: Path) -> N
     loop(bad / CHECKPOINT)
     for paths in both_orders(good, bad):
         assert read(paths) == ALL_ROWS
-        assert "symbolic links" in "".join(surveyed(*paths).told)
+        assert "symbolic links" in "".join(surveyed(*paths).notices)
     with pytest.raises(OSError, match="symbolic links"):
         read([bad])
     assert read([bad], uncommitted=True) == ALL_ROWS
@@ -154,7 +154,7 @@ def test_directory_without_a_commit_end(tmp_path: Path, spoil: Callable[[Path], 
     spoil(bad / CHECKPOINT)
     for paths in both_orders(good, bad):
         assert read(paths) == ALL_ROWS
-        assert str(bad) in "".join(surveyed(*paths).told)
+        assert str(bad) in "".join(surveyed(*paths).notices)
     with pytest.raises((OSError, CorruptJournal)) as caught:
         read([bad])
     assert str(bad) in str(caught.value)
@@ -169,7 +169,7 @@ def test_wrong_directory_name_is_no_damage(tmp_path: Path) -> None:
 
 
 def test_good_replicas_then_nothing_is_reported(tmp_path: Path) -> None:
-    assert surveyed(write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)).told == []
+    assert surveyed(write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)).notices == []
 
 
 @pytest.mark.parametrize("behind", [IN_LAST[6].position, LAST])
@@ -179,7 +179,7 @@ def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind
     slow = write(tmp_path / "slow", JOURNAL, commit_end=behind, durable_end=behind)
     for paths in both_orders(good, slow):
         assert read(paths) == ALL_ROWS
-        assert surveyed(*paths).told == []
+        assert surveyed(*paths).notices == []
 
 
 def test_directory_shorter_than_its_checkpoint_is_reported(tmp_path: Path) -> None:
@@ -189,13 +189,13 @@ def test_directory_shorter_than_its_checkpoint_is_reported(tmp_path: Path) -> No
     file, at = file_of(a, end)
     os.truncate(file, at)
     assert read([a]) == truth(JOURNAL, until=end)[0]
-    (said,) = surveyed(a).told
-    assert said.startswith(f"{a} knows that all below position {END} is committed, and what is")
-    assert surveyed(a, uncommitted=True).told == []
+    (notice,) = surveyed(a).notices
+    assert notice.startswith(f"{a} knows that all below position {END} is committed, and what is")
+    assert surveyed(a, uncommitted=True).notices == []
     with directory_lock(str(a)):
-        assert surveyed(a).told == []
+        assert surveyed(a).notices == []
     whole = write(tmp_path / "b", JOURNAL)
-    assert "is committed, and" not in "".join(surveyed(a, whole).told)
+    assert "is committed, and" not in "".join(surveyed(a, whole).notices)
 
 
 def test_non_batch_below_the_commit_end_is_an_error(tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ async def test_archive_survives_broker_loss_and_fails_without_brokers(
         sent = await produced(cluster.url)
         await synced(cluster)
         connect = ("archive", "--connect", cluster.url)
-        code, said = await job(*connect, "--out", first, "--topic", "bills")
-        assert (code, said.count("\n")) == (64, 1)
-        assert "no topic bills" in said
+        code, output = await job(*connect, "--out", first, "--topic", "bills")
+        assert (code, output.count("\n")) == (64, 1)
+        assert "no topic bills" in output
 
         running = await start(*connect, "--out", first, "--topic", "orders", "-o", "json")
         await unit_done(first, running)
@@ -125,9 +125,9 @@ async def test_archive_survives_broker_loss_and_fails_without_brokers(
         assert cluster.brokers["g1-0"].address.encode() in out
         assert b"are not archived" in out
         assert b"Traceback" not in out
-        code, said = await job(*connect, "--out", second)
+        code, output = await job(*connect, "--out", second)
         assert code == 69
-        assert "no broker answers" in said
+        assert "no broker answers" in output
 
 
 async def unit_done(folder: Path, running: asyncio.subprocess.Process) -> None:

@@ -33,20 +33,20 @@ def test_killed_spark_is_reported_in_one_line(tmp_path: Path, victim: str, what:
     job = _slow(command, tmp_path)
     try:
         _found_at_work(job)[victim].send_signal(signal.SIGKILL)
-        said, told = job.communicate(timeout=300)
+        stdout, err = job.communicate(timeout=300)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.communicate()
-    assert job.returncode == 3, told
-    last = told.strip().splitlines()[-1]
-    assert last.startswith("fmq job: Spark gave up ("), told
+    assert job.returncode == 3, err
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("fmq job: Spark gave up ("), err
     assert last.endswith(AGAIN)
     assert len(last) < 250, "in short, not in Spark's words"
     assert victim == "java" or "Python worker exited unexpectedly" in last
-    assert "clean" not in said
-    assert "Traceback" not in told
-    assert "\tat " not in told
+    assert "clean" not in stdout
+    assert "Traceback" not in err
+    assert "\tat " not in err
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
 
@@ -66,8 +66,8 @@ def test_job_asked_to_end_prints_nothing(
         found = _found_at_work(job)
         time.sleep(0.5)
         (os.killpg if all_of_it else os.kill)(job.pid, number)
-        said, told = job.communicate(timeout=60)
-        assert (job.returncode, said, told) == (code, "", "")
+        out, err = job.communicate(timeout=60)
+        assert (job.returncode, out, err) == (code, "", "")
         assert psutil.wait_procs(found.values(), timeout=20)[1] == []
     finally:
         for process in found.values():

@@ -160,7 +160,7 @@ def test_only_the_columns_that_are_asked_for(spark: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"topic": "order"}, "no topic 'order' in this journal; its topics: orders"),
         ({"columns": "body"}, "no column 'body'"),
@@ -169,10 +169,10 @@ def test_only_the_columns_that_are_asked_for(spark: Any, tmp_path: Path) -> None
     ],
 )
 def test_invalid_options_are_refused(
-    spark: Any, tmp_path: Path, options: dict[str, str], said: str
+    spark: Any, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     path = options.pop("path", str(write(tmp_path / "a")))
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         spark.read.format("fmq").options(**options).load(path).count()
 
 
@@ -254,10 +254,10 @@ def test_stream_killed_in_mid_batch_writes_each_record_once(spark: Any, tmp_path
     for _ in range(2):
         run_stream(spark, data, out)
         assert rows(spark.read.parquet(str(out / "rows"))) == truth()
-    told = (planned / str(_newest(planned))).read_text().splitlines()[-1]
+    stored = (planned / str(_newest(planned))).read_text().splitlines()[-1]
     last = max(journal().segments)
     marks = [[last, snap_crc(journal(), last)]]
-    assert json.loads(told) == {
+    assert json.loads(stored) == {
         "position": journal().end,
         "marks": marks,
         "starting": {"option": "earliest", "position": 0},

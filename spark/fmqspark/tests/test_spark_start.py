@@ -47,7 +47,7 @@ def java(folder: Path, dies: str, modules: str = "echo jdk.incubator.vector@21; 
 
 
 def check(tmp_path: Path, **environment: str) -> tuple[int, str, str]:
-    """Run the command in a process of its own: Java writes past Python's streams."""
+    """Run the command in a new process: Java writes past Python's streams."""
     a = write(tmp_path / "a")
     (tmp_path / "tmp").mkdir()
     done = subprocess.run(
@@ -75,7 +75,7 @@ def test_a_java_that_dies_as_it_starts_is_one_sentence(tmp_path: Path, stream: i
         "java.lang.UnsatisfiedLinkError: no net in java.library.path; look at JAVA_HOME, "
     )
     assert "--engine pool" in err
-    log = re.search(r"all that it said: (\S+)\n", err)
+    log = re.search(r"its whole output: (\S+)\n", err)
     assert log is not None
     assert TRACE in Path(log.group(1)).read_text()
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == [Path(log.group(1)).name]
@@ -94,7 +94,7 @@ def test_a_java_that_does_not_run_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"SPARK_DRIVER_MEMORY": "8m"}, "{java}: "),
         ({"SPARK_DRIVER_MEMORY": "lots"}, "{java}: Invalid maximum heap size: -Xmxlots; look at"),
@@ -102,11 +102,11 @@ def test_a_java_that_does_not_run_at_all(tmp_path: Path) -> None:
     ],
 )
 def test_a_real_java_that_cannot_start_spark(
-    tmp_path: Path, environment: dict[str, str], said: str
+    tmp_path: Path, environment: dict[str, str], message: str
 ) -> None:
     code, out, err = check(tmp_path, **environment)
     assert (code, out, err.count("\n")) == (69, "", 1), err
-    assert err.startswith("fmq job: Spark did not start: " + said.format(java=find_java()))
+    assert err.startswith("fmq job: Spark did not start: " + message.format(java=find_java()))
     assert "\tat " not in err
 
 
@@ -136,8 +136,8 @@ def test_a_start_that_is_interrupted_leaves_no_java() -> None:
                 children = psutil.Process(job.pid).children(recursive=True)
                 started = [p for p in children if "org.apache.spark.deploy" in str(p.cmdline())]
         os.killpg(job.pid, signal.SIGINT)
-        _, said = job.communicate(timeout=60)
-        assert said.count(b"Traceback") == 1, said.decode()  # the script's own
+        _, output = job.communicate(timeout=60)
+        assert output.count(b"Traceback") == 1, output.decode()  # the script's own
         assert psutil.wait_procs(started, timeout=20)[1] == []
     finally:
         for process in started:
@@ -159,13 +159,13 @@ def test_a_master_that_does_not_take_it_is_named() -> None:
             stopped._target_id, stopped._gateway_client = "o1", None
             raise Py4JJavaError("", stopped)
 
-    for master, said in (("", ""), ("spark://a:7077", "; look whether spark://a:7077 is there")):
-        with pytest.raises(Unavailable) as told:
+    for master, message in (("", ""), ("spark://a:7077", "; look whether spark://a:7077 is there")):
+        with pytest.raises(Unavailable) as raised:
             session._started(Builder(), Path("java"), master)  # type: ignore[arg-type]
-        assert str(told.value).startswith(
-            f"Spark did not start: All masters are unresponsive!{said}"
+        assert str(raised.value).startswith(
+            f"Spark did not start: All masters are unresponsive!{message}"
         )
-        assert ("look" in str(told.value)) == bool(master)
+        assert ("look" in str(raised.value)) == bool(master)
 
 
 TALKS = "echo greeting >&2; echo data; read _; echo later >&2; echo more"

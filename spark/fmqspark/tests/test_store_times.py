@@ -9,7 +9,7 @@ from fmqcore.journal.segments import NO_TERM
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqcore.verify.directory import Verifier
 from fmqspark.check.rows import Level
-from fmqspark.tests.kit import check, flip, said, write
+from fmqspark.tests.kit import check, code_rows, flip, write
 
 
 class Late(JournalWriter):
@@ -43,7 +43,7 @@ def test_j003_falling_store_time_is_reported_once(tmp_path: Path, level: Level) 
     bad = writer.data(7, 0, [b"x"])
     filled(writer, 150)
     outcome = check(write(tmp_path / "a", writer), level=level)
-    assert said(outcome) == [("J003", "error", bad.position)]
+    assert code_rows(outcome) == [("J003", "error", bad.position)]
     before = bad.store_ms + 4_000
     assert f"store time {bad.store_ms} after {before} " in outcome.findings[0].sentence
     assert verified(writer) == [("J003", bad.position)]
@@ -54,7 +54,7 @@ def test_j003_where_the_next_segment_begins(tmp_path: Path, level: Level) -> Non
     writer = filled(Late(), 220)
     third = sorted(writer.segments)[2]
     outcome = check(write(tmp_path / "a", writer), level=level)
-    assert said(outcome) == [("J003", "error", third)]
+    assert code_rows(outcome) == [("J003", "error", third)]
     assert verified(writer) == [("J003", third)]
 
 
@@ -67,4 +67,4 @@ def test_store_times_are_not_compared_across_damage(tmp_path: Path, level: Level
     filled(writer, 150)
     a = write(tmp_path / "a", writer)
     flip(a, damaged.position + 20)
-    assert said(check(a, level=level)) == [("J001", "error", damaged.position)]
+    assert code_rows(check(a, level=level)) == [("J001", "error", damaged.position)]

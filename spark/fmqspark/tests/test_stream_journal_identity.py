@@ -13,9 +13,9 @@ from fmqspark.source.options import understand
 from fmqspark.tests.kit import alike, snap_crc, write
 
 pytestmark = pytest.mark.spark
-MINE = alike()
-BASES = sorted(MINE.segments)
-ENDS = [header.end for header in MINE.headers]
+JOURNAL = alike()
+BASES = sorted(JOURNAL.segments)
+ENDS = [header.end for header in JOURNAL.headers]
 
 
 def other(segment_bytes: int = MIN_SEGMENT) -> JournalWriter:
@@ -55,7 +55,7 @@ STANDS = [ENDS[3], ENDS[100], BASES[1], BASES[2]]
 def test_another_journal_is_refused(
     tmp_path: Path, at: int, journal: Callable[[], JournalWriter]
 ) -> None:
-    start = progress(stream(write(tmp_path / "a", MINE, commit_end=at)))
+    start = progress(stream(write(tmp_path / "a", JOURNAL, commit_end=at)))
     assert start["position"] == at
     reader = stream(write(tmp_path / "b", journal()))
     with pytest.raises(InvalidArgument, match=r"progress is of another journal than that of .*b: "):
@@ -68,7 +68,7 @@ def test_another_journal_is_refused(
 
 @pytest.mark.parametrize("at", STANDS)
 def test_stream_continues_from_any_replica_of_its_journal(tmp_path: Path, at: int) -> None:
-    a, b = write(tmp_path / "a", MINE, commit_end=at), write(tmp_path / "b", MINE)
+    a, b = write(tmp_path / "a", JOURNAL, commit_end=at), write(tmp_path / "b", JOURNAL)
     start = progress(stream(a))
     assert progress(stream(a), start) == start, "nothing new is no micro-batch"
     goes_on(stream(b), start)
@@ -76,14 +76,14 @@ def test_stream_continues_from_any_replica_of_its_journal(tmp_path: Path, at: in
 
 
 def test_progress_of_an_earlier_version_has_no_mark(tmp_path: Path) -> None:
-    reader = stream(write(tmp_path / "a", MINE))
+    reader = stream(write(tmp_path / "a", JOURNAL))
     goes_on(reader, {"position": ENDS[100]})
-    assert progress(reader, {"position": MINE.end}) == {"position": MINE.end}
+    assert progress(reader, {"position": JOURNAL.end}) == {"position": JOURNAL.end}
 
 
 def test_mark_of_a_deleted_segment_is_ignored(tmp_path: Path) -> None:
-    start = progress(stream(write(tmp_path / "a", MINE, commit_end=BASES[1])))
-    b = write(tmp_path / "b", MINE, log_start=BASES[1], bases=tuple(BASES[1:]))
+    start = progress(stream(write(tmp_path / "a", JOURNAL, commit_end=BASES[1])))
+    b = write(tmp_path / "b", JOURNAL, log_start=BASES[1], bases=tuple(BASES[1:]))
     (b / segment_name(BASES[0])).unlink()
     goes_on(stream(b), start)
 
@@ -94,12 +94,12 @@ def plain(offset: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_uncommitted_segment_has_no_mark(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", MINE)
-    assert plain(progress(stream(a, uncommitted="true"))) == {"position": MINE.end}
-    mark = {"marks": [[BASES[-1], snap_crc(MINE, BASES[-1])]]}
-    assert plain(progress(stream(a))) == {"position": MINE.end} | mark
+    a = write(tmp_path / "a", JOURNAL)
+    assert plain(progress(stream(a, uncommitted="true"))) == {"position": JOURNAL.end}
+    mark = {"marks": [[BASES[-1], snap_crc(JOURNAL, BASES[-1])]]}
+    assert plain(progress(stream(a))) == {"position": JOURNAL.end} | mark
     latest = stream(a, startingPosition="latest").initialOffset()
-    assert plain(latest) == {"position": MINE.end} | mark
+    assert plain(latest) == {"position": JOURNAL.end} | mark
     assert plain(stream(a).initialOffset()) == {"position": 0}
 
 

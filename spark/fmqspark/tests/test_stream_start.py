@@ -120,8 +120,8 @@ def test_retention_before_first_commit_is_data_loss(
     go_on = stream(a, failOnDataLoss="false")
     for _ in range(2):
         assert values(go_on, start, end) == list(range(100, 200))
-    said = capsys.readouterr().err
-    assert (said.count("\n"), f"positions 0 to {BASES[2]} are deleted" in said) == (1, True)
+    output = capsys.readouterr().err
+    assert (output.count("\n"), f"positions 0 to {BASES[2]} are deleted" in output) == (1, True)
 
 
 def test_topic_of_which_retention_left_nothing_is_named(
@@ -169,9 +169,9 @@ def test_changed_start_after_first_commit_is_named_once(
     again = stream(a, startingPosition="latest")
     for _ in range(2):
         assert values(again, end, next_end(again, end)) == list(range(100, 200))
-    said = capsys.readouterr().err
-    assert said.count("startingPosition is 'latest' and was 'earliest'") == 1
-    assert f"goes on at position {end['position']}" in said
+    output = capsys.readouterr().err
+    assert output.count("startingPosition is 'latest' and was 'earliest'") == 1
+    assert f"goes on at position {end['position']}" in output
 
 
 def test_nothing_new_leaves_the_offset_as_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A stream continues when one of its topics is deleted: all records of the others come."""
+"""A stream continues when one of the topics is deleted: all records of the others come."""
 
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ def test_deleted_topic_yields_no_more_records(
     reader = stream(a, "orders,brief")
     for _ in range(2):
         assert values(reader, BASES[2]) == [b"three"]
-    said = capsys.readouterr().err
-    assert (said.count("\n"), "no topic 'brief' in this journal" in said) == (1, True)
+    output = capsys.readouterr().err
+    assert (output.count("\n"), "no topic 'brief' in this journal" in output) == (1, True)
     assert values(stream(a, "brief"), BASES[2]) == []
 
 

@@ -8,7 +8,7 @@ from fmqcore.batch.header import BatchHeader
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check.rows import Level
-from fmqspark.tests.kit import alike, check, flip, put, rows, said, write
+from fmqspark.tests.kit import alike, check, code_rows, flip, put, rows, write
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_batch_another_replica_has_committed_is_no_torn_write(
     a = write(tmp_path / "a", writer, commit_end=writer.end)
     b = damaged(tmp_path / "b", writer, bad)
     outcome = check(a, b, level=level)
-    assert said(outcome) == [
+    assert code_rows(outcome) == [
         ("J001", "error", bad.position),
         ("R003", "warning", bad.position),
     ]
@@ -57,7 +57,7 @@ def test_zeros_in_a_committed_batch_are_no_torn_write(
     b = write(tmp_path / "b", writer, durable_end=bad.position, commit_end=bad.position)
     put(b, bad.position, bytes(96))
     outcome = check(b, a)
-    assert said(outcome)[0] == ("J001", "error", bad.position)
+    assert code_rows(outcome)[0] == ("J001", "error", bad.position)
     assert outcome.findings[0].end == bad.end
     assert rows(outcome, "unread") == [("b", bad.position, bad.end)]
 
@@ -70,7 +70,7 @@ def test_batch_no_other_replica_has_committed_is_torn(
     a = write(tmp_path / "a", writer, commit_end=bad.position)
     b = damaged(tmp_path / "b", writer, bad, commit_end=bad.end if known else bad.position)
     outcome = check(a, b)
-    assert said(outcome)[0] == ("J001", "warning", bad.position)
+    assert code_rows(outcome)[0] == ("J001", "warning", bad.position)
     assert rows(outcome, "void") == [("b", bad.position, writer.last_base + MIN_SEGMENT)]
     assert outcome.exit_code == 1
 
@@ -80,7 +80,7 @@ def test_range_of_an_unfinished_truncation_is_void(
 ) -> None:
     a = write(tmp_path / "a", writer, commit_end=writer.end)
     b = damaged(tmp_path / "b", writer, bad, drop_from=bad.position)
-    assert said(check(a, b))[0] == ("J001", "warning", bad.position)
+    assert code_rows(check(a, b))[0] == ("J001", "warning", bad.position)
 
 
 @pytest.mark.parametrize("size", [0, 5000])

@@ -80,8 +80,8 @@ SECOND = segment_name(BASES[1])
 
 
 def covered_once(outcome: Outcome, replica: str) -> bool:
-    mine = [row for state in SEEN for row in rows(outcome, state) if row[0] == replica]
-    places = sorted((begin, end) for _, begin, end in mine if begin < end)
+    of_replica = [row for state in SEEN for row in rows(outcome, state) if row[0] == replica]
+    places = sorted((begin, end) for _, begin, end in of_replica if begin < end)
     assert (places[0][0], places[-1][1]) == (0, len(BASES) * MIN_SEGMENT)
     return all(one[1] == two[0] for one, two in itertools.pairwise(places))
 
@@ -214,12 +214,12 @@ def test_unread_ranges_are_reported_with_the_reason(
     code, out, _ = run(capsys, "check", a)
     outcome = check(a, level=Level.STANDARD)
     (place,) = ((b, e) for _, b, e in rows(outcome, "unread") if b < e)
-    told = [
+    lines = [
         f"unread: {a}/{SECOND} at {place[0]}–{place[1]}: Input/output error",
         f"unread: {a}/{index}: Is a directory",
     ]
-    assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (3, told)
-    assert all(line in words.read_text() for line in told)
+    assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (3, lines)
+    assert all(line in words.read_text() for line in lines)
     html = page(outcome.summary(), outcome.findings, outcome.coverage, outcome.segments)
     assert "<h2>Not read</h2>" in html
     assert "whole file<td>Is a directory" in html
@@ -230,7 +230,7 @@ def test_unread_ranges_are_reported_with_the_reason(
     code, out, _ = run(capsys, "check", a)
     assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (
         2,
-        told[1:],
+        lines[1:],
     )
 
 

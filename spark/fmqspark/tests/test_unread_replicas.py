@@ -67,10 +67,10 @@ def test_a_checkpoint_that_cannot_be_read(
         assert unread(outcome) == [("bad", CHECKPOINT, 0)]
         assert outcome.exit_code == 3
         assert not [c for c in outcome.coverage if c.state == "not compared"]
-    code, told = verify(bad)
-    assert (code, [f["code"] for f in told["findings"]]) == (3, ["M001"])
-    assert [line.split(":")[0] for line in told["coverage"]["unreadable"]] == [CHECKPOINT]
-    assert told["coverage"]["batches"] == len(journal().headers)
+    code, report = verify(bad)
+    assert (code, [f["code"] for f in report["findings"]]) == (3, ["M001"])
+    assert [line.split(":")[0] for line in report["coverage"]["unreadable"]] == [CHECKPOINT]
+    assert report["coverage"]["batches"] == len(journal().headers)
     flip(bad, data_batch(50).position + 64)
     assert check(good, bad, level=level).exit_code == verify(bad)[0] == 2
 

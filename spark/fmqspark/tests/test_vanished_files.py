@@ -75,4 +75,4 @@ def test_file_that_reappeared_is_unread_and_not_missing(a: Path, b: Path, level:
         outcome = check(b, a, level=level, engine=engine)
     assert (codes(outcome), outcome.exit_code) == ([], 3)
     assert rows(outcome, "unread") == [("b", BASES[5], BASES[6])]
-    assert [c.is_told_alone for c in outcome.coverage if c.state == "unread"] == [True]
+    assert [c.needs_own_line for c in outcome.coverage if c.state == "unread"] == [True]

@@ -45,7 +45,7 @@ def test_j004_a_batch_without_records(tmp_path: Path, level: Level) -> None:
     assert outcome.bytes_by_state()["unread"] == bad.total_len
 
 
-# ---- a payload that is no columns, under the CRC that its producer made of it
+# ---- a payload that is no columns, under the CRC that its producer computed
 def lengths_that_do_not_add_up() -> tuple[int, int, bytes]:
     return 0, 2, pack("<3I", 0, 4, 99) + b"value001" + bytes(4)
 

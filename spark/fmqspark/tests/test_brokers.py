@@ -298,8 +298,8 @@ def test_group_option_selects_the_journal(played: Played, monkeypatch: pytest.Mo
     assert brokers_of(["master:1"], topics=["orders", "bills"]).group == "g1"
     assert brokers_of(["master:1"], "g1", ["bills"]).group == "g1"
     cases: list[tuple[tuple[Any, ...], str]] = [
-        (("", ["bills"]), r"was deleted .* say which group had it \(there are g1, g2\)"),
-        ((), r"say which group \(there are g1, g2\)"),
+        (("", ["bills"]), r"was deleted .* name its group \(there are g1, g2\)"),
+        ((), r"name the group \(there are g1, g2\)"),
         (("g3",), "no group 'g3': there are g1, g2"),
         (("", ["bills"]), "no topic bills: the cluster's topics are orders"),
     ]
@@ -310,7 +310,7 @@ def test_group_option_selects_the_journal(played: Played, monkeypatch: pytest.Mo
 
 def test_invalid_options_are_reported() -> None:
     cases: list[tuple[dict[str, str], str]] = [
-        ({"connect": SLAVE, "path": "/x"}, "say one of the two"),
+        ({"connect": SLAVE, "path": "/x"}, "name one of the two"),
         ({"connect": "nowhere"}, "begins with fmq://"),
         ({"connect": SLAVE, "uncommitted": "true"}, "only what is committed"),
         ({"path": "/x", "group": "g1"}, "group goes with connect"),

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from fmqclient.net.connections import Backoff, Connections, open_at_first
 from fmqclient.net.routes import Routes
 from fmqclient.producer.accumulator import pinned_group
-from fmqclient.producer.batches import Flight, Pile, Record, record_bytes
+from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, record_bytes
 from fmqclient.settings import LEVELS
 from fmqcore.batch.columns import encode_headers
 from fmqcore.batch.header import MAX_PAYLOAD
@@ -126,30 +126,33 @@ class Plan:
 
     def steps(
         self, records: Sequence[Archived], number: int
-    ) -> Iterator[tuple[dict[Place, Flight], int]]:
+    ) -> Iterator[tuple[dict[Place, InFlightBatch], int]]:
         """Yield batches, one per place, and how many records are in all steps so far.
 
         After each step its sequences count as used.
         """
-        piles: dict[Place, Pile] = {}
+        pending: dict[Place, PendingBatch] = {}
         for i, record in enumerate(records):
             place, row = self.place(record, number + i), _row(record)
-            pile = piles.get(place)
-            if pile is not None and pile.bytes + record_bytes(row) > BATCH_BYTES:
-                yield self._flights(piles), i
-                piles, pile = {}, None
-            if pile is None:
-                pile = piles[place] = Pile(0, 0)
-            pile.records.append(row)
-            pile.bytes += record_bytes(row)
-        if piles:
-            yield self._flights(piles), len(records)
+            pending_batch = pending.get(place)
+            if pending_batch is not None and pending_batch.bytes + record_bytes(row) > BATCH_BYTES:
+                yield self._in_flight(pending), i
+                pending, pending_batch = {}, None
+            if pending_batch is None:
+                pending_batch = pending[place] = PendingBatch(0, 0)
+            pending_batch.records.append(row)
+            pending_batch.bytes += record_bytes(row)
+        if pending:
+            yield self._in_flight(pending), len(records)
 
-    def _flights(self, piles: dict[Place, Pile]) -> dict[Place, Flight]:
-        flights = {p: Flight(pile, self.sequences.get(p, 0)) for p, pile in sorted(piles.items())}
-        for place, flight in flights.items():
-            self.sequences[place] = flight.end_sequence % 2**32
-        return flights
+    def _in_flight(self, pending: dict[Place, PendingBatch]) -> dict[Place, InFlightBatch]:
+        batches = {
+            p: InFlightBatch(pending_batch, self.sequences.get(p, 0))
+            for p, pending_batch in sorted(pending.items())
+        }
+        for place, in_flight in batches.items():
+            self.sequences[place] = in_flight.end_sequence % 2**32
+        return batches
 
 
 def _number(told: object, bits: int = 32) -> int:
@@ -196,12 +199,12 @@ class Lines:
         self._streams: dict[GroupName, Stream] = {}
         self._correlation = 0
 
-    async def store(self, step: Mapping[Place, Flight]) -> None:
+    async def store(self, step: Mapping[Place, InFlightBatch]) -> None:
         """Wait until the whole step is stored. Raises the refusal if it cannot be stored."""
         groups = sorted({group for group, _ in step})
         async with asyncio.TaskGroup() as tasks:
             for group in groups:
-                mine = {queue: flight for (g, queue), flight in step.items() if g == group}
+                mine = {queue: in_flight for (g, queue), in_flight in step.items() if g == group}
                 tasks.create_task(self._store(group, mine))
 
     def close(self) -> None:
@@ -210,7 +213,7 @@ class Lines:
             stream.cancel()
         self._streams.clear()
 
-    async def _store(self, group: GroupName, left: dict[int, Flight]) -> None:
+    async def _store(self, group: GroupName, left: dict[int, InFlightBatch]) -> None:
         until_ms = self._clock.monotonic_ms() + PATIENCE_S * 1000
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
@@ -227,14 +230,14 @@ class Lines:
             self._routes.want()
             await backoff.wait()
 
-    async def _try(self, group: GroupName, left: dict[int, Flight]) -> str:
+    async def _try(self, group: GroupName, left: dict[int, InFlightBatch]) -> str:
         """Send what is left and take its acks; return why some is still left."""
         stream, why = await self._session(group), ""
         asked: dict[int, int] = {}
-        for queue, flight in left.items():
+        for queue, in_flight in left.items():
             self._correlation += 1
             asked[self._correlation] = queue
-            batch = self._batch(self._correlation, queue, flight)
+            batch = self._batch(self._correlation, queue, in_flight)
             await stream.send(client_pb2.ProduceRequest(batches=[batch]))
         while asked:
             reply: client_pb2.ProduceReply | None = await stream.receive()
@@ -274,18 +277,20 @@ class Lines:
         if stream is not None:
             stream.cancel()
 
-    def _batch(self, correlation: int, queue: int, flight: Flight) -> client_pb2.ProduceBatch:
+    def _batch(
+        self, correlation: int, queue: int, in_flight: InFlightBatch
+    ) -> client_pb2.ProduceBatch:
         return client_pb2.ProduceBatch(
             correlation=correlation,
             topic_id=self._topic.id,
             queue_id=queue,
-            record_count=len(flight.records),
-            attrs=flight.attrs,
-            payload_crc=flight.crc,
-            base_sequence=flight.sequence,
-            tag_mask=flight.tag_mask,
+            record_count=len(in_flight.records),
+            attrs=in_flight.attrs,
+            payload_crc=in_flight.crc,
+            base_sequence=in_flight.sequence,
+            tag_mask=in_flight.tag_mask,
             ack=self._level,
-            payload=flight.payload,
+            payload=in_flight.payload,
         )
 
     def _refusal(self, group: GroupName, queue: int, ack: client_pb2.ProduceAck) -> FmqError:

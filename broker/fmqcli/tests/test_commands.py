@@ -11,8 +11,8 @@ from fmqcli import common, main
 from fmqcli.commands import produce
 from fmqcli.common import moment
 from fmqcli.output.formats import as_json, formatter
-from fmqclient.consumer.ack_tracker import Track
-from fmqclient.consumer.message import Acker, Chunk, Message
+from fmqclient.consumer.ack_tracker import AckTracker
+from fmqclient.consumer.message import Acker, DeliveredBatch, Message
 from fmqclient.tests.journal_directory import write
 from fmqcore.batch.columns import encode, encode_headers
 from fmqcore.batch.crc import crc32c
@@ -53,7 +53,7 @@ def message(value: bytes = b"v\xff", key: bytes = b"42") -> Message:
         delivery_count=2,
         batch=raw + payload + padding(len(payload)),
     )
-    return Message(Chunk("orders", Track("g1", 3), Heard(), delivery), 7)
+    return Message(DeliveredBatch("orders", AckTracker("g1", 3), Heard(), delivery), 7)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def _mark(epoch: int, offset: int) -> Offset:
     return Offset(epoch * _OFFSETS + offset)
 
 
-class Track:
+class AckTracker:
     """One (group, queue). `held` under `generation`, or known from before and not held now."""
 
     __slots__ = (
@@ -245,9 +245,9 @@ def _named(begin: Offset, until: Offset) -> tuple[Offset, Offset, int]:
     return Offset(first), Offset(until - epoch * _OFFSETS), epoch
 
 
-def lost_acks(tracks: list[Track]) -> str:
+def lost_acks(trackers: list[AckTracker]) -> str:
     """Return the error message for a program whose acks could not be stored."""
-    names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
+    names = ", ".join(f"{t.group}/{t.queue}" for t in trackers)
     return (
         f"{names} went to others, the session was lost, or an older seek counts again: "
         "some acks are not stored"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
-from fmqclient.consumer.ack_tracker import Track, lost_acks
+from fmqclient.consumer.ack_tracker import AckTracker, lost_acks
 from fmqcore.errors import FmqError, StaleAssignment, Unavailable
 from fmqport.clock import Clock
 
@@ -56,33 +56,33 @@ class Commits:
                 waiter.set_exception(error)
         self._waiting = []
 
-    def wanted(self, tracks: Collection[Track], *, now: bool) -> bool:
+    def wanted(self, trackers: Collection[AckTracker], *, now: bool) -> bool:
         """Whether to send a token: a caller waits (or `now`), or it is time and acks were sent."""
         if self._token != self._answered:
             return False
         if self._waiting or now:
             return True
         due_ms = self._sent_ms + TOKEN_EVERY_MS
-        return self._clock.monotonic_ms() >= due_ms and any(t.said for t in tracks)
+        return self._clock.monotonic_ms() >= due_ms and any(t.said for t in trackers)
 
-    def next(self, tracks: Collection[Track]) -> int:
+    def next(self, trackers: Collection[AckTracker]) -> int:
         """Return the token to send now, after the acks sent so far."""
         self._token += 1
         self._sent_ms = self._clock.monotonic_ms()
-        for track in tracks:
-            track.token_sent()
+        for tracker in trackers:
+            tracker.token_sent()
         if self._waiting:
             self._under_way[self._token] = self._waiting
             self._waiting = []
         return self._token
 
-    def answered(self, token: int, tracks: Collection[Track]) -> None:
+    def answered(self, token: int, trackers: Collection[AckTracker]) -> None:
         """Note that the broker has stored what was sent before the token."""
         self._answered = max(self._answered, token)
-        for track in tracks:
-            track.token_answered()
+        for tracker in trackers:
+            tracker.token_answered()
         waiters = [each for each in self._under_way.pop(token, []) if not each.done()]
-        lost = [t for t in tracks if t.stale]
+        lost = [t for t in trackers if t.stale]
         if not (waiters and lost):
             for waiter in waiters:
                 waiter.set_result(None)
@@ -91,8 +91,8 @@ class Commits:
         self._waiting = []
         for waiter in waiters:  # all who asked before any was told: those acks may be theirs
             waiter.set_exception(StaleAssignment(lost_acks(lost)))
-        for track in lost:
-            track.told_stale()
+        for tracker in lost:
+            tracker.told_stale()
 
     def again(self) -> None:
         """Wait for a later token: acks are sent again, and the token in flight went before them."""

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Final
 
 from fmqclient.arguments import as_places, check_fetch, check_seconds
-from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.consumer.commits import Committing, all_leave
 from fmqclient.consumer.delivery_buffer import Handout
-from fmqclient.consumer.message import Chunk, Message
+from fmqclient.consumer.message import DeliveredBatch, Message
 from fmqclient.consumer.session import Session
 from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
@@ -60,13 +60,13 @@ class Consumer(MustBeClosed):
         self._turns = LoopTurns(clock)
         self._watch = watch or LoopWatch(clock)
         self._given: list[Message] = []  # ack="auto": handed out and not yet acked
-        self._there = asyncio.Event()  # a chunk is there, or the end is
+        self._there = asyncio.Event()  # a delivered batch is there, or the end is
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._closed = False
         self._committing = Committing()
-        self._on_drop: Callable[[Session, Track | None], None] | None = None
+        self._on_drop: Callable[[Session, AckTracker | None], None] | None = None
         self._beginning = settings  # what a group gets that the topic gets later came after us
 
     # ---- life
@@ -264,15 +264,15 @@ class Consumer(MustBeClosed):
 
     # ---- from the sessions
 
-    def _deliver(self, chunk: Chunk) -> None:
-        self._handout.deliver(chunk)
+    def _deliver(self, batch: DeliveredBatch) -> None:
+        self._handout.deliver(batch)
         self._there.set()
 
-    def _drop(self, session: Session, track: Track | None) -> None:
+    def _drop(self, session: Session, tracker: AckTracker | None) -> None:
         """Call `_on_drop` for what was fetched ahead of the program, then `Handout.drop`."""
         if self._on_drop is not None:
-            self._on_drop(session, track)
-        self._handout.drop(session, track)
+            self._on_drop(session, tracker)
+        self._handout.drop(session, tracker)
 
     # ---- control
 
@@ -310,12 +310,12 @@ class Consumer(MustBeClosed):
     def assignment(self) -> list[Place]:
         """The (group, queue) pairs that this member holds now."""
         return [
-            (session.group, track.queue)
+            (session.group, tracker.queue)
             for session in list(
                 self._sessions.values()
             )  # as below: `sync/client.py` asks in its thread
-            for track in list(session.tracks.values())
-            if track.held
+            for tracker in list(session.trackers.values())
+            if tracker.held
         ]
 
     @property
@@ -338,22 +338,22 @@ class Consumer(MustBeClosed):
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Stop delivery from these queues (None: all that this member holds), but keep them."""
-        for session, track in self._of(queues):
-            self._drop(session, track)
-            session.control(track, pause=True)
+        for session, tracker in self._of(queues):
+            self._drop(session, tracker)
+            session.control(tracker, pause=True)
 
     def resume(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Resume delivery from these queues (None: all that this member holds)."""
-        for session, track in self._of(queues):
-            session.control(track, pause=False)
+        for session, tracker in self._of(queues):
+            session.control(tracker, pause=False)
 
-    def _of(self, queues: Sequence[tuple[str, int]] | None) -> list[tuple[Session, Track]]:
+    def _of(self, queues: Sequence[tuple[str, int]] | None) -> list[tuple[Session, AckTracker]]:
         wanted = None if queues is None else set(as_places(queues))
         found = [
-            (session, track)
+            (session, tracker)
             for session in self._sessions.values()
-            for track in session.tracks.values()
-            if track.held and (wanted is None or (session.group, track.queue) in wanted)
+            for tracker in session.trackers.values()
+            if tracker.held and (wanted is None or (session.group, tracker.queue) in wanted)
         ]
         if wanted is not None and len(found) < len(wanted):
             raise InvalidArgument(f"not all of {sorted(wanted)} are assigned: {self.assignment}")

@@ -4,7 +4,7 @@ The broker counts what the program got (`delivery_count`), and delivers at most 
 that the program did not get yet. No I/O.
 """
 
-from fmqclient.consumer.message import Chunk
+from fmqclient.consumer.message import DeliveredBatch
 from fmqproto.v1 import client_pb2
 
 
@@ -20,9 +20,9 @@ class HandOvers:
         self._handed: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by (queue, generation)
         self.begun = False  # something was begun: reported in a moment, not at the next ack only
 
-    def note(self, chunk: Chunk, first: int, end: int) -> None:
+    def note(self, batch: DeliveredBatch, first: int, end: int) -> None:
         """Note that the program got a range of a delivery."""
-        self._handed.setdefault((chunk.track.queue, chunk.generation), []).append((first, end))
+        self._handed.setdefault((batch.tracker.queue, batch.generation), []).append((first, end))
 
     def give_credit(self, records: int) -> None:
         """Return the credit of messages that wait no longer."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.consumer.ack_tracker import Track
-from fmqclient.consumer.message import Chunk, nack_of, warn_of_skipped
+from fmqclient.consumer.ack_tracker import AckTracker
+from fmqclient.consumer.message import DeliveredBatch, nack_of, warn_of_skipped
 from fmqclient.consumer.session_requests import BUSY_LINGER_MS, Speaker
 from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.net.loop_turns import LoopTurns, LoopWatch
@@ -56,8 +56,8 @@ class Session(Speaker):
         routes: Routes,
         clock: Clock,
         settings: ConsumerSettings,
-        deliver: Callable[[Chunk], None],
-        dropped: Callable[["Session", Track | None], None],
+        deliver: Callable[[DeliveredBatch], None],
+        dropped: Callable[["Session", AckTracker | None], None],
         refine: Callable[["Session"], None],
         *,
         elsewhere: Callable[[], bool] = lambda: False,
@@ -103,7 +103,7 @@ class Session(Speaker):
     @property
     def unstored(self) -> bool:
         """Whether some ack is not known to be stored."""
-        return any(track.unstored for track in self.tracks.values())
+        return any(tracker.unstored for tracker in self.trackers.values())
 
     @property
     def may_serve(self) -> bool:
@@ -169,7 +169,7 @@ class Session(Speaker):
             start=start,
             start_ms=start_ms,
             ack_timeout_ms=int(settings.ack_timeout_s * 1000),
-            held=[track.queue for track in self.tracks.values() if track.ours],
+            held=[tracker.queue for tracker in self.trackers.values() if tracker.ours],
             batch_once=True,
             hand_overs=True,
             temporary=settings.temporary,
@@ -192,7 +192,7 @@ class Session(Speaker):
             raise Unavailable(f"{broker.id} knows an older topic of the name {settings.topic!r}")
         if answer.opened.topic_id != self._topic_id:
             self._topic_id = answer.opened.topic_id
-            self.tracks.clear()  # made anew under its name: what is known is of another topic
+            self.trackers.clear()  # made anew under its name: what is known is of another topic
         self._beat_ms = answer.opened.heartbeat_ms or 3000
         self._address = broker.address
         self.epoch = Epoch(answer.epoch)
@@ -211,8 +211,8 @@ class Session(Speaker):
         self.open = False
         self._news = False
         self._nacks, self._controls = [], []
-        for track in self.tracks.values():
-            track.session_lost()
+        for tracker in self.trackers.values():
+            tracker.session_lost()
         self.commits.stream_lost()
         self._dropped(self, None)
         if self._gone:
@@ -230,13 +230,13 @@ class Session(Speaker):
                 self._revoke(move)
             for move in reply.assigned:
                 self._assign(move)
-            before: Chunk | None = None
+            before: DeliveredBatch | None = None
             for delivery in reply.deliveries:
                 before = self._take(delivery, before)
             for each in reply.skipped:
                 self._note_skipped(each)
             for move in reply.ignored:
-                if (late := self.tracks.get(move.queue_id)) is not None:
+                if (late := self.trackers.get(move.queue_id)) is not None:
                     late.came_too_late(move.generation)
             for token in reply.committed_tokens:
                 self._stored(token)
@@ -247,41 +247,43 @@ class Session(Speaker):
         raise TransportError("the broker ended the session")
 
     def _assign(self, move: client_pb2.Assignment) -> None:
-        track = self.tracks.get(move.queue_id)
-        if track is None:
-            track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
-        self._dropped(self, track)
-        anew = track.held  # by a seek: what we said of a pause meanwhile was not listened to
-        track.assigned(move.generation, move.sought, self.epoch)
-        if track.unstored:  # said again: a token that is under way was sent before that
+        tracker = self.trackers.get(move.queue_id)
+        if tracker is None:
+            tracker = self.trackers[move.queue_id] = AckTracker(self.group, move.queue_id)
+        self._dropped(self, tracker)
+        anew = tracker.held  # by a seek: what we said of a pause meanwhile was not listened to
+        tracker.assigned(move.generation, move.sought, self.epoch)
+        if tracker.unstored:  # said again: a token that is under way was sent before that
             self.commits.again()
             self.acked()
-        if track.paused or anew:
-            self.control(track, pause=track.paused)
+        if tracker.paused or anew:
+            self.control(tracker, pause=tracker.paused)
 
     def _revoke(self, move: client_pb2.Assignment) -> None:
-        track = self.tracks.get(move.queue_id)
-        if track is not None and track.held and track.generation == move.generation:
-            self._dropped(self, track)  # what the program has not seen is given back
-            track.taken()
+        tracker = self.trackers.get(move.queue_id)
+        if tracker is not None and tracker.held and tracker.generation == move.generation:
+            self._dropped(self, tracker)  # what the program has not seen is given back
+            tracker.taken()
 
-    def _take(self, delivery: client_pb2.Delivery, before: Chunk | None) -> Chunk | None:
-        track = self.tracks.get(delivery.queue_id)
-        if track is None or not track.held or track.generation != delivery.generation:
+    def _take(
+        self, delivery: client_pb2.Delivery, before: DeliveredBatch | None
+    ) -> DeliveredBatch | None:
+        tracker = self.trackers.get(delivery.queue_id)
+        if tracker is None or not tracker.held or tracker.generation != delivery.generation:
             self.give_credit(len(delivery.batch), delivery.end_offset - delivery.first_offset)
             return None
-        if track.paused:  # sent before the broker heard of it: given back, to come in its order
+        if tracker.paused:  # sent before the broker heard of it: given back, to come in its order
             first, end = delivery.first_offset, delivery.end_offset
-            self._nacks.append(nack_of(track, first, end, unseen=True))
+            self._nacks.append(nack_of(tracker, first, end, unseen=True))
             self._wake.set()
             self.give_credit(len(delivery.batch), end - first)
             return None
-        if not delivery.batch and before is not None and before.track is track:
-            chunk = before.another(delivery)
+        if not delivery.batch and before is not None and before.tracker is tracker:
+            batch = before.another(delivery)
         else:
-            chunk = Chunk(self._settings.topic, track, self, delivery)
-        self._deliver(chunk)
-        return chunk
+            batch = DeliveredBatch(self._settings.topic, tracker, self, delivery)
+        self._deliver(batch)
+        return batch
 
     def _note_skipped(self, what: client_pb2.Skipped) -> None:
         count = what.end_offset - what.first_offset
@@ -292,7 +294,7 @@ class Session(Speaker):
         if self.commits.waiting:  # for acks that came after it
             self._wake.set()
         self._refine(self)
-        self.commits.answered(token, self.tracks.values())
+        self.commits.answered(token, self.trackers.values())
 
     # ---- writing
 
@@ -314,7 +316,7 @@ class Session(Speaker):
     async def _linger(self) -> None:
         """Gather more to send, unless a caller waits."""
         linger_ms = LINGER_MS
-        moving = any(track.revoked for track in self.tracks.values())
+        moving = any(tracker.revoked for tracker in self.trackers.values())
         if not (self._nacks or self._controls or moving or self._short_of_credit):
             quiet_ms = self._clock.monotonic_ms() - self._said_ms
             linger_ms = max(LINGER_MS, BUSY_LINGER_MS - quiet_ms)

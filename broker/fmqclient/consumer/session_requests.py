@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.consumer.commits import Commits
 from fmqclient.consumer.hand_overs import HandOvers
-from fmqclient.consumer.message import Acker, Chunk, acks_of, control_of, nack_of
+from fmqclient.consumer.message import Acker, DeliveredBatch, acks_of, control_of, nack_of
 from fmqclient.net.loop_turns import LoopTurns
 from fmqclient.settings import ConsumerSettings
 from fmqport.clock import Clock
@@ -27,7 +27,7 @@ class Speaker(Acker):
         note: Callable[[], None],
         turns: LoopTurns,
     ) -> None:
-        self.tracks: dict[int, Track] = {}
+        self.trackers: dict[int, AckTracker] = {}
         self.turns = turns
         self.commits = Commits(clock)
         self.left = asyncio.Event()
@@ -39,7 +39,7 @@ class Speaker(Acker):
         self._note = note  # what was handed out so far is reported
         self._nacks: list[client_pb2.NackRange] = []
         self._controls: list[client_pb2.QueueControl] = []
-        self._news = False  # some track has acks to say
+        self._news = False  # some tracker has acks to send
         self._leaving = False  # to be said
         self._clock = clock
         self._said_ms = 0  # when we last said something
@@ -50,12 +50,12 @@ class Speaker(Acker):
         self._wake.set()
 
     def nacked(
-        self, chunk: Chunk, first: int, end: int, delay_ms: int, *, unseen: bool = False
+        self, batch: DeliveredBatch, first: int, end: int, delay_ms: int, *, unseen: bool = False
     ) -> None:
         """See `Acker`."""
-        track = chunk.track
-        if chunk.generation == track.generation and (track.held or track.revoked):
-            self._nacks.append(nack_of(track, first, end, delay_ms, unseen=unseen))
+        tracker = batch.tracker
+        if batch.generation == tracker.generation and (tracker.held or tracker.revoked):
+            self._nacks.append(nack_of(tracker, first, end, delay_ms, unseen=unseen))
             self._wake.set()
 
     def give_credit(self, size: int, records: int = 0) -> None:
@@ -70,17 +70,17 @@ class Speaker(Acker):
         self._hands.begun = True
         self._wake.set()
 
-    def handed(self, chunk: Chunk, first: int, end: int) -> None:
+    def handed(self, batch: DeliveredBatch, first: int, end: int) -> None:
         """See `Acker`."""
-        if chunk.stream == self.stream:  # a later stream has its own credit
-            self._hands.note(chunk, first, end)
+        if batch.stream == self.stream:  # a later stream has its own credit
+            self._hands.note(batch, first, end)
             self.give_credit(0, end - first)
 
-    def control(self, track: Track, *, pause: bool) -> None:
+    def control(self, tracker: AckTracker, *, pause: bool) -> None:
         """Pause delivery from a queue, or resume it."""
-        track.paused = pause
-        if track.held:
-            self._controls.append(control_of(track))
+        tracker.paused = pause
+        if tracker.held:
+            self._controls.append(control_of(tracker))
             self._wake.set()
 
     @property
@@ -101,9 +101,9 @@ class Speaker(Acker):
         if self._news:
             self._news = False
             something |= self._add_acks(request)
-        tracks = self.tracks.values()
-        if self.commits.wanted(tracks, now=self._leaving):
-            request.commit_token = self.commits.next(tracks)
+        trackers = self.trackers.values()
+        if self.commits.wanted(trackers, now=self._leaving):
+            request.commit_token = self.commits.next(trackers)
             something = True
         if self._leaving and not self.left.is_set():
             request.leave = something = True
@@ -116,6 +116,6 @@ class Speaker(Acker):
         return request
 
     def _add_acks(self, request: client_pb2.ConsumeRequest) -> bool:
-        for track in self.tracks.values():
-            request.acks.extend(acks_of(track))
+        for tracker in self.trackers.values():
+            request.acks.extend(acks_of(tracker))
         return len(request.acks) > 0

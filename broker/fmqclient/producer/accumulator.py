@@ -1,18 +1,19 @@
 """The accumulator: topics, queue buffers and the outstanding window. No I/O.
 
 A record enters the queue buffer of a (group, topic, queue) when it is handed in: by its key's hash,
-else in turn, among the groups that are *usable*: their link is up, or was not tried yet. When a
-link goes down, records that were certainly not stored move to the remaining groups; records that
-may have been stored stay (rules: `producer/queue_buffer.py`, `producer/topic_buffers.py`). While no
-group is usable, records wait where they would go. `producer/sender.py` does the sending.
+else in turn, among the groups that are *usable*: their sender is connected, or was not tried yet.
+When a sender loses its session, records that were certainly not stored move to the remaining
+groups; records that may have been stored stay (rules: `producer/queue_buffer.py`,
+`producer/topic_buffers.py`). While no group is usable, records wait where they would go.
+`producer/sender.py` does the sending.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from fmqclient.producer.batches import Flight, Pile, Record, record_bytes, reject
-from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, record_bytes, reject
+from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
@@ -36,21 +37,21 @@ _LASTING = (NotEnoughReplicas, Overloaded, StorageFull)
 
 Any other refusal concerns one batch only.
 """
-_PILE_MS = 1000  # a pile takes records for so long at most: they share its deadline
+_BATCH_AGE_MS = 1000  # a batch takes records for at most this time: they share its deadline
 
 
 class Carrier(Protocol):
-    """What the accumulator needs of a link."""
+    """What the accumulator needs of a sender."""
 
     why: str  # it does not take anything, for people; empty if it does
     error: FmqError | None  # the last refusal, if nothing was stored since
 
     @property
     def usable(self) -> bool:
-        """Whether new records may be bound for this link."""
+        """Whether new records may be bound for this sender."""
         ...
 
-    def offer(self, lane: Lane) -> None:
+    def offer(self, buffer: QueueBuffer) -> None:
         """Note that a queue buffer has something to send."""
         ...
 
@@ -59,18 +60,18 @@ class Carrier(Protocol):
         ...
 
 
-class Outbox:
+class Accumulator:
     """The pending records of one producer."""
 
     def __init__(
         self,
         settings: ProducerSettings,
         clock: Clock,
-        link_to: Callable[[GroupName], Carrier],
+        sender_to: Callable[[GroupName], Carrier],
         released: Callable[[], None],
     ) -> None:
         self.topics: dict[str, Topic] = {}
-        self.links: dict[GroupName, Carrier] = {}
+        self.senders: dict[GroupName, Carrier] = {}
         self._gone: list[tuple[Topic, FmqError]] = []  # with something of theirs still under way
         self.outstanding_bytes = 0
         self.outstanding_records = 0
@@ -79,7 +80,7 @@ class Outbox:
         self._born_time = settings.born_time
         self._max_bytes = min(settings.max_batch_bytes, MAX_PAYLOAD)
         self._max_records = min(settings.max_batch_records, MAX_RECORDS)
-        self._link_to = link_to
+        self._sender_to = sender_to
         self._released = released
         self._usable: frozenset[GroupName] = frozenset()
 
@@ -87,10 +88,12 @@ class Outbox:
 
     def new_topic(self, name: str) -> Topic:
         """Add a topic that nothing is known about yet."""
-        topic = self.topics[name] = Topic(name, self._new_lane)
+        topic = self.topics[name] = Topic(name, self._new_buffer)
         return topic
 
-    def pinned_lane(self, topic: Topic, group: GroupName | None, queue: int | None) -> Lane | None:
+    def pinned_buffer(
+        self, topic: Topic, group: GroupName | None, queue: int | None
+    ) -> QueueBuffer | None:
         """Return the queue buffer that the caller asked for; raises as `pinned_group` does."""
         if topic.config is None:
             return None
@@ -98,26 +101,28 @@ class Outbox:
         if queue is None:
             place = topic.rotation.next({group})
             queue = 0 if place is None else place[1]
-        return topic.lane((group, queue))
+        return topic.buffer((group, queue))
 
-    def put(self, lane: Lane, record: Record, size: int, source: Pile | None = None) -> None:
+    def put(
+        self, buffer: QueueBuffer, record: Record, size: int, source: PendingBatch | None = None
+    ) -> None:
         """Add a record to a queue buffer; `source`: its batch so far, whose age it keeps."""
-        pile = lane.open
-        if pile is None or (
-            pile.bytes + size > self._max_bytes
-            or len(pile.records) >= self._max_records
-            or (source is not None and abs(pile.deadline_ms - source.deadline_ms) > _PILE_MS)
+        batch = buffer.open
+        if batch is None or (
+            batch.bytes + size > self._max_bytes
+            or len(batch.records) >= self._max_records
+            or (source is not None and abs(batch.deadline_ms - source.deadline_ms) > _BATCH_AGE_MS)
         ):
             if source is None:
                 born_ms = self._clock.wall_ms() if self._born_time else 0
-                pile = Pile(self._clock.monotonic_ms() + self._timeout_ms, born_ms)
+                batch = PendingBatch(self._clock.monotonic_ms() + self._timeout_ms, born_ms)
             else:
-                pile = Pile(source.deadline_ms, source.born_ms)
-            lane.begin(pile)
-        pile.records.append(record)
-        pile.bytes += size
-        if not lane.ready:
-            self.links[lane.group].offer(lane)
+                batch = PendingBatch(source.deadline_ms, source.born_ms)
+            buffer.begin(batch)
+        batch.records.append(record)
+        batch.bytes += size
+        if not buffer.ready:
+            self.senders[buffer.group].offer(buffer)
 
     def unplaced(self, topic: Topic, record: Record) -> None:
         """Keep a record until its topic's routes are known, or refuse it if no group takes it."""
@@ -139,11 +144,11 @@ class Outbox:
         self.outstanding_bytes -= size
         self._released()
 
-    def fail(self, piles: Iterable[Pile | Flight], error: FmqError) -> None:
+    def fail(self, batches: Iterable[PendingBatch | InFlightBatch], error: FmqError) -> None:
         """Fail the records of these batches and forget them."""
-        for pile in piles:
-            reject(pile.records, error)
-            self.release(len(pile.records), pile.bytes)
+        for batch in batches:
+            reject(batch.records, error)
+            self.release(len(batch.records), batch.bytes)
 
     # ---- changes
 
@@ -153,7 +158,7 @@ class Outbox:
             return
         for group in config.groups:
             if group.weight > 0:
-                self._link(group.group)
+                self._ensure_sender(group.group)
         self._usable = self._usable_now()
         topic.know(config, self._clock.random_id(), self._usable, self._clock.monotonic_ms())
         self._lift(topic)
@@ -162,7 +167,7 @@ class Outbox:
             self._place(topic, record, group_name, queue)
 
     def look(self) -> None:
-        """Choose groups again after links went up or down, and move what was not sent."""
+        """Choose groups again after senders went up or down, and move what was not sent."""
         self._usable = self._usable_now()
         now_ms = self._clock.monotonic_ms()
         for topic in self.topics.values():
@@ -189,100 +194,108 @@ class Outbox:
             reject((record,), error)
             self.release(1, record_bytes(record))
         topic.unrouted = []
-        for lane in topic.lanes.values():
-            self.fail(lane.drain(), error)
-            if lane.next_sequence:
-                self.links[lane.group].renew()
-        if any(lane.flights for lane in topic.lanes.values()):
+        for buffer in topic.buffers.values():
+            self.fail(buffer.drain(), error)
+            if buffer.next_sequence:
+                self.senders[buffer.group].renew()
+        if any(buffer.in_flight for buffer in topic.buffers.values()):
             self._gone.append((topic, error))
 
-    def is_gone(self, lane: Lane) -> bool:
+    def is_gone(self, buffer: QueueBuffer) -> bool:
         """Whether the topic of the queue buffer is gone."""
-        return any(lane.topic is topic for topic, _ in self._gone)
+        return any(buffer.topic is topic for topic, _ in self._gone)
 
-    def has_elsewhere(self, lane: Lane) -> bool:
+    def has_elsewhere(self, buffer: QueueBuffer) -> bool:
         """Whether another group of the topic might take what the queue buffer's group does not."""
-        topic = lane.topic
+        topic = buffer.topic
         assert isinstance(topic, Topic)
         config = topic.config
         return config is not None and any(
-            g.weight > 0 and g.queues > 0 and g.group != lane.group for g in config.groups
+            g.weight > 0 and g.queues > 0 and g.group != buffer.group for g in config.groups
         )
 
     def tick(self, now_ms: int) -> None:
         """Fail what has waited past its deadline; resume what was held."""
-        for lane in self.lanes():
-            piles, flights = lane.expire(now_ms)
-            link = self.links[lane.group]
-            if piles:
-                kind = type(link.error) if isinstance(link.error, _LASTING) else Unavailable
-                why = str(link.error or link.why or "the broker was too slow")
-                self.fail(piles, kind(f"not stored in time by group {lane.group}: {why}"))
-            if flights:
-                self.fail(flights, DeliveryUnknown(_unknown(lane, link)))
-                link.renew()
-            if not lane.flights and not lane.piles:
-                lane.strange_since_ms = 0
-            pile = lane.open
-            if pile is not None and pile.deadline_ms < now_ms + self._timeout_ms - _PILE_MS:
-                lane.open = None
+        for buffer in self.buffers():
+            pending, in_flight = buffer.expire(now_ms)
+            sender = self.senders[buffer.group]
+            if pending:
+                kind = type(sender.error) if isinstance(sender.error, _LASTING) else Unavailable
+                why = str(sender.error or sender.why or "the broker was too slow")
+                self.fail(pending, kind(f"not stored in time by group {buffer.group}: {why}"))
+            if in_flight:
+                self.fail(in_flight, DeliveryUnknown(_unknown(buffer, sender)))
+                sender.renew()
+            if not buffer.in_flight and not buffer.pending:
+                buffer.strange_since_ms = 0
+            batch = buffer.open
+            if batch is not None and batch.deadline_ms < now_ms + self._timeout_ms - _BATCH_AGE_MS:
+                buffer.open = None
         self.lift()
 
     def close(self) -> None:
         """Fail everything: the producer closes."""
-        for lane in self.lanes():
-            flights, lane.flights = list(lane.flights), type(lane.flights)()
-            self.fail(flights, DeliveryUnknown("closed before the broker answered: may be stored"))
+        for buffer in self.buffers():
+            in_flight, buffer.in_flight = list(buffer.in_flight), type(buffer.in_flight)()
+            self.fail(
+                in_flight, DeliveryUnknown("closed before the broker answered: may be stored")
+            )
         self._sweep()
         for topic in list(self.topics.values()):
             self.forget(topic, Unavailable("closed before it could be sent: not stored"))
 
     # ---- looking
 
-    def lanes(self) -> Iterator[Lane]:
+    def buffers(self) -> Iterator[QueueBuffer]:
         """Yield all queue buffers in the order of their creation, those of deleted topics last."""
         for topic in [*self.topics.values(), *(gone for gone, _ in self._gone)]:
-            yield from topic.lanes.values()
+            yield from topic.buffers.values()
 
     def needs(self, group: GroupName) -> bool:
         """Whether a topic is in the group, or something for it is not answered yet."""
         configs = [topic.config for topic in self.topics.values()]
         if any(config is None or config.queues_in(group) for config in configs):
             return True
-        return any(lane.flights or lane.piles for lane in self.lanes() if lane.group == group)
+        return any(
+            buffer.in_flight or buffer.pending for buffer in self.buffers() if buffer.group == group
+        )
 
     def futures(self) -> "list[asyncio.Future[object]]":
         """Return the futures that wait now."""
         found: list[asyncio.Future[object]] = []
         for topic in self.topics.values():
             found += [entry[0][4] for entry in topic.unrouted]  # type: ignore[misc]
-        for lane in self.lanes():
-            held: list[Pile | Flight] = [*lane.flights, *lane.turned_back, *lane.piles]
-            for pile in held:
-                found += [r[4] for r in pile.records]  # type: ignore[misc]
+        for buffer in self.buffers():
+            held: list[PendingBatch | InFlightBatch] = [
+                *buffer.in_flight,
+                *buffer.turned_back,
+                *buffer.pending,
+            ]
+            for batch in held:
+                found += [r[4] for r in batch.records]  # type: ignore[misc]
         return found
 
     # ---- inside
 
     def _usable_now(self) -> frozenset[GroupName]:
-        return frozenset(g for g, link in self.links.items() if link.usable)
+        return frozenset(g for g, sender in self.senders.items() if sender.usable)
 
     def _place(
         self, topic: Topic, record: Record, group: GroupName | None, queue: int | None
     ) -> None:
         try:
             if group is not None or queue is not None:
-                lane = self.pinned_lane(topic, group, queue)
+                buffer = self.pinned_buffer(topic, group, queue)
             else:
-                lane = topic.lane_for(record[1])
-            if lane is None:
+                buffer = topic.buffer_for(record[1])
+            if buffer is None:
                 self._refuse(topic, record)
                 return
         except FmqError as error:
             reject((record,), error)
             self.release(1, record_bytes(record))
         else:
-            self.put(lane, record, record_bytes(record))
+            self.put(buffer, record, record_bytes(record))
 
     def _refuse(self, topic: Topic, record: Record) -> None:
         nobody = Unavailable(f"topic {topic.name} has no group that takes messages")
@@ -292,11 +305,13 @@ class Outbox:
     def _sweep(self) -> None:
         """Fail what was refused of deleted topics: it is not sent again."""
         for topic, error in self._gone:
-            for lane in topic.lanes.values():
-                if not lane.flights:
-                    self.fail(lane.drain(), error)
+            for buffer in topic.buffers.values():
+                if not buffer.in_flight:
+                    self.fail(buffer.drain(), error)
         self._gone = [
-            gone for gone in self._gone if any(lane.flights for lane in gone[0].lanes.values())
+            gone
+            for gone in self._gone
+            if any(buffer.in_flight for buffer in gone[0].buffers.values())
         ]
 
     def _lift(self, topic: Topic) -> None:
@@ -304,31 +319,31 @@ class Outbox:
         if moved is None:
             return
         for record, source, own in moved:
-            lane = own or topic.lane_for(record[1])
-            if lane is None:
+            buffer = own or topic.buffer_for(record[1])
+            if buffer is None:
                 self._refuse(topic, record)
             else:
-                self.put(lane, record, record_bytes(record), source)
-        for lane in topic.lanes.values():
-            lane.open = None  # as old as what moved: what is handed in now has its own age
-            if lane.piles:
-                self.links[lane.group].offer(lane)
+                self.put(buffer, record, record_bytes(record), source)
+        for buffer in topic.buffers.values():
+            buffer.open = None  # as old as what moved: what is handed in now has its own age
+            if buffer.pending:
+                self.senders[buffer.group].offer(buffer)
 
-    def _new_lane(self, topic: Topic, place: Place) -> Lane:
-        assert topic.config is not None, "a lane is made of a known topic"
-        self._link(place[0])
-        return Lane(topic, place[0], topic.config.id, place[1])
+    def _new_buffer(self, topic: Topic, place: Place) -> QueueBuffer:
+        assert topic.config is not None, "the topic of a queue buffer must have its configuration"
+        self._ensure_sender(place[0])
+        return QueueBuffer(topic, place[0], topic.config.id, place[1])
 
-    def _link(self, group: GroupName) -> None:
-        if group not in self.links:
-            self.links[group] = self._link_to(group)
+    def _ensure_sender(self, group: GroupName) -> None:
+        if group not in self.senders:
+            self.senders[group] = self._sender_to(group)
 
 
-def _unknown(lane: Lane, link: Carrier) -> str:
-    why = str(link.error or link.why or "no answer")
+def _unknown(buffer: QueueBuffer, sender: Carrier) -> str:
+    why = str(sender.error or sender.why or "no answer")
     return (
-        f"group {lane.group} queue {lane.queue} did not confirm in time ({why}): it may be stored "
-        "or not; sending it again may store it twice"
+        f"group {buffer.group} queue {buffer.queue} did not confirm in time ({why}): it may be "
+        "stored or not; sending it again may store it twice"
     )
 
 

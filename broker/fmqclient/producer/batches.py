@@ -1,8 +1,8 @@
 """Pending records as plain tuples, and the batches into which a producer gathers them.
 
 Per record there is one tuple and one future, and no loop except in C: the cost per record limits a
-producer. A `Pile` gathers the records of one queue buffer; when sent it becomes a `Flight`, which
-keeps its bytes, checksum and sequence until its outcome is known.
+producer. A `PendingBatch` gathers the records of one queue buffer; when sent it becomes an
+`InFlightBatch`, which keeps its bytes, checksum and sequence until its outcome is known.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def record_bytes(record: Record) -> int:
     return len(record[0]) + len(record[1]) + len(record[2]) + len(record[3]) + RECORD_OVERHEAD
 
 
-class Pile:
+class PendingBatch:
     """A batch that was not sent: records of one queue buffer."""
 
     __slots__ = ("born_ms", "bytes", "deadline_ms", "records", "sequence")
@@ -55,7 +55,7 @@ class Pile:
         self.sequence = sequence  # under which it was sent and refused
 
 
-class Flight:
+class InFlightBatch:
     """A batch in flight: sent at least once, outcome not known."""
 
     __slots__ = (
@@ -74,17 +74,17 @@ class Flight:
         "unknown",
     )
 
-    def __init__(self, pile: Pile, sequence: int) -> None:
-        self.records = pile.records
-        self.bytes = pile.bytes
-        self.deadline_ms = pile.deadline_ms
-        self.born_ms = pile.born_ms
+    def __init__(self, pending_batch: PendingBatch, sequence: int) -> None:
+        self.records = pending_batch.records
+        self.bytes = pending_batch.bytes
+        self.deadline_ms = pending_batch.deadline_ms
+        self.born_ms = pending_batch.born_ms
         self.sequence = sequence
         self.unknown = False  # an attempt may have been stored: only ever tried again as it is
         self.over = False  # answered, or given up
-        self.stays = False  # if it is refused, it goes to its own lane again and to no other
+        self.stays = False  # if it is refused, it goes to its own queue buffer only
         self.due_ms = 0  # when to try again; 0 = not planned
-        self.attrs, self.payload, self.tag_mask = _encode(pile)
+        self.attrs, self.payload, self.tag_mask = _encode(pending_batch)
         self.crc = crc32c(self.payload)
 
     @property
@@ -93,8 +93,8 @@ class Flight:
         return self.sequence + len(self.records)
 
 
-def _encode(pile: Pile) -> tuple[int, bytes, int]:
-    values, keys, tags, headers, _, _, _ = zip(*pile.records, strict=True)
+def _encode(pending_batch: PendingBatch) -> tuple[int, bytes, int]:
+    values, keys, tags, headers, _, _, _ = zip(*pending_batch.records, strict=True)
     has_tags = any(tags)
     mask = 0
     if has_tags:
@@ -105,7 +105,7 @@ def _encode(pile: Pile) -> tuple[int, bytes, int]:
         keys if any(keys) else None,
         tags if has_tags else None,
         headers if any(headers) else None,
-        array("q", [pile.born_ms]) * len(values) if pile.born_ms else None,
+        array("q", [pending_batch.born_ms]) * len(values) if pending_batch.born_ms else None,
     )
     return attrs, payload, mask
 

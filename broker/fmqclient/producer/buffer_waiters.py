@@ -13,7 +13,7 @@ from fmqcore.errors import Overloaded
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class BufferWaiters(Generic[T]):
     """Queued calls, in the order in which they came. Call `look` whenever there may be space."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 `producer/accumulator.py` decides where records go, `producer/sender.py` sends them, and
 `producer/queue_buffer.py` has the rules of order and of retries.
 
-    send_nowait → lane of its key → (the loop turns) → one message per group → acks → futures
+    send_nowait → buffer of its key → (the loop turns) → one message per group → acks → futures
 
 A future ends with a `SendResult` only when the requested acknowledgement policy held. It ends with
 `DeliveryUnknown` when that cannot be known within `delivery_timeout_s`; every other error means
@@ -30,10 +30,10 @@ from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import CANCELLED, all_done
-from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.batches import RECORD_OVERHEAD, Record, SendResult
-from fmqclient.producer.buffer_waiters import Turns
-from fmqclient.producer.sender import Link
+from fmqclient.producer.buffer_waiters import BufferWaiters
+from fmqclient.producer.sender import Sender
 from fmqclient.producer.topic_buffers import Topic
 from fmqclient.producer.topics import KnownTopics
 from fmqclient.settings import ProducerSettings
@@ -71,13 +71,13 @@ class Producer(MustBeClosed):
         self._clock = clock
         self._settings = settings
         self._watch = watch or LoopWatch(clock)
-        self._turns: Turns[asyncio.Future[SendResult]] = Turns()
-        self._box = Outbox(settings, clock, self._new_link, self._turns.look)
-        self._links: dict[GroupName, Link] = {}
+        self._waiters: BufferWaiters[asyncio.Future[SendResult]] = BufferWaiters()
+        self._accumulator = Accumulator(settings, clock, self._new_sender, self._waiters.look)
+        self._senders: dict[GroupName, Sender] = {}
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
-        self._topics = KnownTopics(self._box, routes, clock, settings, self._begin)
+        self._topics = KnownTopics(self._accumulator, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
         self._named: dict[str, None] = {}  # topics, for what is said of us
         self._closed = ""  # why nothing more is taken
@@ -115,7 +115,7 @@ class Producer(MustBeClosed):
         if main is None:
             return
         self._closed = self._closed or "this producer is closed"
-        self._turns.look()
+        self._waiters.look()
         try:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.flush()
@@ -127,10 +127,10 @@ class Producer(MustBeClosed):
                 await asyncio.wait([main])
             finally:
                 self._warn_of_pending("closed")
-                self._box.close()
+                self._accumulator.close()
 
     def _warn_of_pending(self, how: str) -> None:
-        if pending := self._box.outstanding_records:
+        if pending := self._accumulator.outstanding_records:
             _log.warning(
                 "a producer was %s with %d records pending: each ends with an error, "
                 "DeliveryUnknown if it may be stored; flush() before, or raise close_timeout_s",
@@ -165,8 +165,8 @@ class Producer(MustBeClosed):
         if self._main is not None:
             self._main.cancel()
         self._warn_of_pending("lost")
-        self._box.close()
-        self._turns.look()
+        self._accumulator.close()
+        self._waiters.look()
 
     async def _tick(self) -> None:
         """Expire deadlines and resume what was postponed.
@@ -181,10 +181,10 @@ class Producer(MustBeClosed):
             if late_ms:
                 expire_from_ms = now_ms + _READ_FIRST_MS
             if now_ms >= expire_from_ms:
-                self._box.tick(now_ms)
-            for link in list(self._links.values()):
-                link.tick(now_ms)
-            if not self._box.outstanding_records:
+                self._accumulator.tick(now_ms)
+            for sender in list(self._senders.values()):
+                sender.tick(now_ms)
+            if not self._accumulator.outstanding_records:
                 self._busy.clear()
 
     # ---- sending
@@ -206,7 +206,7 @@ class Producer(MustBeClosed):
         """
         value, key, headers, tag = as_they_are(value, key, headers, tag)
         hand_in = partial(self._hand_in, topic, value, key, headers, tag, group, queue)
-        return await (await self._turns.take(hand_in))
+        return await (await self._waiters.take(hand_in))
 
     def send_nowait(
         self,
@@ -224,8 +224,8 @@ class Producer(MustBeClosed):
         Raises `Overloaded` if the record does not fit in the window of outstanding bytes and
         records, or if an earlier `send` still waits for room.
         """
-        if self._turns:
-            raise Overloaded(f"{len(self._turns)} sends wait for room before this: await send()")
+        if self._waiters:
+            raise Overloaded(f"{len(self._waiters)} sends wait for room before this: await send()")
         return self._hand_in(topic, value, key, headers, tag, group, queue)
 
     def _hand_in(
@@ -260,8 +260,9 @@ class Producer(MustBeClosed):
             raise TooLarge(f"a record of {size} bytes, at most {_MAX_RECORD}: store it elsewhere")
         if not self._has_room(size):
             raise Overloaded(
-                f"{self._box.outstanding_records} records, {self._box.outstanding_bytes} bytes are "
-                "outstanding: await send(), or raise max_outstanding_bytes"
+                f"{self._accumulator.outstanding_records} records, "
+                f"{self._accumulator.outstanding_bytes} bytes are outstanding: "
+                "await send(), or raise max_outstanding_bytes"
             )
         future: asyncio.Future[SendResult] = self._loop.create_future()
         pinned = group is not None or queue is not None
@@ -295,7 +296,7 @@ class Producer(MustBeClosed):
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
             hand_in = partial(self._hand_in, topic, value, key, group=group, queue=queue)
-            futures.append(await self._turns.take(hand_in))
+            futures.append(await self._waiters.take(hand_in))
         await all_done(futures)
         error = next((e for e in [f.exception() for f in futures] if e is not None), None)
         if error is not None:
@@ -304,90 +305,98 @@ class Producer(MustBeClosed):
 
     async def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
-        for turn in self._turns.waiting:  # those who wait for room were sent, too
+        for turn in self._waiters.waiting:  # those who wait for room were sent, too
             if not turn.done():
                 self._hurry()
                 await asyncio.wait([turn])
         self._hurry()
-        await all_done(self._box.futures())
+        await all_done(self._accumulator.futures())
 
     def _hurry(self) -> None:
-        for link in self._links.values():
-            link.hurry()
+        for sender in self._senders.values():
+            sender.hurry()
 
     @property
     def outstanding(self) -> int:
         """Number of records without an outcome yet."""
-        return self._box.outstanding_records
+        return self._accumulator.outstanding_records
 
     @property
     def connected(self) -> dict[str, str]:
         """Per broker group: "" while it takes messages, else the reason why it does not."""
         return {
-            str(group): self._closed or ("" if link.usable else str(link.why or link.error or ""))
-            for group, link in list(
-                self._links.items()
+            str(group): self._closed
+            or ("" if sender.usable else str(sender.why or sender.error or ""))
+            for group, sender in list(
+                self._senders.items()
             )  # another thread may ask (`sync/client.py`)
         }
 
     # ---- inside
 
     def _put(self, name: str, record: Record, size: int) -> None:
-        box = self._box
-        topic = box.topics.get(name) or self._new_topic(name)
+        accumulator = self._accumulator
+        topic = accumulator.topics.get(name) or self._new_topic(name)
         key = record[1]
         if key:
-            lane = topic.by_key.get(key) or topic.lane_for_key(key)
+            buffer = topic.by_key.get(key) or topic.buffer_for_key(key)
         else:
-            lane = topic.sticky
-            if lane is None or lane.open is None:
-                lane = topic.next_lane()
-        if not box.outstanding_records:
+            buffer = topic.sticky
+            if buffer is None or buffer.open is None:
+                buffer = topic.next_buffer()
+        if not accumulator.outstanding_records:
             self._busy.set()
-        box.outstanding_records += 1
-        box.outstanding_bytes += size
-        if lane is None:
-            box.unplaced(topic, record)
+        accumulator.outstanding_records += 1
+        accumulator.outstanding_bytes += size
+        if buffer is None:
+            accumulator.unplaced(topic, record)
         else:
-            box.put(lane, record, size)
+            accumulator.put(buffer, record, size)
 
     def _put_pinned(
         self, name: str, record: Record, size: int, group: str | None, queue: int | None
     ) -> None:
-        box = self._box
-        topic = box.topics.get(name) or self._new_topic(name)
+        accumulator = self._accumulator
+        topic = accumulator.topics.get(name) or self._new_topic(name)
         group_name = None if group is None else GroupName(group)
-        lane = box.pinned_lane(topic, group_name, queue)
+        buffer = accumulator.pinned_buffer(topic, group_name, queue)
         self._busy.set()
-        box.outstanding_records += 1
-        box.outstanding_bytes += size
-        if lane is None:
+        accumulator.outstanding_records += 1
+        accumulator.outstanding_bytes += size
+        if buffer is None:
             topic.unrouted.append((record, group_name, queue))
         else:
-            box.put(lane, record, size)
+            accumulator.put(buffer, record, size)
 
     def _has_room(self, size: int) -> bool:
-        box, settings = self._box, self._settings
+        accumulator, settings = self._accumulator, self._settings
         return (
-            box.outstanding_bytes + size <= settings.max_outstanding_bytes
-            and box.outstanding_records < settings.max_outstanding_records
-        ) or box.outstanding_records == 0
+            accumulator.outstanding_bytes + size <= settings.max_outstanding_bytes
+            and accumulator.outstanding_records < settings.max_outstanding_records
+        ) or accumulator.outstanding_records == 0
 
     def _new_topic(self, name: str) -> Topic:
         require_name("topic", name)
         self._named[name] = None
-        topic = self._box.new_topic(name)
+        topic = self._accumulator.new_topic(name)
         self._begin(self._topics.resolve(topic))
         return topic
 
-    def _new_link(self, group: GroupName) -> Link:
-        link = Link(
-            *(group, self._connections, self._routes, self._clock, self._box, self._settings),
+    def _new_sender(self, group: GroupName) -> Sender:
+        sender = Sender(
+            *(
+                group,
+                self._connections,
+                self._routes,
+                self._clock,
+                self._accumulator,
+                self._settings,
+            ),
             self._watch,
         )
-        self._links[group] = link
-        self._begin(link.run())
-        return link
+        self._senders[group] = sender
+        self._begin(sender.run())
+        return sender
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         if self._tasks is None:  # it has failed: what is held ends with it

@@ -1,4 +1,4 @@
-"""A producer's link to one group: a session with whichever broker of the group takes writes.
+"""A producer's sender to one group: a session with whichever broker of the group takes writes.
 
     dial → open → [send what is unknown again, then what is new] ∥ read acks ∥ watch for silence
       ↑                                                                              │
@@ -6,8 +6,8 @@
 
 Everything that is pending when the sender wakes goes into one message, the unsent batches of all
 queue buffers. At most `pipeline` messages are unanswered at a time, so that meanwhile the next one
-fills. Order of effects: a batch gets its sequence and is remembered as a flight, then sent; only an
-ack, a refusal or its deadline ends it (`producer/queue_buffer.py` has the rules).
+fills. Order of effects: a batch gets its sequence and is remembered as in flight, then sent; only
+an ack, a refusal or its deadline ends it (`producer/queue_buffer.py` has the rules).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, o
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
-from fmqclient.producer.accumulator import Outbox
-from fmqclient.producer.batches import Flight, resolve, resolve_unanswered
-from fmqclient.producer.error_policy import Refusals
-from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.accumulator import Accumulator
+from fmqclient.producer.batches import InFlightBatch, resolve, resolve_unanswered
+from fmqclient.producer.error_policy import ErrorPolicy
+from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PRODUCER_EPOCH
 from fmqcore.errors import FmqError, Unavailable, error_of
@@ -51,8 +51,8 @@ class _Renew(FmqError):
     """Open again as the producer's next session: one is due, and nothing is in flight."""
 
 
-class Link:
-    """One producer's link to one group. `run` until cancelled."""
+class Sender:
+    """One producer's sender to one group. `run` until cancelled."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Link:
         connections: Connections,
         routes: Routes,
         clock: Clock,
-        outbox: Outbox,
+        accumulator: Accumulator,
         settings: ProducerSettings,
         watch: LoopWatch | None = None,
     ) -> None:
@@ -70,16 +70,20 @@ class Link:
         self._connections = connections
         self._routes = routes
         self._clock = clock
-        self._outbox = outbox
+        self._accumulator = accumulator
         self._settings = settings
         self._loop_watch = watch or LoopWatch(clock)
-        self._refusals = Refusals(clock, outbox, self.avoid, self.renew, routes.want)
+        self._error_policy = ErrorPolicy(clock, accumulator, self.avoid, self.renew, routes.want)
         self._one_way = settings.level == client_pb2.ONE_WAY
         self._up = grants(routes.table.groups.get(group), Permission.WRITE)
         self._avoid_until_ms = 0
-        self._ready: deque[Lane] = deque()
-        self._again: deque[tuple[Lane, Flight]] = deque()  # unknown ones to send again now
-        self._sent: dict[int, tuple[Lane, Flight]] = {}  # by correlation, on this stream
+        self._ready: deque[QueueBuffer] = deque()
+        self._again: deque[tuple[QueueBuffer, InFlightBatch]] = (
+            deque()
+        )  # unknown ones to send again now
+        self._sent: dict[
+            int, tuple[QueueBuffer, InFlightBatch]
+        ] = {}  # by correlation, on this stream
         self._sent_bytes = 0
         self._messages: deque[int] = deque()  # last correlation of each unanswered message
         self._correlation = 0
@@ -95,18 +99,18 @@ class Link:
         self._leave_by_ms = 0
         self._address = ""
 
-    # ---- for the outbox and the producer
+    # ---- for the accumulator and the producer
 
     @property
     def usable(self) -> bool:
         """See `Carrier`."""
         return self._up and self._clock.monotonic_ms() >= self._avoid_until_ms
 
-    def offer(self, lane: Lane) -> None:
+    def offer(self, buffer: QueueBuffer) -> None:
         """See `Carrier`."""
-        if not lane.ready:
-            lane.ready = True
-            self._ready.append(lane)
+        if not buffer.ready:
+            buffer.ready = True
+            self._ready.append(buffer)
         self._work.set()
 
     def renew(self) -> None:
@@ -123,14 +127,14 @@ class Link:
         """Resume what was held or planned for later and is due now."""
         if self._avoid_until_ms and now_ms >= self._avoid_until_ms:
             self._avoid_until_ms = 0
-            self._outbox.look()
-        for lane in self._lanes():
-            for flight in lane.flights:
-                if flight.due_ms and now_ms >= flight.due_ms and self._is_open():
-                    flight.due_ms = 0
-                    self._again.append((lane, flight))
-            if lane.piles:
-                self.offer(lane)
+            self._accumulator.look()
+        for buffer in self._buffers():
+            for batch in buffer.in_flight:
+                if batch.due_ms and now_ms >= batch.due_ms and self._is_open():
+                    batch.due_ms = 0
+                    self._again.append((buffer, batch))
+            if buffer.pending:
+                self.offer(buffer)
         if self._again:
             self._work.set()
 
@@ -140,7 +144,7 @@ class Link:
         """Dial, serve, and start again, for ever."""
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
-            if not self._outbox.needs(self.group):
+            if not self._accumulator.needs(self.group):
                 self._set_down(f"no topic of this producer is in group {self.group}")
                 await self._clock.sleep(_REST_S)
                 continue
@@ -163,7 +167,7 @@ class Link:
             await backoff.wait()
 
     async def _open(self) -> Stream:
-        if self._renew and not any(lane.flights for lane in self._lanes()):
+        if self._renew and not any(buffer.in_flight for buffer in self._buffers()):
             self._renew = False
             self._begin_session()
         route = self._routes.table.groups.get(self.group)
@@ -182,7 +186,7 @@ class Link:
         )
         self._epoch = Epoch(answer.epoch)
         self._window_bytes = answer.opened.window_bytes
-        self._outbox.limit(
+        self._accumulator.limit(
             answer.opened.max_batch_bytes or self._settings.max_batch_bytes,
             answer.opened.max_records or self._settings.max_batch_records,
         )
@@ -195,20 +199,20 @@ class Link:
             self._producer_epoch += 1
         else:
             self._producer_id, self._producer_epoch = self._clock.random_id(), 0
-        for lane in self._lanes():
-            lane.renewed()
+        for buffer in self._buffers():
+            buffer.renewed()
 
     async def _serve(self, stream: Stream) -> None:
         self._heard_ms = self._clock.monotonic_ms()
         self._leaving = None
-        for lane in self._lanes():
-            for flight in lane.flights:
-                flight.due_ms = 0
-                self._again.append((lane, flight))
-            if lane.piles:
-                self.offer(lane)
+        for buffer in self._buffers():
+            for batch in buffer.in_flight:
+                batch.due_ms = 0
+                self._again.append((buffer, batch))
+            if buffer.pending:
+                self.offer(buffer)
         self._up, self.why, self.error = True, "", None
-        self._outbox.look()
+        self._accumulator.look()
         self._work.set()
         try:
             await until_one_fails(self._send(stream), self._receive(stream), self._watch())
@@ -221,16 +225,16 @@ class Link:
         self.why = why
         if self._up:
             self._up = False
-            self._outbox.look()
+            self._accumulator.look()
 
     def _lost(self) -> None:
         """Mark what was on the lost stream as unknown: it may be stored or not."""
         if self._one_way:
             self._written()
             self._renew = True  # what is on its way must not come later
-        for _, flight in self._sent.values():
-            flight.unknown = True
-        self._outbox.lift()
+        for _, batch in self._sent.values():
+            batch.unknown = True
+        self._accumulator.lift()
         self._sent.clear()
         self._sent_bytes = 0
         self._messages.clear()
@@ -241,8 +245,8 @@ class Link:
     def _is_open(self) -> bool:
         return self._window_bytes > 0 and self._up
 
-    def _lanes(self) -> list[Lane]:
-        return [lane for lane in self._outbox.lanes() if lane.group == self.group]
+    def _buffers(self) -> list[QueueBuffer]:
+        return [buffer for buffer in self._accumulator.buffers() if buffer.group == self.group]
 
     # ---- sending
 
@@ -255,9 +259,9 @@ class Link:
                 if self._one_way:
                     self._written()
                 continue
-            if self._renew and not any(lane.flights for lane in self._lanes()):
+            if self._renew and not any(buffer.in_flight for buffer in self._buffers()):
                 raise _Renew("a new session is due")
-            if self._hurry.is_set() and not any(lane.piles for lane in self._lanes()):
+            if self._hurry.is_set() and not any(buffer.pending for buffer in self._buffers()):
                 self._hurry.clear()  # else it is for what may not leave yet
             self._work.clear()
             await self._work.wait()
@@ -275,54 +279,56 @@ class Link:
         request = client_pb2.ProduceRequest()
         size = 0
         while self._again and size < MESSAGE_BYTES:
-            lane, flight = self._again.popleft()
-            if flight in lane.flights:
-                size += self._add(request, lane, flight)
+            buffer, batch = self._again.popleft()
+            if batch in buffer.in_flight:
+                size += self._add(request, buffer, batch)
         now_ms = self._clock.monotonic_ms()
         while self._ready and size < MESSAGE_BYTES and not self._renew:
-            lane = self._ready[0]
-            if lane.piles and lane.may_send(now_ms):
-                pile = lane.piles.popleft()
-                if pile is lane.open:
-                    lane.open = None
-                size += self._add(request, lane, lane.depart(pile))
+            buffer = self._ready[0]
+            if buffer.pending and buffer.may_send(now_ms):
+                pending_batch = buffer.pending.popleft()
+                if pending_batch is buffer.open:
+                    buffer.open = None
+                size += self._add(request, buffer, buffer.depart(pending_batch))
             else:
                 self._ready.popleft()
-                lane.ready = False
+                buffer.ready = False
         if not request.batches:
             return None
         self._messages.append(self._correlation)
         return request
 
-    def _add(self, request: client_pb2.ProduceRequest, lane: Lane, flight: Flight) -> int:
+    def _add(
+        self, request: client_pb2.ProduceRequest, buffer: QueueBuffer, batch: InFlightBatch
+    ) -> int:
         self._correlation += 1
         request.batches.add(
             correlation=self._correlation,
-            topic_id=lane.topic_id,
-            queue_id=lane.queue,
-            record_count=len(flight.records),
-            attrs=flight.attrs,
-            payload_crc=flight.crc,
-            base_sequence=flight.sequence,
-            tag_mask=flight.tag_mask,
+            topic_id=buffer.topic_id,
+            queue_id=buffer.queue,
+            record_count=len(batch.records),
+            attrs=batch.attrs,
+            payload_crc=batch.crc,
+            base_sequence=batch.sequence,
+            tag_mask=batch.tag_mask,
             ack=self._settings.level,
-            payload=flight.payload,
+            payload=batch.payload,
         )
-        self._sent[self._correlation] = (lane, flight)
-        size = len(flight.payload)
+        self._sent[self._correlation] = (buffer, batch)
+        size = len(batch.payload)
         self._sent_bytes += size
-        if flight.end_sequence > _SEQUENCES:
+        if batch.end_sequence > _SEQUENCES:
             self._renew = True
         return size
 
     def _written(self) -> None:
         """Resolve ONE_WAY records once the stream has them."""
-        for lane, flight in self._sent.values():
-            if flight not in lane.flights:
+        for buffer, batch in self._sent.values():
+            if batch not in buffer.in_flight:
                 continue  # given up while the stream took nothing
-            lane.accepted(flight)
-            resolve_unanswered(flight.records, lane.group, lane.queue)
-            self._outbox.release(len(flight.records), flight.bytes)
+            buffer.accepted(batch)
+            resolve_unanswered(batch.records, buffer.group, buffer.queue)
+            self._accumulator.release(len(batch.records), batch.bytes)
         self._sent.clear()
         self._sent_bytes = 0
         self._messages.clear()
@@ -342,19 +348,19 @@ class Link:
                     self._messages.popleft()
                 if found is None:
                     continue
-                lane, flight = found
-                self._sent_bytes -= len(flight.payload)
-                if flight not in lane.flights:
+                buffer, batch = found
+                self._sent_bytes -= len(batch.payload)
+                if batch not in buffer.in_flight:
                     continue  # given up meanwhile
                 if ack.code == 0:
-                    self._stored(lane, flight, ack.base_offset)
+                    self._stored(buffer, batch, ack.base_offset)
                 else:
                     self.error = error_of(ack.code, ack.message)
-                    if self._refusals.take(lane, flight, self.error):
+                    if self._error_policy.take(buffer, batch, self.error):
                         leave = self.error
-                if lane.piles:
-                    self.offer(lane)
-            self._outbox.lift()
+                if buffer.pending:
+                    self.offer(buffer)
+            self._accumulator.lift()
             self._work.set()
             if leave is not None and self._leaving is None:
                 self._leaving = leave
@@ -364,18 +370,18 @@ class Link:
                 raise self._leaving
         raise TransportError("the broker ended the session")
 
-    def _stored(self, lane: Lane, flight: Flight, base_offset: int) -> None:
+    def _stored(self, buffer: QueueBuffer, batch: InFlightBatch, base_offset: int) -> None:
         self.error = None
-        lane.accepted(flight)
-        resolve(flight.records, lane.group, lane.queue, base_offset)
-        self._outbox.release(len(flight.records), flight.bytes)
+        buffer.accepted(batch)
+        resolve(batch.records, buffer.group, buffer.queue, base_offset)
+        self._accumulator.release(len(batch.records), batch.bytes)
 
     def avoid(self) -> None:
         """Send nothing new to this group for `AVOID_MS`, if there is another group."""
         was_usable = self.usable
         self._avoid_until_ms = self._clock.monotonic_ms() + AVOID_MS
         if was_usable:
-            self._outbox.look()
+            self._accumulator.look()
 
     # ---- silence
 

@@ -5,15 +5,15 @@ although groups come and go and batches are refused (L6). For that, a key's reco
 move are always in one queue buffer. When the groups among which keys are spread change (`remap`),
 nothing new is sent for a moment. The batches in flight from queue buffers that lose keys are
 awaited: each is stored, refused, or has an unknown outcome and stays there for good. Then all that
-was not sent is placed again, in the order in which it was handed in. A flight that is unknown, or
+was not sent is placed again, in the order in which it was handed in. A batch that is unknown, or
 not answered in `HOLD_MS`, *stays*: if it is refused later, it goes to its own queue buffer only.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from fmqclient.producer.batches import Flight, Pile, Record
-from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record
+from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.ids import GroupName
 from fmqcore.routing import Place, Rotation, pick_by_key
 from fmqcore.zk.topic import TopicConfig
@@ -32,11 +32,11 @@ class Topic:
     __slots__ = (
         "_awaited",
         "_held_until_ms",
-        "_new_lane",
+        "_new_buffer",
+        "buffers",
         "by_key",
         "config",
         "held",
-        "lanes",
         "mapping",
         "name",
         "rotation",
@@ -44,58 +44,58 @@ class Topic:
         "unrouted",
     )
 
-    def __init__(self, name: str, new_lane: Callable[["Topic", Place], Lane]) -> None:
+    def __init__(self, name: str, new_buffer: Callable[["Topic", Place], QueueBuffer]) -> None:
         self.name = name
         self.config: TopicConfig | None = None  # None: the routes have not been asked yet
         self.mapping: frozenset[GroupName] = frozenset()
         self.rotation = Rotation(())
-        self.lanes: dict[Place, Lane] = {}
-        self.by_key: dict[bytes, Lane] = {}
-        self.sticky: Lane | None = None  # takes what has no key, until it is sent
+        self.buffers: dict[Place, QueueBuffer] = {}
+        self.by_key: dict[bytes, QueueBuffer] = {}
+        self.sticky: QueueBuffer | None = None  # takes what has no key, until it is sent
         self.unrouted: list[Unrouted] = []
         self.held = False  # nothing new is sent until what is awaited is answered
-        self._awaited: list[Flight] = []
+        self._awaited: list[InFlightBatch] = []
         self._held_until_ms = 0
-        self._new_lane = new_lane
+        self._new_buffer = new_buffer
 
     # ---- placing
 
-    def lane_for(self, key: bytes) -> Lane | None:
+    def buffer_for(self, key: bytes) -> QueueBuffer | None:
         """Return a record's queue buffer. None: no group takes it, or none is known yet."""
         if key:
-            return self.by_key.get(key) or self.lane_for_key(key)
+            return self.by_key.get(key) or self.buffer_for_key(key)
         sticky = self.sticky
-        return sticky if sticky is not None and sticky.open is not None else self.next_lane()
+        return sticky if sticky is not None and sticky.open is not None else self.next_buffer()
 
-    def lane_for_key(self, key: bytes) -> Lane | None:
+    def buffer_for_key(self, key: bytes) -> QueueBuffer | None:
         """Return the queue buffer of a key that is not remembered."""
         place = pick_by_key(self.config.groups, self.mapping, key) if self.config else None
         if place is None:
             return None
         if len(self.by_key) >= KEYS_REMEMBERED:
             self.by_key.clear()
-        lane = self.by_key[key] = self.lane(place)
-        return lane
+        buffer = self.by_key[key] = self.buffer(place)
+        return buffer
 
-    def next_lane(self) -> Lane | None:
-        """Return the next queue buffer for records without a key; prefer one with no flight."""
-        lane: Lane | None = None
+    def next_buffer(self) -> QueueBuffer | None:
+        """Return the next queue buffer for records without a key; prefer an idle one."""
+        buffer: QueueBuffer | None = None
         for _ in range(_LOOK_AHEAD):
             place = self.rotation.next(self.mapping)
             if place is None:
                 return None
-            lane = self.lane(place)
-            if not lane.flights:
+            buffer = self.buffer(place)
+            if not buffer.in_flight:
                 break
-        self.sticky = lane
-        return lane
+        self.sticky = buffer
+        return buffer
 
-    def lane(self, place: Place) -> Lane:
+    def buffer(self, place: Place) -> QueueBuffer:
         """Return the queue buffer of a place, created if need be."""
-        lane = self.lanes.get(place)
-        if lane is None:
-            lane = self.lanes[place] = self._new_lane(self, place)
-        return lane
+        buffer = self.buffers.get(place)
+        if buffer is None:
+            buffer = self.buffers[place] = self._new_buffer(self, place)
+        return buffer
 
     # ---- moving
 
@@ -117,7 +117,7 @@ class Topic:
         # Keys leave the groups that went away; if groups came, keys may leave any.
         self._hold(before if after - before else before - after, now_ms)
 
-    def lift(self, now_ms: int) -> "list[tuple[Record, Pile, Lane | None]] | None":
+    def lift(self, now_ms: int) -> "list[tuple[Record, PendingBatch, QueueBuffer | None]] | None":
         """Return what must be placed again, in order. None: not yet, or not at all.
 
         Each record comes with its batch so far (its deadline, its time of birth), and the queue
@@ -128,15 +128,15 @@ class Topic:
         self._awaited = [f for f in self._awaited if not f.over]
         if now_ms < self._held_until_ms and not all(f.unknown for f in self._awaited):
             return None
-        for flight in self._awaited:
-            flight.stays = True
+        for batch in self._awaited:
+            batch.stays = True
         self._awaited = []
         self.held = False
         moved = [
-            (record, pile, lane if record[5] else None)
-            for lane in self.lanes.values()
-            for pile in lane.take_unsent()
-            for record in pile.records
+            (record, pending_batch, buffer if record[5] else None)
+            for buffer in self.buffers.values()
+            for pending_batch in buffer.take_unsent()
+            for record in pending_batch.records
         ]
         moved.sort(key=lambda entry: entry[0][6])
         return moved
@@ -150,7 +150,9 @@ class Topic:
         self.by_key.clear()
         self.sticky = None
         groups = set(leaving)
-        flights = [f for p, lane in self.lanes.items() if p[0] in groups for f in lane.flights]
-        self._awaited += [f for f in flights if f not in self._awaited]
+        in_flight = [
+            f for p, buffer in self.buffers.items() if p[0] in groups for f in buffer.in_flight
+        ]
+        self._awaited += [f for f in in_flight if f not in self._awaited]
         self.held = True
         self._held_until_ms = now_ms + HOLD_MS

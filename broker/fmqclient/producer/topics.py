@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fmqclient.net.routes import Routes
-from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
 from fmqcore.errors import FmqError, Unavailable, UnknownTopic
@@ -19,13 +19,13 @@ class KnownTopics:
 
     def __init__(
         self,
-        box: Outbox,
+        accumulator: Accumulator,
         routes: Routes,
         clock: Clock,
         settings: ProducerSettings,
         begin: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        self._box = box
+        self._accumulator = accumulator
         self._routes = routes
         self._clock = clock
         self._timeout_s = settings.delivery_timeout_s
@@ -40,19 +40,19 @@ class KnownTopics:
                 config = await self._routes.topic(topic.name)
             except Unavailable as error:
                 if self._clock.monotonic_ms() >= until_ms:
-                    self._box.forget(topic, error)
+                    self._accumulator.forget(topic, error)
                     return
                 await self._clock.sleep(self._clock.uniform(_TICK_S, 3 * _TICK_S))
             except FmqError as error:
-                self._box.forget(topic, error)
+                self._accumulator.forget(topic, error)
                 return
             else:
-                self._box.know(topic, config)
+                self._accumulator.know(topic, config)
                 return
 
     def learn(self) -> None:
         """Apply refreshed routes: topics may have other groups, or be gone."""
-        for topic in list(self._box.topics.values()):
+        for topic in list(self._accumulator.topics.values()):
             if topic.config is None:
                 continue
             config = self._routes.table.topics.get(topic.name)
@@ -69,10 +69,10 @@ class KnownTopics:
         except Unavailable:
             return  # nobody can tell: the next answer may
         except UnknownTopic:
-            if self._box.topics.get(topic.name) is topic:
+            if self._accumulator.topics.get(topic.name) is topic:
                 self._forget(topic)
         else:
-            if self._box.topics.get(topic.name) is topic:
+            if self._accumulator.topics.get(topic.name) is topic:
                 self._take_config(topic, config)
         finally:
             self._doubted.discard(topic.name)
@@ -80,9 +80,9 @@ class KnownTopics:
     def _take_config(self, topic: Topic, config: TopicConfig) -> None:
         assert topic.config is not None, "it was known before"
         if config.id == topic.config.id:
-            self._box.know(topic, config)
+            self._accumulator.know(topic, config)
         else:
             self._forget(topic)
 
     def _forget(self, topic: Topic) -> None:
-        self._box.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))
+        self._accumulator.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from fmqclient.arguments import as_places, check_fetch
-from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.consumer.consumer import CONSUMER_CLOSED
 from fmqclient.consumer.consumer import Consumer as AsyncConsumer
 from fmqclient.consumer.message import Message as AsyncMessage
@@ -157,9 +157,9 @@ class Consumer(Part):
 
         self._loop.run(work())
 
-    def _dropped(self, session: Session, track: Track | None) -> None:
+    def _dropped(self, session: Session, tracker: AckTracker | None) -> None:
         """Give back what the program did not get. In the loop's thread, as `Consumer._drop`."""
-        taken = self._ahead.take_back(lambda m: m._message._is_of(session, track))
+        taken = self._ahead.take_back(lambda m: m._message._is_of(session, tracker))
         give_back(m._message for m in taken)
 
     def commit(self, timeout_s: float = 30.0) -> None:

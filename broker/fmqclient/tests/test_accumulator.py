@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fmqadapters.process.clock import SystemClock
-from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.batches import Record, record_bytes
-from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import HOLD_MS, Topic
 from fmqclient.settings import ProducerSettings
 from fmqcore.errors import (
@@ -42,15 +42,15 @@ class Clock(SystemClock):
 
 
 class Carrier:
-    """A link that carries nothing."""
+    """A sender that carries nothing."""
 
     why = ""
     error: FmqError | None = None
     usable = True
     renewed = 0
 
-    def offer(self, lane: Lane) -> None:
-        lane.ready = True
+    def offer(self, buffer: QueueBuffer) -> None:
+        buffer.ready = True
 
     def renew(self) -> None:
         self.renewed += 1
@@ -63,31 +63,31 @@ class Case:
         self.clock = Clock()
         self.carriers = {G1: Carrier(), G2: Carrier()}
         self.carriers[G2].usable = False
-        self.box = Outbox(
+        self.accumulator = Accumulator(
             ProducerSettings(**settings), self.clock, self.carriers.__getitem__, lambda: None
         )
-        self.topic: Topic = self.box.new_topic("orders")
-        self.box.know(self.topic, ORDERS)
+        self.topic: Topic = self.accumulator.new_topic("orders")
+        self.accumulator.know(self.topic, ORDERS)
         self.settle()
 
     def settle(self) -> None:
         """Let pending records move."""
         self.clock.now_ms += HOLD_MS
-        self.box.lift()
+        self.accumulator.lift()
 
     def put(self, value: bytes) -> "asyncio.Future[Any]":
         """Add one record of the only key."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        number = self.box.outstanding_records = self.box.outstanding_records + 1
+        number = self.accumulator.outstanding_records = self.accumulator.outstanding_records + 1
         record: Record = (value, b"key", b"", b"", future, False, number)
-        lane = self.topic.lane_for(b"key")
-        assert lane is not None
-        self.box.put(lane, record, record_bytes(record))
+        buffer = self.topic.buffer_for(b"key")
+        assert buffer is not None
+        self.accumulator.put(buffer, record, record_bytes(record))
         return future
 
-    def lane(self, group: GroupName) -> Lane:
+    def buffer(self, group: GroupName) -> QueueBuffer:
         """Return the queue buffer of the only queue."""
-        return self.topic.lanes[group, 0]
+        return self.topic.buffers[group, 0]
 
 
 async def test_batch_stays_within_limits_when_sent_at_once() -> None:
@@ -97,21 +97,25 @@ async def test_batch_stays_within_limits_when_sent_at_once() -> None:
     for case in (by_bytes, by_count):
         for _ in range(50):
             case.put(bytes(100))
-    assert max(pile.bytes for pile in by_bytes.lane(G1).piles) <= 1000
-    assert [len(pile.records) for pile in by_count.lane(G1).piles] == [3] * 16 + [2]
+    assert max(pending_batch.bytes for pending_batch in by_bytes.buffer(G1).pending) <= 1000
+    assert [len(pending_batch.records) for pending_batch in by_count.buffer(G1).pending] == [
+        3
+    ] * 16 + [2]
 
 
 async def test_narrower_limit_of_two_brokers_counts() -> None:
     """Unsent records may go to either."""
     case = Case()
-    case.box.limit(500, 2)
-    case.box.limit(1000, 50)
+    case.accumulator.limit(500, 2)
+    case.accumulator.limit(1000, 50)
     for _ in range(20):
         case.put(bytes(100))
-    assert [len(pile.records) for pile in case.lane(G1).piles] == [2] * 10
+    assert [len(pending_batch.records) for pending_batch in case.buffer(G1).pending] == [2] * 10
     for _ in range(20):
         case.put(bytes(400))
-    assert {len(pile.records) for pile in list(case.lane(G1).piles)[10:]} == {1}
+    assert {len(pending_batch.records) for pending_batch in list(case.buffer(G1).pending)[10:]} == {
+        1
+    }
 
 
 async def test_record_waits_its_full_time_behind_older_ones() -> None:
@@ -119,10 +123,10 @@ async def test_record_waits_its_full_time_behind_older_ones() -> None:
     case = Case(delivery_timeout_s=60)
     first = case.put(b"first")
     case.clock.now_ms += 30_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     later = case.put(b"later")
     case.clock.now_ms += 30_001
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     assert isinstance(first.exception(), Unavailable)
     assert not later.done()
 
@@ -133,11 +137,13 @@ async def test_record_moved_to_another_group_keeps_its_deadline() -> None:
     future = case.put(b"a")
     case.clock.now_ms += 50_000
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.box.look()
+    case.accumulator.look()
     case.settle()
-    assert [r[0] for pile in case.lane(G2).piles for r in pile.records] == [b"a"]
+    assert [r[0] for pending_batch in case.buffer(G2).pending for r in pending_batch.records] == [
+        b"a"
+    ]
     case.clock.now_ms += 10_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     assert isinstance(future.exception(), Unavailable)
 
 
@@ -146,13 +152,13 @@ async def test_records_moved_together_keep_their_own_deadlines() -> None:
     case = Case(delivery_timeout_s=60)
     older = case.put(b"older")
     case.clock.now_ms += 30_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     younger = case.put(b"younger")
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.box.look()
+    case.accumulator.look()
     case.settle()
     case.clock.now_ms += 30_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     assert isinstance(older.exception(), Unavailable)
     assert not younger.done()
 
@@ -160,11 +166,11 @@ async def test_records_moved_together_keep_their_own_deadlines() -> None:
 async def test_close_reports_in_flight_unknown_and_the_rest_not_stored() -> None:
     case = Case()
     sent = case.put(b"sent")
-    lane = case.lane(G1)
-    lane.depart(lane.piles.popleft())
-    lane.open = None
+    buffer = case.buffer(G1)
+    buffer.depart(buffer.pending.popleft())
+    buffer.open = None
     waits = case.put(b"waits")
-    case.box.close()
+    case.accumulator.close()
     assert isinstance(sent.exception(), DeliveryUnknown)
     assert isinstance(waits.exception(), Unavailable)
 
@@ -175,17 +181,17 @@ async def test_moved_records_keep_their_age_across_batches() -> None:
     before_ms = case.clock.wall_ms()
     for _ in range(8):
         case.put(b"v")
-    deadlines = {pile.deadline_ms for pile in case.lane(G1).piles}
+    deadlines = {pending_batch.deadline_ms for pending_batch in case.buffer(G1).pending}
     after_ms = case.clock.wall_ms()
     case.clock.now_ms += 30_000
     case.clock.ahead_ms = 30_000
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.box.look()
+    case.accumulator.look()
     case.settle()
-    moved = case.lane(G2).piles
-    assert [len(pile.records) for pile in moved] == [3, 3, 2]
-    assert {pile.deadline_ms for pile in moved} == deadlines
-    assert all(before_ms <= pile.born_ms <= after_ms for pile in moved)
+    moved = case.buffer(G2).pending
+    assert [len(pending_batch.records) for pending_batch in moved] == [3, 3, 2]
+    assert {pending_batch.deadline_ms for pending_batch in moved} == deadlines
+    assert all(before_ms <= pending_batch.born_ms <= after_ms for pending_batch in moved)
 
 
 @pytest.mark.parametrize(
@@ -206,5 +212,5 @@ async def test_timed_out_waiter_gets_no_outcome_of_another(
     future = case.put(b"a")
     case.carriers[G1].error = refusal
     case.clock.now_ms += 60_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     assert type(future.exception()) is told

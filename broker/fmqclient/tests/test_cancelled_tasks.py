@@ -20,7 +20,15 @@ async def one() -> AsyncIterator[ClusterDouble]:
 
 def inner() -> set["asyncio.Task[object]"]:
     """Return the client's tasks: the double has tasks in this process, too."""
-    names = ("Producer.", "Consumer.", "Link.", "Session.", "Routes.", "LoopWatch.", "KnownTopics.")
+    names = (
+        "Producer.",
+        "Consumer.",
+        "Sender.",
+        "Session.",
+        "Routes.",
+        "LoopWatch.",
+        "KnownTopics.",
+    )
     return {
         task
         for task in asyncio.all_tasks()

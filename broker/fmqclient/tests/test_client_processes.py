@@ -72,9 +72,9 @@ class Traffic:
         assert max(numbers.values()) == 1, "a number was stored twice"
         last: dict[tuple[str, int, int], int] = {}
         for (group, queue, _), value in sorted(self.values.items()):
-            lane = (group, queue, int(value) % 31)
-            assert last.get(lane, -1) < int(value), "order within a queue"
-            last[lane] = int(value)
+            buffer = (group, queue, int(value) % 31)
+            assert last.get(buffer, -1) < int(value), "order within a queue"
+            last[buffer] = int(value)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

@@ -154,14 +154,14 @@ async def test_record_sent_after_a_move_has_its_own_age() -> None:
     old = case.put(b"old")
     case.clock.now_ms += 59_000
     case.clock.ahead_ms += 59_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.box.look()
+    case.accumulator.look()
     new = case.put(b"new")
-    before, after = (pile.born_ms for pile in case.lane(G2).piles)
+    before, after = (pending_batch.born_ms for pending_batch in case.buffer(G2).pending)
     assert after - before >= 59_000
     case.clock.now_ms += 2_000
-    case.box.tick(case.clock.now_ms)
+    case.accumulator.tick(case.clock.now_ms)
     assert old.done()
     assert not new.done()
 
@@ -171,16 +171,19 @@ async def test_pinned_record_is_not_overtaken_by_an_older_one() -> None:
     case = Case()
     case.put(b"1")
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    case.box.outstanding_records += 1
+    case.accumulator.outstanding_records += 1
     record: Record = (b"2", b"key", b"", b"", future, True, 2)
-    lane = case.box.pinned_lane(case.topic, G1, 0)
-    assert lane is not None
-    case.box.put(lane, record, record_bytes(record))
+    buffer = case.accumulator.pinned_buffer(case.topic, G1, 0)
+    assert buffer is not None
+    case.accumulator.put(buffer, record, record_bytes(record))
     for usable, gone in ((G2, G1), (G1, G2)):
         case.carriers[gone].usable, case.carriers[usable].usable = False, True
-        case.box.look()
+        case.accumulator.look()
         case.settle()
-    assert [r[0] for pile in case.lane(G1).piles for r in pile.records] == [b"1", b"2"]
+    assert [r[0] for pending_batch in case.buffer(G1).pending for r in pending_batch.records] == [
+        b"1",
+        b"2",
+    ]
 
 
 def test_buffer_may_be_reused_while_its_record_waits_for_room() -> None:

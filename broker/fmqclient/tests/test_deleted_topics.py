@@ -17,7 +17,7 @@ async def test_topic_briefly_missing_from_routes_gets_a_new_session() -> None:
         first = await p.send("orders", b"a", key=b"k")
         one.topics.clear()  # the broker asked next does not know the topic
         await p._routes.refresh()
-        await until(lambda: "orders" not in p._box.topics)
+        await until(lambda: "orders" not in p._accumulator.topics)
         one.topics["orders"] = 1
         second = await p.send("orders", b"b", key=b"k")
         assert one.values() == [b"a", b"b"]
@@ -35,10 +35,10 @@ def test_sends_in_flight_to_a_deleted_topic_get_an_outcome() -> None:
                 broker = one.brokers["g1-0"]
                 broker.script = lambda _: "hang"
                 sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
-                await until(lambda: p._links[GroupName("g1")]._sent)
+                await until(lambda: p._senders[GroupName("g1")]._sent)
                 one.topics.clear()
                 await p._routes.refresh()
-                await until(lambda: "orders" not in p._box.topics)
+                await until(lambda: "orders" not in p._accumulator.topics)
                 broker.reset_streams()
                 await asyncio.wait([sending], timeout=60)
                 with pytest.raises(fmqclient.DeliveryUnknown):
@@ -58,10 +58,10 @@ async def test_refused_send_to_a_deleted_topic_is_not_retried(again: bool) -> No
         broker.slow = lambda: 0.2 if fates else 0.0
         broker.script = lambda _: fates.pop() if fates else None
         sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
-        await until(lambda: p._links[GroupName("g1")]._sent)
+        await until(lambda: p._senders[GroupName("g1")]._sent)
         one.topics.clear()
         await p._routes.refresh()
-        await until(lambda: "orders" not in p._box.topics)
+        await until(lambda: "orders" not in p._accumulator.topics)
         if again:
             one.topics["orders"] = 1
             await p.send("orders", b"c", key=b"k")
@@ -75,10 +75,10 @@ async def test_close_reports_sends_in_flight_to_a_deleted_topic() -> None:
         async with c.producer(delivery_timeout_s=0.5) as p:
             one.brokers["g1-0"].script = lambda _: "hang"
             sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
-            await until(lambda: GroupName("g1") in p._links and p._links[GroupName("g1")]._sent)
+            await until(lambda: GroupName("g1") in p._senders and p._senders[GroupName("g1")]._sent)
             one.topics.clear()
             await p._routes.refresh()
-            await until(lambda: "orders" not in p._box.topics)
+            await until(lambda: "orders" not in p._accumulator.topics)
         with pytest.raises(fmqclient.DeliveryUnknown):
             await sending
 

@@ -262,7 +262,7 @@ async def test_a_silent_broker_is_left(two: ClusterDouble) -> None:
 
 
 def _usable(p: Producer, group: str) -> bool:
-    return next(link.usable for name, link in p._links.items() if name == group)
+    return next(sender.usable for name, sender in p._senders.items() if name == group)
 
 
 async def test_mistakes_are_typed(one: ClusterDouble) -> None:
@@ -338,6 +338,6 @@ async def test_a_deleted_topic_and_one_that_grows(one: ClusterDouble) -> None:
         assert one.brokers["g1-0"].requests[-1].batches[0].topic_id == 2
         del one.topics["orders"]
         await c.admin().topics()
-        await until(lambda: "orders" not in p._box.topics)
+        await until(lambda: "orders" not in p._accumulator.topics)
         with pytest.raises(fmqclient.UnknownTopic):
             await p.send("orders", b"z")

@@ -1,4 +1,4 @@
-"""A producer's link to a group: a stalled stream, a silent broker, a new session."""
+"""A producer's sender to a group: a stalled stream, a silent broker, a new session."""
 
 import asyncio
 from typing import Any
@@ -96,7 +96,7 @@ async def test_new_session_waits_for_sends_in_flight() -> None:
 
         def renewing(_: object) -> str | None:
             if fates:
-                p._links[GroupName("g1")].renew()
+                p._senders[GroupName("g1")].renew()
             return fates.pop() if fates else None
 
         one.brokers["g1-0"].script = renewing
@@ -139,10 +139,10 @@ async def test_session_numbers_rise_then_producer_id_is_renewed(
         for number in range(3):
             await p.send("orders", b"%d" % number, key=b"k")
             await until(lambda: b"%d" % len(seen) in one.values())
-            link = p._links[GroupName("g1")]
-            seen.append((link._producer_id, link._producer_epoch))
+            sender = p._senders[GroupName("g1")]
+            seen.append((sender._producer_id, sender._producer_epoch))
             if acks == "replicated":
-                link.renew()
+                sender.renew()
             else:
                 broker.reset_streams()
             await until(lambda: broker.opened > len(seen))

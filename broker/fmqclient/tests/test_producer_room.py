@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.producer.buffer_waiters import Turns
+from fmqclient.producer.buffer_waiters import BufferWaiters
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqcore.errors import InvalidArgument, Overloaded, Unavailable
 
@@ -29,7 +29,7 @@ async def test_send_that_stopped_waiting_takes_no_turn(
         await until(lambda: p.outstanding)
         gives_up = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
         waits = asyncio.ensure_future(p.send("orders", b"c", key=b"k"))
-        await until(lambda: len(p._turns) == 2)
+        await until(lambda: len(p._waiters) == 2)
         gives_up.cancel()
         await asyncio.wait([gives_up])
         held.clear()
@@ -82,7 +82,7 @@ async def test_turn_of_a_cancelled_send_goes_to_the_next(one: ClusterDouble) -> 
         first = p.send_nowait("orders", b"a", key=b"k")
         leaves = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
         waits = asyncio.ensure_future(p.send("orders", b"c", key=b"k"))
-        await until(lambda: len(p._turns) == 2)
+        await until(lambda: len(p._waiters) == 2)
         first.add_done_callback(lambda _: leaves.cancel())
         async with asyncio.timeout(20):
             await waits
@@ -96,7 +96,7 @@ async def test_no_send_overtakes_waiters_and_close_fails_them(one: ClusterDouble
         one.brokers["g1-0"].script = lambda batch: "hang" if held else None
         first = p.send_nowait("orders", b"a", key=b"k")
         waits = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
-        await until(lambda: len(p._turns) == 1)
+        await until(lambda: len(p._waiters) == 1)
         with pytest.raises(Overloaded, match="1 sends wait for room"):
             p.send_nowait("orders", b"c", key=b"k")
         closing = asyncio.ensure_future(p.close())
@@ -143,7 +143,7 @@ async def test_any_exception_reaches_its_waiter() -> None:
             return 1
         raise error or Overloaded("full")
 
-    turns: Turns[int] = Turns()
+    turns: BufferWaiters[int] = BufferWaiters()
     first = asyncio.ensure_future(turns.take(lambda: call(None)))
     bug = asyncio.ensure_future(turns.take(lambda: 1 // 0))
     last = asyncio.ensure_future(turns.take(lambda: call(None)))

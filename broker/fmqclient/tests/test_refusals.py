@@ -6,9 +6,9 @@ import pytest
 
 from fmqadapters.process.clock import SystemClock
 from fmqclient.net.routes import STRANGE_MS
-from fmqclient.producer.batches import Flight, Pile
-from fmqclient.producer.error_policy import Refusals
-from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.batches import InFlightBatch, PendingBatch
+from fmqclient.producer.error_policy import ErrorPolicy
+from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.error_spec import RetryAction, spec_of_code
 from fmqcore.errors import (
     ErrorCode,
@@ -25,20 +25,20 @@ class Topic:
     held = False
 
 
-class Outbox:
+class Accumulator:
     def __init__(self) -> None:
         self.failed: list[tuple[list[bytes], FmqError]] = []
 
-    def is_gone(self, lane: Lane) -> bool:
+    def is_gone(self, buffer: QueueBuffer) -> bool:
         return False
 
     elsewhere = False
 
-    def has_elsewhere(self, lane: Lane) -> bool:
+    def has_elsewhere(self, buffer: QueueBuffer) -> bool:
         return self.elsewhere
 
-    def fail(self, piles: Any, error: FmqError) -> None:
-        self.failed += [([r[0] for r in pile.records], error) for pile in piles]
+    def fail(self, pending: Any, error: FmqError) -> None:
+        self.failed += [([r[0] for r in pending_batch.records], error) for pending_batch in pending]
 
 
 class Clock(SystemClock):
@@ -54,19 +54,21 @@ class Case:
     """A queue buffer with one batch accepted, then some in flight."""
 
     def __init__(self) -> None:
-        self.lane = Lane(Topic(), GroupName("g1"), TopicId(1), 0)
-        self.outbox = Outbox()
+        self.buffer = QueueBuffer(Topic(), GroupName("g1"), TopicId(1), 0)
+        self.accumulator = Accumulator()
         self.renewed = self.avoided = self.wanted = 0
-        outbox: Any = self.outbox
+        accumulator: Any = self.accumulator
         self.clock = Clock()
-        self.refusals = Refusals(self.clock, outbox, self._avoid, self._renew, self._want)
-        self.lane.accepted(self.depart(b"first"))
+        self.error_policy = ErrorPolicy(
+            self.clock, accumulator, self._avoid, self._renew, self._want
+        )
+        self.buffer.accepted(self.depart(b"first"))
 
-    def depart(self, *values: bytes) -> Flight:
-        pile = Pile(10_000, 0)
+    def depart(self, *values: bytes) -> InFlightBatch:
+        pending_batch = PendingBatch(10_000, 0)
         records: list[Any] = [(v, b"", b"", b"", None, False, 0) for v in values]
-        pile.records = records
-        return self.lane.depart(pile)
+        pending_batch.records = records
+        return self.buffer.depart(pending_batch)
 
     def _avoid(self) -> None:
         self.avoided += 1
@@ -77,30 +79,30 @@ class Case:
     def _want(self) -> None:
         self.wanted += 1
 
-    def again(self) -> Flight:
+    def again(self) -> InFlightBatch:
         """Return the batches that go first now."""
-        return self.lane.depart(self.lane.piles.popleft())
+        return self.buffer.depart(self.buffer.pending.popleft())
 
     def unsent(self) -> list[bytes]:
-        return [r[0] for pile in self.lane.piles for r in pile.records]
+        return [r[0] for pending_batch in self.buffer.pending for r in pending_batch.records]
 
 
 def test_batch_after_a_refused_one_is_not_stored() -> None:
     """No sequence is reused: a late copy could fit behind the batch that takes it."""
     case = Case()
     refused, lost = case.depart(b"a"), case.depart(b"b")
-    case.refusals.take(case.lane, refused, Overloaded(""))
+    case.error_policy.take(case.buffer, refused, Overloaded(""))
     lost.unknown = True  # the stream broke
-    case.refusals.take(case.lane, lost, OutOfSequence(""))
+    case.error_policy.take(case.buffer, lost, OutOfSequence(""))
     assert case.unsent() == [b"a", b"b"]
-    assert case.lane.poisoned
+    assert case.buffer.poisoned
     assert case.renewed == 1
-    assert case.outbox.failed == []
+    assert case.accumulator.failed == []
 
 
 def test_unexplained_gap_takes_a_new_session() -> None:
     case = Case()
-    case.refusals.take(case.lane, case.depart(b"a"), OutOfSequence(""))
+    case.error_policy.take(case.buffer, case.depart(b"a"), OutOfSequence(""))
     assert case.unsent() == [b"a"]
     assert case.renewed == 1
 
@@ -109,24 +111,24 @@ def test_out_of_sequence_batch_waits_for_earlier_or_is_abandoned() -> None:
     case = Case()
     first, second = case.depart(b"a"), case.depart(b"b")
     first.unknown = second.unknown = True
-    case.refusals.take(case.lane, second, OutOfSequence(""))
+    case.error_policy.take(case.buffer, second, OutOfSequence(""))
     assert second.due_ms > 0
-    case.refusals.take(case.lane, first, OutOfSequence(""))
-    assert [values for values, _ in case.outbox.failed] == [[b"a"]]
-    assert case.outbox.failed[0][1].code is ErrorCode.DELIVERY_UNKNOWN
-    assert case.lane.poisoned
+    case.error_policy.take(case.buffer, first, OutOfSequence(""))
+    assert [values for values, _ in case.accumulator.failed] == [[b"a"]]
+    assert case.accumulator.failed[0][1].code is ErrorCode.DELIVERY_UNKNOWN
+    assert case.buffer.poisoned
     assert case.renewed == 1, "it sends nothing more without a new session (L5)"
 
 
 @pytest.mark.parametrize("code", [c for c in ErrorCode if c is not ErrorCode.OK])
 def test_possibly_stored_batch_is_not_moved_or_failed_by_refusal(code: ErrorCode) -> None:
     case = Case()
-    before, flight = case.depart(b"x"), case.depart(b"a")
-    before.unknown = flight.unknown = True
-    leave = case.refusals.take(case.lane, flight, error_of(code, ""))
-    assert flight in case.lane.flights
+    before, batch = case.depart(b"x"), case.depart(b"a")
+    before.unknown = batch.unknown = True
+    leave = case.error_policy.take(case.buffer, batch, error_of(code, ""))
+    assert batch in case.buffer.in_flight
     assert case.unsent() == []
-    assert case.outbox.failed == []
+    assert case.accumulator.failed == []
     assert leave is (code is ErrorCode.NO_PERMISSION)
 
 
@@ -155,24 +157,24 @@ def test_codes_not_known_as_refusals_leave_outcome_unknown(code: ErrorCode) -> N
 def test_broker_lacking_the_topic_gets_its_wait_each_time() -> None:
     """It knew the topic since: if it lacks it now, after a move, say, it will learn it again."""
     case = Case()
-    case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))
-    case.lane.accepted(case.again())
+    case.error_policy.take(case.buffer, case.depart(b"a"), UnknownTopic(""))
+    case.buffer.accepted(case.again())
     case.clock.now_ms += 10 * STRANGE_MS
-    case.refusals.take(case.lane, case.depart(b"b"), UnknownTopic(""))
+    case.error_policy.take(case.buffer, case.depart(b"b"), UnknownTopic(""))
     assert case.unsent() == [b"b"]
     case.clock.now_ms += STRANGE_MS
-    case.refusals.take(case.lane, case.again(), UnknownTopic(""))
-    assert (case.unsent(), case.outbox.failed) == ([b"b"], [])
+    case.error_policy.take(case.buffer, case.again(), UnknownTopic(""))
+    assert (case.unsent(), case.accumulator.failed) == ([b"b"], [])
     case.clock.now_ms += 1
-    case.refusals.take(case.lane, case.again(), UnknownTopic(""))
-    assert [values for values, _ in case.outbox.failed] == [[b"b"]]
+    case.error_policy.take(case.buffer, case.again(), UnknownTopic(""))
+    assert [values for values, _ in case.accumulator.failed] == [[b"b"]]
 
 
 def test_record_goes_to_another_group_when_one_lacks_the_topic() -> None:
     case = Case()
-    case.outbox.elsewhere = True
-    case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))
+    case.accumulator.elsewhere = True
+    case.error_policy.take(case.buffer, case.depart(b"a"), UnknownTopic(""))
     case.clock.now_ms += 10 * STRANGE_MS
-    case.refusals.take(case.lane, case.again(), UnknownTopic(""))
-    assert (case.unsent(), case.outbox.failed) == ([b"a"], [])
+    case.error_policy.take(case.buffer, case.again(), UnknownTopic(""))
+    assert (case.unsent(), case.accumulator.failed) == ([b"a"], [])
     assert case.avoided == 2

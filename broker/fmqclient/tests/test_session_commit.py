@@ -62,9 +62,9 @@ def a_session() -> Session:
         cast(Any, _Routes()),
         SystemClock(),
         ConsumerSettings("orders", "billing"),
-        lambda chunk: None,
-        lambda session, track: None,
-        lambda track: None,
+        lambda delivered: None,
+        lambda session, tracker: None,
+        lambda tracker: None,
     )
 
 
@@ -84,10 +84,10 @@ async def stream(session: Session) -> AsyncIterator[Wire]:
 async def ten_acked(session: Session, wire: Wire) -> None:
     """Ack offsets 0 to 9; a task waits until that is stored."""
     wire.replies.put_nowait(assigned(1))
-    while not session.tracks:
+    while not session.trackers:
         await asyncio.sleep(0)
     for offset in range(10):
-        session.tracks[0].ack(offset, term=0, epoch=1)
+        session.trackers[0].ack(offset, term=0, epoch=1)
     session.acked()
 
 
@@ -141,10 +141,10 @@ async def test_pause_state_is_sent_again_after_a_seek(paused: bool) -> None:
     session = a_session()
     async with stream(session) as wire:
         wire.replies.put_nowait(assigned(1))
-        while not session.tracks:
+        while not session.trackers:
             await asyncio.sleep(0)
-        session.control(session.tracks[0], pause=not paused)
-        session.control(session.tracks[0], pause=paused)
+        session.control(session.trackers[0], pause=not paused)
+        session.control(session.trackers[0], pause=paused)
         wire.replies.put_nowait(assigned(2))
         said: list[tuple[int, bool, bool]] = []
         while not said or said[-1][0] < 2:

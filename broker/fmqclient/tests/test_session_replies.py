@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from fmqadapters.process.clock import SystemClock
-from fmqclient.consumer.message import Chunk, Message
+from fmqclient.consumer.message import DeliveredBatch, Message
 from fmqclient.consumer.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
@@ -45,9 +45,9 @@ def piece(first: int, end: int, batch: bytes = b"", count: int = 2) -> Delivery:
     )
 
 
-async def told(*replies: ConsumeReply) -> tuple[Session, list[Chunk], Exception]:
+async def told(*replies: ConsumeReply) -> tuple[Session, list[DeliveredBatch], Exception]:
     """Return a session that received all of them, then lost its stream."""
-    chunks: list[Chunk] = []
+    batches: list[DeliveredBatch] = []
     session = Session(
         GroupName("g1"),
         "s",
@@ -55,9 +55,9 @@ async def told(*replies: ConsumeReply) -> tuple[Session, list[Chunk], Exception]
         cast(Any, _Routes()),
         SystemClock(),
         ConsumerSettings("orders", "billing"),
-        chunks.append,
-        lambda session, track: None,
-        lambda track: None,
+        batches.append,
+        lambda session, tracker: None,
+        lambda tracker: None,
     )
     wire = Wire()
     for reply in (assigned(1), *replies, None):
@@ -65,17 +65,19 @@ async def told(*replies: ConsumeReply) -> tuple[Session, list[Chunk], Exception]
     async with asyncio.timeout(20):
         with pytest.raises((TransportError, Malformed)) as ended:
             await session._serve(cast(Any, wire))
-    return session, chunks, ended.value
+    return session, batches, ended.value
 
 
 async def test_a_further_piece_has_the_batch_of_the_one_before() -> None:
     raw = batch(10, b"a", b"b", b"c", b"d")
     pieces = [piece(10, 11, raw), piece(12, 13), piece(13, 14, count=3)]
-    _, chunks, _ = await told(ConsumeReply(deliveries=pieces))
-    messages = [Message(chunk, first) for chunk in chunks for first, _ in chunk.ranges]
+    _, batches, _ = await told(ConsumeReply(deliveries=pieces))
+    messages = [Message(delivered, first) for delivered in batches for first, _ in delivered.ranges]
     found = [(m.offset, m.value, m.delivery_count) for m in messages]
     assert found == [(10, b"a", 2), (12, b"c", 2), (13, b"d", 3)]
-    assert [chunk.bytes for chunk in chunks] == [len(raw), 0, 0], "credit is given back once"
+    assert [delivered.bytes for delivered in batches] == [len(raw), 0, 0], (
+        "credit is given back once"
+    )
     await messages[0].nack()
     assert not messages[1].nacked
 
@@ -83,9 +85,9 @@ async def test_a_further_piece_has_the_batch_of_the_one_before() -> None:
 @pytest.mark.parametrize("second", [piece(14, 15), piece(9, 10), piece(13, 13)])
 async def test_a_piece_that_its_batch_does_not_hold_is_refused(second: Delivery) -> None:
     pieces = [piece(10, 11, batch(10, b"a", b"b", b"c", b"d")), second]
-    _, chunks, ended = await told(ConsumeReply(deliveries=pieces))
+    _, batches, ended = await told(ConsumeReply(deliveries=pieces))
     assert isinstance(ended, Malformed)
-    assert len(chunks) == 1
+    assert len(batches) == 1
 
 
 async def test_records_deleted_by_retention_are_counted_and_logged(

@@ -132,7 +132,7 @@ def test_sends_to_a_deleted_topic_delay_no_other_topic() -> None:
             one.brokers["g1-0"].script = script
             sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
             del one.topics["orders"]
-            await until(lambda: p._links[G1]._sent)
+            await until(lambda: p._senders[G1]._sent)
             await p._routes.refresh()
             async with asyncio.timeout(20):
                 for _ in range(3):
@@ -155,7 +155,7 @@ def test_topic_without_writable_groups_ends_no_producer(known: bool) -> None:
                 await p.send("orders", b"a")
             one.brokers["g1-0"].script = lambda _: "hang"
             sending = [p.send_nowait("orders", b"b", key=b"k")]
-            await until(lambda: G1 in p._links and p._links[G1]._sent)
+            await until(lambda: G1 in p._senders and p._senders[G1]._sent)
             sending.append(p.send_nowait("orders", b"c", key=b"k"))
             one.groups["g1"].weight = 0
             await p._routes.refresh()

@@ -51,7 +51,7 @@ def test_prefetched_messages_are_dropped_at_a_seek(
 ) -> None:
     _session(double).move_to(0, 30)
     wait_until(lambda: _session(double).progress[0].in_flight_records == 10)
-    wait_until(lambda: sub._consumer._sessions[GroupName("g1")].tracks[0].term == 1)
+    wait_until(lambda: sub._consumer._sessions[GroupName("g1")].trackers[0].term == 1)
     assert [int(m.value) for m in sub.fetch(100, timeout=5)] == list(range(30, 40))
 
 

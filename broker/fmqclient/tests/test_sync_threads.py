@@ -161,7 +161,7 @@ def test_change_during_a_read_of_another_thread_is_no_error(double: ClusterDoubl
 
         group, queue, why, usable = "g1", 0, "", True
         error = None
-        tracks: Growing
+        trackers: Growing
         skipped: Growing
 
         def __init__(self, parts: Growing) -> None:
@@ -172,16 +172,16 @@ def test_change_during_a_read_of_another_thread_is_no_error(double: ClusterDoubl
                 object.__getattribute__(self, "parts").grow()
             return True if name == "held" else object.__getattribute__(self, name)
 
-    sessions, links, tracks = Growing(), Growing(), Growing()
-    tracks[0] = Part(tracks)
+    sessions, senders, trackers = Growing(), Growing(), Growing()
+    trackers[0] = Part(trackers)
     sessions["g1"] = Part(sessions)
-    sessions["g1"].tracks, sessions["g1"].skipped = tracks, Growing({0: 1})
-    links["g1"] = Part(links)
+    sessions["g1"].trackers, sessions["g1"].skipped = trackers, Growing({0: 1})
+    senders["g1"] = Part(senders)
     with fmqclient.sync.connect(double.url) as c, c.consumer("orders", group="billing") as sub:
         p = c.producer()
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(sub._consumer, "_sessions", sessions)
-            patched.setattr(p._producer, "_links", links)
+            patched.setattr(p._producer, "_senders", senders)
             assert sub.assignment[:1] == [("g1", 0)]
             assert sub.skipped == {("g1", 0): 1}
             assert sub.connected == {"g1": ""}

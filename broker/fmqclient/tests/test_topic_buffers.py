@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from fmqclient.producer.batches import Pile
-from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.batches import PendingBatch
+from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import HOLD_MS, Topic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
@@ -16,22 +16,22 @@ DEADLINE_MS = 10_000
 
 def topic_on(group: GroupName) -> Topic:
     """Return a topic whose keys go to that group."""
-    topic = Topic("orders", lambda of, place: Lane(of, place[0], TopicId(1), place[1]))
+    topic = Topic("orders", lambda of, place: QueueBuffer(of, place[0], TopicId(1), place[1]))
     topic.know(ORDERS, 0, {group}, 0)
     assert topic.lift(HOLD_MS) == []
     return topic
 
 
-def put(topic: Topic, number: int) -> Lane:
+def put(topic: Topic, number: int) -> QueueBuffer:
     """Put the record of that number, of one key, where it belongs now."""
-    lane = topic.lane_for(b"key")
-    assert lane is not None
+    buffer = topic.buffer_for(b"key")
+    assert buffer is not None
     record: Any = (b"%d" % number, b"key", b"", b"", None, False, number)
-    lane.begin(Pile(DEADLINE_MS, 0)).records.append(record)
-    return lane
+    buffer.begin(PendingBatch(DEADLINE_MS, 0)).records.append(record)
+    return buffer
 
 
-def numbers(moved: "list[tuple[Any, Pile, Lane | None]] | None") -> list[int]:
+def numbers(moved: "list[tuple[Any, PendingBatch, QueueBuffer | None]] | None") -> list[int]:
     assert moved is not None
     return [record[6] for record, _, _ in moved]
 
@@ -53,66 +53,66 @@ def test_records_placed_again_keep_their_send_order() -> None:
 def test_unanswered_batch_stays_with_its_group() -> None:
     """Later records have gone elsewhere by then: if refused, it must not follow them."""
     topic = topic_on(G1)
-    lane = put(topic, 1)
-    flight = lane.depart(lane.piles.popleft())
+    buffer = put(topic, 1)
+    batch = buffer.depart(buffer.pending.popleft())
     put(topic, 2)
     topic.remap({G2}, 0)
-    assert not lane.may_send(0)
+    assert not buffer.may_send(0)
     assert topic.lift(HOLD_MS - 1) is None
-    assert not flight.stays
+    assert not batch.stays
     assert numbers(topic.lift(HOLD_MS)) == [2]
-    assert flight.stays
-    lane.refused(flight)
+    assert batch.stays
+    buffer.refused(batch)
     topic.remap({G1}, 0)
     topic.remap({G2}, 0)
     moved = topic.lift(2 * HOLD_MS)
     assert moved is not None
-    assert [(record[6], own) for record, _, own in moved] == [(1, lane)], "to its own lane again"
+    assert [(record[6], own) for record, _, own in moved] == [(1, buffer)], "to its own buffer"
 
 
 def test_flight_of_unknown_outcome_is_not_awaited() -> None:
     topic = topic_on(G1)
-    lane = put(topic, 1)
-    flight = lane.depart(lane.piles.popleft())
+    buffer = put(topic, 1)
+    batch = buffer.depart(buffer.pending.popleft())
     topic.remap({G2}, 0)
-    flight.unknown = True
+    batch.unknown = True
     assert topic.lift(0) == []
-    assert flight.stays
+    assert batch.stays
 
 
 def test_new_records_wait_until_moving_records_have_moved() -> None:
     topic = topic_on(G1)
-    lane = put(topic, 1)
-    assert lane.may_send(0)
+    buffer = put(topic, 1)
+    assert buffer.may_send(0)
     topic.remap({G2}, 0)
-    assert not lane.may_send(0)
+    assert not buffer.may_send(0)
     topic.lift(0)
-    assert lane.may_send(0)
+    assert buffer.may_send(0)
 
 
 def test_added_groups_wait_until_earlier_flights_are_answered() -> None:
     """A key may go to another group than before, though its old group is still there."""
     topic = topic_on(G1)
-    lane = put(topic, 1)
-    flight = lane.depart(lane.piles.popleft())
+    buffer = put(topic, 1)
+    batch = buffer.depart(buffer.pending.popleft())
     much_later = 100 * HOLD_MS
     topic.remap({G1, G2}, much_later)
     assert topic.lift(much_later + HOLD_MS - 1) is None
-    lane.accepted(flight)
+    buffer.accepted(batch)
     assert topic.lift(much_later + HOLD_MS - 1) == []
 
 
 def test_awaited_flights_stay_awaited_when_groups_change_again() -> None:
     """The returned group may still refuse it, and later records are elsewhere."""
     topic = topic_on(G1)
-    lane = put(topic, 1)
-    flight = lane.depart(lane.piles.popleft())
+    buffer = put(topic, 1)
+    batch = buffer.depart(buffer.pending.popleft())
     topic.remap({G2}, 0)
     topic.remap({G1}, 1)
     topic.remap({G2}, 2)
     assert topic.lift(3) is None
     topic.lift(2 + HOLD_MS)
-    assert flight.stays
+    assert batch.stays
 
 
 def test_awaited_flights_stay_awaited_when_more_groups_come() -> None:
@@ -121,11 +121,11 @@ def test_awaited_flights_stay_awaited_when_more_groups_come() -> None:
     topic = topic_on(G1)
     topic.know(wider, 0, {G1}, 0)
     topic.lift(HOLD_MS)
-    lane = put(topic, 1)
-    flight = lane.depart(lane.piles.popleft())
+    buffer = put(topic, 1)
+    batch = buffer.depart(buffer.pending.popleft())
     put(topic, 2)
     topic.remap({G2}, 0)
     topic.remap({G2, G3}, 1)
     assert topic.lift(2) is None
     assert numbers(topic.lift(1 + HOLD_MS)) == [2]
-    assert flight.stays
+    assert batch.stays

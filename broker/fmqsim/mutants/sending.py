@@ -13,7 +13,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "its stream took it when nobody waited any more, and the producer ends",
         (
             "fmqclient/producer/sender.py",
-            "            if flight not in lane.flights:\n"
+            "            if batch not in buffer.in_flight:\n"
             "                continue  # given up while the stream took nothing\n",
             "",
         ),
@@ -27,8 +27,8 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "it goes to a group that its program did not ask for",
         (
             TOPIC,
-            "            (record, pile, lane if record[5] else None)\n",
-            "            (record, pile, None)\n",
+            "            (record, pending_batch, buffer if record[5] else None)\n",
+            "            (record, pending_batch, None)\n",
         ),
         tests=(
             "broker/fmqclient/tests/test_topic_buffers.py::test_unanswered_batch_stays_with_its_group",
@@ -89,10 +89,10 @@ SENDING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a topic that is back has its sequences from before",
-        "its lanes count anew in the same session: what is new is taken for a retry, and is lost",
+        "its sequences start at 0 in the same session: a new batch is taken for a retry, and is lost",
         (
             "fmqclient/producer/accumulator.py",
-            "                self.links[lane.group].renew()\n",
+            "                self.senders[buffer.group].renew()\n",
             "                pass\n",
         ),
         tests=(
@@ -143,7 +143,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "its producer ends, though something else is under way on that stream",
         (
             "fmqclient/producer/sender.py",
-            "                if flight not in lane.flights:\n"
+            "                if batch not in buffer.in_flight:\n"
             "                    continue  # given up meanwhile\n",
             "",
         ),
@@ -166,7 +166,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "it is refused late, and comes behind what was handed in after it",
         (
             TOPIC,
-            "        for flight in self._awaited:\n            flight.stays = True\n",
+            "        for batch in self._awaited:\n            batch.stays = True\n",
             "",
         ),
         tests=(
@@ -179,7 +179,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "the client sends what follows while it does not know of what went before: order is lost",
         (
             "fmqclient/producer/queue_buffer.py",
-            "            and not any(f.unknown for f in flights)\n",
+            "            and not any(f.unknown for f in in_flight)\n",
             "",
         ),
         tests=(
@@ -192,8 +192,8 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "the client lets later records of a key pass the one that it must send again",
         (
             "fmqclient/producer/queue_buffer.py",
-            "        self.piles.extendleft(reversed(turned_back))\n",
-            "        self.piles.extend(turned_back)\n",
+            "        self.pending.extendleft(reversed(turned_back))\n",
+            "        self.pending.extend(turned_back)\n",
         ),
         seeds=(0,),
     ),
@@ -211,7 +211,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         alone="producers of a simulation never fill their window",
     ),
     mutant(
-        "many flights before the first is accepted",
+        "many batches in flight before the first is accepted",
         "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
         (
             "fmqclient/producer/queue_buffer.py",
@@ -224,12 +224,12 @@ SENDING: Final[tuple[Mutant, ...]] = (
         alone="it takes the loss of the very first batch of a producer",
     ),
     mutant(
-        "a lane goes on after an abandoned flight",
+        "a queue buffer goes on after an abandoned batch",
         "nobody knows whether it is stored, and what follows takes its sequence",
         (
             "fmqclient/producer/queue_buffer.py",
-            "        self._over(flight)\n        self.poisoned = True\n",
-            "        self._over(flight)\n",
+            "        self._over(batch)\n        self.poisoned = True\n",
+            "        self._over(batch)\n",
         ),
         tests=(
             "broker/fmqclient/tests/test_queue_buffer.py::test_abandoned_flight_blocks_sends_until_a_new_session",

@@ -19,10 +19,10 @@ def main() -> None:
     except ImportError as error:
         from fmqcore.extras import what_is_missing
 
-        said = what_is_missing(error, "cli")
-        if not said:
+        message = what_is_missing(error, "cli")
+        if not message:
             raise
-        sys.exit(_say(f"fmq: {said}"))
+        sys.exit(_say(f"fmq: {message}"))
     command_line.main()
 
 

@@ -80,7 +80,7 @@ class Terminated(BaseException):
         self.code = code
 
 
-class NobodyReads(Exception):
+class ReaderGone(Exception):
     """Standard output has no reader any more: `fmq ... | head` has seen enough."""
 
 
@@ -110,7 +110,7 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False)
     Ctrl-C, SIGTERM and SIGHUP cancel it, so that it ends in order. SIGHUP is left alone if it was
     ignored at the start: `nohup` does that.
 
-    `while_read`: the end of the last reader of the output cancels it too, with `NobodyReads`.
+    `while_read`: the end of the last reader of the output cancels it too, with `ReaderGone`.
     """
     return asyncio.run(_terminable(work, while_read=while_read))
 
@@ -132,7 +132,7 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
     loop.add_signal_handler(signal.SIGTERM, end, Terminated())
     if signal.SIGHUP in numbers:
         loop.add_signal_handler(signal.SIGHUP, hang_up)
-    reader = ReaderWatch(sys.stdout.fileno(), partial(end, NobodyReads())) if while_read else None
+    reader = ReaderWatch(sys.stdout.fileno(), partial(end, ReaderGone())) if while_read else None
     try:
         return await task
     except asyncio.CancelledError:
@@ -191,19 +191,19 @@ def _known(url: str) -> str:
 
 
 def write(data: bytes) -> None:
-    """Write data to standard output, at once. Raises `NobodyReads`, `NotWritten`."""
+    """Write data to standard output, at once. Raises `ReaderGone`, `NotWritten`."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        raise NobodyReads from None
+        raise ReaderGone from None
     except NotWritten:
         raise
     except OSError as error:
         raise NotWritten(error) from None
 
 
-def nobody_reads() -> None:
+def discard_output() -> None:
     """Redirect the closed standard output, so that nothing tries to write to it at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

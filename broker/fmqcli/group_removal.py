@@ -72,9 +72,9 @@ def unread_of(topic: TopicConfig, group: GroupName, rows: Sequence[QueueOffsets]
             queue: row.lag if consumers and (row := known.get((queue, consumers))) else count
             for queue, count in stored.items()
         }
-        mine = [row for row in here if row.group == consumers and consumers]
+        group_rows = [row for row in here if row.group == consumers and consumers]
         if messages := sum(lags.values()):
-            has_members = any(row.session for row in mine)
+            has_members = any(row.session for row in group_rows)
             found.append(Unread(topic.name, consumers, messages, has_members))
     return found
 
@@ -212,7 +212,7 @@ class GroupRemoval:
 
     async def _await_consumed(self) -> None:
         """Wait until every consumer group has read all. Raises `Unavailable` after the timeout."""
-        deadline_s, told = time.monotonic() + self._timeout_s, False
+        deadline_s, reported = time.monotonic() + self._timeout_s, False
         async with self._admin() as admin:
             while found := await self._unread(admin):
                 if time.monotonic() >= deadline_s:
@@ -220,8 +220,8 @@ class GroupRemoval:
                         f"{self._not_consumed(found)}. It gets no new messages meanwhile; to let "
                         f"it have them: fmq topic alter {found[0].topic} --group {self._name}:1"
                     )
-                if not told:
-                    told = True
+                if not reported:
+                    reported = True
                     talk(f"waiting until all is read: {found[0]}")
                 await asyncio.sleep(_POLL_S)
 
@@ -288,15 +288,15 @@ class GroupRemoval:
             talk(f"topic {topic.name} is no longer in group {self._name}")
 
     async def _await_no_broker(self) -> None:
-        deadline_s, told = time.monotonic() + self._timeout_s, ""
+        deadline_s, reported = time.monotonic() + self._timeout_s, ""
         while live := ", ".join(await self._groups.live(self._name)):
             if time.monotonic() >= deadline_s:
                 raise Unavailable(
                     f"group {self._name} is empty and in no topic, and {live} still lives: stop "
                     "it, then run this again"
                 )
-            if live != told:
-                told = live
+            if live != reported:
+                reported = live
                 talk(f"stop {live} now: group {self._name} is empty and in no topic")
             await asyncio.sleep(_POLL_S)
 

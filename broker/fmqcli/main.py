@@ -86,10 +86,10 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        common.nobody_reads()
+        common.discard_output()
         code = NO_READER
     except common.NotWritten as error:  # Python would try again at the exit, and complain
-        common.nobody_reads()
+        common.discard_output()
         if code == 0:
             talk(str(error))
             code = FAILED
@@ -106,13 +106,13 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except common.Terminated as ended:
         return ended.code
-    except common.NobodyReads:
-        common.nobody_reads()
+    except common.ReaderGone:
+        common.discard_output()
         return NO_READER
     except SystemExit as ended:
         if ended.code != 1:  # completion ends so
             return int(ended.code or 0)
-        common.nobody_reads()  # click's own way out when nobody reads what it prints
+        common.discard_output()  # click's own way out when nobody reads what it prints
         return NO_READER
     except Exception as error:  # noqa: BLE001  # the last place that can tell the user
         return _failed(error, wanted_of(arguments))
@@ -128,29 +128,29 @@ def _failed(error: Exception, wanted: str) -> int:
         traceback.print_exc()
     usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
     if usage is not None:
-        if said := str(usage()).rstrip("."):  # nothing: help was asked for by saying nothing
+        if message := str(usage()).rstrip("."):  # nothing: help was asked for by saying nothing
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "fmq"
             for words, ours in _PYDANTICS:
-                said = said.replace(words, ours)
-            talk(f"{said} (see {command} --help)")
+                message = message.replace(words, ours)
+            talk(f"{message} (see {command} --help)")
         return USAGE
     cause = _first(error)
     if isinstance(cause, UnicodeEncodeError):  # an argument of bytes that are no text
         talk(f"{cause.object[:99]!r} is no text in UTF-8")
         return USAGE
-    if isinstance(cause, ImportError) and (said := what_is_missing(cause, wanted)):
-        talk(said)
+    if isinstance(cause, ImportError) and (message := what_is_missing(cause, wanted)):
+        talk(message)
         return common.UNAVAILABLE
     code = common.exit_code(cause)
     if code is None:
         talk(f"this is a bug: {cause!r}; run it again with --debug and report what it says")
         return FAILED
-    talk(_said(cause) or type(cause).__name__)
+    talk(_error_text(cause) or type(cause).__name__)
     return code
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

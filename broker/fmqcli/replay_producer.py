@@ -81,16 +81,16 @@ class Plan:
             shape = tuple(
                 TopicGroup(_group(g), _number(q), _number(w)) for g, q, w in state["groups"]
             )
-            told = TopicConfig(topic.name, TopicId(_number(state["topic_id"])), shape)
+            noted = TopicConfig(topic.name, TopicId(_number(state["topic_id"])), shape)
             sequences = {(_group(g), _number(q)): _number(n) for g, q, n in state["sequences"]}
             producer = _number(state["producer"], bits=64)
-            plan = cls(told, producer, sequences, bool(state["same_queue"]))
+            plan = cls(noted, producer, sequences, bool(state["same_queue"]))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"the noted progress does not decode: {error!r}; with another --name all is sent "
                 "again"
             ) from None
-        if told.id != topic.id:
+        if noted.id != topic.id:
             raise InvalidArgument(
                 f"topic {topic.name} is another one than where this replay began: choose a --name"
             )
@@ -155,24 +155,24 @@ class Plan:
         return batches
 
 
-def _number(told: object, bits: int = 32) -> int:
+def _number(value: object, bits: int = 32) -> int:
     """Return a noted number. Raises `ValueError`."""
-    if not isinstance(told, int) or not 0 <= told < 1 << bits:
-        raise ValueError(f"{told!r} is no number of {bits} bits")
-    return told
+    if not isinstance(value, int) or not 0 <= value < 1 << bits:
+        raise ValueError(f"{value!r} is no number of {bits} bits")
+    return value
 
 
-def _group(told: object) -> GroupName:
+def _group(value: object) -> GroupName:
     """Return a noted group name. Raises `ValueError`."""
-    if not isinstance(told, str):
-        raise ValueError(f"{told!r} is no name of a group")
-    return GroupName(told)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no name of a group")
+    return GroupName(value)
 
 
 def _row(record: Archived) -> Record:
     headers = encode_headers(record.headers) if record.headers else b""
-    nobody: Any = None
-    return (record.value, record.key or b"", record.tag or b"", headers, nobody, True, 0)
+    no_future: Any = None
+    return (record.value, record.key or b"", record.tag or b"", headers, no_future, True, 0)
 
 
 # ---- how it is sent
@@ -204,8 +204,8 @@ class Lines:
         groups = sorted({group for group, _ in step})
         async with asyncio.TaskGroup() as tasks:
             for group in groups:
-                mine = {queue: in_flight for (g, queue), in_flight in step.items() if g == group}
-                tasks.create_task(self._store(group, mine))
+                share = {queue: in_flight for (g, queue), in_flight in step.items() if g == group}
+                tasks.create_task(self._store(group, share))
 
     def close(self) -> None:
         """End the sessions."""

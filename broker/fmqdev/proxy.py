@@ -107,13 +107,13 @@ class Link:
         self._modes = {}
         await self._set(ANYBODY, _Mode.PASS)
 
-    def _tells_apart(self) -> bool:
+    def _separates_callers(self) -> bool:
         apart = (m for who, m in self._modes.items() if who != ANYBODY and m is not _Mode.PASS)
         return bool(self._refused) or any(apart)
 
     async def _name_all(self) -> None:
         """Name also the callers that connected before any was treated apart."""
-        for caller in list(self._open.values()) if self._tells_apart() else ():
+        for caller in list(self._open.values()) if self._separates_callers() else ():
             await self._name(caller)
 
     async def _name(self, caller: _Caller) -> None:
@@ -123,7 +123,7 @@ class Link:
     async def _is_welcome(
         self, caller: _Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        if self._tells_apart():
+        if self._separates_callers():
             async with self._asking:
                 if reader.at_eof():  # gone before its turn: to ask for it would hold up others
                     return False

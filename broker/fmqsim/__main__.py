@@ -130,14 +130,14 @@ class Campaign:
         self._counts: Counter[str] = Counter()
         self._done = self._again = 0
         self._virtual_s = 0.0
-        self._started = self._told = time.monotonic()
+        self._started = self._reported_s = time.monotonic()
 
     def run(self) -> int:
         """Run all seeds and return the exit status."""
         results = forked(self._schedule(), self._jobs, self._play)
         for result in results:
             self._take(result)
-            self._tell()
+            self._report_progress()
             if self._stop_after and len(self._failed) >= self._stop_after:
                 results.close()
                 break
@@ -176,7 +176,7 @@ class Campaign:
         else:
             _print(f"seed {seed} failed, too: {', '.join(broken)}")
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         now = time.monotonic()
         whole = len(self._seeds)
         line = (
@@ -187,8 +187,8 @@ class Campaign:
             filled = 30 * self._done // max(1, whole)
             sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {line}\x1b[K")
             sys.stderr.flush()
-        elif now - self._told >= _EVERY_S:
-            self._told = now
+        elif now - self._reported_s >= _EVERY_S:
+            self._reported_s = now
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
@@ -203,8 +203,8 @@ class Campaign:
     def _end(self) -> int:
         self._clear()
         took_s = time.monotonic() - self._started
-        told = ", ".join(f"{self._counts[name]} {name}" for name in self._counts)
-        _print(told)
+        counts = ", ".join(f"{self._counts[name]} {name}" for name in self._counts)
+        _print(counts)
         _print(
             f"{self._virtual_s:.0f} s simulated in {took_s:.0f} s: {self._speed():.0f} s a second; "
             f"{self._again} seeds ran twice"

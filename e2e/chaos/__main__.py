@@ -69,8 +69,8 @@ async def _do(given: argparse.Namespace, options: Options, ground: Ground) -> bo
     finally:
         write(options.directory / OUTCOMES, run.outcomes)
         print(table(run.outcomes))
-        good, told = whole_run(run.outcomes, run.findings, all_faults=not given.only)
-        print(told)
+        good, summary = whole_run(run.outcomes, run.findings, all_faults=not given.only)
+        print(summary)
         print(last_line(run.outcomes))
     return good
 

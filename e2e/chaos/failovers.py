@@ -83,8 +83,10 @@ class Failovers:
                     await self._flows(now_ms())
                     await self._once(kill=number < kills)
                     figures = self.figures
-                    told = [*figures.unplanned_ms, *figures.planned_ms][-1]
-                    say(f"  {number + 1}: {told:.0f} ms, whole {figures.whole_s[-1]:.1f} s later")
+                    took_ms = [*figures.unplanned_ms, *figures.planned_ms][-1]
+                    say(
+                        f"  {number + 1}: {took_ms:.0f} ms, whole {figures.whole_s[-1]:.1f} s later"
+                    )
 
     @asynccontextmanager
     async def _consumer(self, client: Client) -> AsyncIterator[None]:

@@ -79,9 +79,9 @@ class Filling:
         number = 0
         async with client.producer() as producer:
             while True:
-                began = time.perf_counter()
+                started = time.perf_counter()
                 await producer.send(_TOPIC, b"x" * 1000, group=GROUP, queue=number % 4)
-                self._took_ms.append((time.perf_counter() - began) * 1000)
+                self._took_ms.append((time.perf_counter() - started) * 1000)
                 number += 1
                 await asyncio.sleep(_EVERY_S)
 

@@ -100,11 +100,11 @@ class Flow:
                     self.check()
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
-            told = ", ".join(f"{g}: {self.stored(g) - n + count}" for g, n in wanted.items())
+            counts = ", ".join(f"{g}: {self.stored(g) - n + count}" for g, n in wanted.items())
             more = self.delivered() - delivered + count * len(groups)
             raise FlowFailed(
-                f"not {count} messages more in each group in {within_s:g} s, but stored in {told}; "
-                f"{more} delivered"
+                f"not {count} messages more in each group in {within_s:g} s, but stored in "
+                f"{counts}; {more} delivered"
             ) from None
 
     # ---- its end

@@ -39,13 +39,13 @@ def whole_run(
     """Return whether the whole run is good, and a line or more about all rounds."""
     acked, changes = sum(o.acked for o in outcomes), sum(o.switches for o in outcomes)
     bad = any(o.verdict in (Verdict.FAILED, Verdict.UNKNOWN) for o in outcomes)
-    told = f"{acked:,} acknowledged, {changes} changes of reader"
+    summary = f"{acked:,} acknowledged, {changes} changes of reader"
     little = acked < ENOUGH_IN_ALL or changes < CHANGES_IN_ALL
     if bad or findings:
-        return False, "\n".join([*findings, f"the whole run: failed; {told}"])
+        return False, "\n".join([*findings, f"the whole run: failed; {summary}"])
     if all_faults and little:
-        return False, f"the whole run: unknown, too little happened; {told}"
-    return True, f"the whole run: passed; {told}"
+        return False, f"the whole run: unknown, too little happened; {summary}"
+    return True, f"the whole run: passed; {summary}"
 
 
 def last_line(outcomes: Sequence[Outcome]) -> str:

@@ -64,7 +64,7 @@ class Run:
                 played.append((now_ms(), outcome))
                 self.outcomes.append(outcome)
                 await self._round(todo.pop(0), found, outcome)
-                self._tell(outcome)
+                self._report(outcome)
                 if not todo or outcome.verdict is not Verdict.PASSED:
                     break
         for finding in found.judge().findings:
@@ -79,7 +79,7 @@ class Run:
             outcome.findings.append(text)
             outcome.verdict = Verdict.FAILED
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _report(self, outcome: Outcome) -> None:
         self.options.say(f"  {outcome.verdict.value}: {outcome.told}")
         for finding in outcome.findings[:5]:
             self.options.say(f"    {finding}")

@@ -69,7 +69,7 @@ async def _under_traffic(options: Options, ground: Ground, found: Arena, came: S
         await flow.start()
         await flow.moved(_WARM, cluster.group_names, BOUND_S)
         history.add(Phase(now_ms(), PhaseName.TROUBLE))
-        telling = asyncio.create_task(_tell(options, flow, hands))
+        telling = asyncio.create_task(_report_progress(options, flow, hands))
         try:
             await hands.run(options.seconds)
         finally:
@@ -87,7 +87,7 @@ async def _under_traffic(options: Options, ground: Ground, found: Arena, came: S
         came.did = dict(hands.did)
 
 
-async def _tell(options: Options, flow: Flow, hands: Soak) -> None:
+async def _report_progress(options: Options, flow: Flow, hands: Soak) -> None:
     while True:
         await asyncio.sleep(10)
         stored = len(flow.traffic.stored)

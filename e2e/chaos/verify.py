@@ -16,7 +16,7 @@ async def verify_all(cluster: ChaosCluster) -> list[str]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
         if process.returncode not in (0, 1):  # 1: warnings, which heal at the next start
-            found.append(f"fmq journal verify {broker}: {said.decode(errors='replace')[-500:]}")
+            found.append(f"fmq journal verify {broker}: {output.decode(errors='replace')[-500:]}")
     return found

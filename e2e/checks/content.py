@@ -13,7 +13,7 @@ from e2e.checks.facts import LATE_MS, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promises import may_lose, promise_of
 from e2e.history.events import Delivered, Failed, Place, Stored
-from e2e.traffic.values import NOBODYS
+from e2e.traffic.values import UNSENT_RECORD
 
 
 def inconsistent(facts: Facts) -> Iterator[Finding]:
@@ -21,20 +21,22 @@ def inconsistent(facts: Facts) -> Iterator[Finding]:
 
     Replicas are compared with each other in I9.
     """
-    known: dict[tuple[Place, int], _Told] = {}
-    for told in _told(facts):
-        truth = facts.truth(told.place).records.get(told.offset)
-        if truth is not None and truth != told.record and not may_be_gone(facts, told):
-            text = f"record {told.record} for {told.who}, record {truth} in the end"
-            yield _of(Check.I1, told, text)
-        before = known.setdefault((told.place, told.offset), told)
-        if before.record == told.record or truth is not None:
+    known: dict[tuple[Place, int], Report] = {}
+    for report in _reports(facts):
+        truth = facts.truth(report.place).records.get(report.offset)
+        if truth is not None and truth != report.record and not may_be_gone(facts, report):
+            text = f"record {report.record} for {report.who}, record {truth} in the end"
+            yield _of(Check.I1, report, text)
+        before = known.setdefault((report.place, report.offset), report)
+        if before.record == report.record or truth is not None:
             continue
         if may_be_gone(facts, before):  # the offset was reused
-            known[told.place, told.offset] = told
-        elif not may_be_gone(facts, told):
-            text = f"record {told.record} for {told.who}, record {before.record} for {before.who}"
-            yield _of(Check.I1, told, text)
+            known[report.place, report.offset] = report
+        elif not may_be_gone(facts, report):
+            text = (
+                f"record {report.record} for {report.who}, record {before.record} for {before.who}"
+            )
+            yield _of(Check.I1, report, text)
     for event in facts.delivered:
         sent = facts.sent.get(event.record)
         if sent is not None and sent.key != event.key:
@@ -42,25 +44,25 @@ def inconsistent(facts: Facts) -> Iterator[Finding]:
             yield _of(Check.I1, event, text)
 
 
-_Told = Stored | Delivered
+Report = Stored | Delivered
 
 
-def _told(facts: Facts) -> Iterator[_Told]:
+def _reports(facts: Facts) -> Iterator[Report]:
     """Yield every report to a client of where a record is, in the order of time."""
     stored = [o for o in facts.outcome.values() if isinstance(o, Stored) and o.offset >= 0]
-    told: list[_Told] = [*stored, *facts.delivered]
-    yield from sorted(told, key=lambda event: event.at_ms)
+    report: list[Report] = [*stored, *facts.delivered]
+    yield from sorted(report, key=lambda event: event.at_ms)
 
 
-def may_be_gone(facts: Facts, told: _Told, by_ms: float = inf) -> str:
+def may_be_gone(facts: Facts, report: Report, by_ms: float = inf) -> str:
     """Return why this record may have been lost after it was reported; then its offset is free."""
-    sent = facts.sent.get(told.record)
+    sent = facts.sent.get(report.record)
     if sent is None:
         return ""
-    level = sent.level if isinstance(told, Stored) else "replicated"
-    if isinstance(told, Delivered) and (why := facts.shown_taken_back(told)):
+    level = sent.level if isinstance(report, Stored) else "replicated"
+    if isinstance(report, Delivered) and (why := facts.shown_taken_back(report)):
         return why
-    return excused(facts, told.place.group, level, sent.at_ms, told.at_ms, by_ms=by_ms)
+    return excused(facts, report.place.group, level, sent.at_ms, report.at_ms, by_ms=by_ms)
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
@@ -103,7 +105,7 @@ def phantom(facts: Facts) -> Iterator[Finding]:
 def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
     """Return why the record cannot be there; "" if it can."""
     sent = facts.sent.get(record)
-    if record == NOBODYS or sent is None:
+    if record == UNSENT_RECORD or sent is None:
         return "nobody sent this"
     if sent.at_ms > at_ms:
         return f"it was sent only at {sent.at_ms:.0f} ms"
@@ -117,7 +119,7 @@ def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
 
 def aborted(facts: Facts) -> Iterator[Finding]:
     """I4: a delivered record is there in the end."""
-    told: set[tuple[Place, int, int]] = set()
+    report: set[tuple[Place, int, int]] = set()
     for event in facts.delivered:
         truth = facts.truth(event.place)
         if event.offset < truth.begin or event.offset in truth.records:
@@ -125,9 +127,9 @@ def aborted(facts: Facts) -> Iterator[Finding]:
         sent = facts.sent.get(event.record)
         if not facts.judged(event.place.group) or sent is None:
             continue
-        if (event.place, event.offset, event.record) in told:
+        if (event.place, event.offset, event.record) in report:
             continue
-        told.add((event.place, event.offset, event.record))
+        report.add((event.place, event.offset, event.record))
         if facts.shown_taken_back(event):
             continue
         if not excused(facts, event.place.group, "replicated", sent.at_ms, event.at_ms):
@@ -139,7 +141,7 @@ def excused(
     group: str,
     level: str,
     since_ms: float,
-    told_ms: float,
+    reported_ms: float,
     below: float = inf,
     by_ms: float = inf,
 ) -> str:
@@ -147,19 +149,19 @@ def excused(
     losses = facts.losses
     if not losses.all and level != "one_way":
         return ""
-    below = min(below, losses.furthest(group, since_ms, told_ms))
-    seen_ms = told_ms + (LATE_MS if facts.looks else 0.0)  # sampled, a change is seen later
+    below = min(below, losses.furthest(group, since_ms, reported_ms))
+    seen_ms = reported_ms + (LATE_MS if facts.looks else 0.0)  # sampled, a change is seen later
     states = facts.states_between(group, since_ms, seen_ms)
-    for setup in facts.setups_between(group, since_ms, told_ms):
+    for setup in facts.setups_between(group, since_ms, reported_ms):
         masters = {state.master for state in states if state.master} or {setup.master}
         for master in sorted(masters):
             isrs = [frozenset(s.isr) for s in states if (s.master or setup.master) == master]
-            promise = promise_of(level, setup, isrs, since_ms, told_ms, master, below)
+            promise = promise_of(level, setup, isrs, since_ms, reported_ms, master, below)
             if why := may_lose(promise, [x for x in losses.all if x.from_ms <= by_ms]):
                 return why
     return ""
 
 
-def _of(check: Check, event: _Told, text: str) -> Finding:
+def _of(check: Check, event: Report, text: str) -> Finding:
     about = (event.who, event.place.group)
     return Finding(check, event.at_ms, text, about, event.place, event.offset, event.record)

@@ -63,20 +63,20 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
     for record, where in seen.items():
         if len(where) > 1 and record in facts.sent:
             sent = facts.sent[record]
-            told = ", ".join(f"{place} offset {offset}" for place, offset in sorted(where))
+            listed = ", ".join(f"{place} offset {offset}" for place, offset in sorted(where))
             groups = sorted({place.group for place, _ in where})
-            text = f"stored {len(where)} times: {told}"
+            text = f"stored {len(where)} times: {listed}"
             yield Finding(Check.I5, sent.at_ms, text, (sent.who, *groups), record=record)
 
 
 def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     """Whether the client was paused while another finished the record, and holds an old copy."""
     pauses = [f for f in facts.faults if f.kind is FaultKind.CLIENT and "pause" in f.detail]
-    mine = [f for f in pauses if f.on == _machine(event.who)]
+    own_pauses = [f for f in pauses if f.on == _machine(event.who)]
     return any(
         woke.at_ms >= confirmed.at_ms >= fell.at_ms and event.at_ms <= woke.at_ms + _WAKES_MS
-        for fell in mine
-        for woke in mine
+        for fell in own_pauses
+        for woke in own_pauses
         if (fell.number, fell.step, woke.step) == (woke.number, Step.FIRED, Step.HEALED)
     )
 

@@ -148,7 +148,7 @@ class Facts:
         begins = (journal.begins.get(place, 0) for journal in journals)
         return max([self.truth(place).begin, *begins])
 
-    def taken_back(self, group: str, told_ms: float) -> str:
+    def taken_back(self, group: str, reported_ms: float) -> str:
         """Return why a reader may have shown what its master came back without (ADR 0025)."""
         states = self.states.get(group, [])
         for at, state in enumerate(states):
@@ -157,8 +157,10 @@ class Facts:
             masters = (s.at_ms for s in reversed(states[:at]) if s.mode is Mode.MASTER)
             last_ms = next(masters, 0.0)
             taken = next((s.at_ms for s in states[:at] if s.at_ms > last_ms), state.at_ms)
-            within = taken <= told_ms <= state.at_ms + LATE_MS
-            by = [s.reader for s in states[:at] if s.at_ms <= told_ms][-1:]  # reader that showed it
+            within = taken <= reported_ms <= state.at_ms + LATE_MS
+            by = [s.reader for s in states[:at] if s.at_ms <= reported_ms][
+                -1:
+            ]  # reader that showed it
             if within and by and self._might_give_up(by[0], taken, state.at_ms):
                 return f"{state.master} came back without what had been shown to {state.served_end}"
         return ""
@@ -174,8 +176,8 @@ class Facts:
         stood += self.waits.get(event.who, ())
         since = (f for f, t in stood if f <= event.at_ms <= t + LATE_MS)
         shown_ms = min(since, default=event.at_ms)
-        told = (self.taken_back(event.place.group, ms) for ms in (event.at_ms, shown_ms))
-        return next(filter(None, told), "")
+        reasons = (self.taken_back(event.place.group, ms) for ms in (event.at_ms, shown_ms))
+        return next(filter(None, reasons), "")
 
     def _might_give_up(self, reader: str, taken_ms: float, back_ms: float) -> bool:
         """Whether the reader was away long enough, or lost what it had shown with its disk."""

@@ -43,5 +43,5 @@ class Finding(NamedTuple):
             where += f" offset {self.offset}"
         if self.record >= 0:
             where += f" record {self.record}"
-        told = f"{where.strip()}: {self.text}" if where else self.text
-        return f"{self.check.name} {self.check.value}: {told}"
+        text = f"{where.strip()}: {self.text}" if where else self.text
+        return f"{self.check.name} {self.check.value}: {text}"

@@ -40,16 +40,16 @@ def _whole(facts: Facts, whole_ms: float) -> Iterator[Finding]:
 
 def _last(facts: Facts) -> str:
     """Describe the last state that was seen of each group."""
-    told = []
+    descriptions = []
     for group in facts.group_names():
         states = facts.states.get(group)
         if states:
             s = states[-1]
             isr = ", ".join(s.isr) or "nobody"
-            told.append(
+            descriptions.append(
                 f"{group}: {s.mode.value}({s.epoch}), reader {s.reader}, in sync {isr}: {s.why}"
             )
-    return "; ".join(told) or "no state was seen"
+    return "; ".join(descriptions) or "no state was seen"
 
 
 def _answered(facts: Facts) -> Iterator[Finding]:

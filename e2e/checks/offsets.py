@@ -19,17 +19,17 @@ from fmqcore.zk.group_state import Mode
 
 def offsets(facts: Facts) -> Iterator[Finding]:
     """I7: committed offsets go back only by a seek, and pass no unacknowledged message."""
-    told: dict[tuple[str, Place], list[Floor]] = {}
+    by_place: dict[tuple[str, Place], list[Floor]] = {}
     for look in facts.floors:
-        told.setdefault((look.readers, look.place), []).append(look)
+        by_place.setdefault((look.readers, look.place), []).append(look)
     for readers, place, read in facts.reads():
-        for look in told.get((readers, place), ()):
-            yield from _told(facts, read, look)
+        for look in by_place.get((readers, place), ()):
+            yield from _compared(facts, read, look)
         yield from _final(facts, read, readers, place)
         yield from _passed(facts, read, readers, place)
 
 
-def _told(facts: Facts, read: Read, look: Floor) -> Iterator[Finding]:
+def _compared(facts: Facts, read: Read, look: Floor) -> Iterator[Finding]:
     """Check a reported committed offset.
 
     The ack that counts is that of the message at the offset: those above it had to wait.

@@ -57,10 +57,10 @@ class _Skipped:
         informed).
         """
         event = arrival.event
-        told = arrival.skipped - self._counted.get(event.who, 0)
-        begin = event.offset - told if arrival.first else newest + 1
+        newly_skipped = arrival.skipped - self._counted.get(event.who, 0)
+        begin = event.offset - newly_skipped if arrival.first else newest + 1
         jumped = range(begin, event.offset)
-        if 0 < len(jumped) <= told:
+        if 0 < len(jumped) <= newly_skipped:
             self._jumped.append(jumped)
             self._counted[event.who] = arrival.skipped
 

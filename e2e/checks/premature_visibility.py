@@ -81,7 +81,7 @@ def _at_its_end(down: Down) -> Ends:
     return Ends(at_ms, at_ms, down.broker, down.group, 0, _ANY, down.durable_end, _ANY)
 
 
-def told_early(facts: Facts) -> Iterator[Finding]:
+def acked_early(facts: Facts) -> Iterator[Finding]:
     """I2: an OK was reported before its policy held."""
     ends = _all_ends(facts)
     seen: set[tuple[Place, int | None, float]] = set()
@@ -109,13 +109,13 @@ def told_early(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _position(facts: Facts, told: Stored | Delivered) -> int | None:
+def _position(facts: Facts, report: Stored | Delivered) -> int | None:
     """Return the end of the reported batch; None: it may not be there any more."""
-    truth = facts.truth(told.place)
-    if truth.records.get(told.offset) != told.record:
+    truth = facts.truth(report.place)
+    if truth.records.get(report.offset) != report.record:
         return None
-    at = bisect_right(truth.bases, told.offset) - 1
-    state = facts.state_at(told.place.group, told.at_ms)
+    at = bisect_right(truth.bases, report.offset) - 1
+    state = facts.state_at(report.place.group, report.at_ms)
     if state is None or truth.epochs[at] > state.epoch:
         return None  # stored again, after the acked copy was lost
     return truth.positions[at]
@@ -145,17 +145,17 @@ def _not_held(promise: Promise, position: int, ends: dict[str, _Ends]) -> str:
         return short
     if promise.slave_copy is Copy.NONE:
         return ""
-    told = []
+    report = []
     for way in promise.ways:
         shorts = [_short(ends, promise, w, promise.slave_copy, position) for w in sorted(way)]
         if not any(shorts):
             return ""
-        told.append(next(filter(None, shorts)))
-    return "; ".join(told) or "no slave was in sync"
+        report.append(next(filter(None, shorts)))
+    return "; ".join(report) or "no slave was in sync"
 
 
 def _short(ends: dict[str, _Ends], promise: Promise, broker: str, copy: Copy, position: int) -> str:
-    times = promise.since_ms, promise.told_ms
+    times = promise.since_ms, promise.reported_ms
     seen = ends[broker].most(*times) if broker in ends else None
     if seen is None:
         return ""

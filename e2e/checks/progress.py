@@ -92,7 +92,7 @@ class Read:
         first = reading.forget_another(event)
         if reading.moved_once_more(event):
             self.promises.append(Promised(event.at_ms, -1, None))
-        first |= reading.anew
+        first |= reading.restarted
         before = reading.delivered.get(offset)
         nacked = offset in reading.nacked
         acked_ms = reading.acked[event.who].get(offset)
@@ -128,7 +128,7 @@ class _Reading:
         self.first = -1  # the lowest offset delivered since the last seek
         self.floor = -1  # everything from `first` to here is confirmed
         self.blurred = False
-        self.anew = True  # no message came since the last seek
+        self.restarted = True  # no message came since the last seek
         self.sought: Confirmed | None = None
         self._waiting: int | None = None  # the target of the last seek
         self._asked = False  # the seek has no answer yet
@@ -194,7 +194,7 @@ class _Reading:
         elif offset == self._waiting:
             self._waiting = None
         if self.known:
-            self.anew = False
+            self.restarted = False
             self.delivered[offset] = event
             self._got.add((event.who, offset))
             self.nacked.discard(offset)
@@ -228,7 +228,7 @@ class _Reading:
         self._asked = False
 
     def _clear(self) -> None:
-        self.anew = True
+        self.restarted = True
         self.early = set()
         self.delivered.clear()
         self.acked.clear()

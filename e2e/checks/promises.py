@@ -96,7 +96,7 @@ class Promise(NamedTuple):
     """Which brokers held a record when its OK was given, and how well."""
 
     since_ms: float  # the copies are not older
-    told_ms: float
+    reported_ms: float
     master: str
     master_copy: Copy
     slave_copy: Copy
@@ -110,7 +110,7 @@ def promise_of(
     setup: GroupSetup,
     isrs: Iterable[frozenset[str]],
     since_ms: float,
-    told_ms: float,
+    reported_ms: float,
     master: str = "",
     below: float = inf,
 ) -> Promise | None:
@@ -135,7 +135,7 @@ def promise_of(
             copies = _copies(policy, setup, isrs, master)
         case _:
             raise ValueError(f"acks={level} is not known")
-    return Promise(since_ms, told_ms, master, *copies, flush_ms, below)
+    return Promise(since_ms, reported_ms, master, *copies, flush_ms, below)
 
 
 def may_lose(promise: Promise | None, losses: Sequence[Loss]) -> str:
@@ -150,12 +150,12 @@ def may_lose(promise: Promise | None, losses: Sequence[Loss]) -> str:
                 next((x for x in of if x.from_ms <= moment < x.until_ms), None) for of in by_broker
             ]
             if all(gone):
-                told = ", ".join(
+                losses_text = ", ".join(
                     f"{x.broker} what was no better than {x.takes.name} at {x.from_ms:.0f}"
                     for x in gone
                     if x is not None
                 )
-                return f"every copy may have been gone at {moment:.0f} ms: lost by {told}"
+                return f"every copy may have been gone at {moment:.0f} ms: lost by {losses_text}"
     return ""
 
 
@@ -171,16 +171,16 @@ def _takes(promise: Promise, loss: Loss) -> bool:
     flush_ms = promise.flush_ms
     if copy is Copy.CACHE and flush_ms is not None and worked_ms > flush_ms + SETTLE_MS:
         copy = Copy.DISK
-    if copy is not Copy.NONE and promise.told_ms <= loss.settled_ms:
+    if copy is not Copy.NONE and promise.reported_ms <= loss.settled_ms:
         copy = Copy.DISK  # or the loss came before that
     return loss.takes >= copy
 
 
 def _worked_ms(promise: Promise, loss: Loss) -> float:
     """Milliseconds in which the broker could write between the OK and the loss."""
-    told_ms, lost_ms = promise.told_ms, loss.from_ms
-    stood = (min(to_ms, lost_ms) - max(from_ms, told_ms) for from_ms, to_ms in loss.idle)
-    return lost_ms - told_ms - sum(max(0.0, ms) for ms in stood)
+    reported_ms, lost_ms = promise.reported_ms, loss.from_ms
+    stood = (min(to_ms, lost_ms) - max(from_ms, reported_ms) for from_ms, to_ms in loss.idle)
+    return lost_ms - reported_ms - sum(max(0.0, ms) for ms in stood)
 
 
 def _copies(

@@ -57,8 +57,8 @@ def _due_ms(facts: Facts, broker: str) -> float:
 
 def _committed(facts: Facts, truth: Journal, until_ms: float) -> int:
     """Return the commit end that was reported until then and must still be there."""
-    told = [e for of in facts.ends.values() for e in of if e.group == truth.group]
-    ends = [e for e in told if e.at_ms <= until_ms]
+    reports = [e for of in facts.ends.values() for e in of if e.group == truth.group]
+    ends = [e for e in reports if e.at_ms <= until_ms]
     for seen in sorted(ends, key=lambda e: (-e.commit_end, -e.at_ms)):
         end, times = seen.commit_end, (_not_yet_ms(facts, seen), seen.at_ms)
         if end <= truth.end:

@@ -87,19 +87,19 @@ def _paired(facts: Facts, group: str, bit: Permission) -> Iterator[Span]:
         if look.group == group:
             by_broker[look.broker].append(look)
     for broker, looks in sorted(by_broker.items()):
-        began: Look | None = None
+        first: Look | None = None
         for earlier, later in pairwise(looks):
             if not earlier.permission & bit:
                 continue
-            began = began or earlier
+            first = first or earlier
             if later.permission & bit and later.epoch == earlier.epoch:
                 continue
-            yield Span(began.at_ms, max(began.at_ms, earlier.asked_ms), broker, earlier.epoch)
-            began = None
+            yield Span(first.at_ms, max(first.at_ms, earlier.asked_ms), broker, earlier.epoch)
+            first = None
         last = looks[-1]
         if last.permission & bit:
-            began = began or last
-            yield Span(began.at_ms, max(began.at_ms, last.asked_ms), broker, last.epoch)
+            first = first or last
+            yield Span(first.at_ms, max(first.at_ms, last.asked_ms), broker, last.epoch)
 
 
 def _overlaps(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]:
@@ -146,12 +146,12 @@ def _epochs(group: str, bit: Permission, spans: list[Span]) -> Iterator[Finding]
             text = f"{span.broker} served {bit.name} in epoch {span.epoch}, which is {other}'s"
             yield Finding(Check.I8, span.from_ms, text, (group, span.broker, other))
     newest: Span | None = None  # the newest epoch that had surely started
-    begun = sorted(spans, key=lambda span: span.to_ms)
+    by_end = sorted(spans, key=lambda span: span.to_ms)
     at = 0
     for span in spans:
-        while at < len(begun) and begun[at].to_ms < span.from_ms:
-            if newest is None or begun[at].epoch > newest.epoch:
-                newest = begun[at]
+        while at < len(by_end) and by_end[at].to_ms < span.from_ms:
+            if newest is None or by_end[at].epoch > newest.epoch:
+                newest = by_end[at]
             at += 1
         if newest is not None and span.epoch < newest.epoch:
             text = (

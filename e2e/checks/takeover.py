@@ -167,8 +167,10 @@ def _served_ms(facts: Facts, reader: str, from_ms: float, to_ms: float) -> float
 
 def _served_until_ms(facts: Facts, reader: str, since_ms: float, lost_ms: float) -> float:
     """Return when the reader last stopped serving before it was lost."""
-    mine = [s for s in facts.serves if s.broker == reader and s.at_ms <= lost_ms]
-    begun_ms = max((s.at_ms for s in mine if s.permission), default=since_ms)
+    own = [s for s in facts.serves if s.broker == reader and s.at_ms <= lost_ms]
+    serving_since_ms = max((s.at_ms for s in own if s.permission), default=since_ms)
     ends = [e.at_ms for e in facts.lives.get(reader, ()) if isinstance(e, Down)]
-    ends += [s.at_ms for s in mine if not s.permission]
-    return min((at for at in ends if max(since_ms, begun_ms) <= at <= lost_ms), default=lost_ms)
+    ends += [s.at_ms for s in own if not s.permission]
+    return min(
+        (at for at in ends if max(since_ms, serving_since_ms) <= at <= lost_ms), default=lost_ms
+    )

@@ -12,7 +12,7 @@ from e2e.checks.findings import Check, Finding
 from e2e.checks.liveness import not_healed
 from e2e.checks.offsets import offsets
 from e2e.checks.order import order
-from e2e.checks.premature_visibility import read_early, told_early
+from e2e.checks.premature_visibility import acked_early, read_early
 from e2e.checks.quiet_end import not_calm
 from e2e.checks.recovery import recovery
 from e2e.checks.replicas import deleted, divergent
@@ -54,8 +54,8 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [self.outcome.value, *map(str, self.findings), *self.reasons]
-        told = ", ".join(f"{count} {name}" for name, count in self.counts.items())
-        return "\n".join([*lines, told])
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        return "\n".join([*lines, counts])
 
 
 def judge(events: Iterable[Event], journals: Iterable[Journal], limits: Limits = REAL) -> Verdict:
@@ -72,7 +72,7 @@ def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
     """Run the checks I1 to I12."""
     yield from inconsistent(facts)
     yield from lost(facts)
-    yield from told_early(facts)
+    yield from acked_early(facts)
     yield from phantom(facts)
     yield from aborted(facts)
     yield from read_early(facts)
@@ -109,7 +109,7 @@ def _counts(facts: Facts) -> dict[str, int]:
 
 def _batches(facts: Facts, stored: list[Stored]) -> int:
     """Count batches as the journals have them; for records not there, answers at one moment."""
-    told = {(o.place, o.offset) for o in stored}
+    stored_offsets = {(o.place, o.offset) for o in stored}
     found: set[tuple[Place, int]] = set()
     heads = 0
     for group in facts.group_names():
@@ -120,7 +120,7 @@ def _batches(facts: Facts, stored: list[Stored]) -> int:
             if not batch.records:
                 continue
             place, base = journal.place(batch.header), batch.header.base_offset
-            heads += (place, base) in told
+            heads += (place, base) in stored_offsets
             found |= {(place, base + at) for at in range(len(batch.records))}
     return heads + len({(o.place, o.at_ms) for o in stored if (o.place, o.offset) not in found})
 

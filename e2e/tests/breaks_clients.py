@@ -28,7 +28,7 @@ def delivered_is_not_what_was_acknowledged_there() -> Kit:
 
 
 @breaks(Check.I1, Check.I5)
-def one_offset_told_to_two_records() -> Kit:
+def one_offset_acked_for_two_records() -> Kit:
     kit = Kit()
     kit.produce(2)
     kit.change(Stored, 1, offset=0)
@@ -51,7 +51,7 @@ def another_key_comes_out() -> Kit:
 def acknowledged_and_not_there() -> Kit:
     kit = Kit()
     header = kit.produce(2)
-    kit.told(kit.send(1), header, 2)
+    kit.acked(kit.send(1), header, 2)
     return kit
 
 
@@ -71,18 +71,18 @@ def lost_in_caches_one_after_the_other_though_the_first_had_it_again() -> Kit:
     kit.end(MASTER, Ending.POWER)
     kit.up(MASTER)
     kit.ends(MASTER)
-    kit.told(kit.send(1), header, 2)
+    kit.acked(kit.send(1), header, 2)
     return kit
 
 
-def _told_before(short: str, level: str = "replicated", asked_ago: float = 0) -> Kit:
+def _acked_before(short: str, level: str = "replicated", asked_ago: float = 0) -> Kit:
     """The broker `short` has the batch only a second after the ack."""
     kit = Kit()
     kit.produce(1)
     before = int(kit.writer.end)
     records = kit.send(1, level=level)
     header = kit.store(records)
-    kit.told(records, header)
+    kit.acked(records, header)
     for name in kit.names:
         kit.ends(name, before if name == short else -1, before, asked_ago)
     kit.wait(1000)
@@ -92,32 +92,32 @@ def _told_before(short: str, level: str = "replicated", asked_ago: float = 0) ->
 
 
 @breaks(Check.I2)
-def told_before_a_slave_had_it() -> Kit:
-    return _told_before(SLAVE)
+def acked_before_a_slave_had_it() -> Kit:
+    return _acked_before(SLAVE)
 
 
 @breaks(Check.I2)
-def told_before_a_slave_had_it_as_samples_show() -> Kit:
-    return _told_before(SLAVE, asked_ago=4)
+def acked_before_a_slave_had_it_as_samples_show() -> Kit:
+    return _acked_before(SLAVE, asked_ago=4)
 
 
 @breaks(Check.I2)
-def told_before_the_master_had_it_on_its_disk() -> Kit:
-    return _told_before(MASTER, "persisted")
+def acked_before_the_master_had_it_on_disk() -> Kit:
+    return _acked_before(MASTER, "persisted")
 
 
 @breaks(Check.I2)
-def told_before_all_had_it() -> Kit:
-    return _told_before(SLAVE, "all")
+def acked_before_all_had_it() -> Kit:
+    return _acked_before(SLAVE, "all")
 
 
 @breaks(Check.I2)
-def told_and_then_the_slave_died_without_it() -> Kit:
+def acked_and_then_the_slave_died_without_it() -> Kit:
     kit = Kit()
     kit.produce(1)
     before = int(kit.writer.end)
     records = kit.send(1)
-    kit.told(records, kit.store(records))
+    kit.acked(records, kit.store(records))
     kit.ends(MASTER)
     kit.end(SLAVE, Ending.KILLED, before)
     kit.up(SLAVE)
@@ -126,19 +126,19 @@ def told_and_then_the_slave_died_without_it() -> Kit:
 
 
 @breaks(Check.I2)
-def told_a_moment_before_a_slave_had_it() -> Kit:
+def acked_a_moment_before_a_slave_had_it() -> Kit:
     kit = Kit()
     kit.produce(1)
     records = kit.send(1)
     header = kit.store(records)
     kit.ends(MASTER)
-    kit.told(records, header)
+    kit.acked(records, header)
     kit.ends(SLAVE)
     return kit
 
 
 @breaks(Check.I2)
-def told_too_early_in_the_term_that_stored_it_anew() -> Kit:
+def acked_too_early_in_the_term_that_stored_it_again() -> Kit:
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     kit.produce(1)
     kit.fault(FaultKind.POWER, MASTER)
@@ -148,13 +148,13 @@ def told_too_early_in_the_term_that_stored_it_anew() -> Kit:
     kit.writer.open_epoch(kit.epoch, MASTER)
     kit.state(Mode.MASTER, MASTER)
     records = kit.send(1)
-    kit.told(records, kit.store(records))
+    kit.acked(records, kit.store(records))
     kit.ends(MASTER)
     return kit
 
 
 @breaks(Check.I2)
-def told_while_no_slave_was_in_sync() -> Kit:
+def acked_while_no_slave_was_in_sync() -> Kit:
     kit = Kit()
     kit.state(Mode.MASTER, MASTER, isr=())
     kit.wait(1000)
@@ -225,7 +225,7 @@ def delivered_before_anybody_committed_it() -> Kit:
     kit.wait(1000)
     for name in kit.names:
         kit.ends(name)
-    kit.told(records, header)
+    kit.acked(records, header)
     return kit
 
 
@@ -282,12 +282,12 @@ def delivered_out_of_order() -> Kit:
 
 
 @breaks(Check.I6)
-def stored_out_of_the_order_of_its_key() -> Kit:
+def stored_out_of_key_order() -> Kit:
     kit = Kit()
     records = kit.send(3)
-    kit.told([records[1]], kit.store([records[1]]))
-    kit.told([records[0]], kit.store([records[0]]))
-    kit.told([records[2]], kit.store([records[2]]))
+    kit.acked([records[1]], kit.store([records[1]]))
+    kit.acked([records[0]], kit.store([records[0]]))
+    kit.acked([records[2]], kit.store([records[2]]))
     return kit
 
 

@@ -50,7 +50,7 @@ def a_hand_over_forgets_what_the_slave_confirmed() -> Kit:
 
 
 @breaks(Check.I7)
-def the_committed_offset_passes_what_nobody_acknowledged() -> Kit:
+def committed_offset_passes_unacknowledged_messages() -> Kit:
     kit = Kit()
     kit.produce(3)
     kit.deliver([0, 1, 2])

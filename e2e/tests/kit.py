@@ -171,7 +171,7 @@ class Kit:
             base_offset=self.writer.state.next_offsets.get((TopicId(7), queue), 0),
         )
 
-    def told(self, records: Sequence[int], header: BatchHeader, more: int = 0) -> None:
+    def acked(self, records: Sequence[int], header: BatchHeader, more: int = 0) -> None:
         """Record the producer's acks, with offsets `more` beyond that batch."""
         now = self.at()
         for at, record in enumerate(records):
@@ -184,7 +184,7 @@ class Kit:
         header = self.store(records, queue)
         for name in self.names:
             self.ends(name)
-        self.told(records, header)
+        self.acked(records, header)
         return header
 
     def deliver(

@@ -45,7 +45,7 @@ def test_two_records_acked_at_one_lost_offset_are_found() -> None:
     kit = Kit()
     header = kit.produce(1)
     for record in kit.send(2):
-        kit.told([record], header, 1)
+        kit.acked([record], header, 1)
     assert Check.I1 in kit.broken()
 
 
@@ -87,7 +87,7 @@ def test_loss_of_a_former_master_is_no_excuse() -> None:
     kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, (MASTER,)))
     kit.wait(5000)
     header = kit.produce(1)
-    kit.told(kit.send(1), header, 1)
+    kit.acked(kit.send(1), header, 1)
     kit.fault(FaultKind.DISK_EMPTY, MASTER)
     assert Check.I2 in kit.broken()
 
@@ -96,7 +96,7 @@ def test_master_elected_after_the_ack_did_not_give_it() -> None:
     """An exactly known change of master is not seen late."""
     kit = Kit(CACHE_ALONE)
     header = kit.produce(1)
-    kit.told(kit.send(1), header, 1)
+    kit.acked(kit.send(1), header, 1)
     kit.epoch += 1
     kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, (MASTER,)))
     kit.fault(FaultKind.DISK_EMPTY, SLAVE)
@@ -121,7 +121,7 @@ def test_ack_persisted_before_fsync_is_found(asked_ago: float) -> None:
     records = kit.send(1, level="persisted")
     header = kit.store(records)
     _short(kit, MASTER, asked_ago, durable=before)
-    kit.told(records, header)
+    kit.acked(records, header)
     kit.wait(100)
     _short(kit, MASTER, asked_ago, durable=before)
     kit.wait(3000)
@@ -141,7 +141,7 @@ def test_delivery_above_the_commit_end_is_found() -> None:
     kit.wait(3000)
     for name in kit.names:
         kit.ends(name)
-    kit.told(records, header)
+    kit.acked(records, header)
     assert kit.broken() == {Check.I4}
 
 
@@ -150,7 +150,7 @@ def test_early_ack_is_found_with_samples_far_apart() -> None:
     kit.produce(1)
     before = int(kit.writer.end)
     records = kit.send(1)
-    kit.told(records, kit.store(records))
+    kit.acked(records, kit.store(records))
     kit.ends(MASTER, asked_ago=4)
     kit.wait(1000)
     kit.ends(SLAVE, before, before, asked_ago=4)
@@ -163,7 +163,7 @@ def test_early_ack_is_found_by_the_durable_end_at_exit() -> None:
     before = int(kit.writer.end)
     kit.ends(SLAVE, asked_ago=4)
     records = kit.send(1, level="all")
-    kit.told(records, kit.store(records))
+    kit.acked(records, kit.store(records))
     kit.end(SLAVE, Ending.KILLED, before)
     assert kit.broken() == {Check.I2}
 
@@ -173,7 +173,7 @@ def test_record_stored_again_does_not_date_its_first_ack() -> None:
     header = kit.produce(1)
     records = kit.send(1)
     kit.ends(MASTER)
-    kit.told(records, header, 1)
+    kit.acked(records, header, 1)
     kit.fault(FaultKind.POWER, MASTER)
     kit.end(MASTER, Ending.POWER, 0)
     kit.up(MASTER, 0)
@@ -200,7 +200,7 @@ def test_duplicate_is_found_after_retention_deleted_one() -> None:
     header = kit.store(records)
     for name in kit.names:
         kit.ends(name)
-    kit.told(records, header)
+    kit.acked(records, header)
     assert kit.broken() == {Check.I5}
 
 
@@ -309,7 +309,7 @@ def test_earlier_loss_does_not_excuse_an_undelivered_message() -> None:
 # ---- I12
 
 
-def _master_serves_nobody(kit: Kit) -> None:
+def _master_serves_no_reader(kit: Kit) -> None:
     kit.serves(MASTER, NONE)
 
 
@@ -326,7 +326,7 @@ def _starts(kit: Kit) -> None:
     kit.up(SLAVE)
 
 
-@pytest.mark.parametrize("wrong", [_master_serves_nobody, _slave_serves, _sampled, _starts])
+@pytest.mark.parametrize("wrong", [_master_serves_no_reader, _slave_serves, _sampled, _starts])
 def test_wrong_permission_in_the_calm_phase_is_found(wrong: Callable[[Kit], None]) -> None:
     kit = Kit()
     if wrong is _starts:
@@ -348,7 +348,7 @@ def test_full_disk_of_another_broker_excuses_no_loss() -> None:
         header = kit.produce(1)
         kit.fault(FaultKind.DISK_FULL, full)
         kit.ends(MASTER, int(kit.writer.end) + 400)
-        kit.told(kit.send(1, level="received"), header, 1)
+        kit.acked(kit.send(1, level="received"), header, 1)
         kit.end(MASTER, Ending.STOPPED, 0)
         kit.up(MASTER, 0)
         assert kit.broken() & {Check.I2} == broken
@@ -359,7 +359,7 @@ def test_pause_of_another_broker_excuses_no_loss() -> None:
         kit = Kit()
         header = kit.produce(1)
         kit.ends(MASTER, int(kit.writer.end) + 400)
-        kit.told(kit.send(1, level="received"), header, 1)
+        kit.acked(kit.send(1, level="received"), header, 1)
         kit.fault(FaultKind.PAUSE, still)
         kit.wait(5000)
         kit.end(MASTER, Ending.KILLED, 0)

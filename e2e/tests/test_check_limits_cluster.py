@@ -230,7 +230,7 @@ def test_record_left_on_a_slave_only_is_lost() -> None:
     records = kit.send(1)
     for name in kit.names:
         kit.ends(name, int(other.writer.end), int(kit.writer.end))
-    kit.told(records, kit.writer.headers[-1], 1)
+    kit.acked(records, kit.writer.headers[-1], 1)
     assert Check.I2 in kit.broken()
 
 
@@ -246,7 +246,7 @@ def test_early_ack_is_judged_by_the_changed_policy() -> None:
     header = kit.store(records)
     kit.ends(MASTER)
     kit.ends(SLAVE, before, before)
-    kit.told(records, header)
+    kit.acked(records, header)
     kit.wait(1000)
     kit.ends(SLAVE)
     assert kit.broken() == {Check.I2}
@@ -325,7 +325,7 @@ def test_failed_fsync_loses_memory_and_keeps_cache_and_disk() -> None:
         kit = Kit()
         header = kit.produce(1)
         kit.ends(MASTER, int(kit.writer.end) + 400)
-        kit.told(kit.send(1, level=level), header, 1)
+        kit.acked(kit.send(1, level=level), header, 1)
         kit.fault(FaultKind.DISK_ERROR, MASTER)
         kit.end(MASTER, Ending.FATAL, 0)
         kit.up(MASTER, 0)
@@ -333,7 +333,7 @@ def test_failed_fsync_loses_memory_and_keeps_cache_and_disk() -> None:
     kit = Kit(CACHE_ALONE)
     header = kit.produce(1)
     kit.ends(MASTER, int(kit.writer.end) + 400)
-    kit.told(kit.send(1), header, 1)
+    kit.acked(kit.send(1), header, 1)
     kit.end(MASTER, Ending.FATAL, 0)
     kit.up(MASTER, 0)
     assert Check.I2 in kit.broken(), "a process that ends leaves the cache"

@@ -32,7 +32,7 @@ def _gone(kept: int) -> set[Check]:
     records = kit.send(1)
     end = int(kit.writer.end) + 400
     kit.ends(MASTER, end, int(kit.writer.end))
-    kit.told(records, header, 1)
+    kit.acked(records, header, 1)
     kit.fault(FaultKind.POWER, MASTER)
     kit.end(MASTER, Ending.POWER, 0)
     kit.up(MASTER, end + kept)
@@ -81,7 +81,7 @@ def test_lost_record_resent_to_its_offset_may_be_delivered_again(
     kit.add(Acked(kit.at(), MEMBER, READERS, place(), 1))  # it may not know yet
     header = kit.store([record])
     kit.add(first._replace(at_ms=kit.at()))
-    kit.told([record], header)
+    kit.acked([record], header)
     assert (Check.I5 in kit.broken()) is not lost
 
 
@@ -156,7 +156,7 @@ def test_in_sync_set_counts_only_for_its_own_masters_acks(wide: str) -> None:
     kit.epoch += 1
     isr = (MASTER, OTHER) if wide == SLAVE else (MASTER,)
     kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, isr))
-    kit.told(records, header, 1)
+    kit.acked(records, header, 1)
     for number, broker in enumerate((MASTER, OTHER), 1):
         kit.fault(FaultKind.DISK_EMPTY, broker, number)
     assert kit.broken() == (set() if wide == MASTER else {Check.I2})
@@ -244,7 +244,7 @@ def test_new_master_seen_late_may_have_given_the_ack() -> None:
         header = kit.produce(1)
         records = kit.send(1)
         kit.add(Look(kit.at(), kit.now + 1, MASTER, GROUP, FULL, 1))
-        kit.told(records, header, 1)
+        kit.acked(records, header, 1)
         kit.wait(late_ms)
         kit.epoch += 1
         kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, (MASTER,)))

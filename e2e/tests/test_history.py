@@ -11,7 +11,7 @@ from e2e.history.events import Delivered, Event, Place, Sent, Setup
 from e2e.history.history import History, from_line, to_line
 from e2e.history.journals import load
 from e2e.tests.kit import MASTER, READERS, Kit, place, sound
-from e2e.traffic.values import NOBODYS, record_of, value_of
+from e2e.traffic.values import UNSENT_RECORD, record_of, value_of
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint
@@ -79,15 +79,15 @@ def test_damaged_value_belongs_to_no_record(record: int, size: int, data: st.Dat
     at = data.draw(st.integers(0, len(value) - 1))
     flip = data.draw(st.integers(1, 255))
     value[at] ^= flip
-    assert record_of(bytes(value)) in (NOBODYS, _other(bytes(value), record))
-    assert record_of(value_of(record, size)[:-1]) == NOBODYS
-    assert record_of(b"") == NOBODYS
+    assert record_of(bytes(value)) in (UNSENT_RECORD, _other(bytes(value), record))
+    assert record_of(value_of(record, size)[:-1]) == UNSENT_RECORD
+    assert record_of(b"") == UNSENT_RECORD
 
 
 def _other(value: bytes, record: int) -> int:
     """A flipped bit in the number may give another record's value, if that one looks the same."""
     found = record_of(value)
-    return found if found != record and value_of(found, len(value)) == value else NOBODYS
+    return found if found != record and value_of(found, len(value)) == value else UNSENT_RECORD
 
 
 # ---- journals

@@ -13,7 +13,7 @@ from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup,
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
 ALL3 = ("m", "a", "b")
-SENT, TOLD = 100.0, 200.0
+SENT, ACKED = 100.0, 200.0
 LEVELS = ("received", "persisted", "replicated", "all")
 
 
@@ -26,7 +26,7 @@ def lost(broker: str, takes: Copy, from_ms: float = 300.0, until_ms: float = inf
 
 
 def excuse(level: str, policy: AckPolicy, *losses: Loss, isr: tuple[str, ...] = ("a", "b")) -> bool:
-    promise = promise_of(level, group(policy), [frozenset(isr)], SENT, TOLD)
+    promise = promise_of(level, group(policy), [frozenset(isr)], SENT, ACKED)
     return bool(may_lose(promise, losses))
 
 
@@ -98,7 +98,7 @@ def test_only_slaves_in_sync_count() -> None:
 
 def test_any_in_sync_set_of_the_time_may_have_made_the_ack() -> None:
     isrs = [frozenset("a"), frozenset("b")]
-    promise = promise_of("replicated", group(), isrs, SENT, TOLD)
+    promise = promise_of("replicated", group(), isrs, SENT, ACKED)
     assert may_lose(promise, [lost("m", DISK), lost("b", DISK)])
     assert may_lose(promise, [lost("m", DISK), lost("a", DISK)])
     assert not may_lose(promise, [lost("m", DISK)])
@@ -112,28 +112,28 @@ def test_strict_means_every_configured_slave() -> None:
 
 def test_memory_and_cache_reach_the_disk_after_the_interval() -> None:
     interval = AckPolicy(Flush.INTERVAL, 500, how_many=HowMany.NONE)
-    assert excuse("replicated", interval, lost("m", POWER, TOLD + 2400))
-    assert not excuse("replicated", interval, lost("m", POWER, TOLD + 2600))
-    assert excuse("received", FSYNC_ONE, lost("m", KILL, TOLD + 1900))
-    assert not excuse("received", FSYNC_ONE, lost("m", KILL, TOLD + 2100))
-    stood = lost("m", POWER, TOLD + 2600)._replace(idle=((TOLD + 100, inf),))
+    assert excuse("replicated", interval, lost("m", POWER, ACKED + 2400))
+    assert not excuse("replicated", interval, lost("m", POWER, ACKED + 2600))
+    assert excuse("received", FSYNC_ONE, lost("m", KILL, ACKED + 1900))
+    assert not excuse("received", FSYNC_ONE, lost("m", KILL, ACKED + 2100))
+    stood = lost("m", POWER, ACKED + 2600)._replace(idle=((ACKED + 100, inf),))
     assert excuse("replicated", interval, stood), "it stood still meanwhile"
-    woke = stood._replace(idle=((TOLD + 10, TOLD + 1000), (TOLD + 1200, TOLD + 1400)))
+    woke = stood._replace(idle=((ACKED + 10, ACKED + 1000), (ACKED + 1200, ACKED + 1400)))
     assert excuse("replicated", interval, woke), "it has not had the time"
-    assert not excuse("replicated", interval, woke._replace(from_ms=TOLD + 3700))
+    assert not excuse("replicated", interval, woke._replace(from_ms=ACKED + 3700))
 
 
 @pytest.mark.parametrize("policy", [CACHE_ALONE, AckPolicy(Flush.INTERVAL, how_many=HowMany.NONE)])
 def test_batches_present_at_recovery_count_as_on_disk(policy: AckPolicy) -> None:
-    later = lost("m", POWER, TOLD + 100)
-    assert excuse("replicated", policy, later._replace(settled_ms=TOLD - 1))
-    assert not excuse("replicated", policy, later._replace(settled_ms=TOLD))
-    assert excuse("replicated", policy, later._replace(settled_ms=TOLD, takes=DISK))
+    later = lost("m", POWER, ACKED + 100)
+    assert excuse("replicated", policy, later._replace(settled_ms=ACKED - 1))
+    assert not excuse("replicated", policy, later._replace(settled_ms=ACKED))
+    assert excuse("replicated", policy, later._replace(settled_ms=ACKED, takes=DISK))
 
 
 def test_batch_seen_after_the_fault_was_not_lost_by_it() -> None:
     isrs = [frozenset({"a", "b"})]
-    promise = promise_of("replicated", group(CACHE_ALONE), isrs, SENT, TOLD, below=5000)
+    promise = promise_of("replicated", group(CACHE_ALONE), isrs, SENT, ACKED, below=5000)
     assert may_lose(promise, [lost("m", POWER)._replace(kept=4999)])
     assert not may_lose(promise, [lost("m", POWER)._replace(kept=5000)])
     assert may_lose(promise, [lost("m", DISK)._replace(kept=5000)]), "damage is not always seen"
@@ -145,7 +145,7 @@ def test_every_fault_kind_names_the_copies_it_takes() -> None:
 
 def test_an_unknown_level_is_no_promise_to_guess() -> None:
     with pytest.raises(ValueError, match="acks=most"):
-        promise_of("most", group(), [], SENT, TOLD)
+        promise_of("most", group(), [], SENT, ACKED)
 
 
 # ---- laws
@@ -253,8 +253,8 @@ def test_standstill_counts_as_idle_time() -> None:
 @pytest.mark.parametrize(("how", "idle"), [(Ending.KILLED, True), (Ending.STOPPED, False)])
 def test_ended_broker_writes_nothing(how: Ending, idle: bool) -> None:
     """Killed, and not up again when its power fails, though a start was under way."""
-    begun = Down(900, "m", "g", Ending.POWER)
-    life: list[Up | Down] = [Up(50, "m", "g", 0, 10, 10), Down(100, "m", "g", how), begun]
+    last_end = Down(900, "m", "g", Ending.POWER)
+    life: list[Up | Down] = [Up(50, "m", "g", 0, 10, 10), Down(100, "m", "g", how), last_end]
     power = [Fault(900, 1, FaultKind.POWER, "m", Step.FIRED)]
     loss = Losses(power, {"m": life}, {}).all[0]
     assert loss.idle == ((100, 900),)

@@ -154,8 +154,8 @@ async def moves(person: Person) -> None:
         await person.types(command, READER=reader, MASTER=lost)
         dev.start_broker(lost)
     epoch = (await dev.groups.state("g1")).epoch if await person.master() == "g1-1" else 0
-    told = await person.types("fmq cluster begin-again GROUP", wanted=64)
-    assert f"--epoch {epoch}" in told
+    output = await person.types("fmq cluster begin-again GROUP", wanted=64)
+    assert f"--epoch {epoch}" in output
     await person.types("fmq cluster begin-again GROUP --epoch N", N=str(epoch))
     async with asyncio.timeout(60):
         while (await dev.groups.state("g1")).epoch <= epoch:

@@ -217,9 +217,9 @@ def test_seek_unknown_to_the_reader_may_return_with_the_master(
     assert kit.broken() & {Check.I5} == broken
 
 
-@pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
+@pytest.mark.parametrize(("skipped", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
 def test_offsets_skipped_after_a_seek_may_come_from_next_reader(
-    told: int, broken: set[Check]
+    skipped: int, broken: set[Check]
 ) -> None:
     """The first delivery after a seek may have skipped offsets, too."""
     kit = Kit()
@@ -227,8 +227,8 @@ def test_offsets_skipped_after_a_seek_may_come_from_next_reader(
     kit.consume([0, 1, 2, 3])
     seeking(kit, 1)
     sought(kit, 3)
-    if told:
-        kit.add(Skipped(kit.at(), MEMBER, READERS, place(), told))
+    if skipped:
+        kit.add(Skipped(kit.at(), MEMBER, READERS, place(), skipped))
     kit.deliver([3, 4])
     kit.hand_over()
     kit.deliver([1, 2])

@@ -111,13 +111,13 @@ def test_an_offset_whose_record_may_be_lost_is_free_again() -> None:
     header = kit.produce(1)
     lost, kept = kit.send(1), kit.send(1)
     kit.ends(MASTER, int(kit.writer.end) + 800)
-    kit.told(lost, header, 1)
+    kit.acked(lost, header, 1)
     kit.fault(FaultKind.POWER, MASTER)
     kit.end(MASTER, Ending.POWER, 0)
     kit.up(MASTER)
     header = kit.store(kept)
     kit.ends(MASTER)
-    kit.told(kept, header)
+    kit.acked(kept, header)
     assert kit.broken() == set()
 
 
@@ -125,7 +125,7 @@ def test_received_acks_may_be_lost_by_a_kill() -> None:
     kit = Kit()
     records = kit.send(2, level="received")
     header = kit.store([9])  # takes their place once they are lost
-    kit.told(records, header, 5)
+    kit.acked(records, header, 5)
     kit.fault(FaultKind.KILL, MASTER)
     kit.end(MASTER, Ending.KILLED)
     kit.up(MASTER, 0)
@@ -136,7 +136,7 @@ def test_received_acks_may_be_lost_by_a_kill() -> None:
 def test_power_loss_everywhere_may_lose_cached_copies() -> None:
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE))
     records = kit.send(2)
-    kit.told(records, kit.writer.headers[0], 5 - kit.writer.headers[0].base_offset)
+    kit.acked(records, kit.writer.headers[0], 5 - kit.writer.headers[0].base_offset)
     for broker in (MASTER, SLAVE):
         kit.fault(FaultKind.POWER, broker, number=1 + (broker == SLAVE))
         kit.end(broker, Ending.POWER, 0)
@@ -159,12 +159,12 @@ def test_another_message_at_a_lost_offset_is_no_duplicate() -> None:
     kit.up(MASTER)
     header = kit.store(kept)
     kit.ends(MASTER)
-    kit.told(kept, header)
+    kit.acked(kept, header)
     kit.deliver([1])
     assert kit.broken() == set()
 
 
-def _lost_and_stored_anew(again_is_the_same: bool) -> Kit:
+def _lost_and_stored_again(again_is_the_same: bool) -> Kit:
     """Acked and delivered at offset 1; all is lost; the master's next term reuses that offset."""
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     header = kit.produce(1)
@@ -172,7 +172,7 @@ def _lost_and_stored_anew(again_is_the_same: bool) -> Kit:
     kit.ends(MASTER, int(kit.writer.end) + 800)
     kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, lost, 1, "k"))
     if not again_is_the_same:
-        kit.told([lost], header, 1)
+        kit.acked([lost], header, 1)
     kit.fault(FaultKind.POWER, MASTER)
     kit.end(MASTER, Ending.POWER, 0)
     kit.up(MASTER)
@@ -182,23 +182,23 @@ def _lost_and_stored_anew(again_is_the_same: bool) -> Kit:
     again = [lost] if again_is_the_same else kit.send(1)
     header = kit.store(again)
     kit.ends(MASTER)
-    kit.told(again, header)
+    kit.acked(again, header)
     return kit
 
 
 def test_lost_message_stored_again_gives_no_early_ack() -> None:
-    assert _lost_and_stored_anew(again_is_the_same=False).broken() == set()
-    assert _lost_and_stored_anew(again_is_the_same=True).broken() == set()
+    assert _lost_and_stored_again(again_is_the_same=False).broken() == set()
+    assert _lost_and_stored_again(again_is_the_same=True).broken() == set()
 
 
-def _stored_anew_below(lost: bool, deleted: bool) -> set[Check]:
+def _stored_again_below(lost: bool, deleted: bool) -> set[Check]:
     """A message is acked at a later offset than the next of its order gets."""
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     kit.change(Setup, 0, retention_bytes=1 << 16)
     header = kit.produce(1)
     (first,) = kit.send(1)
     kit.ends(MASTER, int(kit.writer.end) + 800, int(kit.writer.end))
-    kit.told([first], header, 5)  # the records between are lost, too
+    kit.acked([first], header, 5)  # the records between are lost, too
     if lost:
         kit.fault(FaultKind.POWER, MASTER)
         kit.end(MASTER, Ending.POWER, 0)
@@ -206,7 +206,7 @@ def _stored_anew_below(lost: bool, deleted: bool) -> set[Check]:
     later = kit.send(1)
     header = kit.store(later)
     kit.ends(MASTER)
-    kit.told(later, header)
+    kit.acked(later, header)
     if deleted:
         more = kit.send(6)
         kit.store(more)
@@ -218,10 +218,10 @@ def _stored_anew_below(lost: bool, deleted: bool) -> set[Check]:
 
 
 def test_lost_message_has_no_place_in_the_order() -> None:
-    assert _stored_anew_below(lost=True, deleted=False) == set()
-    assert _stored_anew_below(lost=True, deleted=True) == set()
-    assert _stored_anew_below(lost=False, deleted=True) == {Check.I6}
-    assert _stored_anew_below(lost=False, deleted=False) == {Check.I2}
+    assert _stored_again_below(lost=True, deleted=False) == set()
+    assert _stored_again_below(lost=True, deleted=True) == set()
+    assert _stored_again_below(lost=False, deleted=True) == {Check.I6}
+    assert _stored_again_below(lost=False, deleted=False) == {Check.I2}
 
 
 def test_cached_commit_may_be_lost_with_the_power() -> None:
@@ -271,7 +271,7 @@ def test_level_all_means_the_members_at_ack_time() -> None:
     header = kit.store(records)
     for name in kit.names[:2]:
         kit.ends(name)
-    kit.told(records, header)
+    kit.acked(records, header)
     kit.wait(3000)
     kit.add(Setup(kit.at(), (setup,), 100, 0))
     kit.up(kit.names[2])
@@ -285,7 +285,7 @@ def test_ends_of_a_just_ended_broker_are_not_guessed() -> None:
     kit.produce(1)
     before = int(kit.writer.end)
     records = kit.send(1)
-    kit.told(records, kit.store(records))
+    kit.acked(records, kit.store(records))
     kit.ends(MASTER, asked_ago=4)
     kit.end(SLAVE, Ending.KILLED)
     kit.up(SLAVE, before)
@@ -340,17 +340,17 @@ def test_messages_deleted_by_the_readers_retention_need_not_come() -> None:
         assert found == (set() if read else {Check.I11})
 
 
-@pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
+@pytest.mark.parametrize(("skipped", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
 def test_offsets_skipped_by_one_reader_may_come_from_the_next(
-    told: int, broken: set[Check]
+    skipped: int, broken: set[Check]
 ) -> None:
     """Its member was informed how many it skipped."""
     kit = Kit()
     kit.produce(5)
     kit.take_over()
     kit.deliver([0, 1])
-    if told:
-        kit.add(Skipped(kit.at(), MEMBER, READERS, place(), told))
+    if skipped:
+        kit.add(Skipped(kit.at(), MEMBER, READERS, place(), skipped))
     kit.deliver([4])
     kit.hand_over()
     kit.deliver([2, 3])

@@ -233,9 +233,9 @@ async def test_ack_all_with_one_slave_away(
         strict = replace(config, policy=replace(policy, strict=True))
         await stage.cluster.groups.put_config(strict)
         async with asyncio.timeout(60):
-            while (said := await stage.answer()) is ErrorCode.OK:
+            while (code := await stage.answer()) is ErrorCode.OK:
                 pass  # the master has not seen it yet
-        assert said in (ErrorCode.NOT_ENOUGH_REPLICAS, UNSURE)
+        assert code in (ErrorCode.NOT_ENOUGH_REPLICAS, UNSURE)
         assert await stage.answer() is ErrorCode.NOT_ENOUGH_REPLICAS, "refused at once"
         stage.cluster.start_broker("g1-2")
         await stage.cluster.wait_healthy()

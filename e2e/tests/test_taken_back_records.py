@@ -48,8 +48,8 @@ def _shown_and_gone(
 def test_record_shown_by_a_reader_may_be_taken_back_if_reported() -> None:
     assert _shown_and_gone(lacking=True).broken() == set()
     assert "I1" in {c.name for c in _shown_and_gone(lacking=False).broken()}
-    nobody_took_over = _shown_and_gone(lacking=True, takeovers=False)
-    assert "I1" in {c.name for c in nobody_took_over.broken()}
+    without_takeover = _shown_and_gone(lacking=True, takeovers=False)
+    assert "I1" in {c.name for c in without_takeover.broken()}
     too_soon = _shown_and_gone(lacking=True, away_ms=2000)
     assert "I1" in {c.name for c in too_soon.broken()}
     emptied = _shown_and_gone(lacking=True, away_ms=2000, emptied=True)

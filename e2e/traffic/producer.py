@@ -108,10 +108,10 @@ def _answered(
 
 def _settle(traffic: TrafficState, sending: Sending, record: int, error: BaseException) -> None:
     """Record a failed send: every error but two means that the record was not stored."""
-    told = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}"
     unsure = isinstance(error, DeliveryUnknown | asyncio.CancelledError)
     if not unsure and not isinstance(error, FmqError):
         traffic.bugs.append(error)
         unsure = True
     kind = Unsure if unsure else Failed
-    traffic.settled(kind(traffic.now_ms(), sending.name, record, told), sending.name, record)
+    traffic.settled(kind(traffic.now_ms(), sending.name, record, text), sending.name, record)

@@ -7,7 +7,7 @@ from typing import Final
 
 _SPAN: Final = 251
 _FILLER: Final = bytes(33 + at * 7 % 89 for at in range(4096 + _SPAN))
-NOBODYS: Final = -1
+UNSENT_RECORD: Final = -1
 """The number of a value that no producer can have sent."""
 
 
@@ -18,12 +18,12 @@ def value_of(record: int, size: int) -> bytes:
 
 
 def record_of(value: bytes) -> int:
-    """Return the record that has this value; `NOBODYS` if none has."""
+    """Return the record that has this value; `UNSENT_RECORD` if none has."""
     parts = value.split(b" ", 2)
     if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
-        return NOBODYS
+        return UNSENT_RECORD
     record, size = int(parts[0]), int(parts[1])
-    return record if value_of(record, size) == value else NOBODYS
+    return record if value_of(record, size) == value else UNSENT_RECORD
 
 
 def _filler(record: int, length: int) -> bytes:

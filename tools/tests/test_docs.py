@@ -175,7 +175,7 @@ def test_the_index_of_decisions_has_each_with_its_title() -> None:
 def test_make_help_lists_every_target() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
     assert phony is not None
-    said = subprocess.run(
+    output = subprocess.run(
         ["make", "-s", "help"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    assert {line.split()[0] for line in said.splitlines()} == set(phony[1].split())
+    assert {line.split()[0] for line in output.splitlines()} == set(phony[1].split())

@@ -140,8 +140,8 @@ def permit(
             return await groups.edit(BrokerId(broker), change)
 
     before, after = quietly(work)
-    for said in differences(before, after) or [f"{broker}: permission {wanted.name} already"]:
-        talk(said)
+    for line in differences(before, after) or [f"{broker}: permission {wanted.name} already"]:
+        talk(line)
 
 
 def _settings(given: dict[str, Any]) -> Any:

@@ -198,10 +198,10 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
         if now and not known:
             raise changed(group)
     _check_apart(spec, now)
-    for said in spec.groups:
-        config, before = said, now.get(said.group)
-        if before is not None and said.group in in_service:
-            config = _with_facts(spec, before.value, said)
+    for desired in spec.groups:
+        config, before = desired, now.get(desired.group)
+        if before is not None and desired.group in in_service:
+            config = _with_facts(spec, before.value, desired)
         changes = ["new"] if before is None else differences(before.value, config)
         await groups.check(config)
         if changes and not dry_run:
@@ -215,22 +215,22 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
         )
 
 
-def _with_facts(spec: ClusterSpec, now: GroupConfig, said: GroupConfig) -> GroupConfig:
+def _with_facts(spec: ClusterSpec, now: GroupConfig, desired: GroupConfig) -> GroupConfig:
     """The wishes of the file with the facts of a group in service: who is wanted as master, and
     who is lost for good. Only `fmq failover` changes these. Raises `InvalidArgument`."""
     group = now.group
-    if said.member(now.master) is None:
+    if desired.member(now.master) is None:
         raise InvalidArgument(
             f"group {group} is in service and {now.master}, which the file does not have, is "
             f"wanted as its master: fmq failover {group} --to another one first, or put "
             f"{now.master} into the file"
         )
-    config = replace(said, master=now.master, lost=now.lost)
+    config = replace(desired, master=now.master, lost=now.lost)
     spec.check_policy(config)
     if spec.masters.get(group, now.master) != now.master:
         talk(
             f"group {group} is in service and keeps {now.master} as its master, not the file's "
-            f"{said.master}: to change it, fmq failover {group} --to {said.master}"
+            f"{desired.master}: to change it, fmq failover {group} --to {desired.master}"
         )
     return config
 

@@ -14,9 +14,9 @@ from fmqcli.common import (
     BROKERS,
     FAILED,
     Brokers,
-    NobodyReads,
     Output,
     OutputOption,
+    ReaderGone,
     client,
     counted,
     moment,
@@ -97,7 +97,7 @@ def consume(
 
     try:
         run(work, while_read=True)
-    except NobodyReads:
+    except ReaderGone:
         raise  # quietly: who read has seen enough
     except BaseException:
         if printer.printed:
@@ -130,7 +130,7 @@ class _Printer:
     at_end: bool
     ack: bool
     printed: int = 0
-    _told: dict[str, str] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
     _unknown_since: float | None = None  # whether the end is reached
 
     def say(self) -> None:
@@ -163,7 +163,7 @@ class _Printer:
                 continue
             quiet_s += wait_s
             if quiet_s >= _QUIET_S:
-                self._tell(sub.connected)
+                self._report_unconnected(sub.connected)
             if self.timeout_s and quiet_s >= self.timeout_s:
                 break
             if end is not None and await self._is_there(connected, sub, group, topic, end):
@@ -184,11 +184,11 @@ class _Printer:
         self._unknown_since = None
         return there
 
-    def _tell(self, connected: dict[str, str]) -> None:
+    def _report_unconnected(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""
         for group, why in connected.items():
-            if why and self._told.get(group) != why:
-                self._told[group] = why
+            if why and self._reported.get(group) != why:
+                self._reported[group] = why
                 talk(f"nothing comes from group {group}: {why}")
 
     async def _print(self, writer: Writer, messages: Sequence[Any]) -> None:

@@ -236,13 +236,13 @@ def _show(output: Output, brokers: list[BrokerStatus]) -> None:
 def _row(broker: BrokerStatus) -> tuple[Any, ...]:
     plan, reply = broker.plan, broker.reply
     if reply is None:
-        said: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
+        cells: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
     else:
         serves = _permission(broker)
         if reply.refusal or reply.refuses:
             serves &= ~Permission.WRITE
-        said = (reply.role, serves.name, reply.epoch, reply.why)
-    return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *said
+        cells = (reply.role, serves.name, reply.epoch, reply.why)
+    return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *cells
 
 
 def _permission(broker: BrokerStatus) -> Permission:

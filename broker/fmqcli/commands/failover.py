@@ -69,18 +69,18 @@ async def _move(
             f"master {state.master} is gone and {state.reader} serves the reads: only it can be "
             f"promoted, {to} has to wait until {state.master} is back"
         )
-    began, told = time.monotonic(), ""
+    started, reported = time.monotonic(), ""
     while not _done(state, to):
-        if time.monotonic() - began >= timeout_s:
+        if time.monotonic() - started >= timeout_s:
             if not timeout_s:
                 return
             raise Unavailable(
                 f"{to} is not master of {group} yet ({state.why or 'fmq status says why'}); it "
                 f"stays wanted: to withdraw that, fmq failover {group} --to {state.master}"
             )
-        if state.why != told:
-            told = state.why
-            talk(f"{group}, epoch {state.epoch}: {told}")
+        if state.why != reported:
+            reported = state.why
+            talk(f"{group}, epoch {state.epoch}: {reported}")
         await asyncio.sleep(_LOOK_S)
         state = await groups.state(group)
     talk(f"{to} is master of {group} in epoch {state.epoch}")

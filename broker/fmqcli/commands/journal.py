@@ -244,7 +244,7 @@ class _Listing:
             opened.listing, opened.checkpoint, unread=opened.unread, live=True, payloads=False
         )
         self._notes = Notes(opened, self._verifier.segments)
-        self._told = _looked_at(opened, self._verifier.findings)  # of the directory alone
+        self._opening_findings = _looked_at(opened, self._verifier.findings)
         self._torn = False
 
     def rows(self) -> Iterator[show.Row]:
@@ -269,7 +269,7 @@ class _Listing:
             unread.append(f"{CHECKPOINT}: {self._opened.unread}")
         for line in unread:
             talk(f"not read: {line}")
-        for finding in (*self._told, *self._notes.findings):
+        for finding in (*self._opening_findings, *self._notes.findings):
             talk(str(finding))
         for note in self._notes.found:
             if note.finding is None:

@@ -147,7 +147,7 @@ class _Job:
         self._unanswered = fixed.pop("unanswered", False)
         self._sent = 0
         self._stored = 0
-        self._told = False
+        self._reported = False
         self._waiting: list[asyncio.Future[Any]] = []
         self.failed = 0
 
@@ -187,8 +187,8 @@ class _Job:
             await asyncio.sleep(_STALLED_S)
             self._look()
             if before and (before, sent) == (producer.outstanding, self._sent):
-                said = [f"{group}: {why}" for group, why in producer.connected.items() if why]
-                talk(f"waiting, {before:,} not stored yet; {'; '.join(said) or 'no answer'}")
+                reasons = [f"{group}: {why}" for group, why in producer.connected.items() if why]
+                talk(f"waiting, {before:,} not stored yet; {'; '.join(reasons) or 'no answer'}")
 
     async def _send(self, producer: Any, value: bytes) -> "asyncio.Future[Any]":
         key = self._key
@@ -212,13 +212,13 @@ class _Job:
     def _look(self) -> None:
         for future in self._waiting:
             if future.done() and not future.cancelled() and (error := future.exception()):
-                self._tell(error)
+                self._report_failure(error)
                 return
 
-    def _tell(self, error: BaseException) -> None:
+    def _report_failure(self, error: BaseException) -> None:
         """The first failure: the others are most often for the same reason."""
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             talk(str(error))
 
     async def _settle(self) -> None:
@@ -227,7 +227,7 @@ class _Job:
             if not future.done():
                 await asyncio.wait([future])
             if (error := future.exception()) is not None:
-                self._tell(error)
+                self._report_failure(error)
         self._count_up()
 
     def _count_up(self) -> None:

@@ -47,9 +47,9 @@ def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> N
     names = ", ".join(sorted({row.cluster for row in rows if row.cluster})) or "the cluster"
     found = (counted(len(groups), "group"), counted(len(rows), "broker"), counted(topics, "topic"))
     talk(f"{names}: {', '.join(found)}")
-    troubles = [said for group in groups for said in troubles_of(rows, group)]
-    for said in troubles or ([] if groups else ["there is no group"]):
-        talk(said)
+    troubles = [trouble for group in groups for trouble in troubles_of(rows, group)]
+    for trouble in troubles or ([] if groups else ["there is no group"]):
+        talk(trouble)
     raise typer.Exit(FAILED if troubles or not groups else 0)
 
 

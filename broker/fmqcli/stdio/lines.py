@@ -67,19 +67,19 @@ async def lines(fd: int) -> AsyncIterator[list[bytes]]:
     A line that is too long for any message ends it, so that it does not fill the memory. Raises
     `TooLarge`.
     """
-    begun: list[bytes] = []  # of a line that goes on
+    partial: list[bytes] = []  # of a line that goes on
     size = 0
     async for piece in Pieces(fd):
         first, newline, rest = piece.partition(b"\n")
-        begun.append(first)
+        partial.append(first)
         size += len(first)
         _require_room(size, "a line")
         if newline:
             *more, last = rest.split(b"\n")
-            yield [b"".join(begun), *more]
-            begun, size = [last], len(last)
+            yield [b"".join(partial), *more]
+            partial, size = [last], len(last)
     if size:
-        yield [b"".join(begun)]
+        yield [b"".join(partial)]
 
 
 async def everything(fd: int) -> bytes:

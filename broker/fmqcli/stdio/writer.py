@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
-from fmqcli.common import NobodyReads, NotWritten
+from fmqcli.common import NotWritten, ReaderGone
 from fmqcli.stdio.streams import wait_for
 
 
@@ -27,7 +27,7 @@ class Writer:
         threading.Thread(target=self._work, daemon=True).start()
 
     async def write(self, data: bytes) -> None:
-        """Wait until all of `data` is written. Raises `NobodyReads`, `NotWritten`.
+        """Wait until all of `data` is written. Raises `ReaderGone`, `NotWritten`.
 
         If cancelled, an unknown part of this piece, the last one, may have been written.
         """
@@ -55,7 +55,7 @@ class Writer:
                 except BlockingIOError:
                     wait_for(self._fd, select.POLLOUT)
         except BrokenPipeError:
-            return NobodyReads()
+            return ReaderGone()
         except OSError as error:
             return NotWritten(error)
         return None

@@ -67,7 +67,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
 
 @pytest.mark.parametrize("command", ["topic", "group"])
 @pytest.mark.parametrize(
-    ("answer", "code", "said"),
+    ("answer", "code", "message"),
     [
         ("", common.USAGE, "without asking: --yes"),
         ("n\n", common.FAILED, "nothing was done"),
@@ -81,11 +81,11 @@ def test_irreversible_command_asks_and_names_its_effect(
     command: str,
     answer: str,
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
     assert main.run([command, "delete", "orders"]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert admin.deleted == ([] if code else ["orders"])
 
 
@@ -99,7 +99,7 @@ def test_undecodable_answer_is_not_a_yes(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["topic", "delete", "nosuch"], "there is no topic 'nosuch'"),
         (["group", "delete", "nosuch"], "there is no consumer group 'nosuch'"),
@@ -110,13 +110,13 @@ def test_missing_object_needs_no_confirmation(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert main.run(arguments) == common.FAILED
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1, "and no question"
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1, "and no question"
 
 
 def test_a_broker_group_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +145,7 @@ TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "said"),
+    ("row", "code", "message"),
     [
         (TAKES, 0, ""),
         (replace(TAKES, refusal="needs 1 slave"), 1, "g1: takes no messages: needs 1 slave"),
@@ -156,12 +156,16 @@ TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
     ],
 )
 def test_status_ends_with_whether_the_cluster_is_healthy(
-    admin: Admin, capsys: pytest.CaptureFixture[str], row: BrokerStatus | None, code: int, said: str
+    admin: Admin,
+    capsys: pytest.CaptureFixture[str],
+    row: BrokerStatus | None,
+    code: int,
+    message: str,
 ) -> None:
     admin.rows = [] if row is None else [row]
     assert main.run(["status"]) == code
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert message in printed.err
     assert " FULL " not in printed.out or not code or row is None or bool(row.error)
 
 

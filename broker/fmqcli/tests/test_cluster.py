@@ -55,7 +55,7 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("[groups.g2]", "[groups.'g 2']", "groups.g 2: is no name: 1 to 128 letters"),
         ("zone", "zome", "groups.g1.members.0.zome: there is no field of that name"),
@@ -74,12 +74,14 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("[groups.g2]", "[groups.g2", "cluster.toml: "),
     ],
 )
-def test_mistake_is_reported_with_its_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_mistake_is_reported_with_its_place(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     assert old in TOML
     with pytest.raises(InvalidArgument) as caught:
         spec_of(tmp_path, TOML.replace(old, new, 1))
     assert str(caught.value).startswith(str(tmp_path / "cluster.toml"))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_file_of_another_kind_or_none(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_changes_are_reported(tmp_path: Path) -> None:
 
 
 async def test_unknown_group_is_reported_before_its_master() -> None:
-    class Nobody:
+    class NoRegistry:
         async def state(self, _: object) -> GroupState:
             return GroupState()
 
@@ -117,9 +119,9 @@ async def test_unknown_group_is_reported_before_its_master() -> None:
         async def want(self, *_: object) -> GroupState:
             raise NotFound("cluster c has no group 'g9'")
 
-    nobody: Any = Nobody()
+    no_registry: Any = NoRegistry()
     with pytest.raises(NotFound, match="no group"):
-        await failover._move(nobody, GroupName("g9"), BrokerId("b"), BrokerId("a"), 0)
+        await failover._move(no_registry, GroupName("g9"), BrokerId("b"), BrokerId("a"), 0)
 
 
 @pytest.mark.processes
@@ -262,8 +264,8 @@ def test_a_file_of_another_cluster_than_asked_for_is_refused(
     (file := tmp_path / "staging.toml").write_text(TOML.replace('"prod"', '"staging"'))
     monkeypatch.setenv("FMQ_CLUSTER", "prod")
     code = main.run(("cluster", "apply", "-f", str(file), "-z", "127.0.0.1:1"))
-    said = capsys.readouterr().err
-    assert (code, "of cluster staging, and --cluster or FMQ_CLUSTER says prod" in said) == (
+    message = capsys.readouterr().err
+    assert (code, "of cluster staging, and --cluster or FMQ_CLUSTER says prod" in message) == (
         common.USAGE,
         True,
     )

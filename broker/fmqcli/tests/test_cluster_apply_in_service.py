@@ -53,9 +53,9 @@ def test_apply_after_failover_keeps_master_and_lost_broker(
     (printed := tmp_path / "shown.json").write_text(json.dumps(shown))
 
     code = main.run(("cluster", "apply", "-f", str(printed), *named))
-    said = capsys.readouterr().err
-    assert (code, "fmq failover g1 --to g1-0" in said) == (0, True), said
-    assert "group g1: group: strict_takeover False -> True" in said
+    message = capsys.readouterr().err
+    assert (code, "fmq failover g1 --to g1-0" in message) == (0, True), message
+    assert "group g1: group: strict_takeover False -> True" in message
     after = asyncio.run(config_of_g1(zookeeper))
     assert (after.master, after.lost, after.strict_takeover) == ("g1-1", "g1-0", True)
 
@@ -83,8 +83,8 @@ def test_apply_does_not_remove_the_wanted_master(
     file.write_text(f"[groups.g1]\n{members}".replace("g1-1", "g1-2"))
     capsys.readouterr()
     code = main.run(("cluster", "apply", "-f", str(file), *named))
-    said = capsys.readouterr().err
-    assert (code, "g1-1, which the file does not have" in said) == (common.USAGE, True), said
+    message = capsys.readouterr().err
+    assert (code, "g1-1, which the file does not have" in message) == (common.USAGE, True), message
     assert [m.id for m in asyncio.run(config_of_g1(zookeeper)).members] == ["g1-0", "g1-1"]
 
 
@@ -107,8 +107,8 @@ members = [
     file.write_text(file.read_text() + 'policy = {how_many = "zones"}\n')
     capsys.readouterr()
     code = main.run(("cluster", "apply", "-f", str(file), *named))
-    said = capsys.readouterr().err
-    assert (code, "never be met with g1-2 as master" in said) == (common.USAGE, True), said
+    message = capsys.readouterr().err
+    assert (code, "never be met with g1-2 as master" in message) == (common.USAGE, True), message
     assert asyncio.run(config_of_g1(zookeeper)).policy == AckPolicy()
 
 

@@ -101,7 +101,7 @@ def test_time_arguments_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["nope"], common.USAGE, "No such command 'nope'"),
         (["produce"], common.USAGE, "Missing argument"),
@@ -144,13 +144,13 @@ def test_mistakes_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", open("/dev/null"))  # noqa: SIM115
     assert main.run(arguments) == code
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert said in captured.err
+    assert message in captured.err
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("fmq: ")
 
@@ -171,15 +171,15 @@ def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [("consume t >&-", b"nobody can see"), ("produce t <&-", b"standard input is closed")],
 )
-def test_closed_output_is_refused(command: str, said: bytes) -> None:
+def test_closed_output_is_refused(command: str, message: bytes) -> None:
     """Messages are not acknowledged when their output cannot be seen."""
     line = f"{sys.executable} -m fmq {command}"
     ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == common.USAGE
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 @pytest.mark.parametrize("command", ["version", "--help", "topic --help", "broker settings"])

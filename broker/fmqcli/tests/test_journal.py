@@ -161,8 +161,8 @@ def test_segment_that_breaks_the_chain_is_reported_and_read(
     file = directory / segment_name(base)
     file.write_bytes(raw + file.read_bytes()[HEADER_LEN:])
     _, found = verify(directory)
-    told = [(f["code"], f["position"]) for f in found["findings"]]
-    assert told == [("J003", base), ("J003", snap.end)]
+    positions = [(f["code"], f["position"]) for f in found["findings"]]
+    assert positions == [("J003", base), ("J003", snap.end)]
     assert found["coverage"]["bytes_not_read"] == 0
 
 

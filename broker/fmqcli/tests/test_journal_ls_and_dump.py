@@ -49,10 +49,10 @@ def test_dump_has_a_line_for_every_batch(directory: Path, writer: JournalWriter)
 
 
 def test_dump_filters(directory: Path, writer: JournalWriter) -> None:
-    mine = [h for h in writer.headers if h.type == BatchType.DATA and h.queue_id == 2]
+    expected = [h for h in writer.headers if h.type == BatchType.DATA and h.queue_id == 2]
     for topic in ("orders", "7"):
         rows = dumped(directory, "--topic", topic, "--queue", 2)
-        assert [row["position"] for row in rows] == [h.position for h in mine]
+        assert [row["position"] for row in rows] == [h.position for h in expected]
     assert dumped(directory, "--topic", "other") == []
     start = writer.headers[50].position
     rows = dumped(directory, "--from", start, "--limit", 3)

@@ -63,14 +63,14 @@ def test_a_resume_file_that_fits(directory: Path, writer: JournalWriter, resume:
     (directory / RESUME).write_bytes(encode_resume(resume))
     code, found = verify(directory)
     assert (code, found["findings"]) == (0, [])
-    told = note(found, RESUME)
-    assert (told["fits"], told["position"]) == (True, writer.end)
-    assert told["segment"] == segment_name(writer.last_base)
+    row = note(found, RESUME)
+    assert (row["fits"], row["position"]) == (True, writer.end)
+    assert row["segment"] == segment_name(writer.last_base)
     out = run("verify", directory)[1]
     assert f"up to position {writer.end}: the next start goes on from there" in out
-    code, _, said = run("ls", directory)
+    code, _, message = run("ls", directory)
     assert code == 0
-    assert f"resume: tells of {segment_name(writer.last_base)}" in said
+    assert f"resume: tells of {segment_name(writer.last_base)}" in message
 
 
 VOID: list[tuple[str, Callable[[Resume], Resume], str]] = [
@@ -98,9 +98,9 @@ def test_a_resume_file_that_does_not_count_is_a_warning(
 def test_a_damaged_resume_file_is_a_warning(directory: Path, resume: Resume) -> None:
     (directory / RESUME).write_bytes(encode_resume(resume)[:-1])
     assert (verify(directory)[0], codes(verify(directory)[1])) == (1, ["M001"])
-    code, _, said = run("ls", directory)
+    code, _, message = run("ls", directory)
     assert code == 1
-    assert "M001 resume" in said
+    assert "M001 resume" in message
 
 
 WRONG: list[tuple[str, Callable[[Resume, JournalWriter], Resume]]] = [
@@ -181,8 +181,8 @@ def test_damage_note_about_real_damage(directory: Path, writer: JournalWriter) -
     flip(directory / FIRST, writer.headers[4].position + 100)
     code, found = verify(directory)
     assert (code, codes(found)) == (2, ["J002"])
-    told = note(found, SUSPECT)
-    assert (told["fits"], told["segment"]) == (True, FIRST)
+    row = note(found, SUSPECT)
+    assert (row["fits"], row["segment"]) == (True, FIRST)
     assert f"suspect: a read found damage in {FIRST}" in run("verify", directory)[1]
 
 
@@ -191,8 +191,8 @@ def test_damage_note_about_sound_bytes_is_a_warning(directory: Path) -> None:
     code, found = verify(directory)
     assert (code, codes(found), note(found, SUSPECT)["fits"]) == (1, ["M001"], False)
     assert "now it is whole" in found["findings"][0]["sentence"]
-    code, _, said = run("ls", directory)
-    assert f"suspect: a read found damage in {FIRST}: the next start reads it in full" in said
+    code, _, message = run("ls", directory)
+    assert f"suspect: a read found damage in {FIRST}: the next start reads it in full" in message
 
 
 @pytest.mark.parametrize(
@@ -211,21 +211,21 @@ def test_unreadable_note_is_reported(directory: Path) -> None:
     code, found = verify(directory)
     assert (code, found["verdict"]) == (3, "incomplete")
     assert found["coverage"]["unreadable"] == ["suspect: Is a directory"]
-    code, _, said = run("ls", directory)
+    code, _, message = run("ls", directory)
     assert code == 3
-    assert "not read: suspect: Is a directory" in said
+    assert "not read: suspect: Is a directory" in message
 
 
 # ---- `ls`, and the checkpoint
 def test_ls_ends_as_verify_does(directory: Path, writer: JournalWriter) -> None:
     (directory / CHECKPOINT).unlink()
-    code, _, said = run("ls", directory)
+    code, _, message = run("ls", directory)
     assert code == 1
-    assert "M001 checkpoint: there is none: nothing in the last segment" in said
+    assert "M001 checkpoint: there is none: nothing in the last segment" in message
     (directory / segment_name(list(writer.segments)[1])).unlink()
-    code, out, said = run("ls", directory, "-o", "json")
+    code, out, message = run("ls", directory, "-o", "json")
     assert code == 2
-    assert "J005" in said
+    assert "J005" in message
     assert json.loads(out)
 
 

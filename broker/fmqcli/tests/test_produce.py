@@ -17,11 +17,11 @@ async def test_failure_is_reported_without_further_input(
 ) -> None:
     """`tail -f log | fmq produce t`: the report used to wait for the next 10,000 lines."""
     monkeypatch.setattr(produce, "_STALLED_S", 0.01)
-    told = asyncio.Event()
+    printed = asyncio.Event()
 
     def talk(text: str) -> None:
         common.talk(text)
-        told.set()
+        printed.set()
 
     monkeypatch.setattr(produce, "talk", talk)
 
@@ -32,7 +32,7 @@ async def test_failure_is_reported_without_further_input(
 
     async def two_lines() -> AsyncIterator[list[bytes]]:
         yield [b"a", b"b"]
-        await told.wait()
+        await printed.wait()
 
     producer = SimpleNamespace(outstanding=0, connected={}, send_nowait=send_nowait)
     job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, False)
@@ -67,9 +67,9 @@ async def test_interrupted_produce_reports_how_much_is_stored(
         await sending
     futures[1].set_exception(TooLarge("too large"))
     job.say_cut_short()
-    told = capsys.readouterr()
-    assert told.out == "g1 0 7\n"
-    assert told.err == "fmq: cut short: of 3 sent 1 are stored\n"
+    printed = capsys.readouterr()
+    assert printed.out == "g1 0 7\n"
+    assert printed.err == "fmq: cut short: of 3 sent 1 are stored\n"
 
 
 def test_a_file_is_opened_where_signals_end_it(

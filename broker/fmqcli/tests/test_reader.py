@@ -26,7 +26,7 @@ def test_waiting_command_ends_when_its_reader_closes(monkeypatch: pytest.MonkeyP
 
     with open(writing, "w") as output:
         monkeypatch.setattr(sys, "stdout", output)
-        with pytest.raises(common.NobodyReads):
+        with pytest.raises(common.ReaderGone):
             common.run(work, while_read=True)
 
 

@@ -19,7 +19,7 @@ ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("consume t --format %k -o json", "--format and -o json"),
         ("consume t --no-ack", "--no-ack is for --group"),
@@ -27,10 +27,10 @@ ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    capsys: pytest.CaptureFixture[str], line: str, said: str
+    capsys: pytest.CaptureFixture[str], line: str, message: str
 ) -> None:
     assert main.run(line.split()) == common.USAGE
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_unknown_group_is_as_an_unknown_queue() -> None:
@@ -43,12 +43,12 @@ def test_an_unknown_group_is_as_an_unknown_queue() -> None:
 def test_one_way_produce_does_not_claim_records_are_stored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for acks, said in (("one_way", "3 sent, nobody says"), ("replicated", "3 stored")):
+    for acks, message in (("one_way", "3 sent, nobody says"), ("replicated", "3 stored")):
         fixed = {"unanswered": acks == "one_way"}
         job = produce._Job("t", None, None, fixed, 0, 0, common.Output.TABLE, False)
         job._sent = job._stored = 3
         job._say(0.01)
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("there", "option", "code"), [(0, "", 1), (0, "--create", 0), (4, "", 0)])

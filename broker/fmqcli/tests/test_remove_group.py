@@ -42,19 +42,19 @@ class Trial:
         return ("cluster", "remove-group", "g2", *self._named, *more)
 
     async def remove(self, *more: str) -> tuple[int, str]:
-        code, _, said = await self.fmq(*self.command(*more))
-        return code, said
+        code, _, message = await self.fmq(*self.command(*more))
+        return code, message
 
     async def run_until(self, text: str, number: signal.Signals) -> None:
         """Run the command, and end it by a signal once it prints this."""
         process = await self.fmq.start(*self.command("--yes"))
         assert process.stderr is not None
-        said = ""
+        message = ""
         async with asyncio.timeout(120):
-            while text not in said:
+            while text not in message:
                 line = (await process.stderr.readline()).decode()
-                assert line, said
-                said += line
+                assert line, message
+                message += line
         process.send_signal(number)
         await process.communicate()
 
@@ -134,8 +134,8 @@ async def test_group_is_removed_under_traffic_without_loss(tmp_path: Path, zooke
                 assert await t.config() == (Removal.EMPTY, {Permission.READ})
                 for broker in ("g2-0", "g2-1"):
                     assert await t.cluster.stop_broker(broker)
-                code, said = await t.remove("--yes")
-                assert (code, "group g2 is removed" in said) == (0, True), said
+                code, message = await t.remove("--yes")
+                assert (code, "group g2 is removed" in message) == (0, True), message
                 before = len(sent)
                 async with asyncio.timeout(60):
                     while len(sent) < before + 50:
@@ -151,19 +151,19 @@ async def test_removal_is_refused_while_a_consumer_group_has_lag(
 ) -> None:
     async with trial(tmp_path, zookeeper) as t:
         await fill(t, "orders", 40, read=False)
-        code, said = await t.remove("--yes")
+        code, message = await t.remove("--yes")
         assert code == common.USAGE
-        assert "consumer group shop has" in said
-        assert "to read of topic orders, and no member" in said
-        assert "fmq group seek shop orders --to latest" in said
-        assert "Nothing was changed" in said
+        assert "consumer group shop has" in message
+        assert "to read of topic orders, and no member" in message
+        assert "fmq group seek shop orders --to latest" in message
+        assert "Nothing was changed" in message
         assert await t.config() == (Removal.NONE, {Permission.FULL})
         assert await t.topics() == {"orders": {"g1": 1, "g2": 1}}
 
-        code, _, said = await t.fmq("group", "seek", "shop", "orders", "--to", "latest")
-        assert code == 0, said
-        code, said = await t.remove()
-        assert (code, "--yes" in said) == (common.USAGE, True), said
+        code, _, message = await t.fmq("group", "seek", "shop", "orders", "--to", "latest")
+        assert code == 0, message
+        code, message = await t.remove()
+        assert (code, "--yes" in message) == (common.USAGE, True), message
         assert await t.topics() == {"orders": {"g1": 1, "g2": 0}}
         assert await t.config() == (Removal.NONE, {Permission.FULL})
 
@@ -174,16 +174,17 @@ async def test_removal_is_refused_for_unread_messages(tmp_path: Path, zookeeper:
             await client.admin().create_topic("audit", queues=1)
             async with client.producer() as producer:
                 await producer.send("audit", b"x", group="g2")
-        code, said = await t.remove("--yes")
-        assert (code, "topic audit has 1 message that no consumer group" in said) == (64, True), (
-            said
-        )
-        code, _, said = await t.fmq("topic", "create", "alone", "--group", "g2")
-        assert code == 0, said
-        code, said = await t.remove("--yes")
+        code, message = await t.remove("--yes")
+        assert (code, "topic audit has 1 message that no consumer group" in message) == (
+            64,
+            True,
+        ), message
+        code, _, message = await t.fmq("topic", "create", "alone", "--group", "g2")
+        assert code == 0, message
+        code, message = await t.remove("--yes")
         assert code == common.USAGE
-        assert "topic alone has no group besides g2 that takes messages" in said
-        assert "fmq topic alter alone --group GROUP" in said
+        assert "topic alone has no group besides g2 that takes messages" in message
+        assert "fmq topic alter alone --group GROUP" in message
         assert await t.topics() == {"audit": {"g1": 1, "g2": 1}, "alone": {"g2": 1}}
 
 
@@ -197,8 +198,8 @@ async def test_removal_resumes_wherever_it_was_killed(tmp_path: Path, zookeeper:
         found = await t.config()
         assert found is not None
         assert found[1] == {Permission.READ}
-        code, _, said = await t.fmq("topic", "create", "late", "-g", "g1", "-g", "g2")
-        assert (code, "g2 is being removed" in said) == (common.USAGE, True), said
+        code, _, message = await t.fmq("topic", "create", "late", "-g", "g1", "-g", "g2")
+        assert (code, "g2 is being removed" in message) == (common.USAGE, True), message
         code, out, _ = await t.fmq("topic", "create", "late")
         assert (code, "g2" in out) == (0, False)
         await t.run_until("is no longer in group g2", signal.SIGKILL)
@@ -207,8 +208,8 @@ async def test_removal_resumes_wherever_it_was_killed(tmp_path: Path, zookeeper:
         assert await t.topics() == {name: {"g1": 1} for name in ("orders", "bills", "late")}
 
         t.cluster.pause("g2-0")  # its session ends, and it does not see what follows
-        code, said = await t.remove("--yes")
-        assert (code, "group g2 is removed" in said) == (0, True), said
+        code, message = await t.remove("--yes")
+        assert (code, "group g2 is removed" in message) == (0, True), message
         log = t.cluster.group("g2")[0].log
         t.cluster.resume("g2-0")
         async with asyncio.timeout(60):
@@ -278,9 +279,9 @@ def test_lost_group_is_removed_and_apply_cancels_a_removal(
     asyncio.run(prepare())
     capsys.readouterr()
     assert main.run(("cluster", "remove-group", "g2", "--yes", *named)) == common.USAGE
-    said = capsys.readouterr().err
-    assert "group g2 has no master now (SLAVE_CONSUME" in said
-    assert "fmq failover g2 --to BROKER --lost g2-0" in said
+    message = capsys.readouterr().err
+    assert "group g2 has no master now (SLAVE_CONSUME" in message
+    assert "fmq failover g2 --to BROKER --lost g2-0" in message
 
     asyncio.run(begin())
     assert main.run(("cluster", "show", *named)) == 0

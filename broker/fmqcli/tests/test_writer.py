@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from fmqcli.common import NobodyReads, NotWritten
+from fmqcli.common import NotWritten, ReaderGone
 from fmqcli.stdio.writer import Writer
 
 LARGE = bytes(range(256)) * 4096  # more than a pipe holds
@@ -68,7 +68,7 @@ async def test_write_without_a_reader_fails(pipe: tuple[int, int]) -> None:
         await asyncio.sleep(0.001)
     os.close(out)
     for wait in (writing, writer.write(b"more")):
-        with pytest.raises(NobodyReads):
+        with pytest.raises(ReaderGone):
             await wait
     writer.close()
 

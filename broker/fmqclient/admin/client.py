@@ -318,7 +318,7 @@ class Admin:
         broker could not reach ZooKeeper: that try may have succeeded.
         """
         await self._routes.refresh()
-        said: list[str] = []
+        errors: list[str] = []
         lost: FmqError | None = None
         for _, route in sorted(self._routes.table.groups.items()):
             for broker in candidates(route, Permission.FULL):
@@ -328,13 +328,13 @@ class Admin:
                     )
                     _raise(reply, lost)
                 except (TransportError, Unavailable) as error:
-                    said.append(str(error))
+                    errors.append(str(error))
                     lost = error
                 else:
                     return reply
         if isinstance(lost, Unavailable):
             raise lost
-        raise Unavailable(f"no broker answers: {'; '.join(said) or 'the routes are empty'}")
+        raise Unavailable(f"no broker answers: {'; '.join(errors) or 'the routes are empty'}")
 
     async def _ask_reader(self, group: GroupName, method: Method, request: Any) -> Any:
         """Ask the broker that serves the reads of a group.
@@ -359,7 +359,7 @@ class Admin:
         self, group: GroupName, method: Method, request: Any, lost: BaseException | None
     ) -> Any:
         """Ask the reader; `lost` is an earlier try without an answer, used as the cause."""
-        said: list[str] = []
+        errors: list[str] = []
         for again in (False, True):
             if again:
                 await self._routes.refresh()
@@ -371,11 +371,11 @@ class Admin:
                     )
                     _raise(reply, lost)
                 except (TransportError, NoPermission) as error:
-                    said.append(f"{broker.id}: {error}")
+                    errors.append(f"{broker.id}: {error}")
                     lost = error
                 else:
                     return reply
-        each = "; ".join(dict.fromkeys(said))  # both times most say the same
+        each = "; ".join(dict.fromkeys(errors))  # both times most say the same
         raise Unavailable(f"nobody serves the reads of group {group}: {each}")
 
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:

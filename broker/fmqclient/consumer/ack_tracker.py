@@ -145,7 +145,7 @@ class AckTracker:
         return [_named(*each) for each in (*again, *fresh)]
 
     @property
-    def said(self) -> bool:
+    def has_unconfirmed(self) -> bool:
         """Whether acks were sent to the broker that are not known to be stored."""
         return (self.held or self.revoked) and len(self.done) > 0
 
@@ -161,7 +161,7 @@ class AckTracker:
         """Whether no broker receives some acks: their messages go to the queue's next holder."""
         return self.lost_acks or self._voided
 
-    def told_stale(self) -> None:
+    def stale_reported(self) -> None:
         """Note that the loss of acks was reported to the program."""
         self.lost_acks = self._voided = False
 
@@ -189,8 +189,8 @@ class AckTracker:
         newest = (_mark(self._epoch, self._first), _mark(self._epoch, self._end))
         for acked in (*self._fresh, newest):  # not said yet
             if acked[0] < until and begin < acked[1]:
-                said = RangeSet([acked])
-                left = [gap for part in left for gap in said.gaps(*part)]
+                unsent = RangeSet([acked])
+                left = [gap for part in left for gap in unsent.gaps(*part)]
         return [_named(*part)[:2] for part in left]
 
     def came_again(self, first: int, end: int, epoch: int) -> bool:

@@ -63,7 +63,7 @@ class Commits:
         if self._waiting or now:
             return True
         due_ms = self._sent_ms + TOKEN_EVERY_MS
-        return self._clock.monotonic_ms() >= due_ms and any(t.said for t in trackers)
+        return self._clock.monotonic_ms() >= due_ms and any(t.has_unconfirmed for t in trackers)
 
     def next(self, trackers: Collection[AckTracker]) -> int:
         """Return the token to send now, after the acks sent so far."""
@@ -92,7 +92,7 @@ class Commits:
         for waiter in waiters:  # all who asked before any was told: those acks may be theirs
             waiter.set_exception(StaleAssignment(lost_acks(lost)))
         for tracker in lost:
-            tracker.told_stale()
+            tracker.stale_reported()
 
     def again(self) -> None:
         """Wait for a later token: acks are sent again, and the token in flight went before them."""

@@ -11,14 +11,14 @@ from fmqproto.v1 import client_pb2
 class HandOvers:
     """Hand-overs and credit, gathered until the session's next message."""
 
-    __slots__ = ("_credit", "_handed", "begun", "credit")
+    __slots__ = ("_credit", "_handed", "credit", "started")
 
     def __init__(self, prefetch: int) -> None:
         self.credit = max(1, prefetch * 4 // 5)
         """Messages of initial credit. The broker may exceed it by 1/4 rather than split a batch."""
         self._credit = 0
         self._handed: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by (queue, generation)
-        self.begun = False  # something was begun: reported in a moment, not at the next ack only
+        self.started = False  # a batch was handed out: reported soon, not only at the next ack
 
     def note(self, batch: DeliveredBatch, first: int, end: int) -> None:
         """Note that the program got a range of a delivery."""
@@ -40,11 +40,11 @@ class HandOvers:
 
     def worth(self, *, quiet: bool) -> bool:
         """Whether the report is worth a separate message. `quiet`: none was just sent."""
-        return self.due or (quiet and self.begun and bool(self._handed))
+        return self.due or (quiet and self.started and bool(self._handed))
 
     def fill(self, request: client_pb2.ConsumeRequest) -> None:
         """Add to a request what there is to report."""
-        self.begun = False
+        self.started = False
         if self.due:  # a little at a time would have the broker split batches
             request.credit_records, self._credit = self._credit, 0
         for (queue, generation), ranges in self._handed.items():
@@ -56,7 +56,7 @@ class HandOvers:
 
     def reset(self) -> None:
         """Start again for a new stream, which has its own credit."""
-        self._credit, self._handed, self.begun = 0, {}, False
+        self._credit, self._handed, self.started = 0, {}, False
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -251,12 +251,12 @@ class Session(Speaker):
         if tracker is None:
             tracker = self.trackers[move.queue_id] = AckTracker(self.group, move.queue_id)
         self._dropped(self, tracker)
-        anew = tracker.held  # by a seek: what we said of a pause meanwhile was not listened to
+        reassigned = tracker.held  # by a seek: the broker ignored a pause sent meanwhile
         tracker.assigned(move.generation, move.sought, self.epoch)
         if tracker.unstored:  # said again: a token that is under way was sent before that
             self.commits.again()
             self.acked()
-        if tracker.paused or anew:
+        if tracker.paused or reassigned:
             self.control(tracker, pause=tracker.paused)
 
     def _revoke(self, move: client_pb2.Assignment) -> None:
@@ -310,7 +310,7 @@ class Session(Speaker):
                 self._wake.clear()
                 self._check_route()
                 request = self._pending() or client_pb2.ConsumeRequest()
-            self._said_ms = self._clock.monotonic_ms()
+            self._last_sent_ms = self._clock.monotonic_ms()
             await stream.send(request)
 
     async def _linger(self) -> None:
@@ -318,7 +318,7 @@ class Session(Speaker):
         linger_ms = LINGER_MS
         moving = any(tracker.revoked for tracker in self.trackers.values())
         if not (self._nacks or self._controls or moving or self._short_of_credit):
-            quiet_ms = self._clock.monotonic_ms() - self._said_ms
+            quiet_ms = self._clock.monotonic_ms() - self._last_sent_ms
             linger_ms = max(LINGER_MS, BUSY_LINGER_MS - quiet_ms)
         with suppress(TimeoutError):
             async with asyncio.timeout(linger_ms / 1000):
@@ -331,8 +331,8 @@ class Session(Speaker):
         route = self._routes.table.groups.get(self.group)
         if route is None or route.epoch <= self.epoch:
             return
-        mine = [b for b in route.brokers if b.address == self._address]
-        if not any(b.permission & Permission.READ for b in mine):
+        own_brokers = [b for b in route.brokers if b.address == self._address]
+        if not any(b.permission & Permission.READ for b in own_brokers):
             raise TransportError(f"{self._address} no longer serves reads of group {self.group}")
 
     async def _watch(self) -> None:

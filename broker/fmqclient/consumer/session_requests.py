@@ -42,7 +42,7 @@ class Speaker(Acker):
         self._news = False  # some tracker has acks to send
         self._leaving = False  # to be said
         self._clock = clock
-        self._said_ms = 0  # when we last said something
+        self._last_sent_ms = 0  # when we last said something
 
     def acked(self) -> None:
         """See `Acker`."""
@@ -67,7 +67,7 @@ class Speaker(Acker):
 
     def handing(self) -> None:
         """See `Acker`."""
-        self._hands.begun = True
+        self._hands.started = True
         self._wake.set()
 
     def handed(self, batch: DeliveredBatch, first: int, end: int) -> None:
@@ -91,7 +91,7 @@ class Speaker(Acker):
     def _pending(self) -> client_pb2.ConsumeRequest | None:
         """Return everything there is to send as one request, None if it is not worth one."""
         self._note()
-        quiet = self._clock.monotonic_ms() - self._said_ms >= BUSY_LINGER_MS or self._leaving
+        quiet = self._clock.monotonic_ms() - self._last_sent_ms >= BUSY_LINGER_MS or self._leaving
         request = client_pb2.ConsumeRequest(
             credit_bytes=self._credit, nacks=self._nacks, controls=self._controls
         )

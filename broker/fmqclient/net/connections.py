@@ -59,13 +59,13 @@ async def ask_whether_alive(
     broker was heard after all.
     """
     for left in reversed(range(_TRIES)):
-        began_ms = clock.monotonic_ms()
+        started_ms = clock.monotonic_ms()
         try:
             await connection.call(ROUTES, client_pb2.RouteRequest(), timeout_s)
         except TransportError:
-            if heard_ms() > began_ms:
+            if heard_ms() > started_ms:
                 return
-            if not left or not watch.blocked_since(began_ms):
+            if not left or not watch.blocked_since(started_ms):
                 raise
         else:
             return
@@ -113,7 +113,7 @@ async def open_at_first(
     has not answered for `HEDGE_S` (a frozen broker must not delay the one that took over). If none
     accepts, `NoPermission` lists what each one answered; any other refusal is raised.
     """
-    said = []
+    errors = []
     waiting = list(brokers)
     trying: dict[asyncio.Task[tuple[Stream, Any]], BrokerRoute] = {}
     try:
@@ -130,17 +130,17 @@ async def open_at_first(
             for task in [t for t in trying if t.done()]:
                 broker = trying.pop(task)
                 if task.cancelled():  # by the program, which cancels what is not its own
-                    said.append(f"{broker.id}: the attempt was cancelled")
+                    errors.append(f"{broker.id}: the attempt was cancelled")
                     continue
                 try:
                     stream, answer = task.result()
                 except (TransportError, NoPermission) as error:
-                    said.append(f"{broker.id}: {error}")
+                    errors.append(f"{broker.id}: {error}")
                 else:
                     return broker, stream, answer
     finally:
         await _give_up(trying)
-    raise NoPermission("; ".join(said) or "the routes name no broker")
+    raise NoPermission("; ".join(errors) or "the routes name no broker")
 
 
 async def _give_up(trying: "Iterable[asyncio.Task[tuple[Stream, Any]]]") -> None:

@@ -91,7 +91,7 @@ class Routes:
         """
         self._made[topic.name] = (topic, self._clock.monotonic_ms() + STRANGE_MS)
         self.table = merge(self.table, (), (topic,), (topic.name,))
-        self._tell()
+        self._notify()
 
     def forget(self, name: str) -> None:
         """Stop keeping a topic that this client has deleted."""
@@ -162,14 +162,14 @@ class Routes:
             if asked:  # what is not asked for grows old
                 self.table = self.table.of_topics(self._topics)
             self.table = self._with_made(self.table)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self._listeners):
             listener()
 
     async def _ask(self, request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
-        said = []
+        errors = []
         for address in self._addresses():
             try:
                 connection = self._connections.to(address)
@@ -177,13 +177,13 @@ class Routes:
                     ROUTES, request, CALL_TIMEOUT_S
                 )
             except TransportError as error:
-                said.append(f"{address} ({str(error).rpartition(': ')[2]})")
+                errors.append(f"{address} ({str(error).rpartition(': ')[2]})")
                 self._silent[address] = None
             else:
                 self._silent.pop(address, None)
                 self._asked_last = address
                 return reply
-        raise Unavailable(f"no broker answers at {', '.join(said)}: is the cluster up?")
+        raise Unavailable(f"no broker answers at {', '.join(errors)}: is the cluster up?")
 
     def _addresses(self) -> Iterable[str]:
         known = [

@@ -298,8 +298,8 @@ class Accumulator:
             self.put(buffer, record, record_bytes(record))
 
     def _refuse(self, topic: Topic, record: Record) -> None:
-        nobody = Unavailable(f"topic {topic.name} has no group that takes messages")
-        reject((record,), nobody)
+        error = Unavailable(f"topic {topic.name} has no group that takes messages")
+        reject((record,), error)
         self.release(1, record_bytes(record))
 
     def _sweep(self) -> None:

@@ -195,7 +195,7 @@ async def test_moved_records_keep_their_age_across_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "expected"),
     [
         (None, Unavailable),
         (TooLarge("that one was"), Unavailable),
@@ -206,11 +206,11 @@ async def test_moved_records_keep_their_age_across_batches() -> None:
     ],
 )
 async def test_timed_out_waiter_gets_no_outcome_of_another(
-    refusal: FmqError | None, told: type[FmqError]
+    refusal: FmqError | None, expected: type[FmqError]
 ) -> None:
     case = Case(delivery_timeout_s=60)
     future = case.put(b"a")
     case.carriers[G1].error = refusal
     case.clock.now_ms += 60_000
     case.accumulator.tick(case.clock.now_ms)
-    assert type(future.exception()) is told
+    assert type(future.exception()) is expected

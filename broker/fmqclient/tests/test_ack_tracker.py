@@ -24,7 +24,7 @@ def acked(*offsets: int) -> AckTracker:
     return tracker
 
 
-def said(tracker: AckTracker) -> list[tuple[int, int]]:
+def sent(tracker: AckTracker) -> list[tuple[int, int]]:
     """Return the acks that are sent now."""
     return [(first, end) for first, end, _ in tracker.take_fresh()]
 
@@ -43,14 +43,14 @@ def lost_while_moving(tracker: AckTracker) -> None:
 def test_acks_without_a_session_are_sent_later() -> None:
     tracker = held()
     tracker.ack(0, tracker.term, E)
-    assert said(tracker) == [(0, 1)]
+    assert sent(tracker) == [(0, 1)]
     tracker.session_lost()
     tracker.ack(1, tracker.term, E)
     tracker.ack(5, tracker.term, E)
-    assert said(tracker) == [], "nobody listens"
+    assert sent(tracker) == [], "no broker listens"
     assert tracker.unstored
     tracker.assigned(1)
-    assert said(tracker) == [(0, 2), (5, 6)]
+    assert sent(tracker) == [(0, 2), (5, 6)]
     assert tracker.not_done(0, 8, tracker.term, E) == [(2, 5), (6, 8)]
 
 
@@ -60,7 +60,7 @@ def test_new_reader_is_not_a_seek() -> None:
     tracker.ack(34, tracker.term, E)
     tracker.session_lost()
     tracker.assigned(1)
-    assert said(tracker) == [(34, 35)]
+    assert sent(tracker) == [(34, 35)]
     assert tracker.not_done(28, 36, tracker.term, E) == [(28, 34), (35, 36)]
 
 
@@ -72,14 +72,14 @@ def test_acks_before_a_seek_are_void() -> None:
     tracker.ack(4, term, E)
     tracker.assigned(1, sought=9)
     assert not tracker.ack(7, term, E)
-    assert said(tracker) == []
+    assert sent(tracker) == []
     assert tracker.not_done(2, 8, tracker.term, E) == [(2, 8)]
     assert tracker.not_done(2, 8, term, E) == [], "a copy from before it"
     assert not tracker.unstored
     tracker.ack(6, tracker.term, E)
     tracker.session_lost()
     tracker.assigned(2, sought=9)
-    assert said(tracker) == [(6, 7)], "the same seek"
+    assert sent(tracker) == [(6, 7)], "the same seek"
 
 
 def test_unsent_acks_before_a_seek_are_void() -> None:
@@ -88,7 +88,7 @@ def test_unsent_acks_before_a_seek_are_void() -> None:
     for offset in (3, 7, 9):
         tracker.ack(offset, tracker.term, E)
     tracker.assigned(2, sought=9)
-    assert said(tracker) == []
+    assert sent(tracker) == []
     assert tracker.not_done(0, 12, tracker.term, E) == [(0, 12)]
 
 
@@ -100,7 +100,7 @@ def test_seek_lost_with_its_reader_voids_no_ack() -> None:
     tracker.session_lost()
     tracker.assigned(1, sought=5)
     assert tracker.unstored
-    assert said(tracker) == [(100, 101)]
+    assert sent(tracker) == [(100, 101)]
     for newer in (7, 12):
         tracker.ack(101, tracker.term, E)
         assert tracker.unstored
@@ -125,7 +125,7 @@ def test_returning_seek_voids_no_later_ack() -> None:
     term = tracker.term
     tracker.assigned(1, _in_term(2), 7)
     assert tracker.term == term
-    assert said(tracker) == [(100, 102)]
+    assert sent(tracker) == [(100, 102)]
     assert not tracker.stale
 
 
@@ -138,7 +138,7 @@ def test_seek_newer_than_its_reader_voids_earlier_acks(made_in: int) -> None:
     tracker.ack(101, tracker.term, E)
     tracker.session_lost()
     tracker.assigned(1, _in_term(made_in, 1), 7)
-    assert said(tracker) == []
+    assert sent(tracker) == []
     assert not tracker.unstored
     assert not tracker.stale
 
@@ -150,12 +150,12 @@ def test_unknown_older_seek_marks_acks_stale() -> None:
     tracker.ack(101, tracker.term, E)
     tracker.session_lost()
     tracker.assigned(1, _in_term(2), 7)
-    assert said(tracker) == []
+    assert sent(tracker) == []
     assert tracker.stale
     tracker.assigned(2, _in_term(2), 7)
-    assert tracker.stale, "until it was told"
+    assert tracker.stale, "until it was reported"
     assert tracker.unstored
-    tracker.told_stale()
+    tracker.stale_reported()
     assert not tracker.stale
     assert not tracker.unstored
     tracker.session_lost()
@@ -195,7 +195,7 @@ def test_copy_is_not_returned_while_its_ack_is_unsent() -> None:
     assert tracker.not_done(2, 4, tracker.term, E) == [(2, 4)]
     assert tracker.is_done(1, tracker.term, E)
     assert not tracker.is_done(2, tracker.term, E)
-    assert said(tracker) == [(0, 2), (4, 5), (7, 8)]
+    assert sent(tracker) == [(0, 2), (4, 5), (7, 8)]
     tracker.ack(2, tracker.term, E)
     assert tracker.not_done(0, 9, tracker.term, E) == [(3, 4), (5, 7), (8, 9)]
 
@@ -206,14 +206,14 @@ def test_acks_of_a_revoked_queue_are_reported_once_and_resent(gone) -> None:  # 
     gone(tracker)
     assert tracker.stale
     assert tracker.unstored, "a commit must ask"
-    assert said(tracker) == []
-    tracker.told_stale()
+    assert sent(tracker) == []
+    tracker.stale_reported()
     assert not tracker.stale
-    assert not tracker.unstored, "nobody waits for what the program knows is lost"
-    assert not tracker.said
+    assert not tracker.unstored, "no caller waits for acks that the program knows are lost"
+    assert not tracker.has_unconfirmed
     tracker.assigned(2)
     assert not tracker.stale
-    assert said(tracker) == [(0, 2)]
+    assert sent(tracker) == [(0, 2)]
     assert tracker.unstored
     assert tracker.not_done(0, 3, tracker.term, E) == [(2, 3)]
 
@@ -226,7 +226,7 @@ def test_token_proves_nothing_for_queues_not_held(gone) -> None:  # type: ignore
     tracker.token_sent()
     tracker.token_answered()
     tracker.assigned(2)
-    assert said(tracker) == [(0, 2)]
+    assert sent(tracker) == [(0, 2)]
 
 
 def test_token_sent_before_a_revocation_proves_nothing() -> None:
@@ -253,8 +253,8 @@ def test_next_token_covers_acks_of_a_draining_queue() -> None:
     tracker.ack(0, tracker.term, E)
     tracker.taken()
     tracker.ack(1, tracker.term, E)
-    assert said(tracker) == [(0, 2)]
-    assert tracker.said
+    assert sent(tracker) == [(0, 2)]
+    assert tracker.has_unconfirmed
     tracker.token_sent()
     tracker.token_answered()
     assert not tracker.unstored
@@ -266,9 +266,9 @@ def test_unsent_acks_are_sent_when_the_queue_returns() -> None:
     tracker.ack(0, tracker.term, E)
     tracker.taken()
     tracker.assigned(2)
-    assert said(tracker) == [(0, 1)]
+    assert sent(tracker) == [(0, 1)]
     tracker.came_too_late(1)
-    assert not tracker.stale, "said again since"
+    assert not tracker.stale, "sent again since"
     heard = acked(0)
     heard.taken()
     heard.assigned(2)
@@ -339,4 +339,4 @@ def test_late_acks_of_an_older_generation_end_nothing() -> None:
     tracker.taken()
     tracker.came_too_late(1)
     tracker.ack(5, tracker.term, E)
-    assert said(tracker) == [(5, 6)]
+    assert sent(tracker) == [(5, 6)]

@@ -48,8 +48,8 @@ class _Answers:
             done, error = self.fails.pop(broker, (True, None)) if not asks else (True, None)
             reply = work(broker, request) if done else None
             if isinstance(error, Unavailable):
-                said = client_pb2.Error(code=client_pb2.UNAVAILABLE, message=str(error))
-                return admin_pb2.CreateTopicReply(error=said)
+                refusal = client_pb2.Error(code=client_pb2.UNAVAILABLE, message=str(error))
+                return admin_pb2.CreateTopicReply(error=refusal)
             if error is not None:
                 raise error
             return reply

@@ -17,7 +17,7 @@ def commits_at(now_ms: int = 0) -> tuple[Commits, SimpleNamespace]:
     return Commits(clock), clock
 
 
-def said(*offsets: int, tracker: AckTracker | None = None) -> AckTracker:
+def sent_acks(*offsets: int, tracker: AckTracker | None = None) -> AckTracker:
     """Make acks and send them to the broker."""
     if tracker is None:
         tracker = AckTracker("g1", 0)
@@ -30,11 +30,11 @@ def said(*offsets: int, tracker: AckTracker | None = None) -> AckTracker:
 
 async def test_one_commit_token_covers_all_acks_sent_before_it() -> None:
     commits, _ = commits_at()
-    tracker = said(0)
+    tracker = sent_acks(0)
     first = commits.wait()
     assert commits.wanted([tracker], now=False)
     token = commits.next([tracker])
-    said(1, tracker=tracker)
+    sent_acks(1, tracker=tracker)
     second = commits.wait()
     assert not commits.wanted([tracker], now=True), "its answer would be taken for both"
     commits.answered(token, [tracker])
@@ -51,7 +51,7 @@ async def test_one_commit_token_covers_all_acks_sent_before_it() -> None:
 
 async def test_waiting_commit_reports_lost_acks_once() -> None:
     commits, _ = commits_at()
-    tracker = said(0)
+    tracker = sent_acks(0)
     waiters = [commits.wait(), commits.wait()]
     waiters[0].cancel()
     token = commits.next([tracker])
@@ -72,7 +72,7 @@ async def test_waiting_commit_reports_lost_acks_once() -> None:
 async def test_lost_acks_are_reported_to_the_next_commit() -> None:
     """The token was requested by itself: no caller waits for a report."""
     commits, _ = commits_at()
-    tracker = said(0)
+    tracker = sent_acks(0)
     token = commits.next([tracker])
     tracker.came_too_late(1)
     tracker.session_lost()
@@ -85,12 +85,12 @@ async def test_lost_acks_are_reported_to_the_next_commit() -> None:
 
 async def test_commit_token_is_sent_periodically_for_new_acks() -> None:
     commits, clock = commits_at(TOKEN_EVERY_MS)
-    tracker = said()
+    tracker = sent_acks()
     assert not commits.wanted([tracker], now=False)
-    said(0, tracker=tracker)
+    sent_acks(0, tracker=tracker)
     assert commits.wanted([tracker], now=False)
     commits.answered(commits.next([tracker]), [tracker])
-    said(1, tracker=tracker)
+    sent_acks(1, tracker=tracker)
     assert not commits.wanted([tracker], now=False)
     clock.now_ms += TOKEN_EVERY_MS
     assert commits.wanted([tracker], now=False)
@@ -98,7 +98,7 @@ async def test_commit_token_is_sent_periodically_for_new_acks() -> None:
 
 async def test_waiting_commit_survives_a_lost_stream() -> None:
     commits, _ = commits_at()
-    tracker = said(0)
+    tracker = sent_acks(0)
     waiter = commits.wait()
     commits.next([tracker])
     commits.stream_lost()

@@ -30,7 +30,7 @@ async def test_buffered_messages_of_a_paused_queue_are_given_back() -> None:
     """All of them, in order: otherwise no member gets them before the ack timeout."""
     rig = Rig()
     waits = [piece(0, 4, RAW, count=1), piece(4, 6, batch(4, b"e", b"f"), count=1)]
-    await rig.told(assigned(1), ConsumeReply(deliveries=waits))
+    await rig.receive(assigned(1), ConsumeReply(deliveries=waits))
     rig.take(1)
     rig.consumer._sessions[rig.session.group] = rig.session
     rig.consumer.pause()
@@ -43,17 +43,17 @@ async def test_buffered_messages_of_a_paused_queue_are_given_back() -> None:
 
 async def test_buffered_messages_are_dropped_at_a_seek() -> None:
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     rig.take(1)
     elsewhere = Assignment(queue_id=0, generation=2, next_offset=90, sought=9)
-    await rig.told(ConsumeReply(assigned=[elsewhere]))
+    await rig.receive(ConsumeReply(assigned=[elsewhere]))
     assert rig.take() == []
 
 
 async def test_buffered_messages_of_a_lost_session_are_redelivered() -> None:
     """The current holder of the queue works on them."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     rig.take(1)
     rig.session._lost()
     assert rig.take() == []
@@ -63,7 +63,7 @@ async def test_delivery_of_a_revoked_queue_costs_no_credit() -> None:
     """It was in flight: if it counted, the broker would send less and less, then nothing."""
     rig = Rig()
     moved = ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)])
-    await rig.told(assigned(1), moved, delivery(1))
+    await rig.receive(assigned(1), moved, delivery(1))
     assert rig.take() == []
     assert rig.session._credit == len(RAW)
 
@@ -71,23 +71,23 @@ async def test_delivery_of_a_revoked_queue_costs_no_credit() -> None:
 async def test_copy_being_handed_out_skips_messages_stored_meanwhile() -> None:
     """Stored acks are forgotten here, so stored messages must have been left out before."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     first = rig.take()
-    await rig.told(delivery(2))
+    await rig.receive(delivery(2))
     rig.take(1)
     for message in first[:3]:
         message.ack_now()
     token = rig.say()
-    await rig.told(ConsumeReply(committed_tokens=[token]))
+    await rig.receive(ConsumeReply(committed_tokens=[token]))
     assert [m.offset for m in rig.take()] == [3]
 
 
 async def with_a_hole() -> Rig:
     """A copy is being handed out whose second message was acked before."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     rig.take()[1].ack_now()
-    await rig.told(delivery(2))
+    await rig.receive(delivery(2))
     assert [m.offset for m in rig.take(1)] == [0]
     return rig
 
@@ -96,28 +96,28 @@ async def test_messages_after_a_hole_are_returned_despite_stored_acks() -> None:
     """Otherwise they are redelivered only after the ack timeout."""
     rig = await with_a_hole()
     token = rig.say()
-    await rig.told(ConsumeReply(committed_tokens=[token]))
+    await rig.receive(ConsumeReply(committed_tokens=[token]))
     assert [m.offset for m in rig.take()] == [2, 3]
 
 
 async def test_messages_after_a_hole_go_with_their_queue() -> None:
     """The queue was given back: another member works on it."""
     rig = await with_a_hole()
-    await rig.told(ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)]))
+    await rig.receive(ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)]))
     assert rig.take() == []
 
 
 async def test_handed_over_messages_are_reported_and_return_credit() -> None:
     rig = Rig(prefetch=8)
     waits = [piece(0, 4, RAW, count=1), piece(4, 6, batch(4, b"e", b"f"), count=1)]
-    await rig.told(assigned(1), ConsumeReply(deliveries=waits))
+    await rig.receive(assigned(1), ConsumeReply(deliveries=waits))
     rig.take(5)
     request = rig.session._pending()
     assert request is not None
     assert [(h.first_offset, h.end_offset) for h in request.handed] == [(0, 5)]
     assert request.credit_records == 5
     rig.take(1)
-    await rig.told(delivery(1))
+    await rig.receive(delivery(1))
     rig.session._lost()
     assert rig.take() == []
 

@@ -23,12 +23,12 @@ __all__ = ["one"]  # the fixture
 
 async def test_deliveries_in_flight_at_a_pause_are_not_returned() -> None:
     rig = Rig()
-    await rig.told(assigned(1), ConsumeReply(deliveries=[piece(0, 4, RAW, count=1)]))
+    await rig.receive(assigned(1), ConsumeReply(deliveries=[piece(0, 4, RAW, count=1)]))
     rig.take(1)
     rig.consumer._sessions[rig.session.group] = rig.session
     rig.consumer.pause()
     more = batch(4, b"e", b"f")
-    await rig.told(ConsumeReply(deliveries=[piece(4, 6, more, count=1)]))  # sent before it heard
+    await rig.receive(ConsumeReply(deliveries=[piece(4, 6, more, count=1)]))  # sent before it heard
     assert rig.take() == [], "paused"
     rig.consumer.resume()
     request = rig.session._pending()
@@ -40,7 +40,7 @@ async def test_deliveries_in_flight_at_a_pause_are_not_returned() -> None:
 @pytest.mark.parametrize("delay_ms", [-1, 0.5, 2**32, "1"])
 async def test_impossible_nack_delay_is_refused(delay_ms: Any) -> None:
     rig = Rig()
-    await rig.told(assigned(1), ConsumeReply(deliveries=[piece(0, 4, RAW, count=1)]))
+    await rig.receive(assigned(1), ConsumeReply(deliveries=[piece(0, 4, RAW, count=1)]))
     (message,) = rig.take(1)
     with pytest.raises(InvalidArgument, match="delay_ms"):
         await message.nack(delay_ms=delay_ms)

@@ -189,12 +189,12 @@ async def test_a_broker_heard_while_asked_is_alive() -> None:
 async def test_deaf_time_is_measured_as_lateness_of_a_sleep() -> None:
     clock = HeldClock()
     watch = LoopWatch(clock)
-    began_ms = clock.now_ms
+    started_ms = clock.now_ms
     assert await watch.sleep(1) == 0
-    assert not watch.blocked_since(began_ms)
+    assert not watch.blocked_since(started_ms)
     clock.late_ms = 4000
     assert await watch.sleep(1) == 4000
-    assert watch.blocked_since(began_ms)
+    assert watch.blocked_since(started_ms)
 
 
 async def test_answers_are_read_before_deadlines_after_a_stall(one: ClusterDouble) -> None:

@@ -272,16 +272,16 @@ async def test_mistakes_are_typed(one: ClusterDouble) -> None:
         with pytest.raises(fmqclient.InvalidArgument, match="value must be bytes, not str"):
             p.send_nowait("orders", "x")  # type: ignore[arg-type]
         send: Any = p.send
-        for arguments, said in (
+        for arguments, expected in (
             (("orders", None), "value must be bytes, not NoneType"),
             (("orders", "x"), "value must be bytes, not str"),
             (("orders", 7), "value must be bytes, not int"),
             ((None, b"x"), "None is no name for a topic"),
             (("a/b", b"x"), "'a/b' is no name for a topic"),
         ):
-            with pytest.raises(fmqclient.InvalidArgument, match=said):
+            with pytest.raises(fmqclient.InvalidArgument, match=expected):
                 await send(*arguments)
-        for options, said in (
+        for options, expected in (
             ({"key": 7}, "key must be bytes, not int"),
             ({"key": "k"}, "key must be bytes, not str"),
             ({"tag": 7}, "tag must be bytes, not int"),
@@ -291,10 +291,10 @@ async def test_mistakes_are_typed(one: ClusterDouble) -> None:
             ({"group": "g1", "queue": "0"}, "queue='0' must be a queue's number"),
             ({"group": 1}, "group=1 must be a broker group's name"),
         ):
-            with pytest.raises(fmqclient.InvalidArgument, match=said):
+            with pytest.raises(fmqclient.InvalidArgument, match=expected):
                 await send("orders", b"x", **options)
-        for values, said in ((b"xy", "values must be a list"), ([b"x", None], "value must be")):
-            with pytest.raises(fmqclient.InvalidArgument, match=said):
+        for values, expected in ((b"xy", "values must be a list"), ([b"x", None], "value must be")):
+            with pytest.raises(fmqclient.InvalidArgument, match=expected):
                 await p.send_batch("orders", values)  # type: ignore[arg-type]
         with pytest.raises(fmqclient.TooLarge, match="at most"):
             p.send_nowait("orders", bytes(1024 * 1024))

@@ -181,9 +181,9 @@ def test_old_refusal_is_not_reported_for_a_later_record() -> None:
                 await p.send("orders", b"a", key=b"k")
                 await broker.stop()
                 broker.reset_streams()
-                with pytest.raises(fmqclient.FmqError) as told:
+                with pytest.raises(fmqclient.FmqError) as caught:
                     await p.send("orders", b"b", key=b"k")
-                assert type(told.value) is fmqclient.Unavailable
+                assert type(caught.value) is fmqclient.Unavailable
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(produce())

@@ -70,9 +70,9 @@ def test_answer_about_an_older_topic_ends_no_send_to_the_new_one() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("told", [None, 1])
+@pytest.mark.parametrize("known_id", [None, 1])
 def test_creator_knows_its_topic_despite_stale_answers(
-    told: int | None, monkeypatch: pytest.MonkeyPatch
+    known_id: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
         transport = MemoryTransport(0)
@@ -81,7 +81,7 @@ def test_creator_knows_its_topic_despite_stale_answers(
             async with client as c:
                 admin = c.admin()
                 answers_with(admin, 2, monkeypatch)
-                one.topics = {} if told is None else {"orders": told}
+                one.topics = {} if known_id is None else {"orders": known_id}
                 assert (await admin.create_topic("orders")).id == 2
                 async with c.producer() as p:
                     await p.send("orders", b"x")

@@ -38,9 +38,9 @@ class Rig:
             self.consumer._refine,
             note=self.consumer._handout.note,
         )
-        self._told = 0
+        self._received = 0
 
-    async def told(self, *replies: ConsumeReply) -> None:
+    async def receive(self, *replies: ConsumeReply) -> None:
         wire = Wire()
         for reply in (*replies, None):
             wire.replies.put_nowait(reply)
@@ -71,7 +71,7 @@ async def test_ack_names_the_epoch_of_its_batch() -> None:
     rig = Rig()
     header = parse_header(RAW)
     assert header.epoch > 0
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     rig.take(1)[0].ack_now()
     request = rig.session._pending()
     assert request is not None
@@ -82,22 +82,22 @@ async def test_ack_names_the_epoch_of_its_batch() -> None:
 async def test_buffered_copy_is_dropped_once_its_acks_are_stored() -> None:
     """Its acks were late (a cut link), so the broker redelivered before it had them."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     for message in rig.take():
         message.ack_now()
     token = rig.say()
-    await rig.told(delivery(2), ConsumeReply(committed_tokens=[token]))
+    await rig.receive(delivery(2), ConsumeReply(committed_tokens=[token]))
     assert rig.take() == []
 
 
 async def test_a_copy_with_count_one_is_left_out_once_acked() -> None:
     """Its count is 1: no hand-over was reported when the broker redelivered it."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     messages = rig.take()
     copy = piece(0, 4, RAW, count=1)
     copy.again = True
-    await rig.told(ConsumeReply(deliveries=[copy]))
+    await rig.receive(ConsumeReply(deliveries=[copy]))
     assert [message.offset for message in rig.take(1)] == [0], "not acked yet: overdue"
     for message in messages:
         message.ack_now()
@@ -107,37 +107,39 @@ async def test_a_copy_with_count_one_is_left_out_once_acked() -> None:
 async def test_overdue_buffered_message_is_returned_once() -> None:
     """The program was busy for longer than the ack timeout."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     rig.take(1)
-    await rig.told(delivery(2), ConsumeReply(deliveries=[piece(2, 4, RAW, count=3)]))
+    await rig.receive(delivery(2), ConsumeReply(deliveries=[piece(2, 4, RAW, count=3)]))
     assert [m.offset for m in rig.take()] == [1, 2, 3, 0], "0 was handed out before"
-    await rig.told(ConsumeReply(deliveries=[piece(2, 4, RAW, count=4)]))
+    await rig.receive(ConsumeReply(deliveries=[piece(2, 4, RAW, count=4)]))
     assert [m.offset for m in rig.take()] == [2, 3]
 
 
 async def test_message_buffered_after_a_copy_is_returned_once() -> None:
     """The program is busy for twice as long, and fetches nothing in between."""
     rig = Rig()
-    await rig.told(assigned(1), *(ConsumeReply(deliveries=[piece(0, 1, RAW, c)]) for c in (1, 2)))
-    await rig.told(*(ConsumeReply(deliveries=[piece(1, 2, RAW, c)]) for c in (1, 2)))
+    await rig.receive(
+        assigned(1), *(ConsumeReply(deliveries=[piece(0, 1, RAW, c)]) for c in (1, 2))
+    )
+    await rig.receive(*(ConsumeReply(deliveries=[piece(1, 2, RAW, c)]) for c in (1, 2)))
     assert [m.offset for m in rig.take()] == [0, 1]
 
 
 async def test_returned_buffered_message_is_shown_when_redelivered() -> None:
     """A seek or a move of the queue came while copies were buffered here."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1), delivery(2))
+    await rig.receive(assigned(1), delivery(1), delivery(2))
     again = delivery(3)
     again.deliveries[0].generation = 2
-    await rig.told(assigned(2), again)
+    await rig.receive(assigned(2), again)
     assert [m.offset for m in rig.take()] == [0, 1, 2, 3]
 
 
 async def test_copy_being_handed_out_skips_messages_acked_meanwhile() -> None:
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     first = rig.take()
-    await rig.told(delivery(2))
+    await rig.receive(delivery(2))
     (again,) = rig.take(1)
     assert again.offset == 0, "nobody had acked it"
     for message in first[:3]:
@@ -148,32 +150,32 @@ async def test_copy_being_handed_out_skips_messages_acked_meanwhile() -> None:
 async def test_queue_lost_and_regained_returns_no_acked_message() -> None:
     """Its acks came too late for the broker: they are sent again instead."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     for message in rig.take()[:3]:
         message.ack_now()
     here = Assignment(queue_id=0, generation=1)
-    await rig.told(ConsumeReply(revoked=[here]))
+    await rig.receive(ConsumeReply(revoked=[here]))
     token = rig.say()
-    await rig.told(ConsumeReply(ignored=[here], committed_tokens=[token]))
+    await rig.receive(ConsumeReply(ignored=[here], committed_tokens=[token]))
     raw = piece(0, 4, RAW, count=1)
     raw.generation = 3
-    await rig.told(assigned(3), ConsumeReply(deliveries=[raw]))
+    await rig.receive(assigned(3), ConsumeReply(deliveries=[raw]))
     assert [m.offset for m in rig.take()] == [3]
-    said = rig.session._pending()
-    assert said is not None
-    assert [(a.generation, a.first_offset, a.end_offset) for a in said.acks] == [(3, 0, 3)]
+    request = rig.session._pending()
+    assert request is not None
+    assert [(a.generation, a.first_offset, a.end_offset) for a in request.acks] == [(3, 0, 3)]
 
 
 async def test_acks_of_redelivered_messages_are_sent_again() -> None:
     """The broker had no room for them: unsent, messages stay in flight as long as the session."""
     rig = Rig()
-    await rig.told(assigned(1), delivery(1))
+    await rig.receive(assigned(1), delivery(1))
     first = rig.take()
     for message in (first[0], *first[2:]):
         message.ack_now()
     rig.say()
-    await rig.told(ConsumeReply(deliveries=[piece(0, 4, RAW, count=2)]))
-    said = rig.session._pending()
-    assert said is not None
-    assert [(a.first_offset, a.end_offset) for a in said.acks] == [(0, 1), (2, 4)]
+    await rig.receive(ConsumeReply(deliveries=[piece(0, 4, RAW, count=2)]))
+    request = rig.session._pending()
+    assert request is not None
+    assert [(a.first_offset, a.end_offset) for a in request.acks] == [(0, 1), (2, 4)]
     assert [m.offset for m in rig.take()] == [1]

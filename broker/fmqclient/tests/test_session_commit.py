@@ -91,7 +91,7 @@ async def ten_acked(session: Session, wire: Wire) -> None:
     session.acked()
 
 
-def said(request: ConsumeRequest) -> list[tuple[int, int, int]]:
+def acked_ranges(request: ConsumeRequest) -> list[tuple[int, int, int]]:
     return [(a.generation, a.first_offset, a.end_offset) for a in request.acks]
 
 
@@ -100,13 +100,13 @@ async def test_token_sent_before_acks_were_repeated_proves_nothing() -> None:
     async with stream(session) as first:
         await ten_acked(session, first)
         commit = session.commit()
-        assert said(await first.token()) == [(1, 0, 10)]
+        assert acked_ranges(await first.token()) == [(1, 0, 10)]
     async with stream(session) as second:
         early = await second.token()
         assert not early.acks, "no queue is ours yet"
         second.replies.put_nowait(assigned(2, committed_tokens=[early.commit_token]))
         again = await second.token()
-        assert said(again) == [(2, 0, 10)]
+        assert acked_ranges(again) == [(2, 0, 10)]
         assert not commit.done()
         assert session.unstored
         second.replies.put_nowait(ConsumeReply(committed_tokens=[again.commit_token]))
@@ -124,12 +124,12 @@ async def test_start_of_a_queue_proves_no_ack_stored() -> None:
     async with stream(session) as second:
         early = await second.token()
         second.replies.put_nowait(assigned(2, begins_at=10, committed_tokens=[early.commit_token]))
-        assert said(await second.token()) == [(2, 0, 10)]
+        assert acked_ranges(await second.token()) == [(2, 0, 10)]
     async with stream(session) as third:
         early = await third.token()
         third.replies.put_nowait(assigned(3, committed_tokens=[early.commit_token]))
         again = await third.token()
-        assert said(again) == [(3, 0, 10)]
+        assert acked_ranges(again) == [(3, 0, 10)]
         assert not commit.done()
         third.replies.put_nowait(ConsumeReply(committed_tokens=[again.commit_token]))
         await commit
@@ -146,9 +146,9 @@ async def test_pause_state_is_sent_again_after_a_seek(paused: bool) -> None:
         session.control(session.trackers[0], pause=not paused)
         session.control(session.trackers[0], pause=paused)
         wire.replies.put_nowait(assigned(2))
-        said: list[tuple[int, bool, bool]] = []
-        while not said or said[-1][0] < 2:
+        acked_ranges: list[tuple[int, bool, bool]] = []
+        while not acked_ranges or acked_ranges[-1][0] < 2:
             controls = (await wire.sent.get()).controls
-            said += [(each.generation, each.pause, each.resume) for each in controls]
+            acked_ranges += [(each.generation, each.pause, each.resume) for each in controls]
         now = (paused, not paused)
-        assert said == [(1, *reversed(now)), (1, *now), (2, *now)]
+        assert acked_ranges == [(1, *reversed(now)), (1, *now), (2, *now)]

@@ -45,7 +45,7 @@ def piece(first: int, end: int, batch: bytes = b"", count: int = 2) -> Delivery:
     )
 
 
-async def told(*replies: ConsumeReply) -> tuple[Session, list[DeliveredBatch], Exception]:
+async def replied(*replies: ConsumeReply) -> tuple[Session, list[DeliveredBatch], Exception]:
     """Return a session that received all of them, then lost its stream."""
     batches: list[DeliveredBatch] = []
     session = Session(
@@ -71,7 +71,7 @@ async def told(*replies: ConsumeReply) -> tuple[Session, list[DeliveredBatch], E
 async def test_a_further_piece_has_the_batch_of_the_one_before() -> None:
     raw = batch(10, b"a", b"b", b"c", b"d")
     pieces = [piece(10, 11, raw), piece(12, 13), piece(13, 14, count=3)]
-    _, batches, _ = await told(ConsumeReply(deliveries=pieces))
+    _, batches, _ = await replied(ConsumeReply(deliveries=pieces))
     messages = [Message(delivered, first) for delivered in batches for first, _ in delivered.ranges]
     found = [(m.offset, m.value, m.delivery_count) for m in messages]
     assert found == [(10, b"a", 2), (12, b"c", 2), (13, b"d", 3)]
@@ -85,7 +85,7 @@ async def test_a_further_piece_has_the_batch_of_the_one_before() -> None:
 @pytest.mark.parametrize("second", [piece(14, 15), piece(9, 10), piece(13, 13)])
 async def test_a_piece_that_its_batch_does_not_hold_is_refused(second: Delivery) -> None:
     pieces = [piece(10, 11, batch(10, b"a", b"b", b"c", b"d")), second]
-    _, batches, ended = await told(ConsumeReply(deliveries=pieces))
+    _, batches, ended = await replied(ConsumeReply(deliveries=pieces))
     assert isinstance(ended, Malformed)
     assert len(batches) == 1
 
@@ -95,7 +95,7 @@ async def test_records_deleted_by_retention_are_counted_and_logged(
 ) -> None:
     skipped = [Skipped(first_offset=5, end_offset=9), Skipped(first_offset=9, end_offset=10)]
     with caplog.at_level(logging.WARNING, logger="fmqclient"):
-        session, _, _ = await told(ConsumeReply(skipped=skipped))
+        session, _, _ = await replied(ConsumeReply(skipped=skipped))
     assert session.skipped == {0: 5}
     (first, _) = caplog.messages
     assert "orders: group g1 queue 0: 4 messages from offset 5 on" in first

@@ -173,23 +173,23 @@ def test_forked_process_gets_an_error_instead_of_hanging(
         sub = c.consumer("orders", group="billing")
         (m,) = sub.fetch(1)
 
-        def anew() -> None:
+        def reconnect() -> None:
             fmqclient.sync.connect(double.url)
 
         child = os.fork()
         if not child:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(20)  # it would wait for ever
-            told = 0
+            raised = 0
             try:
-                for call in (lambda: p.send("orders", b"w"), m.ack, sub.commit, anew):
+                for call in (lambda: p.send("orders", b"w"), m.ack, sub.commit, reconnect):
                     with pytest.raises(fmqclient.Unavailable, match="process"):
                         call()
-                    told += 1
+                    raised += 1
                 sub.close()
                 c.close()
             finally:
-                os._exit(told)
+                os._exit(raised)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 4
         p.send("orders", b"x")  # what the other process did does not harm this one

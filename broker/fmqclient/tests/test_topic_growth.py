@@ -107,7 +107,7 @@ def test_omitted_fields_stay_unset_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "groups", "said"),
+    ("queues", "groups", "expected"),
     [
         (None, None, "nothing to change"),
         (0, None, "queues must be"),
@@ -116,6 +116,6 @@ def test_omitted_fields_stay_unset_on_the_wire() -> None:
         (None, {"g1": -1}, "weight of g1 must be"),
     ],
 )
-def test_impossible_topic_change_is_refused(queues: Any, groups: Any, said: str) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+def test_impossible_topic_change_is_refused(queues: Any, groups: Any, expected: str) -> None:
+    with pytest.raises(InvalidArgument, match=expected):
         alter_request("t", queues, groups, all_groups=False)

@@ -12,11 +12,11 @@ import fmqclient
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.test_sync import double as double
 
-Said = Callable[[], list[str]]
+Logged = Callable[[], list[str]]
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Iterator[Said]:
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Logged]:
     """Return the logged text, after checking that the warning has the same text."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
@@ -33,7 +33,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[Said]:
         yield collected
 
 
-def test_open_parts_at_loop_end_are_named(said: Said) -> None:
+def test_open_parts_at_loop_end_are_named(logged: Logged) -> None:
     async def work() -> None:
         async with cluster(1) as one:
             client = await fmqclient.connect(one.url).__aenter__()
@@ -42,7 +42,7 @@ def test_open_parts_at_loop_end_are_named(said: Said) -> None:
             await client.consumer("orders", group="billing").__aenter__()
 
     asyncio.run(work())
-    lines = said()
+    lines = logged()
     for named in (
         "a client of fmq://",
         "producer to 'orders'",
@@ -52,19 +52,19 @@ def test_open_parts_at_loop_end_are_named(said: Said) -> None:
     assert len(lines) == 3
 
 
-async def test_closing_a_client_names_its_open_parts(said: Said) -> None:
+async def test_closing_a_client_names_its_open_parts(logged: Logged) -> None:
     async with cluster(1) as one, fmqclient.connect(one.url) as c:
         producer = await c.producer().__aenter__()
         consumer = await c.consumer("orders", group="billing").__aenter__()
         await c.close()
-        lines = said()
+        lines = logged()
         await producer.close()
         await consumer.close()
     assert len(lines) == 2
     assert any("'billing'" in line for line in lines)
 
 
-async def test_closed_or_unopened_parts_log_nothing(said: Said) -> None:
+async def test_closed_or_unopened_parts_log_nothing(logged: Logged) -> None:
     async with cluster(1) as one:
         async with fmqclient.connect(one.url) as c:
             c.producer()
@@ -73,15 +73,17 @@ async def test_closed_or_unopened_parts_log_nothing(said: Said) -> None:
             with pytest.raises(fmqclient.UnknownTopic):
                 await c.consumer("typo", group="billing").__aenter__()
         fmqclient.connect(one.url)
-    assert said() == []
+    assert logged() == []
 
 
-def test_a_forgotten_sync_client_is_named_with_its_parts(double: ClusterDouble, said: Said) -> None:
+def test_a_forgotten_sync_client_is_named_with_its_parts(
+    double: ClusterDouble, logged: Logged
+) -> None:
     client = fmqclient.sync.connect(double.url)
     client.consumer("orders", group="billing")
     inner, loop = client._client, client._loop
     del client
-    lines = said()
+    lines = logged()
     loop.run(inner.close())
     loop.stop()
     assert [line.split(" ")[1] for line in lines] == ["consumer", "client"]

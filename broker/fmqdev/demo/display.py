@@ -48,16 +48,16 @@ class Show:
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, emoji=False)
         self._total = total
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._line_due = 0.0
-        self._told = (-1, -1)
+        self._shown = (-1, -1)
         self._bars: Progress | None = None
         self._acked = self._consumed = None
 
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started
 
     def step(self, text: str) -> None:
         """Report an event."""
@@ -86,8 +86,8 @@ class Show:
         if self._bars is not None:
             for task, count in zip(self._bars.task_ids, (acked, consumed), strict=True):
                 self._bars.update(task, completed=count)
-        elif self.seconds >= self._line_due and self._told != (acked, consumed):
-            self._told = (acked, consumed)
+        elif self.seconds >= self._line_due and self._shown != (acked, consumed):
+            self._shown = (acked, consumed)
             self._line_due = self.seconds + _LINE_EVERY_S
             percent = 100 * acked // max(1, self._total)
             self.step(f"  {percent:3} %: {acked:,} acknowledged, {consumed:,} consumed")

@@ -138,7 +138,7 @@ class _Demo:
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(self._probe.run()),
-                tasks.create_task(self._tell_progress()),
+                tasks.create_task(self._show_progress()),
             ]
             consumers = [
                 tasks.create_task(self._consuming.member(url, f"reader-{n}")) for n in (1, 2)
@@ -148,7 +148,7 @@ class _Demo:
             for task in background:
                 task.cancel()
 
-    async def _tell_progress(self) -> None:
+    async def _show_progress(self) -> None:
         while True:
             self._show.flow(self._producing.acked, self._consuming.consumed)
             await asyncio.sleep(0.1)

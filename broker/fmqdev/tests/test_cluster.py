@@ -67,7 +67,7 @@ async def send_and_read(url: str) -> bytes:
 
 def one_broker_comes_and_goes(here: tuple[str, str]) -> None:
     """After a manual kill -9: start, kill, start, restart, stop; each reports what it finds."""
-    for command, broker, code, said in (
+    for command, broker, code, message in (
         ("start", "g1-1", 0, "g1-1 runs, process"),
         ("start", "g1-1", 69, "runs already"),
         ("kill", "g1-1", 0, "is killed"),
@@ -77,7 +77,7 @@ def one_broker_comes_and_goes(here: tuple[str, str]) -> None:
         ("start", "g9-0", 64, "there are: g1-0, g1-1"),
     ):
         done = fmq("dev", command, broker, *here)
-        assert (done.returncode, said in done.stderr) == (code, True), (command, done.stderr)
+        assert (done.returncode, message in done.stderr) == (code, True), (command, done.stderr)
 
 
 def started_by_hand(directory: Path, here: tuple[str, str]) -> "subprocess.Popen[bytes]":

@@ -46,8 +46,8 @@ def test_a_short_demo_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
     assert "VERDICT: all is well" in report
     assert "acknowledged" in report
     assert "3,000" in report
-    for told in ("kill -9", "serves the reads of g1", "newcomer reads", "is whole again"):
-        assert told in talk
+    for expected in ("kill -9", "serves the reads of g1", "newcomer reads", "is whole again"):
+        assert expected in talk
     assert not processes_of(folder)
     assert (folder / "g1-0" / "broker.log").exists()
     assert not (folder / "g1-0" / "data").exists()  # --no-keep
@@ -59,10 +59,10 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Si
     folder = tmp_path / "demo"
     with a_demo(folder, 300_000) as demo:
         assert demo.stderr is not None
-        told = []
+        expected = []
         while "acknowledged," not in (line := demo.stderr.readline()):
-            told.append(line)
-            assert line, "".join(told)
+            expected.append(line)
+            assert line, "".join(expected)
         demo.send_signal(number)
         _, talk = demo.communicate(timeout=110)
     assert "no process is left running" in talk

@@ -44,7 +44,7 @@ class SimLink:
         self._random = ensemble.random
         self._route = route
         self._process = process
-        self._told: Callable[[SessionState], None] | None = None
+        self._on_state: Callable[[SessionState], None] | None = None
         self._state = SessionState.LOST
         self._connection: Connection | None = None
         self._zxid = 0
@@ -65,10 +65,10 @@ class SimLink:
         process.node.on_stand.append(self._thaw)
 
     # ---- the port's side
-    def open(self, told: Callable[[SessionState], None]) -> None:
+    def open(self, on_state: Callable[[SessionState], None]) -> None:
         """See `Link`."""
         self._process.check()
-        self._told = told
+        self._on_state = on_state
         self.turns()
         self._thread(0.0, self._dial)
 
@@ -89,7 +89,7 @@ class SimLink:
     def close(self) -> "asyncio.Future[None]":
         """See `Link`."""
         self._process.check()
-        self._told = None
+        self._on_state = None
         self._closing = self._loop.create_future()
         self._asked.clear()
         if self._connection is not None:
@@ -161,7 +161,7 @@ class SimLink:
             self._route.heard_of = self.session_id
             self.session_id = 0
             self._pause_s = _REDIAL_S[0]
-            self._tell(SessionState.LOST)
+            self._notify(SessionState.LOST)
             self._failed(attempt)
 
     def _connected(self, attempt: int, connection: Connection) -> None:
@@ -174,7 +174,7 @@ class SimLink:
         self.timeout_ms = connection.session.timeout_ms
         self._ping_out = False
         self._sent_at = self._clock()
-        self._tell(SessionState.CONNECTED)
+        self._notify(SessionState.CONNECTED)
         if self._closing is not None:
             connection.end_session()
         self._select()
@@ -188,7 +188,7 @@ class SimLink:
         if self._closing is not None:
             self._finish()
             return
-        self._tell(SessionState.SUSPENDED)
+        self._notify(SessionState.SUSPENDED)
         self._thread(self._pause_s * self._random.uniform(*_SPREAD), self._dial)
 
     def _select(self) -> None:
@@ -245,9 +245,9 @@ class SimLink:
         if self._heard(connection):
             # Another kazoo thread delivers watches: perhaps later than the answers behind them.
             late = self._random.uniform(*self._ensemble.late_watch_s)
-            self._thread(late, self._tell_watch, watch)
+            self._thread(late, self._fire_watch, watch)
 
-    def _tell_watch(self, watch: Watch) -> None:
+    def _fire_watch(self, watch: Watch) -> None:
         if not self._stopped and self._closing is None:
             self._loop.on_node(self._process, watch.fire)
 
@@ -258,11 +258,11 @@ class SimLink:
     def _clock(self) -> float:
         return self._process.node.monotonic()
 
-    def _tell(self, state: SessionState) -> None:
-        if state is not self._state and self._told is not None:
+    def _notify(self, state: SessionState) -> None:
+        if state is not self._state and self._on_state is not None:
             self._state = state
             self._loop.note(f"{self._process} zookeeper {state.value} {self.session_id:x}")
-            self._loop.on_node(self._process, self._told, state)
+            self._loop.on_node(self._process, self._on_state, state)
 
     def _finish(self) -> None:
         """Settle `close`: the session has ended, or its end will never be known."""

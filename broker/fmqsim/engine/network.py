@@ -15,7 +15,7 @@ from fmqsim.engine.wire import CLIENT, SERVER, Frame, Link, Wire
 
 KEEPALIVE_S: Final = (2.0, 4.0)
 _FIRST_PORT: Final = 40_000
-_TOLD_S: Final = 0.3
+_RESETS_KNOWN_S: Final = 0.3
 _SOON_S: Final = 0.05  # whole links are quicker by far
 
 
@@ -39,7 +39,7 @@ class Network:
         self.window_bytes = window_bytes
         self.delay_s, self.jitter_s, self.loss = 0.0002, 0.0003, 0.0  # of a link that is whole
         self.dark: set[str] = set()  # hosts without power: they do not even refuse
-        self.told_s = 0.0  # by then all know of the connections that were broken
+        self.resets_known_s = 0.0  # by then all know of the connections that were broken
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[str, Listener] = {}
         self._wires: dict[Wire, None] = {}
@@ -95,7 +95,7 @@ class Network:
 
     def broke(self) -> None:
         """Record that connections have just been broken; their ends react a moment later."""
-        self.told_s = self.loop.now + _TOLD_S
+        self.resets_known_s = self.loop.now + _RESETS_KNOWN_S
 
     def heal_all(self) -> None:
         """Restore every link."""

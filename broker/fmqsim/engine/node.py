@@ -245,8 +245,8 @@ class Node:
         self.paused, self.wedged = paused, wedged
         if before != (paused, wedged):
             self._loop.note(f"{self.name} paused={paused} wedged={wedged}")
-            for told in self.on_stand:
-                told()
+            for callback in self.on_stand:
+                callback()
         if not self.frozen and self.held:
             held, self.held = self.held, []
             self._loop.release(held)

@@ -172,7 +172,7 @@ class Wire:
             return
         kind, number, body = frame
         if kind is Kind.CLOSED:
-            self.close(side, body, tell=False)
+            self.close(side, body, notify=False)
             return
         link = self._pipes[1 - side].link
         if link.lose_next_reply and kind in (Kind.DATA, Kind.REPLY):
@@ -186,14 +186,14 @@ class Wire:
         elif side == SERVER and kind in (Kind.OPEN, Kind.CALL):
             self._begin(self, frame)
 
-    def close(self, side: int, why: str, *, tell: bool = True) -> None:
+    def close(self, side: int, why: str, *, notify: bool = True) -> None:
         """Close that side's socket.
 
-        Its streams and calls fail on that side; `tell` decides whether the other side is notified.
+        Its streams and calls fail on that side; `notify` decides whether the other side learns of it.
         """
         if not self.up[side]:
             return
-        if tell:
+        if notify:
             self.push(side, (Kind.CLOSED, 0, "connection closed by peer"))
         self.up[side] = False
         ends = list(self.ends[side].values())
@@ -223,14 +223,14 @@ class Wire:
         """Reset the connection as a dead process's kernel does, if the link is not cut."""
         link = self._pipes[1 - side].link
         if not link.cut:
-            self.close(side, "connection reset by peer", tell=False)
+            self.close(side, "connection reset by peer", notify=False)
 
     def reset(self, why: str) -> None:
         """Close both sockets at once; no frame in flight arrives."""
         for pipe in self._pipes:
             pipe.drop()
         for side in (CLIENT, SERVER):
-            self.close(side, why, tell=False)
+            self.close(side, why, notify=False)
 
     def _forget(self) -> None:
         if not any(self.up):

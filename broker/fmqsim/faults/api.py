@@ -94,9 +94,9 @@ class Act:
 
     def _say(self, step: Step, detail: str = "") -> None:
         world = self.world
-        told = f"{self.name} {detail}".strip()
-        world.history.add(Fault(world.loop.now_ms, self._number, self.kind, self.on, step, told))
-        world.loop.note(f"fault {self._number} {step.value}: {told} on {self.on or '?'}")
+        text = f"{self.name} {detail}".strip()
+        world.history.add(Fault(world.loop.now_ms, self._number, self.kind, self.on, step, text))
+        world.loop.note(f"fault {self._number} {step.value}: {text} on {self.on or '?'}")
 
 
 Doing = Callable[[Act], Awaitable[None]]

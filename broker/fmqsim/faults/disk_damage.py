@@ -70,8 +70,8 @@ async def empty_the_disk(act: Act) -> None:
 async def _stuck(act: Act, host: BrokerHost) -> bool:
     """Whether the broker does not come up, though all the others have been there all the while."""
     loop, others = act.world.loop, [act.world.brokers[name] for name in act.peers()]
-    began_s = since_s = loop.now
-    while not _serves(act, host) and loop.now - began_s < PATIENCE_S:
+    started_s = since_s = loop.now
+    while not _serves(act, host) and loop.now - started_s < PATIENCE_S:
         if not all(other.node.alive and not other.node.paused for other in others):
             since_s = loop.now
         elif loop.now - since_s >= REFUSES_S:

@@ -83,11 +83,11 @@ class Trouble:
         self.heal()
         if not await world.until(world.quiet, WHOLE_S):
             return  # in vain; whether it is whole in the end will be seen
-        began_ms = world.loop.now_ms
+        started_ms = world.loop.now_ms
         before = {record for records in world.traffic.open.values() for record in records}
 
         def answered() -> bool:  # clients have found their ways, too
-            waiting = any(at_ms < began_ms for at_ms in world.traffic.committing.values())
+            waiting = any(at_ms < started_ms for at_ms in world.traffic.committing.values())
             return not waiting and not any(before & open_ for open_ in world.traffic.open.values())
 
         await world.until(answered, WHOLE_S)

@@ -74,12 +74,12 @@ class Hunter:
 
     def hunt(self, mutant: Mutant, seeds: Sequence[int] | None = None) -> Catch:
         """Look for it with its known seeds, then with others; or with these only."""
-        began = time.monotonic()
+        started = time.monotonic()
         with copied(mutant, self._source) as root:
             catch = self._by_tests(mutant, root) if mutant.tests else None
             if catch is None:
                 catch = self._by_seeds(mutant, root, seeds)
-        took_s = time.monotonic() - began
+        took_s = time.monotonic() - started
         return Catch(mutant, catch.by, catch.seed, catch.tried, took_s, catch.why)
 
     def _by_seeds(self, mutant: Mutant, root: Path, seeds: Sequence[int] | None) -> Catch:
@@ -101,10 +101,10 @@ class Hunter:
     def _by_tests(self, mutant: Mutant, root: Path) -> Catch:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=line", *mutant.tests]
         with _started(root, command) as process:
-            said, _ = process.communicate()
-        failed = [line for line in said.splitlines() if line.startswith("FAILED")]
+            output, _ = process.communicate()
+        failed = [line for line in output.splitlines() if line.startswith("FAILED")]
         by = tuple(line.split()[1].rpartition("::")[2] for line in failed)
-        return Catch(mutant, by, why=said[-500:])
+        return Catch(mutant, by, why=output[-500:])
 
     def _passes(self, mutant: Mutant, seed: int) -> bool:
         """Whether the sources as they are pass that seed."""
@@ -124,8 +124,8 @@ def _probe(
     with _started(root, command) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            said = json.loads(line)
-            yield said["seed"], tuple(said["broken"]), said["why"]
+            output = json.loads(line)
+            yield output["seed"], tuple(output["broken"]), output["why"]
 
 
 @contextmanager

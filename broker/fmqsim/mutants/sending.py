@@ -89,7 +89,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a topic that is back has its sequences from before",
-        "its sequences start at 0 in the same session: a new batch is taken for a retry, and is lost",
+        "its sequences restart in the same session: a new batch is taken for a retry, and is lost",
         (
             "fmqclient/producer/accumulator.py",
             "                self.senders[buffer.group].renew()\n",

@@ -25,7 +25,7 @@ _RESUME_EVERY_BYTES: Final = 16 << 10
 """Resume files are written as often as everything else."""
 _SHRINKS_S: Final = 0.05
 """Seconds until the next look: grants may end earlier when a slave comes in sync."""
-Told = Callable[[Process, Permission, int], None]
+OnServes = Callable[[Process, Permission, int], None]
 Opened = Callable[[Process, Journal], None]
 
 
@@ -49,7 +49,7 @@ class Insight:
 class Watcher:
     """Observes all brokers of one simulation."""
 
-    def __init__(self, loop: SimLoop, serves: Told, opened: Opened) -> None:
+    def __init__(self, loop: SimLoop, serves: OnServes, opened: Opened) -> None:
         self.loop = loop
         self.serves = serves
         self.opened = opened

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from e2e.checks.verdict import SIMULATED, Outcome, judge
 from fmqsim.engine.loop import SimLoop
-from fmqsim.report.story import tell
+from fmqsim.report.story import describe
 from fmqsim.scenario.scene import Focus, draw
 from fmqsim.scenario.world import World
 
@@ -76,7 +76,7 @@ def _judged(world: World, seed: int) -> dict[str, Any]:
     broken = tuple(sorted({finding.check.name for finding in verdict.findings}))
     if bugs:
         broken = (*broken, "bug")
-    story = tell(world, verdict, bugs) if outcome is Outcome.BROKEN else ""
+    story = describe(world, verdict, bugs) if outcome is Outcome.BROKEN else ""
     return {
         "seed": seed,
         "outcome": outcome,
@@ -107,7 +107,7 @@ def bury(loop: SimLoop) -> None:
 class _Child:
     seed: int
     pid: int
-    said: bytearray
+    output: bytearray
 
 
 def forked(
@@ -154,12 +154,12 @@ def _in_child(seed: int, run: Callable[[int], Any], write: int) -> None:
     _mortal.append("a process of a seed")
     resource.setrlimit(resource.RLIMIT_CPU, (TOO_LONG_S, TOO_LONG_S))
     try:
-        said = pickle.dumps(run(seed))
+        output = pickle.dumps(run(seed))
     except BaseException:  # noqa: BLE001 - it must not go on as a second parent
-        said = pickle.dumps(_failed(seed, traceback.format_exc()))
+        output = pickle.dumps(_failed(seed, traceback.format_exc()))
     try:
         with open(write, "wb", closefd=False) as pipe:
-            pipe.write(said)
+            pipe.write(output)
     finally:
         os._exit(0)
 
@@ -168,13 +168,13 @@ def _collect(children: dict[int, _Child]) -> Iterator[Any]:
     ready, _, _ = select.select(list(children), [], [], 1.0)
     for read in ready:
         data = os.read(read, 1 << 20)
-        children[read].said += data
+        children[read].output += data
         if not data:
             child = children.pop(read)
             os.close(read)
             _, status = os.waitpid(child.pid, 0)
-            if child.said:
-                yield pickle.loads(bytes(child.said))
+            if child.output:
+                yield pickle.loads(bytes(child.output))
             else:
                 yield _failed(child.seed, f"its process ended: {_why(status)}")
 

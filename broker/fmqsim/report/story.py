@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LINES: Final = 60
 
 
-def tell(world: "World", verdict: Verdict, bugs: list[str]) -> str:
+def describe(world: "World", verdict: Verdict, bugs: list[str]) -> str:
     """Return the story of the first finding, and the command to see it again."""
     seed = world.scene.seed
     lines = [f"seed {seed}:"]
@@ -44,10 +44,10 @@ def tell(world: "World", verdict: Verdict, bugs: list[str]) -> str:
     lines += [f"  bug: {bug}" for bug in bugs[:5]]
     first = verdict.findings[0] if verdict.findings else None
     lines += _cluster(world)
-    told = list(_events(world, first))
-    if len(told) > _LINES:
-        told = ["  ...", *told[-_LINES:]]
-    lines += ["what happened:", *told]
+    events = list(_events(world, first))
+    if len(events) > _LINES:
+        events = ["  ...", *events[-_LINES:]]
+    lines += ["what happened:", *events]
     asked = " --moves" * world.scene.moves + " --topics" * world.scene.changing
     lines.append(f"again: python -m fmqsim --seed {seed}{asked} --trace seed-{seed}.txt")
     return "\n".join(lines)
@@ -113,16 +113,16 @@ def _text(event: Any, groups: set[str], finding: Finding | None) -> str:
 def _of_record(event: Any, finding: Finding) -> str:
     place, offset, record = finding.place, finding.offset, finding.record
     here = getattr(event, "place", None) == place and place is not None
-    mine = getattr(event, "record", -2) == record and record >= 0
+    about_record = getattr(event, "record", -2) == record and record >= 0
     at = here and getattr(event, "offset", -2) == offset
     match event:
-        case Sent() if mine:
+        case Sent() if about_record:
             return f"{event.who} sends record {record} to {event.topic}, acks={event.level}"
-        case Stored() if mine or at:
+        case Stored() if about_record or at:
             return f"{event.who} is told: record {event.record} at {event.place} {event.offset}"
-        case Failed() | Unsure() if mine:
+        case Failed() | Unsure() if about_record:
             return f"{event.who} is told: record {record} {type(event).__name__}: {event.why}"
-        case Delivered() if mine or at:
+        case Delivered() if about_record or at:
             return f"{event.who} ({event.readers}) gets record {event.record} at {event.offset}"
         case Acked() if at:
             return f"{event.who} ({event.readers}) acks {event.offset}"

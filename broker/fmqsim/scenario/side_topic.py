@@ -140,7 +140,7 @@ class _Life:
         self._who = who
         self._number = number
         self._dice = dice
-        self._begun_ms = world.loop.now_ms
+        self._started_ms = world.loop.now_ms
         self._acked: set[int] = set()
         self._failed: dict[int, str] = {}
         self._got: set[int] = set()
@@ -189,8 +189,8 @@ class _Life:
                 self._must_not_come(record)
             case _:
                 self._traffic.bugs.append(error)
-        told = Stored(self._traffic.now_ms(), self._who, record, _NOWHERE, -1)
-        self._traffic.settled(told, self._who, record)
+        outcome = Stored(self._traffic.now_ms(), self._who, record, _NOWHERE, -1)
+        self._traffic.settled(outcome, self._who, record)
 
     def must_be_answered(self) -> None:
         """Check that every send has an outcome, after the producer was flushed."""
@@ -261,8 +261,8 @@ class _Life:
             self._bug(f"record {record} came, and was not stored: {self._failed[record]}")
 
     def _bug(self, what: str) -> None:
-        told = f"topic {NAME}, life {self._number} since {self._begun_ms:.0f} ms: {what}"
-        self._traffic.bugs.append(AssertionError(told))
+        text = f"topic {NAME}, life {self._number} since {self._started_ms:.0f} ms: {what}"
+        self._traffic.bugs.append(AssertionError(text))
 
 
 # ---- changes of topics
@@ -290,8 +290,8 @@ def change(world: WorldApi, name: str, dice: random.Random) -> str:
 async def change_topic(act: Act) -> None:
     """Change a topic of the traffic."""
     topic = act.dice.choice(act.world.scene.topics)
-    if told := change(act.world, topic.name, act.dice):
-        act.fired(told)
+    if detail := change(act.world, topic.name, act.dice):
+        act.fired(detail)
     else:
         act.fired("it has as many queues as it can have")
     act.healed()

@@ -67,14 +67,14 @@ class World:
     def __init__(self, scene: Scene, loop: SimLoop) -> None:
         self.scene = scene
         self.loop = loop
-        self.history = History(sink=self._told)
+        self.history = History(sink=self._on_event)
         weather = scene.weather
         self.network = Network(loop, window_bytes=weather.window_bytes)
         self.network.delay_s = weather.delay_ms / 1000
         self.network.jitter_s = weather.jitter_ms / 1000
         self.network.loss = weather.loss
         self.ensemble = _Ensemble(loop)
-        self.ensemble.told = self._wrote
+        self.ensemble.on_write = self._wrote
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
         self.watcher = Watcher(loop, self._serves, self._opened)
         self.brokers: dict[str, BrokerHost] = {}
@@ -210,11 +210,13 @@ class World:
     def quiet(self) -> bool:
         """Whether the cluster is whole and every machine works: a time to be calm."""
         hosts = [*self.brokers.values(), *self.clients.values()]
-        doubted_s = max(self.network.told_s, *(b.doubted_until_s for b in self.brokers.values()))
+        doubted_s = max(
+            self.network.resets_known_s, *(b.doubted_until_s for b in self.brokers.values())
+        )
         up = all(h.node.alive or not h.wanted for h in hosts)
         waits = self.network.silent or self.network.late
-        told = doubted_s <= self.loop.now and not waits
-        return up and told and self.whole()
+        settled = doubted_s <= self.loop.now and not waits
+        return up and settled and self.whole()
 
     def whole(self) -> bool:
         """Whether every group is as configured, in sync and up."""
@@ -270,7 +272,7 @@ class World:
         ends = None if process is None else self.watcher.of(process).ends()
         return (0, 0) if ends is None else (ends[1], ends[3])
 
-    def _told(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """Record how far journals go at the moment a client gets an answer."""
         if not isinstance(event, Stored | Delivered | Committed | Sought):
             return
@@ -308,7 +310,7 @@ class World:
 class _Ensemble(Ensemble):
     """Reports every write."""
 
-    told: Callable[[str, bytes], None]
+    on_write: Callable[[str, bytes], None]
 
     def commit(
         self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
@@ -317,7 +319,7 @@ class _Ensemble(Ensemble):
         """See `Servers`."""
         txn = super().commit(verb, paths, data, owner, ended)
         for path in paths:
-            self.told(path, data)
+            self.on_write(path, data)
         return txn
 
 
@@ -359,8 +361,8 @@ class _Logging:
         process = current.get()
         if process is None or process.alive:
             error = event.pop("exc_info", None)
-            said = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-            self._loop.note(f"{process} {method} {event['event']} {said}")
+            fields = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+            self._loop.note(f"{process} {method} {event['event']} {fields}")
             if isinstance(error, BaseException) and not isinstance(error, FmqError):
                 self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
             if event["event"] == "slave_refused":
@@ -371,7 +373,9 @@ class _Logging:
             if process is not None and self._is_damage(event):
                 host = self._world.brokers.get(process.node.name)
                 if host is not None and not host.storage.hurt:
-                    problem = f"{process} complains, and no disk was hurt: {event['event']} {said}"
+                    problem = (
+                        f"{process} complains, and no disk was hurt: {event['event']} {fields}"
+                    )
                     self._loop.problems.append(problem)
         raise structlog.DropEvent
 

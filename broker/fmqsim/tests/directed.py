@@ -144,11 +144,11 @@ class Stage(World):
         await stream.send(ProduceRequest(batches=[batch]))
         (ack,) = (await stream.receive()).acks
         now_ms, why = self.loop.now_ms, ErrorCode(int(ack.code)).name
-        said = (now_ms, "raw", record)
+        head = (now_ms, "raw", record)
         if ack.code == ErrorCode.OK:
-            traffic.settled(Stored(*said, Place("t", "g1", 0), ack.base_offset), "raw", record)
+            traffic.settled(Stored(*head, Place("t", "g1", 0), ack.base_offset), "raw", record)
         else:
-            traffic.settled(Unsure(*said, why), "raw", record)
+            traffic.settled(Unsure(*head, why), "raw", record)
 
     def cut(self, one: str, other: str) -> None:
         """Cut both directions silently."""

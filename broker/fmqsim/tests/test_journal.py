@@ -64,8 +64,8 @@ async def fail_and_lose_power(machine: Machine) -> None:
     await machine.until_dead()  # D3
     journal = await machine.start()
     assert journal.durable_end == journal.end >= kept
-    told = journal.end  # durable: other brokers may count on it from here on
+    end_before = journal.end  # durable: other brokers may count on it from here on
     machine.node.crash("power")
     machine.storage.cut_power()
     journal = await machine.start()
-    assert journal.end == told
+    assert journal.end == end_before

@@ -19,17 +19,17 @@ class SimLife:
         assert isinstance(loop, SimLoop)
         self._loop = loop
         self._node = Node(loop, "machine")
-        self._said: list[str] = []
+        self._lines: list[str] = []
         self._lifecycle: SimLifecycle | None = None
 
     async def begin(self, program: str) -> None:
         async def main(process: Process) -> None:
             self._lifecycle = SimLifecycle(self._loop, process)
-            say = lambda text: self._said.append(text) if process.alive else None  # noqa: E731
+            say = lambda text: self._lines.append(text) if process.alive else None  # noqa: E731
             await PROGRAMS[program](self._lifecycle, say)
 
         self._process = self._node.start(main)
-        while "ready" not in self._said:
+        while "ready" not in self._lines:
             await asyncio.sleep(0.01)
 
     async def ask_to_stop(self) -> None:
@@ -40,7 +40,7 @@ class SimLife:
         while self._process.alive:
             await asyncio.sleep(0.01)
         await asyncio.sleep(10)
-        return self._said, "" if self._process.ended == "done" else self._process.ended
+        return self._lines, "" if self._process.ended == "done" else self._process.ended
 
     async def close(self) -> None:
         self._node.crash("the test is over")

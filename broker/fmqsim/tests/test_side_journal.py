@@ -24,7 +24,7 @@ def test_broker_without_side_journal_ends_and_the_other_reads(
     real: Callable[..., Any] = SimDisk.replace_file
 
     async def trouble(stage: Stage) -> None:
-        def told(step: Step) -> None:
+        def fault_step(step: Step) -> None:
             now_ms = stage.loop.now_ms
             stage.history.add(Fault(now_ms, 0, FaultKind.DISK_ERROR, tries[0], step, NAME))
 
@@ -32,7 +32,7 @@ def test_broker_without_side_journal_ends_and_the_other_reads(
             claims = next((each for each in OTHER if each in disk.path), "")
             if name == NAME and claims in (tries or OTHER):
                 tries.append(claims)
-                told(Step.FIRED)
+                fault_step(Step.FIRED)
                 raise DiskFailed("input/output error")
             await real(disk, name, data)
 
@@ -50,7 +50,7 @@ def test_broker_without_side_journal_ends_and_the_other_reads(
         assert "side journal" in end.why
         assert len(tries) == 1
         monkeypatch.setattr(SimDisk, "replace_file", real)
-        told(Step.HEALED)
+        fault_step(Step.HEALED)
         for broker in OTHER:
             stage.brokers[broker].let_go()
         master.let_go()

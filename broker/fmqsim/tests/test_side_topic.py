@@ -24,8 +24,8 @@ def test_topics_are_created_changed_and_deleted_in_a_seed() -> None:
     def run(seed: int) -> Result:
         notes: list[str] = []
         result = simulate(seed, trace=notes.append, focus=Focus(topics=True))
-        told = [note for note in notes if side.NAME in note or "change a topic topic" in note]
-        return replace(result, story=result.story + "".join(told))
+        lines = [note for note in notes if side.NAME in note or "change a topic topic" in note]
+        return replace(result, story=result.story + "".join(lines))
 
     results = list(forked(range(3), 2, run))
     assert all(result.outcome is Outcome.OK for result in results), results
@@ -97,7 +97,7 @@ def without_an_outcome(life: _Life) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "told"),
+    ("broken", "lines"),
     [
         (another_life, "record 1 of life 1"),
         (nobodys, "record 99 of life 0"),
@@ -107,10 +107,10 @@ def without_an_outcome(life: _Life) -> None:
         (without_an_outcome, "2 sends have no outcome"),
     ],
 )
-def test_a_rule_that_is_broken_is_a_bug(broken: Callable[[_Life], None], told: str) -> None:
+def test_a_rule_that_is_broken_is_a_bug(broken: Callable[[_Life], None], lines: str) -> None:
     life, traffic = a_life()
     broken(life)
-    assert told in str(traffic.bugs[0])
+    assert lines in str(traffic.bugs[0])
 
 
 def test_allowed_outcomes_are_no_bugs() -> None:

@@ -31,8 +31,8 @@ def _run(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[s
     )
 
 
-def _trace_of(said: str) -> str:
-    return said.rpartition("trace ")[2].split()[0]
+def _trace_of(output: str) -> str:
+    return output.rpartition("trace ")[2].split()[0]
 
 
 @pytest.mark.processes

@@ -121,10 +121,10 @@ def test_dead_link_then_waiting_producers_get_an_error_at_once() -> None:
         stage.cut(MASTER, SLAVE)
         raw = stage.ask_once(MASTER)
         await stage.comes(lambda: raw.done, "it is told")
-        [said] = [e for e in stage.events(Unsure, Failed) if e.who == "raw"]
-        assert "DELIVERY_UNKNOWN" in said.why
+        [outcome] = [e for e in stage.events(Unsure, Failed) if e.who == "raw"]
+        assert "DELIVERY_UNKNOWN" in outcome.why
         assert not stage.in_sync(SLAVE), "it left the in-sync set first"
-        assert said.at_ms - cut_ms < 5000
+        assert outcome.at_ms - cut_ms < 5000
         stage.heal(MASTER, SLAVE)
         await stage.stored(20)
 
@@ -144,14 +144,14 @@ def test_a_new_empty_slave_fills_up_under_live_traffic(monkeypatch: pytest.Monke
         await stage.stored(300)
         third = stage.empty(THIRD)
         await stage.comes(lambda: not stage.in_sync(THIRD), "it is out of sync")
-        full, begun_ms = stage.journal(MASTER).end, stage.loop.now_ms
-        before = p99(stage.waits_ms(since_ms, begun_ms))
+        full, full_ms = stage.journal(MASTER).end, stage.loop.now_ms
+        before = p99(stage.waits_ms(since_ms, full_ms))
         third.let_go()
         await stage.comes(lambda: stage.in_sync(THIRD), "it has filled up")
-        took_s = (stage.loop.now_ms - begun_ms) / 1000
+        took_s = (stage.loop.now_ms - full_ms) / 1000
         assert stage.journal(THIRD).end >= full, "it counts only once it has all"
         assert took_s > 0.9 * full / rate, "it was throttled"
-        assert p99(stage.waits_ms(begun_ms, stage.loop.now_ms)) <= 2 * before
+        assert p99(stage.waits_ms(full_ms, stage.loop.now_ms)) <= 2 * before
 
     heavy = replace(QUICK, burst=(4, 8), size=(2_000, 5_000))
     play(trouble, slaves=2, settings={"learner_bytes_per_s": rate}, sending=(heavy,))

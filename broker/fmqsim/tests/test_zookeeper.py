@@ -113,7 +113,7 @@ async def test_session_gets_its_full_timeout_after_a_lost_quorum(
     session, process = await world.client("one", 2000)
     watcher, _ = await world.client("two")
     await session.create("/e", b"", ephemeral=True)
-    mine = session.session_id
+    session_id = session.session_id
     world.ensemble.lose_quorum(60)
     await asyncio.sleep(0.01)
     assert session.state is SessionState.SUSPENDED
@@ -124,7 +124,7 @@ async def test_session_gets_its_full_timeout_after_a_lost_quorum(
     while watcher.state is not SessionState.CONNECTED:
         await asyncio.sleep(0.01)
     assert await watcher.get("/e") is not None
-    assert mine in world.ensemble.sessions
+    assert session_id in world.ensemble.sessions
     await asyncio.sleep(3)
     await watcher.sync("/")
     assert await watcher.get("/e") is None
@@ -156,13 +156,13 @@ async def test_a_write_that_is_lost_is_not_done(world: World) -> None:
 async def test_a_leader_dies_and_the_sessions_live_on(world: World) -> None:
     session, _ = await world.client("one")
     await session.create("/e", b"", ephemeral=True)
-    mine = session.session_id
+    session_id = session.session_id
     leader = world.ensemble.leader
     assert leader is not None
     world.ensemble.stop_server(leader.number)
     await asyncio.sleep(3)
     assert world.ensemble.leader not in (None, leader)
-    assert (session.state, session.session_id) == (SessionState.CONNECTED, mine)
+    assert (session.state, session.session_id) == (SessionState.CONNECTED, session_id)
     world.ensemble.start_server(leader.number)
     await session.create("/a", b"")
     await asyncio.sleep(0.1)

@@ -29,7 +29,7 @@ class Raw(SimLink):
     def __init__(self, ensemble: Ensemble, name: str = "raw") -> None:
         self.asked_ms = 2000
         self.route = ensemble.route(name)
-        self.said: list[object] = []
+        self.received: list[object] = []
         self.connection: Connection | None = None
         self._dials = 0
 
@@ -53,27 +53,27 @@ class Raw(SimLink):
     # ---- received messages
     def connected(self, attempt: int, connection: Connection) -> None:
         self.connection = connection
-        self.said.append("connected")
+        self.received.append("connected")
 
     def refused(self, attempt: int) -> None:
-        self.said.append("refused")
+        self.received.append("refused")
 
     def expired(self, attempt: int) -> None:
-        self.said.append("expired")
+        self.received.append("expired")
 
     def dropped(self, connection: Connection) -> None:
-        self.said.append("dropped")
+        self.received.append("dropped")
 
     def ponged(self, connection: Connection) -> None:
-        self.said.append("ponged")
+        self.received.append("ponged")
 
     def answered(
         self, connection: Connection, number: int, value: object, error: Exception | None, zxid: int
     ) -> None:
-        self.said.append(number)
+        self.received.append(number)
 
     def fired(self, connection: Connection, watch: Watch) -> None:
-        self.said.append("fired")
+        self.received.append("fired")
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ async def test_leader_learns_a_followers_client_at_the_next_half_tick(
     for client in clients:
         client.there.ping()
     await at(ensemble, 1.05)
-    assert [client.said for client in clients] == [["connected", "ponged"]] * 2
+    assert [client.received for client in clients] == [["connected", "ponged"]] * 2
     ensemble.stop_server(2)  # its knowledge is lost
     await at(ensemble, 2.5)
     assert [client.session.over for client in clients] == [False, True]
@@ -177,10 +177,10 @@ async def test_client_of_an_isolated_follower_loses_its_session(ensemble: Ensemb
     for _ in range(10):
         client.there.ping()
         await asyncio.sleep(0.3)
-    assert client.said == ["connected", *["ponged"] * 10], "it answers, and nobody else knows"
+    assert client.received == ["connected", *["ponged"] * 10], "it answers, and nobody else knows"
     assert client.session.over
     await at(ensemble, 6)
-    assert client.said[-1] == "dropped"
+    assert client.received[-1] == "dropped"
     assert not ensemble.loop.problems
 
 
@@ -195,7 +195,7 @@ async def test_ended_session_writes_nothing_even_at_an_unaware_server(
     client.ask(Verb.CREATE, "/e")
     await at(ensemble, 3)
     assert ensemble.peek("/e") is None
-    assert client.said == ["connected", "dropped"]
+    assert client.received == ["connected", "dropped"]
     assert not ensemble.loop.problems
 
 
@@ -206,7 +206,7 @@ async def test_moved_session_is_known_and_drops_its_old_connection(
     await old.dial(ensemble.servers[1])
     await at(ensemble, 1.01)
     await new.dial(ensemble.servers[2], old.session.number)
-    assert (old.said, new.said) == (["connected", "dropped"], ["connected"])
+    assert (old.received, new.received) == (["connected", "dropped"], ["connected"])
     assert new.session is old.session
     old.ask(Verb.CREATE, "/late")
     await at(ensemble, 2.5)
@@ -223,7 +223,7 @@ async def test_client_ahead_of_a_server_is_refused(ensemble: Ensemble) -> None:
     await asyncio.sleep(SOON)
     await client.dial(server, zxid=server.tree.zxid + 1)
     await client.dial(server, zxid=server.tree.zxid)
-    assert client.said == ["refused", "connected"]
+    assert client.received == ["refused", "connected"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -256,10 +256,13 @@ async def test_isolated_follower_takes_no_client_and_forwards_nothing(
     inside.ask(Verb.CREATE, "/a")
     await asyncio.sleep(0.9)
     assert ensemble.peek("/a") is None
-    assert (inside.said, outside.said) == (["connected"], ["connected"])
+    assert (inside.received, outside.received) == (["connected"], ["connected"])
     await asyncio.sleep(0.2)
     assert ensemble.peek("/a") is not None
-    assert (inside.said, outside.said) == (["connected", 1], ["connected", "dropped", "connected"])
+    assert (inside.received, outside.received) == (
+        ["connected", 1],
+        ["connected", "dropped", "connected"],
+    )
 
 
 async def test_watch_fires_once_and_only_if_it_was_set(
@@ -273,22 +276,22 @@ async def test_watch_fires_once_and_only_if_it_was_set(
     for path in ("/a/child", "/b", "/b"):
         ensemble.put(path, b"")
         await asyncio.sleep(SOON)
-    assert client.said == ["connected", 1, 2, "fired"]
+    assert client.received == ["connected", 1, 2, "fired"]
 
 
 async def test_held_data_arrives_in_order_both_ways(ensemble: Ensemble) -> None:
     client = Raw(ensemble)
     await client.dial(ensemble.servers[0])
     for to in (True, False):
-        client.said.clear()
+        client.received.clear()
         client.route.hold(to=to, back=not to)
         for number in range(5):
             client.ask(Verb.READ, "/", number=number)
         await asyncio.sleep(SOON)
-        assert not client.said
+        assert not client.received
         client.route.heal()
         await asyncio.sleep(SOON)
-        assert client.said == [0, 1, 2, 3, 4]
+        assert client.received == [0, 1, 2, 3, 4]
 
 
 async def test_only_the_next_write_is_broken(ensemble: Ensemble) -> None:
@@ -297,10 +300,10 @@ async def test_only_the_next_write_is_broken(ensemble: Ensemble) -> None:
         client.route.break_next = how
         for path in ("/lost", "/done"):
             await client.dial(ensemble.servers[0])
-            client.said.clear()
+            client.received.clear()
             client.ask(Verb.DELETE, path)
             await asyncio.sleep(SOON)
-            assert client.said == (["dropped"] if path == "/lost" else [1])
+            assert client.received == (["dropped"] if path == "/lost" else [1])
 
 
 # ---- a client

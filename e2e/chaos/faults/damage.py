@@ -42,19 +42,19 @@ class _Damage(Fault):
         await stage.until(lambda: _durable(data) > _ENOUGH, f"{broker} has something to damage")
         stage.kill(broker)
         await stage.has_ended(broker)
-        told = self.damage(stage, data)
-        stage.fired(told)
+        detail = self.damage(stage, data)
+        stage.fired(detail)
         log = stage.cluster.brokers[BrokerId(broker)].log
         starts = log.read_bytes().count(_STARTED)
         stage.cluster.start_part(broker)
         self._refused = await refuses(stage, broker, log, starts)
         if not self._refused:
-            return f"{told}; it started"
+            return f"{detail}; it started"
         status = stage.cluster.exit_status(broker)
         if status != _DATA_ERROR:
             stage.wrong(f"{broker} ended with status {status}, not {_DATA_ERROR}: {tail(log, 2)}")
         stage.history.add(Refusal(now_ms(), broker, tail(log, 1)))
-        return f"{told}; it refused to start and said where"
+        return f"{detail}; it refused to start and said where"
 
     async def heal(self, stage: Stage) -> None:
         """Empty the disk if the broker refused, as its message says, and start it."""
@@ -197,6 +197,6 @@ class EmptyDiskOnMaster(_EmptyDisk):
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
         group, master = await stage.some_master()
-        told = await self._replace(stage, master)
+        detail = await self._replace(stage, master)
         slave = await stage.taken_over(group)
-        return f"{told}; {slave} took the reads over"
+        return f"{detail}; {slave} took the reads over"

@@ -26,9 +26,9 @@ class _SyncFails(Fault):
     async def _fail(self, stage: Stage, broker: str) -> str:
         self.ended.add(broker)
         stage.fired("fdatasync fails with EIO")
-        told = stage.directory / f"{self.name}.strace"
+        trace = stage.directory / f"{self.name}.strace"
         calls = "fsync,fdatasync"
-        command = ["strace", "-f", "-qq", "-o", str(told), "-e", f"trace={calls}"]
+        command = ["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={calls}"]
         command += ["-e", f"inject={calls}:error=EIO", "-p", str(stage.cluster.pid(broker))]
         self._strace = subprocess.Popen(
             command,
@@ -37,8 +37,8 @@ class _SyncFails(Fault):
             start_new_session=True,
         )
         if not await stage.has_ended(broker):
-            raise NotFired(f"{broker} lives on; its calls: {_last_line(told)}")
-        if "INJECTED" not in await asyncio.to_thread(told.read_text):
+            raise NotFired(f"{broker} lives on; its calls: {_last_line(trace)}")
+        if "INJECTED" not in await asyncio.to_thread(trace.read_text):
             raise NotFired(f"{broker} ended, but no call was seen to fail")
         status = stage.cluster.exit_status(broker)
         if status != _FATAL:
@@ -69,9 +69,9 @@ class SyncFailsOnMaster(_SyncFails):
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
         group, master = await stage.some_master()
-        told = await self._fail(stage, master)
+        detail = await self._fail(stage, master)
         await stage.taken_over(group)
-        return told
+        return detail
 
 
 class SyncFailsOnSlave(_SyncFails):

@@ -30,10 +30,10 @@ class QuorumLost(Fault):
         for name in self._dead:
             stage.kill(name)
 
-        async def nobody_leads() -> bool:
+        async def no_leader() -> bool:
             return not await stage.cluster.ensemble.leader()
 
-        await stage.until_async(nobody_leads, "nobody leads")
+        await stage.until_async(no_leader, "nobody leads")
         return f"killed {', '.join(self._dead)}: no quorum"
 
     async def heal(self, stage: Stage) -> None:

@@ -44,10 +44,10 @@ def test_skipped_rounds_do_not_pass_and_unknown_fails() -> None:
         Outcome("d", Verdict.FAILED, "done", findings=["I2 lost: it is gone"]),
     ]
     assert last_line(outcomes) == "4 faults, 1 passed, 2 failed, 1 not run"
-    told = table(outcomes)
-    assert "not run" in told
-    assert "needs root" in told
-    assert "I2 lost: it is gone" in told
+    text = table(outcomes)
+    assert "not run" in text
+    assert "needs root" in text
+    assert "I2 lost: it is gone" in text
     assert not whole_run(outcomes, [], all_faults=True)[0]
     few = outcomes[:2]
     assert not whole_run(few, [], all_faults=True)[0], "too little happened"
@@ -66,12 +66,12 @@ JAVA_SAYS = "f22acd4a97e69d6d20a49bb638eadb38"
 @pytest.mark.processes
 @pytest.mark.skipif(Ground().ptrace is not None, reason=f"not run: {Ground().ptrace}")
 def test_frozen_main_thread_then_other_threads_continue(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    with said.open("w") as file:
+    log = tmp_path / "log"
+    with log.open("w") as file:
         victim = subprocess.Popen([sys.executable, "-c", TWO_THREADS], stdout=file)
     freezer = None
     try:
-        _more(said, "main", 3)
+        _more(log, "main", 3)
         freezer = subprocess.Popen(
             [sys.executable, freeze.__file__, str(victim.pid)],
             stdin=subprocess.PIPE,
@@ -79,11 +79,11 @@ def test_frozen_main_thread_then_other_threads_continue(tmp_path: Path) -> None:
         )
         assert freezer.stdout is not None
         assert freezer.stdout.readline() == b"frozen\n"
-        before = said.read_text().count("main")
-        _more(said, "thread", 20)
-        assert said.read_text().count("main") == before
+        before = log.read_text().count("main")
+        _more(log, "thread", 20)
+        assert log.read_text().count("main") == before
         freezer.communicate()
-        _more(said, "main", 3)
+        _more(log, "main", 3)
     finally:
         victim.kill()
         victim.wait()
@@ -93,8 +93,8 @@ def test_frozen_main_thread_then_other_threads_continue(tmp_path: Path) -> None:
     assert not os.path.exists(f"/proc/{victim.pid}")
 
 
-def _more(said: Path, word: str, count: int) -> None:
+def _more(log: Path, word: str, count: int) -> None:
     """Wait until the word was printed `count` more times."""
-    wanted = said.read_text().count(word) + count
-    while said.read_text().count(word) < wanted:
+    wanted = log.read_text().count(word) + count
+    while log.read_text().count(word) < wanted:
         time.sleep(0.01)

@@ -52,8 +52,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     chosen = [word for name in SHORT for word in ("--only", name)]
     process = start(directory, *chosen, "--seconds", "1")
     process.wait()
-    told = (directory / OUTCOMES).read_text()
-    return {o["name"]: {**o, "log": directory.parent / "chaos.log"} for o in json.loads(told)}
+    text = (directory / OUTCOMES).read_text()
+    return {o["name"]: {**o, "log": directory.parent / "chaos.log"} for o in json.loads(text)}
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -61,7 +61,7 @@ def test_a_short_round(outcomes: dict[str, dict[str, Any]], name: str) -> None:
     """Nothing lost, no duplicates, in order, recovered: the checks of `e2e.checks`."""
     outcome = outcomes[name]
     if outcome["verdict"] == "not run":
-        pytest.skip(f"not run: {outcome['told']}")
+        pytest.skip(f"not run: {outcome['text']}")
     assert outcome["verdict"] == "passed", (outcome["findings"], outcome["log"].read_text())
 
 

@@ -1,4 +1,4 @@
-"""Generate the stubs from `proto/`; with `--check`, only tell whether they match."""
+"""Generate the stubs from `proto/`; with `--check`, only report whether they match."""
 
 import sys
 import tempfile

@@ -29,7 +29,7 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
             ("Slaves in sync", "short", "{{cluster}} {{group}}",
              "max by (cluster, group) (fmq_in_sync_slaves{$c}"
                 " and on (cluster, group, broker) fmq_master == 1)"
-             # With no master there nobody is in sync with one: what the others remember is 0.
+             # Without a master no slave is in sync: the value that the others remember is 0.
              " or 0 * max by (cluster, group) (fmq_in_sync_slaves{$c})"),
             ("Slaves behind", "bytes", "{{cluster}} {{slave}}",
              "max by (cluster, group, slave) (fmq_slave_lag_bytes{$c})"),
@@ -76,7 +76,7 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
         "FMQ: storage",
         (
             ("Journal bytes a second", "Bps", "{{cluster}} {{broker}}",
-             # No counter: where a tail is cut off a journal, a rate would take all of it for new.
+             # No counter: where a tail is cut off a journal, a rate would count all bytes as new.
              'clamp_min(deriv(fmq_journal_position_bytes{$c, at="end"}' + RATE + "), 0)"),
             ("Journal kept", "bytes", "{{cluster}} {{broker}}",
              'sum by (cluster, group, broker) (fmq_journal_position_bytes{$c, at="end"})'

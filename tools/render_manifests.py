@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = "# Generated from charts/fmq: python tools/render_manifests.py\n"
 NAMESPACE = "fmq-system"
 DROPPED = ("helm.sh/chart:", "app.kubernetes.io/managed-by: Helm", "# Source:")
-"""Lines that tell of helm, which has no part in it here."""
+"""Lines about helm, which has no part in these manifests."""
 
 PIECES = {
     "operator/operator.yaml": ("templates/rbac.yaml", "templates/operator.yaml"),

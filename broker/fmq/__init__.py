@@ -15,7 +15,9 @@ def main() -> None:
         from fmqcli import main as command_line
     except KeyboardInterrupt:
         sys.stderr.flush()
-        os._exit(128 + signal.SIGINT)  # half of it is imported: nothing of that may run on
+        os._exit(
+            128 + signal.SIGINT
+        )  # half of the modules are imported: none of that code may run on
     except ImportError as error:
         from fmqcore.extras import what_is_missing
 

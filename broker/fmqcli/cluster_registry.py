@@ -93,7 +93,7 @@ class Registry:
             except (BadVersion, NoNode):
                 continue
             return
-        raise Unavailable(f"topic {name} is being changed all the time: try again")
+        raise Unavailable(f"topic {name} keeps changing: try again")
 
     async def was_removed(self, name: GroupName) -> bool:
         """Whether the group has no configuration because it was removed."""
@@ -135,7 +135,7 @@ class Registry:
                 return found.value, after
             except Changed:
                 continue
-        raise Unavailable(f"the group of {broker} is being changed all the time: try again")
+        raise Unavailable(f"the group of {broker} keeps changing: try again")
 
     async def begin_again(self, name: GroupName, *, at: int) -> GroupState:
         """Let the group start again with what its journals hold, if its epoch is still `at`.
@@ -149,7 +149,7 @@ class Registry:
         state = state_from_json(found.data)
         if state.epoch != at:
             raise InvalidArgument(
-                f"group {name} is in epoch {state.epoch}, not {at}: look again (fmq status)"
+                f"group {name} is in epoch {state.epoch}, not {at}: check it with fmq status"
             )
         after = begin_again_state(state)
         try:
@@ -181,7 +181,7 @@ class Registry:
             except (BadVersion, NoNode):
                 continue
             return state
-        raise Unavailable(f"group {group} is being changed all the time: try again")
+        raise Unavailable(f"group {group} keeps changing: try again")
 
 
 class Changed(InvalidArgument):
@@ -191,8 +191,8 @@ class Changed(InvalidArgument):
 def changed(group: GroupName) -> Changed:
     """Return the error for a writer that was too late."""
     return Changed(
-        f"group {group} was changed by somebody else meanwhile and is left as it is now: look at "
-        "it (fmq cluster show -o json), bring your file up to that, and apply it again"
+        f"group {group} was changed by another command meanwhile; nothing was written: compare "
+        "your file with fmq cluster show -o json, update it, and apply it again"
     )
 
 
@@ -209,8 +209,8 @@ def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> Non
     gone = {m.id for m in old.members} - {m.id for m in new.members}
     if held := sorted(gone & (state.isr | {state.master, state.reader})):
         raise InvalidArgument(
-            f"group {new.group}: {', '.join(held)} is in sync or serves and cannot be taken out: "
-            "stop it, wait until `fmq status` no longer says ISR yes of it, and apply again"
+            f"group {new.group}: {', '.join(held)} is in sync or serves, so it cannot be removed: "
+            "stop it, wait until `fmq status` no longer shows it in the ISR, and apply again"
         )
 
 
@@ -218,7 +218,9 @@ def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> Non
 async def registry(zookeeper: str, cluster: str) -> AsyncIterator[Registry]:
     """Open a session for one command."""
     if not zookeeper:
-        raise InvalidArgument("say where ZooKeeper is: --zookeeper host:port, or FMQ_ZOOKEEPER")
+        raise InvalidArgument(
+            "ZooKeeper's address is missing: give --zookeeper host:port, or FMQ_ZOOKEEPER"
+        )
     session = ZooKeeperSession(zookeeper, timeout_ms=10_000, make_root=False)
     await session.start(_START_S)
     try:

@@ -158,7 +158,9 @@ def confirm(question: str, refused: str = "nothing was done") -> None:
         answer = "no text at all"
     if not answer:
         sys.stderr.write("\n")
-        raise InvalidArgument("nobody answers on standard input; to do it without asking: --yes")
+        raise InvalidArgument(
+            "standard input ended without an answer: give --yes to proceed without being asked"
+        )
     if answer.strip().lower() not in ("y", "yes"):
         talk(refused)
         raise typer.Exit(FAILED)

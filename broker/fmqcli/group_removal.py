@@ -1,6 +1,6 @@
 """Removes a broker group whose messages are all consumed (`fmq cluster remove-group`).
 
-    weight 0 in its topics → read to the end → READ only → read to the end → out of its topics
+    weight 0 in its topics → read to the end → READ only → read to the end → removed from its topics
         → its brokers stop → its nodes are deleted
 
 ZooKeeper holds the progress (`Removal` in the group's configuration), and each step can be

@@ -124,7 +124,7 @@ class Dump:
                 setting = decode_topic(payload)
                 self._topics[setting.topic_id] = setting.name
         except Malformed:
-            pass  # told in the batch's own row
+            pass  # reported in the batch's row
 
     def _judge(self, stop: Stop, file: SegmentFile) -> None:
         """Report a segment that does not end as it should."""
@@ -158,4 +158,4 @@ def _checkpoint(opened: DataDirectory) -> Checkpoint | None:
     try:
         return decode_checkpoint(raw)
     except Malformed:
-        return None  # `verify` tells it
+        return None  # `verify` reports it

@@ -23,9 +23,9 @@ from fmqcore.version import VERSION
 
 _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
-    "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show, remove-group.",
-    "failover": "Give a group's mastership to another of its brokers.",
-    "journal": "Look at a broker's data directory: offline, read-only.",
+    "cluster": "Configure the broker groups in your ZooKeeper: apply, show, remove-group.",
+    "failover": "Make another broker the master of its group.",
+    "journal": "Inspect a broker's data directory: offline, read-only.",
     "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive and replay.",
     "dev": "A cluster on this machine to write programs against.",
     "demo": "The main job on this machine: a cluster, data, a killed master, a verdict.",
@@ -112,14 +112,14 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         if ended.code != 1:  # completion ends so
             return int(ended.code or 0)
-        common.discard_output()  # click's own way out when nobody reads what it prints
+        common.discard_output()  # click's own way out when its output has no reader
         return NO_READER
-    except Exception as error:  # noqa: BLE001  # the last place that can tell the user
+    except Exception as error:  # noqa: BLE001  # the last place that can report it
         return _failed(error, wanted_of(arguments))
 
 
 def wanted_of(arguments: Sequence[str]) -> str:
-    """The extra that the command needs: what is missing may be only a part of it."""
+    """The extra that the command needs: a missing module may be a part of that extra."""
     return _EXTRAS.get(next((a for a in arguments if not a.startswith("-")), ""), "")
 
 
@@ -144,7 +144,7 @@ def _failed(error: Exception, wanted: str) -> int:
         return common.UNAVAILABLE
     code = common.exit_code(cause)
     if code is None:
-        talk(f"this is a bug: {cause!r}; run it again with --debug and report what it says")
+        talk(f"this is a bug: {cause!r}; run it again with --debug and report the output")
         return FAILED
     talk(_error_text(cause) or type(cause).__name__)
     return code

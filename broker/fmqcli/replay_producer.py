@@ -92,11 +92,12 @@ class Plan:
             ) from None
         if noted.id != topic.id:
             raise InvalidArgument(
-                f"topic {topic.name} is another one than where this replay began: choose a --name"
+                f"topic {topic.name} was recreated since this replay started: choose another --name"
             )
         if plan.same_queue != same:
             raise InvalidArgument(
-                "this replay began otherwise: --same-queue is for all of it, or choose a --name"
+                "this replay started with the other setting of --same-queue: keep "
+                "it, or choose another --name"
             )
         return plan
 
@@ -267,7 +268,7 @@ class Lines:
                     PRODUCE,
                     client_pb2.ProduceRequest(open=opening),
                 )
-            except FmqError as error:  # nobody takes writes now
+            except FmqError as error:  # no broker takes writes now
                 raise Unavailable(str(error)) from error
             self._streams[group] = stream
         return stream

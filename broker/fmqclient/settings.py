@@ -1,4 +1,4 @@
-"""What a producer or a consumer may be told: every limit stated, with its default and unit."""
+"""Settings of producers and consumers: every limit, with its default and unit."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,7 +27,7 @@ _MOST: Final = 2**40
 
 
 def _setting(default: T, meaning: str) -> T:
-    """A field whose meaning is in its metadata: `docs/reference/settings.md` is made of it."""
+    """A field with its meaning as metadata; `docs/reference/settings.md` is generated from it."""
     return field(default=default, metadata={"meaning": meaning})
 
 

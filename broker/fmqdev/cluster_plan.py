@@ -163,8 +163,8 @@ def read_file(directory: Path) -> ClusterFile | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(
-            f"{path} does not say what the cluster in its folder consists of ({error!r}): it is of "
-            "another version, or damaged; end what still runs of it, and remove that folder"
+            f"{path} does not describe the cluster in its folder ({error!r}): it is from another "
+            "version, or damaged; end the processes that still run, and remove that folder"
         ) from error
 
 

@@ -60,7 +60,7 @@ class Child:
         """Wait for the end of the process; False if it still runs after `within_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while self.alive():  # noqa: ASYNC110 - the system tells us no other way
+                while self.alive():  # noqa: ASYNC110 - the system reports it in no other way
                     await asyncio.sleep(_POLL_S)
                 return True
         return False

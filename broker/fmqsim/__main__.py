@@ -23,7 +23,7 @@ from fmqsim.scenario.scene import Focus
 UNKNOWN_SHARE: Final = 0.1
 """A campaign is not green above this share of inconclusive seeds."""
 _EVERY_S: Final = 10.0
-_STORIES: Final = 20  # are told whole
+_STORIES: Final = 20  # are printed whole
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--seeds", type=int, default=100, help="how many (default 100)")
     add("--first-seed", type=_first_seed, metavar="N", default=0,
-        help="where to begin (default 0); 'fresh': where no other code has begun")  # fmt: skip
+        help="first seed (default 0); 'fresh': a range that no other code has run")  # fmt: skip
     add("--seed", type=int, help="this one only, here; see --trace")
     add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
     add("--set", metavar="NAME=N", type=_setting, action="append", default=[],

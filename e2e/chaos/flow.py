@@ -83,7 +83,7 @@ class Flow:
     def check(self) -> None:
         """Raise `FlowFailed` if a client has failed."""
         for bug in self.traffic.bugs:
-            raise FlowFailed(f"a producer told {bug!r}") from bug
+            raise FlowFailed(f"a producer raised {bug!r}") from bug
         for name, task in self._tasks.items():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise FlowFailed(f"{name} has failed: {error!r}") from error

@@ -73,7 +73,7 @@ class Ground:
         if self.loopback:
             return "--loopback was asked for"
         if not os.environ.get(_INSIDE):
-            return _no_namespaces() or "this process has no namespaces of its own"
+            return _no_namespaces() or "this process has no separate namespaces"
         if gone := missing(("ip", "nft"), "iproute2 nftables"):
             return gone
         tried = subprocess.run(
@@ -92,7 +92,7 @@ class Ground:
         if os.geteuid() != 0:
             return f"{_NOT_ROOT} (a file system on a loop device)"
         if not os.environ.get(_INSIDE):
-            return "this process has no mount namespace of its own"
+            return "this process has no separate mount namespace"
         if not Path("/dev/loop-control").exists():
             return "no loop devices here"
         return missing(("mkfs.ext4", "mount", "umount"), "e2fsprogs")

@@ -106,14 +106,14 @@ def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
     """Return why the record cannot be there; "" if it can."""
     sent = facts.sent.get(record)
     if record == UNSENT_RECORD or sent is None:
-        return "nobody sent this"
+        return "no producer sent this"
     if sent.at_ms > at_ms:
         return f"it was sent only at {sent.at_ms:.0f} ms"
     if sent.topic != place.topic:
         return f"it was sent to topic {sent.topic}"
     outcome = facts.outcome.get(record)
     if isinstance(outcome, Failed):
-        return f"its producer was told that it was not stored ({outcome.why})"
+        return f"its producer got the error that it was not stored ({outcome.why})"
     return ""
 
 

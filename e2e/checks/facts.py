@@ -62,7 +62,7 @@ class Truth(NamedTuple):
 
     records: dict[int, int]
     begin: int
-    bases: list[int]  # of its batches, ascending
+    bases: list[int]  # of the batches, ascending
     positions: list[int]  # one past each of them
     epochs: list[int]  # the epoch of each batch
 
@@ -171,7 +171,7 @@ class Facts:
         The message may have reached a client that was paused, or waited in a commit, when that
         started.
         """
-        machine = event.who.partition(".")[0]  # of its lives `m00.1`, `m00.2`
+        machine = event.who.partition(".")[0]  # of incarnations `m00.1`, `m00.2`
         stood = [(f, t) for on, f, t in self.losses.clients if on == machine]
         stood += self.waits.get(event.who, ())
         since = (f for f, t in stood if f <= event.at_ms <= t + LATE_MS)

@@ -45,7 +45,7 @@ def _last(facts: Facts) -> str:
         states = facts.states.get(group)
         if states:
             s = states[-1]
-            isr = ", ".join(s.isr) or "nobody"
+            isr = ", ".join(s.isr) or "none"
             descriptions.append(
                 f"{group}: {s.mode.value}({s.epoch}), reader {s.reader}, in sync {isr}: {s.why}"
             )

@@ -106,7 +106,7 @@ def _passed(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Fi
     missing = [offset for offset in range(low, stored) if offset not in read.acked]
     if missing:
         text = (
-            f"{readers} is stored at {stored} in the end, but nobody acknowledged "
+            f"{readers} is stored at {stored} in the end, but no member acknowledged "
             f"{len(missing)} messages below, the first at {missing[0]}"
         )
         yield Finding(Check.I7, facts.end_ms, text, (place.group,), place, missing[0])

@@ -91,7 +91,7 @@ def acked_early(facts: Facts) -> Iterator[Finding]:
         position = _position(facts, outcome)
         batch = (outcome.place, position, outcome.at_ms)
         if position is None or batch in seen:
-            continue  # one ack for all of its records
+            continue  # one ack for all its records
         seen.add(batch)
         promise = _promise(facts, outcome)
         if promise is None:
@@ -101,7 +101,7 @@ def acked_early(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Check.I2,
                 outcome.at_ms,
-                f"{outcome.who} was told OK (acks={sent.level}) before it was safe: {why}",
+                f"{outcome.who} got OK (acks={sent.level}) before it was safe: {why}",
                 (outcome.who, outcome.place.group),
                 outcome.place,
                 outcome.offset,

@@ -79,7 +79,9 @@ def _not_with_the_taker(
             continue  # it had everything at the time of the confirmation
         for way in promise.ways:
             if all(_kept_away(facts, promise, who, taken) for who in sorted(way)):
-                return f"{taken.reader} took over, and {', '.join(sorted(way)) or 'nobody'} had it"
+                return (
+                    f"{taken.reader} took over, and {', '.join(sorted(way)) or 'no broker'} had it"
+                )
     return ""
 
 

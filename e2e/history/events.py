@@ -26,7 +26,7 @@ class Place(NamedTuple):
         return f"{self.topic} {self.group}/{self.queue}"
 
 
-# ---- clients: what they did and what they were told
+# ---- clients: what they did and which answers they got
 
 
 class Sent(NamedTuple):

@@ -126,7 +126,7 @@ def acks_that_are_not_stored_in_the_calm() -> Kit:
 def a_seek_that_is_refused_in_the_calm() -> Kit:
     kit = _calm()
     kit.add(Seeking(kit.at(), "s", READERS, place(), 0))
-    kit.add(Sought(kit.at(), "s", READERS, place(), "nobody serves the reads"))
+    kit.add(Sought(kit.at(), "s", READERS, place(), "no broker serves the reads"))
     return kit
 
 

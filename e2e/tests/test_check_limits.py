@@ -103,7 +103,7 @@ def test_master_elected_after_the_ack_did_not_give_it() -> None:
     assert Check.I2 in kit.broken()
 
 
-# ---- told or delivered too early
+# ---- acked or delivered too early
 
 
 def _short(kit: Kit, broker: str, asked_ago: float = 0, *, durable: int, commit: int = -1) -> None:

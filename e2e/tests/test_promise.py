@@ -1,4 +1,4 @@
-"""Promises of acks, and the losses that may break them: a table, and laws for all of it."""
+"""Promises of acks, and the losses that may break them: a table, and laws for the whole table."""
 
 from math import inf
 

@@ -101,7 +101,7 @@ async def person(tmp_path: Path, zookeeper: str) -> AsyncIterator[Person]:
 
 
 async def test_every_fmq_command_of_the_runbooks_runs(person: Person) -> None:
-    """One story, as starting a cluster costs more than all of it."""
+    """One story, as starting a cluster costs more than the story itself."""
     await looks(person)
     await changes(person)
     await moves(person)

@@ -72,7 +72,7 @@ def test_seek_beyond_the_readers_journal_goes_to_its_end() -> None:
     seeking(kit, 4)
     sought(kit, 2)
     kit.deliver([2, 4, 3])
-    assert kit.broken() == {Check.I6}, "it began at 2, and order counts from there"
+    assert kit.broken() == {Check.I6}, "it started at 2, and order counts from there"
 
 
 def test_a_seek_may_be_made_twice_before_it_is_answered() -> None:

@@ -192,7 +192,7 @@ def test_lost_message_stored_again_gives_no_early_ack() -> None:
 
 
 def _stored_again_below(lost: bool, deleted: bool) -> set[Check]:
-    """A message is acked at a later offset than the next of its order gets."""
+    """A message is acked at a later offset than the next message of the same order gets."""
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     kit.change(Setup, 0, retention_bytes=1 << 16)
     header = kit.produce(1)

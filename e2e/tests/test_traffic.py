@@ -96,7 +96,7 @@ def test_killed_client_leaves_its_sends_without_outcome() -> None:
     traffic.lives["m"] = ("m.1", "billing")
     traffic.died("p")
     traffic.died("m")
-    traffic.died("nobody")
+    traffic.died("unknown")
     unsure, left = traffic.history.events[2:]
     assert unsure == Unsure(5.0, "p", 1, "the producer was killed")
     assert left == Left(5.0, "m.1", "billing", orderly=False)

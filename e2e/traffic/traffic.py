@@ -9,7 +9,7 @@
     await traffic.drained(door); traffic.stop_consuming(); the rest ends
 
 The caller decides where the coroutines run, on which machine and ports (a task each, or a process
-of a simulator each). For a client that dies without an end of its own, call `traffic.died(name)`.
+of a simulator each). For a client that dies without closing, call `traffic.died(name)`.
 Nothing here judges; `checks/` decides what was undelivered when.
 """
 

@@ -47,7 +47,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Identifies the mutant, independent of its line."""
+        """Identifies the mutant, independent of line numbers."""
         text = "\0".join((self.file, self.function, self.kind, self.old, self.new))
         return sha256(f"{text}\0{self.ordinal}".encode()).hexdigest()[:10]
 

@@ -90,7 +90,7 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_named_by_the_pages_exist(page: Path) -> None:
-    """A bare name may follow the path of a file beside it, or of its folder."""
+    """A bare name may follow the path of a file beside the page, or of a folder."""
     missing = []
     beside: Path | None = None
     for name in quoted(page.read_text()):

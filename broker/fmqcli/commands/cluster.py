@@ -25,7 +25,9 @@ from fmqcore.policy import AckPolicy
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, Removal
 
-app = typer.Typer(no_args_is_help=True, help="What the broker groups consist of, in ZooKeeper.")
+app = typer.Typer(
+    no_args_is_help=True, help="The configuration of the broker groups, in ZooKeeper."
+)
 
 ZooKeeper = Annotated[
     str,
@@ -54,11 +56,13 @@ def apply(
             help="a .toml or .json file; -: standard input",
         ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would change")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only print what would change")
+    ] = False,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
 ) -> None:
-    """Bring the groups in ZooKeeper to what a file says. Groups that it does not name stay.
+    """Bring the groups in ZooKeeper to what a file describes. Groups that it does not name stay.
 
     A file looks like what `fmq cluster show -o json` prints, or like the one in README.md.
 
@@ -69,8 +73,8 @@ def apply(
     spec = ClusterSpec(file)
     if cluster and spec.cluster and cluster != spec.cluster:
         raise InvalidArgument(
-            f"{file} is of cluster {spec.cluster}, and --cluster or FMQ_CLUSTER says {cluster}: "
-            "which one is meant?"
+            f"{file} describes cluster {spec.cluster}, but --cluster or FMQ_CLUSTER names "
+            f"{cluster}: make both name the same cluster"
         )
     name = cluster_name(cluster or spec.cluster)
 
@@ -79,7 +83,7 @@ def apply(
             await _apply(groups, spec, dry_run=dry_run)
 
     quietly(work)
-    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {name_of(file)} says")
+    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {name_of(file)} describes it")
 
 
 @app.command("show")
@@ -109,8 +113,8 @@ def show_cluster(
             talk(f"group {group} is being removed ({config.value.removal.value})")
     if not found:
         talk(
-            f"{zookeeper} has no group of cluster {name}: are that name and the root behind the "
-            "last port right? To make one: fmq cluster apply -f FILE"
+            f"{zookeeper} has no group of cluster {name}: check the name and the root after the "
+            "last port; to create a group: fmq cluster apply -f FILE"
         )
 
 
@@ -118,16 +122,16 @@ def show_cluster(
 def begin_again(
     group: Annotated[str, typer.Argument(help="the group")],
     epoch: Annotated[
-        int, typer.Option("--epoch", min=0, help="the epoch it is in; 0: only say what would be")
+        int, typer.Option("--epoch", min=0, help="the group's present epoch; 0: only print it")
     ] = 0,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
 ) -> None:
     """Let a group go on without journals that are lost, or above a state that is too old.
 
-    Its master opens a new term with what the journals of its members hold now: run all that are
-    left. What only lost journals held is given up by that, and so is progress that a slave keeps
-    for a master which is away.
+    Its master opens a new term with what the journals of its members hold now: start every
+    member that is left. This gives up what only lost journals held, and the progress that a slave
+    keeps for a master that is away.
     """
     name = cluster_name(cluster)
     require_name("group", group)
@@ -137,9 +141,11 @@ def begin_again(
             state = await groups.state(GroupName(group))
             if not epoch:
                 talk(f"group {group} is in epoch {state.epoch}, {state.mode.value}: {state.why}")
-                raise InvalidArgument(f"if its journals are lost for good: --epoch {state.epoch}")
+                raise InvalidArgument(
+                    f"if its journals are lost for good, run this again with --epoch {state.epoch}"
+                )
             after = await groups.begin_again(GroupName(group), at=epoch)
-            talk(f"group {group}: {after.why}; fmq status says when it serves")
+            talk(f"group {group}: {after.why}; fmq status shows when it serves")
 
     quietly(work)
 
@@ -216,14 +222,14 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
 
 
 def _with_facts(spec: ClusterSpec, now: GroupConfig, desired: GroupConfig) -> GroupConfig:
-    """The wishes of the file with the facts of a group in service: who is wanted as master, and
-    who is lost for good. Only `fmq failover` changes these. Raises `InvalidArgument`."""
+    """The wishes of the file with the facts of a group in service: the wanted master, and the
+    broker that is lost for good. Only `fmq failover` changes these. Raises `InvalidArgument`."""
     group = now.group
     if desired.member(now.master) is None:
         raise InvalidArgument(
-            f"group {group} is in service and {now.master}, which the file does not have, is "
-            f"wanted as its master: fmq failover {group} --to another one first, or put "
-            f"{now.master} into the file"
+            f"group {group} is in service, and the file lacks {now.master}, which is wanted as "
+            f"its master: run fmq failover {group} --to BROKER first, or add "
+            f"{now.master} to the file"
         )
     config = replace(desired, master=now.master, lost=now.lost)
     spec.check_policy(config)
@@ -260,12 +266,12 @@ def _policy(policy: AckPolicy) -> str:
 def cluster_name(text: str) -> str:
     """As given. Raises `InvalidArgument`."""
     if not text:
-        raise InvalidArgument("say which cluster: --cluster NAME, or FMQ_CLUSTER")
+        raise InvalidArgument("the cluster's name is missing: give --cluster NAME, or FMQ_CLUSTER")
     require_name("cluster", text)
     return text
 
 
 def quietly(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Run it without the log of the ZooKeeper session: what fails is said in one line."""
+    """Run `work` without the log of the ZooKeeper session: a failure is reported in one line."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     return run(work)

@@ -32,9 +32,9 @@ _FETCH = 1000
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
 _QUIET_S = 3.0
-"""With nothing to print for so long it is said which groups are not reached, and why."""
+"""After this time with nothing to print, report which groups are not reached, and why."""
 _PATIENCE_S = 30.0
-"""So long a group may have nobody who tells how far we are: a failover takes a few seconds."""
+"""How long a group may have no broker that reports the progress: a failover takes seconds."""
 
 
 def consume(
@@ -77,7 +77,7 @@ def consume(
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
     require_name("consumer group", name)
     to_bytes = as_json if output is Output.JSON else formatter(format)
-    acks = ack or group is None  # nobody goes on where ours was; and what is not acked comes again
+    acks = ack or group is None  # own group: no other member; unacked messages come again
     printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=acks)
     begin = moment(start)
 
@@ -109,10 +109,10 @@ def consume(
 
 
 def _check_options(group: str | None, format: str, output: Output, *, ack: bool) -> None:
-    """Raise what says which of them do not go together."""
+    """Raise an error that names the options that exclude each other."""
     if sys.__stdout__ is None:  # `>&-`
         raise typer.BadParameter(
-            "standard output is closed: messages would be acknowledged that nobody can see"
+            "standard output is closed: messages would be acknowledged without being printed"
         )
     if output is Output.JSON and format != DEFAULT:
         raise InvalidArgument("--format and -o json: one of both")
@@ -172,7 +172,7 @@ class _Printer:
             await sub.commit()
 
     async def _is_there(self, connected: Any, *of: Any) -> bool:
-        """See `_is_there`; not while nobody can tell, unless that lasts."""
+        """See `_is_there`; False while no broker can answer, unless that lasts."""
         try:
             there = await _is_there(connected, *of)
         except Unavailable:
@@ -206,7 +206,7 @@ async def _end(connected: Any, topic: str) -> dict[tuple[str, int], int]:
 async def _is_there(
     connected: Any, sub: Any, group: str, topic: str, end: dict[tuple[str, int], int]
 ) -> bool:
-    """Tell whether the group is done with all that was there, whoever of its members did it."""
+    """Whether the group has finished all messages up to `end`, by any of its members."""
     await sub.commit()
     rows = await connected.admin().offsets(group, topic)
     done = {(row.broker_group, row.queue): row.committed for row in rows}

@@ -19,7 +19,7 @@ from fmqcore.ids import BrokerId, GroupName
 from fmqcore.names import require_name
 from fmqcore.zk.group_state import GroupState, Mode
 
-app = typer.Typer(help="Give a group's mastership to another of its brokers.")
+app = typer.Typer(help="Make another broker the master of its group.")
 
 _LOOK_S = 0.05
 
@@ -27,7 +27,7 @@ _LOOK_S = 0.05
 @app.command()
 def failover(
     group: Annotated[str, typer.Argument(help="the group")],
-    to: Annotated[str, typer.Option("--to", help="who shall be master")],
+    to: Annotated[str, typer.Option("--to", help="the broker to make master")],
     lost: Annotated[
         str,
         typer.Option(
@@ -35,16 +35,16 @@ def failover(
         ),
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="seconds to watch; 0: only say what is wanted")
+        float, typer.Option("--timeout", min=0, help="seconds to watch; 0: only record the wish")
     ] = 60.0,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
 ) -> None:
-    """Give a group's mastership to another of its brokers, in good order.
+    """Make another broker the master of its group.
 
-    A master that lives gives way once the other has all that it has: nothing is lost, and for a
-    moment nobody serves. If the master is lost for good, say so with --lost, and name the slave
-    that serves the reads (`fmq status`): it becomes master when it has heard every other member.
+    A live master hands over once the other broker has all its data: nothing is lost, and for a
+    moment no broker serves. If the master is lost for good, name it with --lost, and name with --to
+    the slave that serves the reads (`fmq status`): it becomes master after hearing every member.
     """
     name = cluster_name(cluster)
     require_name("group", group)
@@ -61,7 +61,7 @@ async def _move(
 ) -> None:
     if lost:
         master = (await groups.state(group)).master
-        if lost != master and await groups.group(group) is not None:  # else `want` tells
+        if lost != master and await groups.group(group) is not None:  # else `want` reports it
             raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
     state = await groups.want(group, to, lost)
     if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):
@@ -75,7 +75,7 @@ async def _move(
             if not timeout_s:
                 return
             raise Unavailable(
-                f"{to} is not master of {group} yet ({state.why or 'fmq status says why'}); it "
+                f"{to} is not master of {group} yet ({state.why or 'see fmq status'}); it "
                 f"stays wanted: to withdraw that, fmq failover {group} --to {state.master}"
             )
         if state.why != reported:

@@ -3,7 +3,7 @@
 Safe beside a running broker: it only reads, and takes the moving end for what it is. Data on
 standard output, talk on standard error. Exit codes: 0 clean, 1 warnings (they heal at the next
 start), 2 inconsistent, 3 incomplete (something could not be read, or the output not be written),
-64 wrong usage. `ls` and `dump` have them for what they see of it.
+64 wrong usage. `ls` and `dump` use them for the part that they read.
 """
 
 import json
@@ -48,7 +48,7 @@ _LINES: Final = 500  # written in one go
 
 app = typer.Typer(
     name="journal",
-    help="Look at a broker's data directory: offline, read-only.",
+    help="Inspect a broker's data directory: offline, read-only.",
     no_args_is_help=True,
 )
 
@@ -263,7 +263,7 @@ class _Listing:
             yield row
 
     def say(self) -> int:
-        """Tell what is wrong with the directory, what the notes say; the exit code."""
+        """Print the directory's findings and its notes; return the exit code."""
         unread = self._notes.look(None)
         if self._opened.unread:
             unread.append(f"{CHECKPOINT}: {self._opened.unread}")
@@ -302,7 +302,7 @@ def _looked_at(opened: DataDirectory, findings: Sequence[Finding]) -> list[Findi
 
 @contextmanager
 def _opened(path: Path) -> Iterator[DataDirectory]:
-    """The directory; wrong usage and what cannot be read are told here for all commands."""
+    """The directory; wrong usage and unreadable files are reported here for all commands."""
     try:
         opened = DataDirectory(path)
         if opened.live:

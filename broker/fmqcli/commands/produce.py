@@ -152,12 +152,12 @@ class _Job:
         self.failed = 0
 
     async def send(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
-        """Send everything and see what became of it."""
+        """Send everything and wait for each outcome."""
         started = time.monotonic()
         try:
             await self._send_all(producer, source)
         except BaseException:
-            for future in self._waiting:  # what becomes of them now is told by how this ends
+            for future in self._waiting:  # the error that ends this reports their fate
                 future.add_done_callback(lambda f: f.cancelled() or f.exception())
             raise
         self._say(time.monotonic() - started)
@@ -258,7 +258,11 @@ class _Job:
     def _say(self, seconds: float) -> None:
         rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
         lost = f", {self.failed:,} not" if self.failed else ""
-        done = "sent, nobody says whether it is stored" if self._unanswered else "stored"
+        done = (
+            "sent without an acknowledgement: storage is not confirmed"
+            if self._unanswered
+            else "stored"
+        )
         talk(f"{self._stored:,} {done}{lost} in {seconds:.2f} s{rate}")
 
 
@@ -266,7 +270,7 @@ def _separator(text: str) -> bytes:
     """As given, with escapes like those of Python's strings."""
     try:
         if read := text.encode().decode("unicode_escape"):
-            # What is not ASCII came through as single bytes of its UTF-8.
+            # Characters outside ASCII came through as the single bytes of their UTF-8.
             return read.encode("latin-1") if not text.isascii() else read.encode()
     except (UnicodeDecodeError, UnicodeEncodeError):
         pass

@@ -29,8 +29,8 @@ from fmqcore.ids import Permission
 def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
     """Show every group and broker: who is master, who serves what, how far behind, and why.
 
-    Exit status 0: every group serves reads and takes messages. 1: one does not (it is named on
-    standard error). 69: no broker answers.
+    Exit status 0: every group serves reads and takes messages. 1: one does not (standard
+    error names it). 69: no broker answers.
     """
 
     async def work() -> tuple[list[BrokerStatus], int]:
@@ -58,10 +58,10 @@ def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
     there = [row for row in rows if row.group == group and not row.error]
     found = []
     if not any(row.serves & Permission.READ for row in there):
-        found.append(f"group {group}: nobody serves READ")
+        found.append(f"group {group}: no broker serves READ")
     if not any(row.takes_messages for row in there):
         why = next((row.refusal for row in there if row.permission & Permission.WRITE), "")
-        found.append(f"group {group}: takes no messages: {why or 'nobody serves WRITE'}")
+        found.append(f"group {group}: takes no messages: {why or 'no broker serves WRITE'}")
     return found
 
 
@@ -69,7 +69,7 @@ def _cells(row: BrokerStatus, replica: Any) -> tuple[Any, ...]:
     if row.error:
         where = f"does not answer at {row.address}"
         return row.group, row.broker, "?", "?", row.mode, row.epoch, "", "", "", where
-    # Of a slave that has said nothing yet in this term nobody knows how far it is.
+    # How far a slave is, is unknown until it has reported in this term.
     unknown = replica is not None and not replica.durable_end and replica.lag_bytes
     lag = "" if replica is None else "?" if unknown else f"{replica.lag_bytes:,} B"
     in_sync = "" if replica is None else ("yes" if replica.in_sync else "no")

@@ -51,7 +51,7 @@ class Pieces:
             try:
                 self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
             except RuntimeError:
-                return  # the loop is closed: nobody wants it any more
+                return  # the loop is closed: no task waits for it
 
     def _some(self) -> bytes:
         while True:

@@ -43,7 +43,7 @@ class Writer:
         while (piece := self._pieces.get()) is not None:
             data, done = piece
             error = self._put(data)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
+            with suppress(RuntimeError):  # the loop is closed: no task waits for it
                 self._loop.call_soon_threadsafe(_settle, done, error)
 
     def _put(self, data: bytes) -> Exception | None:
@@ -63,7 +63,7 @@ class Writer:
 
 def _settle(done: "asyncio.Future[None]", error: Exception | None) -> None:
     if done.done():
-        return  # nobody waits for it any more
+        return  # no task waits for it any more
     if error is None:
         done.set_result(None)
     else:

@@ -69,7 +69,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
 @pytest.mark.parametrize(
     ("answer", "code", "message"),
     [
-        ("", common.USAGE, "without asking: --yes"),
+        ("", common.USAGE, "give --yes to proceed"),
         ("n\n", common.FAILED, "nothing was done"),
         ("y\n", 0, "orders"),
     ],
@@ -149,9 +149,9 @@ TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
     [
         (TAKES, 0, ""),
         (replace(TAKES, refusal="needs 1 slave"), 1, "g1: takes no messages: needs 1 slave"),
-        (replace(TAKES, permission=Permission.READ), 1, "g1: takes no messages: nobody serves"),
-        (replace(TAKES, permission=Permission.WRITE), 1, "g1: nobody serves READ"),
-        (replace(TAKES, error="no answer"), 1, "g1: nobody serves READ"),
+        (replace(TAKES, permission=Permission.READ), 1, "g1: takes no messages: no broker serves"),
+        (replace(TAKES, permission=Permission.WRITE), 1, "g1: no broker serves READ"),
+        (replace(TAKES, error="no answer"), 1, "g1: no broker serves READ"),
         (None, 1, "there is no group"),
     ],
 )

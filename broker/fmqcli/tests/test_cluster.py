@@ -157,7 +157,7 @@ def test_apply_show_permit_and_a_second_writer(
     stale = tmp_path / "stale.json"
     stale.write_text(json.dumps(shown))
     code, _, err = fmq("cluster", "apply", "-f", str(stale), *at)
-    assert (code, "was changed by somebody else" in err) == (common.USAGE, True)
+    assert (code, "was changed by another command" in err) == (common.USAGE, True)
     shown = fmq("cluster", "show", "-o", "json", *named)[1]
     assert shown["groups"]["g1"]["members"][1]["permission"] == "FULL"
     stale.write_text(json.dumps(shown))
@@ -196,10 +196,10 @@ async def test_reading_command_creates_no_root(zookeeper: str) -> None:
 @pytest.mark.processes
 async def test_two_writers_do_not_overwrite_each_other(zookeeper: str, tmp_path: Path) -> None:
     async def work(groups: Registry, config: GroupConfig) -> None:
-        with pytest.raises(InvalidArgument, match="changed by somebody else"):
+        with pytest.raises(InvalidArgument, match="changed by another command"):
             await groups.write(config, -1)
         await groups.write(replace(config, strict_takeover=True), 0)
-        with pytest.raises(InvalidArgument, match="changed by somebody else"):
+        with pytest.raises(InvalidArgument, match="changed by another command"):
             await groups.write(config, 0)
 
         def zone(broker: str, to: str) -> Callable[[GroupConfig], GroupConfig]:
@@ -265,7 +265,7 @@ def test_a_file_of_another_cluster_than_asked_for_is_refused(
     monkeypatch.setenv("FMQ_CLUSTER", "prod")
     code = main.run(("cluster", "apply", "-f", str(file), "-z", "127.0.0.1:1"))
     message = capsys.readouterr().err
-    assert (code, "of cluster staging, and --cluster or FMQ_CLUSTER says prod" in message) == (
+    assert (code, "cluster staging, but --cluster or FMQ_CLUSTER names prod" in message) == (
         common.USAGE,
         True,
     )

@@ -172,7 +172,7 @@ def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
 
 @pytest.mark.parametrize(
     ("command", "message"),
-    [("consume t >&-", b"nobody can see"), ("produce t <&-", b"standard input is closed")],
+    [("consume t >&-", b"without being printed"), ("produce t <&-", b"standard input is closed")],
 )
 def test_closed_output_is_refused(command: str, message: bytes) -> None:
     """Messages are not acknowledged when their output cannot be seen."""

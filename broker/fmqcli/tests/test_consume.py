@@ -80,7 +80,7 @@ class Failing(Sub):
     async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
         if group and self.silent:
             self.silent -= 1
-            raise Unavailable("nobody serves the reads of group g1")
+            raise Unavailable("no broker serves the reads of group g1")
         return [QueueOffsets(group, topic, "g1", 0, committed=1, begin=0, end=1)]
 
 

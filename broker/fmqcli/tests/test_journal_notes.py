@@ -172,7 +172,7 @@ async def test_resume_file_of_a_real_broker_fits(
         code, found = verify(path)
         assert (code, found["findings"]) == (0, [])
         fitted += note(found, RESUME)["fits"] is True
-    assert fitted >= 3, "it mostly tells of the newest segment"
+    assert fitted >= 3, "it mostly names the newest segment"
 
 
 # ---- the damage note

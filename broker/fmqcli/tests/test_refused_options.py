@@ -43,7 +43,10 @@ def test_an_unknown_group_is_as_an_unknown_queue() -> None:
 def test_one_way_produce_does_not_claim_records_are_stored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for acks, message in (("one_way", "3 sent, nobody says"), ("replicated", "3 stored")):
+    for acks, message in (
+        ("one_way", "3 sent without an acknowledgement"),
+        ("replicated", "3 stored"),
+    ):
         fixed = {"unanswered": acks == "one_way"}
         job = produce._Job("t", None, None, fixed, 0, 0, common.Output.TABLE, False)
         job._sent = job._stored = 3

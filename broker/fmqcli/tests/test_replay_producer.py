@@ -102,8 +102,8 @@ def test_resumed_replay_uses_the_noted_topic_shape() -> None:
 def test_replay_note_that_no_longer_fits_is_refused() -> None:
     noted = plan().state()
     cases: list[tuple[str, dict[str, Any], TopicConfig, bool]] = [
-        ("is another one", noted, replace(TOPIC, id=TopicId(4)), False),
-        ("--same-queue is for all of it", noted, TOPIC, True),
+        ("was recreated", noted, replace(TOPIC, id=TopicId(4)), False),
+        ("the other setting of --same-queue", noted, TOPIC, True),
         ("does not decode", {"producer": 1}, TOPIC, False),
     ]
     for sentence, state, topic, same in cases:

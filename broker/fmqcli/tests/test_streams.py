@@ -21,7 +21,7 @@ LARGE = bytes(range(256)) * 4096  # more than a pipe holds
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """Neither of its ends blocks."""
+    """Neither end of the pipe blocks."""
     ends = os.pipe()
     for end in ends:
         os.set_blocking(end, False)

@@ -132,7 +132,7 @@ class Admin:
         """Return the existing topic if an earlier try of this call would have created the same."""
         anyhow = admin_pb2.CreateTopicRequest()
         anyhow.CopyFrom(request)
-        anyhow.if_not_exists = True  # told by who looks into ZooKeeper, not by who may not know
+        anyhow.if_not_exists = True  # only a broker that reads ZooKeeper knows whether it exists
         topic = topic_of((await self._ask_any(CREATE_TOPIC, anyhow)).topic)
         asked = {g.group: g.weight for g in request.groups} or dict.fromkeys(self._routes.named, 1)
         if {g.group: (g.weight, g.queues) for g in topic.groups} != {
@@ -262,7 +262,7 @@ class Admin:
             else:
                 return [offsets_of(row) for row in reply.queues]
             await backoff.wait()
-        raise Unavailable(f"somebody else moves it again and again: {why}")
+        raise Unavailable(f"another client keeps moving it: {why}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Delete a consumer group's progress; return in how many queues. Raises `NotFound`.
@@ -376,7 +376,7 @@ class Admin:
                 else:
                     return reply
         each = "; ".join(dict.fromkeys(errors))  # both times most say the same
-        raise Unavailable(f"nobody serves the reads of group {group}: {each}")
+        raise Unavailable(f"no broker serves the reads of group {group}: {each}")
 
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:
         await self._routes.refresh()

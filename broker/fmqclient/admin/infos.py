@@ -128,7 +128,7 @@ def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
         version=reply.version,
         uptime_ms=reply.uptime_ms,
         zookeeper_connected=reply.zookeeper_connected,
-        refusal=reply.refusal or reply.refuses,  # an older broker knows of its disk alone
+        refusal=reply.refusal or reply.refuses,  # an older broker reports its disk only
     )
 
 

@@ -66,19 +66,19 @@ class AckTracker:
         self.held = False
         self.revoked = False  # it moves away: acks count for a moment, nothing more comes
         self.paused = False
-        self.ours = False  # held when we last heard of it: asked for again after a loss
+        self.ours = False  # held by the last assignment: requested again after a loss
         self.renewed = False  # it was lost once: what comes may be a copy of what is done
         self.generation = 0
         self.term = 0
         self.done = RangeSet()  # marks: acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
-        self.lost_acks = False  # not ours, and some of `done` is not stored: to be told
+        self.lost_acks = False  # not held, and some of `done` is not stored: to be reported
         self._sought = 0  # the seek since which our reader's progress counts
-        self._known = 0  # the newest seek that we were ever told of
-        self._read_epoch = 0  # in which our reader said so
-        self._voided = False  # a seek made acks void that may be younger: to be told
-        self._again: list[Range] = []  # marks, to be said again
-        self._fresh: list[Range] = []  # marks: acked, not said to the broker
+        self._known = 0  # the newest seek that any assignment named
+        self._read_epoch = 0  # the term in which the reader assigned
+        self._voided = False  # a seek voided acks that may be younger: to be reported
+        self._again: list[Range] = []  # marks, to be sent again
+        self._fresh: list[Range] = []  # marks: acked, not sent to the broker
         self._first = self._end = _NONE  # the newest of them: offsets of one epoch
         self._epoch = 0
 
@@ -187,7 +187,7 @@ class AckTracker:
         begin, until = _mark(epoch, first), _mark(epoch, end)
         left = self.done.gaps(begin, until) if len(self.done) else [(begin, until)]
         newest = (_mark(self._epoch, self._first), _mark(self._epoch, self._end))
-        for acked in (*self._fresh, newest):  # not said yet
+        for acked in (*self._fresh, newest):  # not sent yet
             if acked[0] < until and begin < acked[1]:
                 unsent = RangeSet([acked])
                 left = [gap for part in left for gap in unsent.gaps(*part)]
@@ -223,7 +223,7 @@ class AckTracker:
         for first, end in self._fresh:
             self.done.add(first, end)
         self._fresh, self._again = [], []
-        self.under_token = None  # a token that is under way was sent before they are said again
+        self.under_token = None  # a token that is under way was sent before they are sent again
 
     def _gather(self) -> None:
         if self._first != _NONE:
@@ -249,6 +249,6 @@ def lost_acks(trackers: list[AckTracker]) -> str:
     """Return the error message for a program whose acks could not be stored."""
     names = ", ".join(f"{t.group}/{t.queue}" for t in trackers)
     return (
-        f"{names} went to others, the session was lost, or an older seek counts again: "
-        "some acks are not stored"
+        f"some acks for {names} are not stored, as the queues moved to other members, the "
+        "session was lost, or an older seek counts again: their messages may come again"
     )

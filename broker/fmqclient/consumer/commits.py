@@ -17,7 +17,7 @@ from fmqport.clock import Clock
 TOKEN_EVERY_MS: Final = 500
 """How often a broker is asked, without a commit, whether the acks so far are stored."""
 
-_NOT_SAFE: Final = "its broker does not say that they are safe (is a slave away?)"
+_NOT_SAFE: Final = "its broker has not confirmed them (is a slave away?)"
 
 _Waiters = list["asyncio.Future[None]"]
 
@@ -89,7 +89,7 @@ class Commits:
             return
         waiters += [each for each in self._waiting if not each.done()]
         self._waiting = []
-        for waiter in waiters:  # all who asked before any was told: those acks may be theirs
+        for waiter in waiters:  # every earlier caller: the lost acks may be theirs
             waiter.set_exception(StaleAssignment(lost_acks(lost)))
         for tracker in lost:
             tracker.stale_reported()
@@ -184,7 +184,7 @@ async def all_leave(sessions: Collection[L], drop: Callable[[L], None]) -> None:
     waiters = [s.commit() for s in away]
     try:
         for waiter in waiters:
-            with suppress(FmqError):  # nobody is left to be told
+            with suppress(FmqError):  # no caller is left to report it to
                 await waiter
     finally:
         for waiter in waiters:

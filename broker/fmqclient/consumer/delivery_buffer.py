@@ -17,9 +17,9 @@ class Handout:
         self.reports = True  # what is taken is handed over (else `hand_over` reports it)
         self._batches: deque[DeliveredBatch] = deque()
         self._batch: DeliveredBatch | None = None  # being handed out
-        self._next = self._end = 0  # the range of it being handed out
+        self._next = self._end = 0  # the range that is being handed out
         self._noted = 0  # reported up to here
-        self._rest: list[Range] = []  # further ranges of it
+        self._rest: list[Range] = []  # its further ranges
         self._copy = False  # it may hold what was handed out before
         self._waiting: dict[
             AckTracker, RangeSet

@@ -80,7 +80,7 @@ class DeliveredBatch:
         self.stream = session.stream
         self.nacked: set[int] = set()  # offsets that the program gave back
         self.bytes = len(raw)
-        self.credit = end - first  # messages of it that count as buffered
+        self.credit = end - first  # its messages that count as buffered
         self.delivery_count = delivery.delivery_count
         self.again = _again(delivery)
         self.store_ms = header.store_ms

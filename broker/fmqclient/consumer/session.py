@@ -160,7 +160,9 @@ class Session(Speaker):
         settings = self._settings
         start, start_ms = settings.start_at()
         if start == client_pb2.START_LATEST and self._topic_id:
-            start = client_pb2.START_EARLIEST  # what is not begun came since: another topic's
+            start = (
+                client_pb2.START_EARLIEST
+            )  # a queue without progress came since: another topic's
         opening = client_pb2.ConsumeOpen(
             topic=settings.topic,
             group=settings.group,
@@ -192,7 +194,7 @@ class Session(Speaker):
             raise Unavailable(f"{broker.id} knows an older topic of the name {settings.topic!r}")
         if answer.opened.topic_id != self._topic_id:
             self._topic_id = answer.opened.topic_id
-            self.trackers.clear()  # made anew under its name: what is known is of another topic
+            self.trackers.clear()  # recreated under its name: these are of another topic
         self._beat_ms = answer.opened.heartbeat_ms or 3000
         self._address = broker.address
         self.epoch = Epoch(answer.epoch)
@@ -253,7 +255,7 @@ class Session(Speaker):
         self._dropped(self, tracker)
         reassigned = tracker.held  # by a seek: the broker ignored a pause sent meanwhile
         tracker.assigned(move.generation, move.sought, self.epoch)
-        if tracker.unstored:  # said again: a token that is under way was sent before that
+        if tracker.unstored:  # sent again: the token in flight went before that
             self.commits.again()
             self.acked()
         if tracker.paused or reassigned:
@@ -272,7 +274,7 @@ class Session(Speaker):
         if tracker is None or not tracker.held or tracker.generation != delivery.generation:
             self.give_credit(len(delivery.batch), delivery.end_offset - delivery.first_offset)
             return None
-        if tracker.paused:  # sent before the broker heard of it: given back, to come in its order
+        if tracker.paused:  # sent before the broker knew of the pause: returned, to come in order
             first, end = delivery.first_offset, delivery.end_offset
             self._nacks.append(nack_of(tracker, first, end, unseen=True))
             self._wake.set()

@@ -40,9 +40,9 @@ class Speaker(Acker):
         self._nacks: list[client_pb2.NackRange] = []
         self._controls: list[client_pb2.QueueControl] = []
         self._news = False  # some tracker has acks to send
-        self._leaving = False  # to be said
+        self._leaving = False  # to be sent
         self._clock = clock
-        self._last_sent_ms = 0  # when we last said something
+        self._last_sent_ms = 0  # when a request was last sent
 
     def acked(self) -> None:
         """See `Acker`."""

@@ -62,7 +62,7 @@ class Routes:
                 async with asyncio.timeout(REFRESH_MS / 1000):
                     await self._wanted.wait()
             self._wanted.clear()
-            with suppress(Unavailable):  # whoever needs routes asks again, and tells the user
+            with suppress(Unavailable):  # a caller that needs routes asks again, and reports it
                 await self.refresh()
             await self._clock.sleep(MIN_INTERVAL_S)
 
@@ -183,7 +183,10 @@ class Routes:
                 self._silent.pop(address, None)
                 self._asked_last = address
                 return reply
-        raise Unavailable(f"no broker answers at {', '.join(errors)}: is the cluster up?")
+        raise Unavailable(
+            f"no broker answers at {', '.join(errors)}: check the addresses, and that "
+            "the cluster is up"
+        )
 
     def _addresses(self) -> Iterable[str]:
         known = [

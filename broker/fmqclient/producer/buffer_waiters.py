@@ -61,6 +61,6 @@ class BufferWaiters(Generic[T]):
                     turn.set_result(call())
                 except Overloaded:
                     return
-                except Exception as error:  # noqa: BLE001 - whose it is is told, whatever it is
+                except Exception as error:  # noqa: BLE001 - any error goes to the caller whose record it is
                     turn.set_exception(error)
             self._waiting.popleft()

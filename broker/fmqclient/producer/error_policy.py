@@ -92,7 +92,9 @@ class ErrorPolicy:
             and action is RetryAction.REFRESH_ROUTES
             and self._accumulator.is_gone(buffer)
         ):
-            return RetryAction.FAIL_UNKNOWN  # nobody can tell any more, and others wait for its end
+            return (
+                RetryAction.FAIL_UNKNOWN
+            )  # no broker can answer any more, and others wait for its end
         if batch.unknown and action is not RetryAction.SWITCH_BROKER:
             return RetryAction.RESEND_SAME
         return action

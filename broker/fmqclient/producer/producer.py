@@ -79,7 +79,7 @@ class Producer(MustBeClosed):
         self._main: asyncio.Task[None] | None = None
         self._topics = KnownTopics(self._accumulator, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
-        self._named: dict[str, None] = {}  # topics, for what is said of us
+        self._named: dict[str, None] = {}  # topics, for messages about this producer
         self._closed = ""  # why nothing more is taken
         self._failed = False
 

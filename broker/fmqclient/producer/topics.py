@@ -67,7 +67,7 @@ class KnownTopics:
         try:
             config = await self._routes.topic(topic.name)
         except Unavailable:
-            return  # nobody can tell: the next answer may
+            return  # no broker can answer now: the next answer may
         except UnknownTopic:
             if self._accumulator.topics.get(topic.name) is topic:
                 self._forget(topic)

@@ -101,7 +101,7 @@ class LoopThread:
             except RuntimeError:  # such a handler has closed us just now
                 work.close()
                 raise Unavailable(_CLOSED) from None
-            if self._loop.is_closed() and not future.done():  # a moment later: nobody will run it
+            if self._loop.is_closed() and not future.done():  # a moment later: no loop will run it
                 work.close()
                 raise Unavailable(_CLOSED)
             return future

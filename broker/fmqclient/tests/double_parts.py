@@ -31,7 +31,7 @@ class Stored:
 
 @dataclass
 class GroupDouble:
-    """A group: its queues, and what it believes of its own state."""
+    """A group: its queues, and what it believes its state to be."""
 
     name: str
     topic_id: int = 1

@@ -63,7 +63,7 @@ async def test_waiting_commit_reports_lost_acks_once() -> None:
     for waiter in (waiters[1], waiters[3]):  # whichever of them made those acks
         with pytest.raises(StaleAssignment, match="g1/0"):
             waiter.result()
-    assert not commits.waiting, "nobody waits any more"
+    assert not commits.waiting, "no caller waits any more"
     later = commits.wait()
     commits.answered(commits.next([tracker]), [tracker])
     assert later.result() is None, "once"

@@ -75,7 +75,7 @@ async def test_lost_acks_are_reported_after_a_timed_out_commit() -> None:
     asked[2].set_exception(StaleAssignment("g2/0 went to others"))
     with pytest.raises(StaleAssignment):
         await sub.commit(timeout_s=0)
-    assert all(each.done() for each in asked), "nobody waits any more"
+    assert all(each.done() for each in asked), "no caller waits any more"
 
 
 async def test_close_between_two_readers_sends_acks_to_the_next(

@@ -141,7 +141,7 @@ async def test_copy_being_handed_out_skips_messages_acked_meanwhile() -> None:
     first = rig.take()
     await rig.receive(delivery(2))
     (again,) = rig.take(1)
-    assert again.offset == 0, "nobody had acked it"
+    assert again.offset == 0, "no member had acked it"
     for message in first[:3]:
         message.ack_now()
     assert [m.offset for m in rig.take()] == [3]

@@ -67,7 +67,7 @@ def test_topic_unknown_to_one_broker_is_asked_elsewhere() -> None:
                 one.topics["new"] = 2
                 await p.send("new", b"v")
                 with pytest.raises(fmqclient.UnknownTopic):
-                    await p.send("nobody-knows-it", b"v")
+                    await p.send("unknown-topic", b"v")
 
     run(work())
 

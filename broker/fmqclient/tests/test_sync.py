@@ -53,7 +53,7 @@ def test_sync_client_sends_and_receives(double: ClusterDouble) -> None:
     with pytest.raises(fmqclient.Unavailable, match="closed"):
         c.producer()
     assert sum(sum(g.floors.values()) for g in double.groups.values()) == 103
-    assert threading.active_count() <= threads + 1  # gRPC keeps one of its own
+    assert threading.active_count() <= threads + 1  # gRPC keeps one thread
 
 
 def _acked(double: ClusterDouble) -> int:

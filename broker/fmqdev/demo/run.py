@@ -249,7 +249,7 @@ class _Demo:
                         patience.reschedule(loop.time() + _PATIENCE_S)
         except TimeoutError:
             raise DemoFailed(
-                f"waited in vain for: {what}; nothing has moved for {_PATIENCE_S:g} s"
+                f"no progress for {_PATIENCE_S:g} s while waiting for {what}"
             ) from None
 
     def _moved(self) -> tuple[int, int]:
@@ -319,7 +319,7 @@ def _lock(directory: Path) -> Iterator[None]:
             process = f" (process {pid})" if pid else ""
             raise ClusterFailed(
                 f"a demo runs in {directory} already{process}: wait for its end, or run this one "
-                f"in another folder (it takes ports of its own): fmq demo --dir {directory}-2"
+                f"in another folder (it uses other ports): fmq demo --dir {directory}-2"
             ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

@@ -33,10 +33,12 @@ class History:
     keys: list[bytes | None] = field(default_factory=list)  # of what was sent, by row
     checksums: "array[int]" = field(default_factory=lambda: array("L"))  # of the values, by row
     acked: dict[Place, dict[int, int]] = field(default_factory=dict)  # offset → row
-    unknown: dict[int, str] = field(default_factory=dict)  # row → what was said
+    unknown: dict[int, str] = field(default_factory=dict)  # row → the reason given
     refused: dict[int, str] = field(default_factory=dict)
     consumed: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)  # (offset, row)
-    foreign: dict[Place, list[int]] = field(default_factory=dict)  # offsets of what nobody sent
+    foreign: dict[Place, list[int]] = field(
+        default_factory=dict
+    )  # offsets of messages that no producer sent
 
     @property
     def acked_count(self) -> int:
@@ -144,7 +146,7 @@ def _keys_out_of_order(history: History) -> Finding | None:
             if newest.get(key, -1) >= row:
                 wrong.append(_at(place, offset, f"flight {row} of {key!r} after {newest[key]}"))
             newest[key] = row
-    return _finding("KEY_ORDER", "stored out of the order of its key", wrong)
+    return _finding("KEY_ORDER", "stored out of key order", wrong)
 
 
 def _at(place: Place, offset: int, more: str) -> str:

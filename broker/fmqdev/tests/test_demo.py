@@ -81,7 +81,7 @@ def test_second_demo_in_a_folder_is_refused_and_named(tmp_path: Path) -> None:
             report, talk = second.communicate(timeout=60)
         assert second.returncode == 69
         assert f"a demo runs in {folder} already (process {first.pid})" in talk
-        assert f"in another folder (it takes ports of its own): fmq demo --dir {folder}-2" in talk
+        assert f"in another folder (it uses other ports): fmq demo --dir {folder}-2" in talk
         assert (report, "dev down" in talk) == ("", False)
         while "acknowledged," not in (line := first.stderr.readline()):
             assert line, "the first one ended"
@@ -105,12 +105,12 @@ def test_folder_is_free_once_its_demo_has_ended(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
-    precious.write_text("mine")
+    precious.write_text("kept")
     with a_demo(tmp_path, 3000) as demo:
         _, talk = demo.communicate(timeout=60)
     assert demo.returncode != 0
     assert "is not empty and holds no cluster" in talk
-    assert precious.read_text() == "mine"
+    assert precious.read_text() == "kept"
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
@@ -128,7 +128,7 @@ async def test_slow_machine_is_awaited_and_a_stuck_one_is_not(
         return asyncio.get_running_loop().time() > until
 
     await demo._until(slowly, "so many")
-    with pytest.raises(demo_module.DemoFailed, match="nothing has moved"):
+    with pytest.raises(demo_module.DemoFailed, match="no progress for"):
         await demo._until(lambda: False, "more")
 
 
@@ -180,11 +180,11 @@ def test_plain_lines_without_a_terminal() -> None:
     out = io.StringIO()
     show = Show(1000, Console(file=out, width=100))
     with show.progress():
-        show.step("begun [really]")
+        show.step("started [really]")
         for count in range(0, 1000, 10):
             show.flow(count, count)
     lines = out.getvalue().splitlines()
-    assert lines[0].endswith("begun [really]")
+    assert lines[0].endswith("started [really]")
     assert len(lines) == 2  # not one per step: one in two seconds
     assert "0 acknowledged, 0 consumed" in lines[1]
 

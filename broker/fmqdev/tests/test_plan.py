@@ -97,13 +97,13 @@ def test_wiping_a_cluster_leaves_foreign_files(
     """`--dir .` in a project, say."""
     precious = tmp_path / "src" / "precious"
     precious.parent.mkdir()
-    precious.write_text("mine")
+    precious.write_text("kept")
     for name in ("g1-0", "g1-1", "g2-0", "g2-1", "zookeeper"):
         (tmp_path / name / "data").mkdir(parents=True)
     write_file(tmp_path, ClusterFile(ClusterOptions(), []))
     dev.down(wipe=True, directory=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["src"]
-    assert precious.read_text() == "mine"
+    assert precious.read_text() == "kept"
     assert f"{tmp_path} stays, as more is in it: src" in capsys.readouterr().err
 
 
@@ -112,7 +112,7 @@ def test_a_demo_removes_an_earlier_run_and_nothing_else(tmp_path: Path) -> None:
     for name in ("g1-0", "zookeeper"):
         (folder / name).mkdir(parents=True)
     write_file(folder, ClusterFile(ClusterOptions(), []))
-    (folder / "notes").write_text("mine")
+    (folder / "notes").write_text("kept")
     demo._clear(folder)
     assert [path.name for path in folder.iterdir()] == ["notes"]
     (folder / "notes").unlink()

@@ -203,7 +203,7 @@ async def test_caller_gone_before_its_turn_delays_no_other(
     for caller in gone:
         caller.writer.transport.abort()
     patient = await Caller.dial(link)
-    async with asyncio.timeout(30):  # the proxy accepts and reads on a thread of its own
+    async with asyncio.timeout(30):  # the proxy accepts and reads on its own thread
         while sum(reader.at_eof() for reader in list(readers)) < len(gone):
             await asyncio.sleep(0.01)
     go_on.set()

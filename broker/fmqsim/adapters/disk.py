@@ -333,7 +333,7 @@ class SimWorker:
             self._calls.dead = False
             self._calls.tear = self._storage.random
             self._calls.fuse = self._storage.random.randrange(_FUSE)
-            with contextlib.suppress(BaseException):  # nobody is left to be told
+            with contextlib.suppress(BaseException):  # no caller is left to report it to
                 call()
         self._calls.dead = True
 

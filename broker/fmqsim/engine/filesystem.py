@@ -35,7 +35,7 @@ class Trap:
     after: int
     behind: bool
     small: bool  # of a file that is no segment
-    spring: Callable[[], None]  # told in the middle of the call: nothing of the process runs on
+    spring: Callable[[], None]  # called in the middle of the call: no code of the process runs on
 
 
 class Inode:
@@ -161,7 +161,7 @@ class FileSystem:
         self.failing_writes = 0
         self.failing_reads = 0
         self.trap: Trap | None = None
-        self.on_failure: Callable[[], object] = _nothing  # told when one of them comes true
+        self.on_failure: Callable[[], object] = _nothing  # called when one of them comes true
         self.locks: dict[int, object] = {}  # inode number → who holds it
         self._on_disk: dict[str, Inode] = {}
         self._pending: list[tuple[tuple[str, Inode | None], ...]] = []  # names, not yet synced

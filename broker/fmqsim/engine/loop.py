@@ -52,7 +52,7 @@ class SimLoop(_Base):
         self.now = 0.0
         self.nodes: dict[str, Node] = {}
         self.graveyard: list[Process] = []
-        self.problems: list[str] = []  # errors that nobody caught: bugs
+        self.problems: list[str] = []  # uncaught errors: bugs
         self.on_note: Callable[[str], object] | None = None  # gets every line of the trace
         self.turns = 0
         self._shuffle = Random(seed) if shuffle else None
@@ -312,7 +312,7 @@ class SimLoop(_Base):
                     handle.context.run(handle.callback, *handle.args)
                 except (SystemExit, KeyboardInterrupt, Stuck):
                     raise
-                except BaseException as error:  # noqa: BLE001 - told by the loop, as asyncio does
+                except BaseException as error:  # noqa: BLE001 - reported by the loop, as asyncio does
                     message = f"error in callback {handle.callback!r}"
                     self.call_exception_handler({"message": message, "exception": error})
             self._process = None

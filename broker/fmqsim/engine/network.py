@@ -78,7 +78,7 @@ class Network:
         link = self.link(source, target)
         if link.cut or link.stalled:
             self.loop.note(f"heal {source}->{target}")
-            self.broke()  # an end that gave up has said so meanwhile: it arrives only now
+            self.broke()  # an end that gave up has sent that meanwhile: it arrives only now
         link.cut = link.stalled = False
         for pipe in list(link.pipes):
             pipe.flush()
@@ -229,7 +229,7 @@ class Network:
 
     def _accepted(self, wire: Wire, done: "asyncio.Future[Wire]") -> None:
         if done.done():
-            wire.close(CLIENT, "nobody waits for it")
+            wire.close(CLIENT, "no caller waits for it")
         elif not wire.up[CLIENT]:
             done.set_exception(TransportError("connection reset by peer"))
         else:

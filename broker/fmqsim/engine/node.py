@@ -66,7 +66,7 @@ class Process:
         """End the process now; use `Node.crash` or `Node.exit`."""
         self.alive, self.ended = False, why
         for task in self._tasks:
-            asyncio.tasks._unregister_task(task)  # nobody shall wait for it, or cancel it
+            asyncio.tasks._unregister_task(task)  # no task may wait for it, or cancel it
         callbacks, self._on_death = self._on_death, []
         for callback in callbacks:
             callback()
@@ -143,7 +143,7 @@ class Node:
         self.wedged = False
         self.drift = drift
         self.held: list[Handle] = []  # what could not run while it stood still
-        self.on_stand: list[Callable[[], None]] = []  # told when `paused` or `wedged` changed
+        self.on_stand: list[Callable[[], None]] = []  # called when `paused` or `wedged` changed
         self._loop = loop
         self._wall_ms = WALL_START_MS
         self._since = (loop.now, loop.random.uniform(10, 10_000))  # (world's, our) seconds

@@ -189,7 +189,7 @@ class Wire:
     def close(self, side: int, why: str, *, notify: bool = True) -> None:
         """Close that side's socket.
 
-        Its streams and calls fail on that side; `notify` decides whether the other side learns of it.
+        Its streams and calls fail on that side; `notify` decides whether the other is notified.
         """
         if not self.up[side]:
             return

@@ -61,7 +61,7 @@ class Server:
         self.connections: dict[ClientConnection, None] = {}
         self.applies_at = 0.0  # nothing later in the history is applied before this
         self.cut_off_until = 0.0  # it does not hear the leader, nor the leader it
-        self.heard: dict[Session, None] = {}  # to be told to the leader
+        self.heard: dict[Session, None] = {}  # to be reported to the leader
 
 
 class Servers:

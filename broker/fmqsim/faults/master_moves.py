@@ -63,7 +63,7 @@ async def _promote(act: Act, *, wipe: bool) -> None:
     if await world.until(read, _GONE_S):
         _want(act, str(world.state(group).reader), lost=act.on)
     else:
-        act.fired("nobody takes over the reads")
+        act.fired("no broker takes over the reads")
     await act.last(0.2, 4.0)
     host.let_go()
     act.healed()

@@ -42,7 +42,7 @@ class Catch:
 
     @property
     def caught(self) -> bool:
-        """Something failed because of it."""
+        """Some test or seed failed because of the mutant."""
         return bool(self.by)
 
 
@@ -63,7 +63,7 @@ def copied(mutant: Mutant | None, source: Path = ROOT) -> Iterator[Path]:
 class Hunter:
     """Hunts mutants; what the sources as they are do with a seed is asked once.
 
-    `source`: a copy of them, so that nobody who works on them meanwhile is taken for a mistake.
+    `source`: a copy of them, so that edits made meanwhile do not count as mistakes.
     """
 
     def __init__(self, source: Path, limit: int) -> None:

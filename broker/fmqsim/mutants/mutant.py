@@ -30,7 +30,7 @@ ZOOKEEPER: Final = (
     "stop zookeeper",
 )
 GRANTED: Final = ("cut from zookeeper", "cut from group", "isolate")
-"""A master that is cut from ZooKeeper serves by the grants of its slaves."""
+"""A master that is cut from ZooKeeper serves by its slaves' grants."""
 LONG_GRANTS: Final = (("grant_ms", 3000),)
 STANDSTILL: Final = ("pause", "wedge")
 NETWORK: Final = ("cut from group", "reset", "lose reply", "stall", "slow network")

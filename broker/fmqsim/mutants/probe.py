@@ -1,4 +1,4 @@
-"""Runs in a copy of the sources, as a process of its own: seeds, until one fails.
+"""Runs in a copy of the sources, as a separate process: seeds, until one fails.
 
 Writes a line of JSON for each seed to standard output: `{"seed": 7, "broken": ["I2"], "why": …}`.
 """

@@ -35,7 +35,7 @@ class Result:
 
     seed: int
     outcome: Outcome
-    broken: tuple[str, ...] = ()  # checks, e.g. "I2"; "bug" for an error that nobody caught
+    broken: tuple[str, ...] = ()  # checks, e.g. "I2"; "bug" for an uncaught error
     findings: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()  # why it is unknown
     counts: Mapping[str, int] = field(default_factory=dict)

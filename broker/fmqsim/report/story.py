@@ -93,7 +93,7 @@ def _text(event: Any, groups: set[str], finding: Finding | None) -> str:
         case Setup():
             return "the groups are configured"
         case State() if event.group in groups:
-            isr = ", ".join(event.isr) or "nobody"
+            isr = ", ".join(event.isr) or "none"
             return (
                 f"{event.group} {event.mode.value}({event.epoch}) master {event.master}, reader "
                 f"{event.reader}, in sync: {isr} | {event.why}"
@@ -119,9 +119,9 @@ def _of_record(event: Any, finding: Finding) -> str:
         case Sent() if about_record:
             return f"{event.who} sends record {record} to {event.topic}, acks={event.level}"
         case Stored() if about_record or at:
-            return f"{event.who} is told: record {event.record} at {event.place} {event.offset}"
+            return f"{event.who} gets OK: record {event.record} at {event.place} {event.offset}"
         case Failed() | Unsure() if about_record:
-            return f"{event.who} is told: record {record} {type(event).__name__}: {event.why}"
+            return f"{event.who} gets an error: record {record} {type(event).__name__}: {event.why}"
         case Delivered() if about_record or at:
             return f"{event.who} ({event.readers}) gets record {event.record} at {event.offset}"
         case Acked() if at:

@@ -8,7 +8,7 @@ from fmqsim.scenario.hosts import BrokerHost, ClientHost, HostWorld
 
 
 class GroupWorld(HostWorld, Protocol):
-    """A world with its machines and the configuration of its groups, by name."""
+    """A world with its machines and group configurations, by name."""
 
     brokers: dict[str, BrokerHost]
     clients: dict[str, ClientHost]

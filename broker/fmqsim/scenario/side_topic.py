@@ -65,7 +65,7 @@ class Side:
                         stays = producer if dice.random() < 0.5 else None
                         await self._live(client, stays, who, dice)
                         await asyncio.sleep(dice.choice((0.0, 0.0, dice.uniform(0, 1))))
-            except FmqError:  # nobody was there for as long as a client waits
+            except FmqError:  # no broker answered for as long as a client waits
                 await asyncio.sleep(_POLL_S)
 
     async def _begin(self, client: Client, dice: random.Random) -> None:
@@ -146,7 +146,7 @@ class _Life:
         self._got: set[int] = set()
         self._newest: dict[tuple[str, int, bytes | None], int] = {}
         self.open: set[int] = set()
-        self._refused = ""  # what the consumer was told last, in vain
+        self._refused = ""  # the last error that the consumer got
 
     async def send(self, producer: Producer) -> None:
         """Send some bursts."""
@@ -215,7 +215,7 @@ class _Life:
         """Check a message that arrived."""
         record, lane = record_of(message.value), (message.group, message.queue, message.key)
         if record not in self._got and record < self._newest.get(lane, 0):
-            self._bug(f"record {record} came after {self._newest[lane]} of its key")
+            self._bug(f"record {record} came after {self._newest[lane]} with the same key")
         self._newest[lane] = max(record, self._newest.get(lane, 0))
         self._got.add(record)
         life = self._side.life_of(record)

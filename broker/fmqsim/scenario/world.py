@@ -163,7 +163,7 @@ class World:
         asking = [c for c in self.clients.values() if c.name in names | {side.NAME}]
         await self.until(lambda: all(client.done for client in asking), ANSWER_S)
         self.phase(PhaseName.ANSWERED)
-        await asyncio.sleep(_UNDER_WAY_S)  # what nobody answers: sent, and not yet there
+        await asyncio.sleep(_UNDER_WAY_S)  # unanswered messages: sent, and not yet there
         ends = {group: self._ends_of(group)[0] for group in self.configs}
         await self.until(lambda: all(self._ends_of(g)[1] >= ends[g] for g in ends), ANSWER_S)
         readers = sorted({m.readers for m in self.scene.plan.members})

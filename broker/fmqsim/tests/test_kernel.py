@@ -72,13 +72,13 @@ async def test_current_write_is_partly_done_and_waiting_ones_are_not() -> None:
             work.cancel()
         machine.over()
     whole = 2 * PAGE // SECTOR
-    assert "w" not in "".join(seen), "it had not begun"
-    assert "n" * whole in seen, "all of it"
-    assert {text for text in seen if "o" in text and "n" in text}, "a part of it"
+    assert "w" not in "".join(seen), "it had not started"
+    assert "n" * whole in seen, "everything"
+    assert {text for text in seen if "o" in text and "n" in text}, "a part"
 
 
 async def test_bytes_written_at_death_may_or_may_not_be_synced() -> None:
-    """A created name may be gone, though the bytes of its file were synced."""
+    """A created name may be gone, though its bytes were synced."""
     seen: set[tuple[bytes | None, ...]] = set()
     for seed in SEEDS:
         machine = Machine(seed)
@@ -148,9 +148,9 @@ async def test_room_is_freed_when_the_last_handle_closes() -> None:
     assert await disk.free_bytes() == free - PAGE
     await file.close()
     assert await disk.free_bytes() == free
-    nobodys = asyncio.ensure_future(disk.create("b", PAGE))
+    unawaited = asyncio.ensure_future(disk.create("b", PAGE))
     await asyncio.sleep(0)
-    nobodys.cancel()
+    unawaited.cancel()
     await disk.list()
     await disk.remove("b")
     assert await disk.free_bytes() == free

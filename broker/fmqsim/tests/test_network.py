@@ -163,9 +163,7 @@ async def test_a_stall_holds_data_back_and_ends_nothing(stage: Stage) -> None:
 async def test_a_reset_fails_both_ends_at_once(stage: Stage) -> None:
     stream = await stage.stream()
     assert stage.network.reset("client", "server") == 1
-    assert stage.network.resets_known_s > stage.loop.now, (
-        "nobody knows of it yet: no time to be calm"
-    )
+    assert stage.network.resets_known_s > stage.loop.now, "no peer knows yet: no time to be calm"
     with pytest.raises(TransportError, match="reset"):
         await stream.receive()
     await asyncio.sleep(0.1)

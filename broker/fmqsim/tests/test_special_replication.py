@@ -28,7 +28,7 @@ def test_slave_and_consumer_below_the_log_start_resume_there() -> None:
     back: list[float] = []
 
     async def trouble(stage: Stage) -> None:
-        await stage.comes(lambda: stage.traffic.delivered.get("slow"), "it has begun")
+        await stage.comes(lambda: stage.traffic.delivered.get("slow"), "it has started")
         stage.clients["slow"].node.pause()
         had = stage.journal(SLAVE).end
         slave = stage.down(SLAVE)
@@ -105,7 +105,7 @@ def test_idle_heartbeats() -> None:
         links = list(stage.network.link(SLAVE, MASTER).pipes)
         state, end = stage.now_state, stage.journal(MASTER).end
         await stage.until(lambda: False, 6.0)  # five times `dead_after_ms`
-        assert stage.journal(MASTER).end == end, "nothing was said"
+        assert stage.journal(MASTER).end == end, "nothing was sent"
         assert list(stage.network.link(SLAVE, MASTER).pipes) == links
         assert stage.now_state == state
 
@@ -120,7 +120,7 @@ def test_dead_link_then_waiting_producers_get_an_error_at_once() -> None:
         cut_ms = stage.loop.now_ms
         stage.cut(MASTER, SLAVE)
         raw = stage.ask_once(MASTER)
-        await stage.comes(lambda: raw.done, "it is told")
+        await stage.comes(lambda: raw.done, "it has an outcome")
         [outcome] = [e for e in stage.events(Unsure, Failed) if e.who == "raw"]
         assert "DELIVERY_UNKNOWN" in outcome.why
         assert not stage.in_sync(SLAVE), "it left the in-sync set first"

@@ -42,7 +42,7 @@ class World:
             session, _ = await self.client(f"follower{number}")
             if self.ensemble.servers[self.server_of(session)] is not self.ensemble.leader:
                 return session
-        raise AssertionError("nobody is at a follower")
+        raise AssertionError("no session is at a follower")
 
 
 @pytest.fixture(params=SEEDS)

@@ -177,7 +177,9 @@ async def test_client_of_an_isolated_follower_loses_its_session(ensemble: Ensemb
     for _ in range(10):
         client.there.ping()
         await asyncio.sleep(0.3)
-    assert client.received == ["connected", *["ponged"] * 10], "it answers, and nobody else knows"
+    assert client.received == ["connected", *["ponged"] * 10], (
+        "it answers, and no other server knows"
+    )
     assert client.session.over
     await at(ensemble, 6)
     assert client.received[-1] == "dropped"

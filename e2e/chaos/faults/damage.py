@@ -54,7 +54,7 @@ class _Damage(Fault):
         if status != _DATA_ERROR:
             stage.wrong(f"{broker} ended with status {status}, not {_DATA_ERROR}: {tail(log, 2)}")
         stage.history.add(Refusal(now_ms(), broker, tail(log, 1)))
-        return f"{detail}; it refused to start and said where"
+        return f"{detail}; it refused to start and named the place"
 
     async def heal(self, stage: Stage) -> None:
         """Empty the disk if the broker refused, as its message says, and start it."""

@@ -40,7 +40,9 @@ class WedgeMaster(Fault):
         assert self._freezer.stdout is not None
         if await asyncio.to_thread(self._freezer.stdout.readline) != b"frozen\n":
             raise NotFired(f"{master} could not be wedged")
-        await stage.until(lambda: not stage.watch.latest[master].mode, f"{master} answers nobody")
+        await stage.until(
+            lambda: not stage.watch.latest[master].mode, f"{master} answers no request"
+        )
         if session == 0:
             raise NotFired(f"{master} had no session")
         slave = await stage.taken_over(group)  # the adapter lets a wedged loop's session go

@@ -33,7 +33,7 @@ class QuorumLost(Fault):
         async def no_leader() -> bool:
             return not await stage.cluster.ensemble.leader()
 
-        await stage.until_async(no_leader, "nobody leads")
+        await stage.until_async(no_leader, "no server leads")
         return f"killed {', '.join(self._dead)}: no quorum"
 
     async def heal(self, stage: Stage) -> None:

@@ -51,7 +51,7 @@ async def begin_as_asked(cluster: Restorable, broker: BrokerId) -> Epoch:
         code, printed = await begin_again(cluster, epoch)
         if code == 0:
             return epoch
-        assert "look again (fmq status)" in printed
+        assert "check it with fmq status" in printed
 
 
 async def test_an_emptied_group_serves_after_begin_again(tmp_path: Path) -> None:

@@ -162,11 +162,11 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
         ),
     ),
     "F16": (
-        "a stop makes an heir",
+        "a stop makes a successor",
         ("fmqbroker/failover/transitions.py", "or view.incarnation != incarnation:", "or False:"),
     ),
     "F17": ("a master with another disk gives up what its reader has",),
-    "F18": ("who lost its memory, too, is proof that nobody has more",),
+    "F18": ("who lost its memory, too, is proof that no broker has more",),
     "C1": (
         (
             "fmqcore/consume/in_flight.py",
@@ -191,7 +191,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "L3": ("what was refused goes last",),
     "L4": ("many batches in flight before the first is accepted",),
     "L5": ("a queue buffer goes on after an abandoned batch",),
-    "L6": ("records are placed anew in any order",),
+    "L6": ("records are placed again in any order",),
     "L7": ("a seek that comes back is a new one",),
     "L8": ("a producer's sessions are strangers to each other",),
     "L9": (

@@ -14,7 +14,7 @@ _RARE: Final = "its moment comes once in hundreds of seeds"
 BETWEEN: Final[tuple[Mutant, ...]] = (
     mutant(
         "an epoch ends where it ended when it was looked up",
-        "a slave that reads is sent more of it: acks of that are forgotten and called stored",
+        "a slave that reads is sent more of the epoch: its acks are forgotten and called stored",
         (
             "fmqbroker/consume/group.py",
             "        over = 0 < epoch < self._newest() and",
@@ -28,8 +28,8 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone=_RARE,
     ),
     mutant(
-        "a reader without an epoch drops acks of it",
-        "they are called stored, and nobody has them",
+        "a reader without an epoch drops its acks",
+        "they are called stored, and no broker has them",
         (
             "fmqbroker/consume/group.py",
             "            session.unstorable = True  # nothing of that epoch is here\n",
@@ -53,7 +53,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "what an emptied master was given is proof",
-        "who comes first has the newest term and little of it; who has the rest is refused",
+        "who comes first has the newest term and few of its batches; who has the rest is refused",
         (
             "fmqcore/failover/guards.py",
             "    if not case.evidence.anew:\n        return True\n",
@@ -77,15 +77,15 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="retention must have taken what the stale one ends with, and it must come first",
     ),
     mutant(
-        "an heir whose disk was new waits for all",
-        "a planned switchover beside a member that is away leaves nobody serving until it is back",
+        "a successor whose disk was new waits for all",
+        "a planned switchover with a member away leaves the group unserved until it is back",
         (
             "fmqbroker/failover/transitions.py",
             '            p.journal.doubts.made_whole()\n        _log.info("mastership',
             '            pass\n        _log.info("mastership',
         ),
         tests=(_LACKING + "test_new_master_with_a_new_disk_waits_for_no_third_broker",),
-        alone="the heir must never have fsynced since its disk was new, and a third be away",
+        alone="the successor must never have fsynced since its disk was new, and a third be away",
     ),
     mutant(
         "who may be in sync is not asked what it holds",
@@ -103,7 +103,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "an empty master asks a damaged slave for ever",
-        "nobody else is heard meanwhile: who has all, and is sound, is kept out",
+        "no other slave is heard meanwhile: who has all, and is sound, is kept out",
         (
             "fmqcore/replication/reconciliation.py",
             "    if master.suffix_fits:\n        return Decision(",
@@ -117,7 +117,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a slave gives what it has not looked at",
-        "it is damaged, and tells nobody: its master is sent what is no journal, again and again",
+        "it hides its damage: its master is sent what is no journal, again and again",
         (
             "fmqbroker/replication/slave_stream.py",
             "await journal.read_sound(position, MAX_MESSAGE_BYTES)",
@@ -214,7 +214,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="it stands there for a moment",
     ),
     mutant(
-        "who loses a queue hears of it only if it was told of its newest number",
+        "who loses a queue hears of it only if it was sent its newest number",
         "a seek gave it a new one: it keeps the queue for its own, and its acks count for nothing",
         (
             "fmqbroker/consume/group.py",
@@ -230,7 +230,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="somebody must seek, and another come, before a message goes out",
     ),
     mutant(
-        "who lost its memory, too, is proof that nobody has more",
+        "who lost its memory, too, is proof that no broker has more",
         "a power cut took what two had received: the third, which kept it, is cut",
         (
             "fmqcore/failover/guards.py",
@@ -259,7 +259,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "level in memory is level",
-        "what was fsynced and acknowledged once is gone with the next power cut, and nobody knows",
+        "what was fsynced and acknowledged once is gone with the next power cut, and unnoticed",
         (
             "fmqbroker/replication/slave_stream.py",
             "made_whole(durably=journal.durable_end >= self._level_end)",
@@ -341,7 +341,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "the policy at the start says who acknowledged",
-        "it was made stricter meanwhile: nobody is heard, and what was cached is given up",
+        "it was made stricter meanwhile: no slave is heard, and what was cached is given up",
         (
             "fmqcore/failover/guards.py",
             "    if case.evidence.other_policy:",
@@ -375,7 +375,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="a master must end in the middle of opening, and its slave claim twice",
     ),
     mutant(
-        "who acts as master by now is cut as the one before it told",
+        "who acts as master by now is truncated as its predecessor ordered",
         "the order waited while a term was opened: what is appended for that goes",
         (
             "fmqbroker/replication/slave_stream.py",

@@ -1,4 +1,4 @@
-"""Mistakes of a consumer: what it keeps of its acks, and what it tells of them."""
+"""Mistakes of a consumer: what it keeps of its acks, and what it reports of them."""
 
 from typing import Final
 
@@ -44,7 +44,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         seeds=(0,),
     ),
     mutant(
-        "a token counts for acks that were not said",
+        "a token counts for acks that were not sent",
         "the new reader has stored nothing of a queue that it has not given to this consumer yet",
         (
             "fmqclient/consumer/ack_tracker.py",

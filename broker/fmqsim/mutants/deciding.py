@@ -81,7 +81,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a promise is as long as the next life makes them",
-        "told to promise less, a slave that is restarted claims while its master still serves",
+        "after a shorter promise, a slave that is restarted claims while its master still serves",
         (
             "fmqbroker/replication/slave.py",
             "longest_ms = max(granted_ms, settings.grant_ms)",
@@ -120,7 +120,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a session that is over keeps its lease",
-        "who was told that its live node is gone serves on beside whoever claimed",
+        "a broker whose live node is gone serves on beside the broker that claimed",
         (LEASE, "        self._gate.end_lease()\n", ""),
         tests=(
             "broker/fmqbroker/tests/serving/test_gate.py::test_a_session_that_is_over_ends_its_lease_at_once",
@@ -198,7 +198,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    if not evidence.fresh and row.action is Action.LOOK:\n",
         ),
         tests=("broker/fmqcore/tests/failover/test_machine.py::test_every_combination",),
-        alone="the compare-and-set by version refuses most of it: a second guard",
+        alone="the compare-and-set by version refuses most cases: a second guard",
     ),
     mutant(
         "a term survives its session",
@@ -234,7 +234,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         alone="it takes a lost answer just when the in-sync set changes, and a loss after that",
     ),
     mutant(
-        "a stop makes an heir",
+        "a stop makes a successor",
         "the master goes without waiting until who is wanted has all that it has",
         (
             "fmqbroker/failover/loop.py",
@@ -244,11 +244,11 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/failover/test_orderly_stop.py::test_stopping_master_names_no_successor",
         ),
-        alone="the heir must become ready between the wish and the stop, and no slave may read",
+        alone="it must become ready between the wish and the stop, and no slave may read",
     ),
     mutant(
         "a term has the live node that stands once it is set",
-        "it was gone in between: who looked then claims, and the holder goes on as if nobody could",
+        "it was gone in between: who looked then claims, and the holder goes on as if none could",
         (
             TERMS,
             "        self.tenure = Tenure(edit.epoch, standing)\n",
@@ -260,7 +260,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         alone="a session must end, and the next begin, while a compare-and-set is under way",
     ),
     mutant(
-        "a live node that is made anew has its number from before",
+        "a recreated live node has its number from before",
         "whoever saw it gone may claim, and its broker keeps its term",
         (
             "fmqbroker/serving/live_node.py",
@@ -270,6 +270,6 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/serving/test_live_node.py::test_recreated_live_node_has_new_number_even_if_unnoticed",
         ),
-        alone="nobody takes a live node away within its session in a simulation",
+        alone="no fault takes a live node away within its session in a simulation",
     ),
 )

@@ -123,7 +123,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a cut needs room that it would make",
-        "a slave with a full disk that is told to cut back can never begin, and dials for ever",
+        "a slave with a full disk that must truncate can never begin, and dials for ever",
         (
             CUTTING,
             "checkpoints.write_with_reserve(drop_from=position)",
@@ -134,7 +134,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a reset needs room that it would make",
-        "a slave with a full disk that is told to begin anew can never do so, and dials for ever",
+        "a slave with a full disk that must copy all again can never do so, and dials for ever",
         (
             "fmqbroker/journal/checkpoints.py",
             "await self._with_reserve(lambda: self._put(void))",
@@ -145,7 +145,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "what a reader hands over does not use the reserve",
-        "a term's EPOCH fits and its offsets do not: the reader has stopped, and nobody serves",
+        "a term's EPOCH fits and its offsets do not: the reader has stopped, and no broker serves",
         (
             "fmqbroker/journal/head.py",
             "        elif for_term:\n",
@@ -220,7 +220,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "what a slave has in its memory is held for sure",
-        "who deletes it had it alone on a disk: two losses at once, and nobody has it",
+        "who deletes it had it alone on a disk: two losses at once, and no broker has it",
         (
             "fmqbroker/replication/master.py",
             "ends = [view.durable_end for view in self._views_in_sync()]",
@@ -233,7 +233,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         alone="more than a segment must be in memory alone, and be old enough to go",
     ),
     mutant(
-        "a slave believes what its master said in an older term",
+        "a slave believes what its master sent in an older term",
         "the master has lost its memory since, and the slave deletes what it alone has",
         (
             "fmqbroker/data/retention.py",

@@ -10,7 +10,7 @@ TOPIC: Final = "fmqclient/producer/topic_buffers.py"
 SENDING: Final[tuple[Mutant, ...]] = (
     mutant(
         "a one-way batch that was given up is answered",
-        "its stream took it when nobody waited any more, and the producer ends",
+        "its stream took it when no caller waited any more, and the producer ends",
         (
             "fmqclient/producer/sender.py",
             "            if batch not in buffer.in_flight:\n"
@@ -46,7 +46,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqclient/tests/test_client_regressions.py::test_answer_lacking_a_topic_restores_no_older_one",
         ),
-        alone="two brokers must be late, one by more than the other, while a topic is made anew",
+        alone="two brokers must be late, one by more than the other, while a topic is recreated",
     ),
     mutant(
         "a producer's sessions are strangers to each other",
@@ -153,7 +153,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         alone="it must come between two deadlines",
     ),
     mutant(
-        "records are placed anew in any order",
+        "records are placed again in any order",
         "groups come and go, and what is older follows what is younger of the same key",
         (TOPIC, "        moved.sort(key=lambda entry: entry[0][6])\n", ""),
         tests=(
@@ -212,7 +212,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "many batches in flight before the first is accepted",
-        "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
+        "an unknown producer may begin anywhere: a lost first batch leaves an undetected hole",
         (
             "fmqclient/producer/queue_buffer.py",
             "            self.proven\n            and not",
@@ -225,7 +225,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a queue buffer goes on after an abandoned batch",
-        "nobody knows whether it is stored, and what follows takes its sequence",
+        "its outcome is unknown, and what follows takes its sequence",
         (
             "fmqclient/producer/queue_buffer.py",
             "        self._over(batch)\n        self.poisoned = True\n",

@@ -7,7 +7,7 @@ before they check which Python the project requires.
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036  # see above
-    _mine = ".".join(map(str, sys.version_info[:2]))
-    raise SystemExit(f"FMQ needs Python 3.11 or later, this is {_mine} ({sys.executable})")
+    _running = ".".join(map(str, sys.version_info[:2]))
+    raise SystemExit(f"FMQ needs Python 3.11 or later, this is {_running} ({sys.executable})")
 
 VERSION = "0.1.0"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fmqcore.errors import Malformed, Unavailable
 from fmqcore.ids import GroupName
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, config_to_json
 from fmqcore.zk.removed_groups import removed_from_json, removed_to_json
 from fmqport.coordination import BadVersion, Coordination, NoNode
@@ -25,7 +25,7 @@ async def create_group(coordination: Coordination, cluster: str, config: GroupCo
     if await was_removed(coordination, cluster, name):
         await delete_group(coordination, cluster, name, -1)  # what an interrupted removal left
         await _note(coordination, cluster, lambda names: names - {name})
-    node = paths.config_node(cluster, name)
+    node = layout.config_node(cluster, name)
     await coordination.create(node, config_to_json(config), make_parents=True)
 
 
@@ -36,21 +36,21 @@ async def delete_group(
 
     Raises `Unavailable` while a broker of the group is live, or if the group was changed meanwhile.
     """
-    root = paths.group_node(cluster, group)
+    root = layout.group_node(cluster, group)
     await _require_no_broker(coordination, cluster, group)
     await _note(coordination, cluster, lambda names: names | {group})
     try:
         if version >= 0:
-            await coordination.delete(paths.config_node(cluster, group), version)
-        elif await coordination.get(paths.config_node(cluster, group)) is not None:
+            await coordination.delete(layout.config_node(cluster, group), version)
+        elif await coordination.get(layout.config_node(cluster, group)) is not None:
             raise BadVersion(root)
         await _require_no_broker(coordination, cluster, group)  # one that read the configuration
-        state = await coordination.get(paths.state_node(cluster, group))
+        state = await coordination.get(layout.state_node(cluster, group))
         if state is not None:
-            await coordination.delete(paths.state_node(cluster, group), state.version)
+            await coordination.delete(layout.state_node(cluster, group), state.version)
     except BadVersion:
         raise Unavailable(f"{root} was changed by somebody else meanwhile") from None
-    await coordination.delete(paths.live_node(cluster, group))
+    await coordination.delete(layout.live_node(cluster, group))
     await coordination.delete(root)
 
 
@@ -59,8 +59,8 @@ async def make_live_parent(coordination: Coordination, cluster: str, group: Grou
 
     Raises `NodeExists` or `NoNode` if the group changed meanwhile.
     """
-    node = paths.live_node(cluster, group)
-    configured = await coordination.get(paths.config_node(cluster, group), synced=True)
+    node = layout.live_node(cluster, group)
+    configured = await coordination.get(layout.config_node(cluster, group), synced=True)
     if configured is None and await was_removed(coordination, cluster, group):
         return False
     # No configuration and no removal: ZooKeeper lost its data, and brokers go on.
@@ -70,25 +70,25 @@ async def make_live_parent(coordination: Coordination, cluster: str, group: Grou
 
 async def was_removed(coordination: Coordination, cluster: str, group: GroupName) -> bool:
     """Whether the group has no configuration because it was removed. Raises `Unavailable`."""
-    if await coordination.get(paths.config_node(cluster, group), synced=True) is not None:
+    if await coordination.get(layout.config_node(cluster, group), synced=True) is not None:
         return False
-    found = await coordination.get(paths.groups_node(cluster))
-    return found is not None and group in _names(paths.groups_node(cluster), found.data)
+    found = await coordination.get(layout.groups_node(cluster))
+    return found is not None and group in _names(layout.groups_node(cluster), found.data)
 
 
 async def _require_no_broker(coordination: Coordination, cluster: str, group: GroupName) -> None:
-    node = paths.live_node(cluster, group)
+    node = layout.live_node(cluster, group)
     await coordination.sync(node)
     if live := await coordination.children(node):
         raise Unavailable(
-            f"{paths.group_node(cluster, group)}: its broker {', '.join(live)} still lives: "
+            f"{layout.group_node(cluster, group)}: its broker {', '.join(live)} still lives: "
             "stop it first"
         )
 
 
 async def _note(coordination: Coordination, cluster: str, edit: Callable[[Names], Names]) -> None:
     """Change the names of removed groups; try again after a concurrent change."""
-    node = paths.groups_node(cluster)
+    node = layout.groups_node(cluster)
     while (found := await coordination.get(node)) is not None:
         before = _names(node, found.data)
         if (after := edit(before)) == before:

@@ -21,8 +21,8 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_li
 try:
     from fmqadapters.grpc.transport import GrpcTransport
 except ImportError as error:
-    if said := what_is_missing(error):
-        raise ModuleNotFoundError(said, name=error.name) from None
+    if hint := what_is_missing(error):
+        raise ModuleNotFoundError(hint, name=error.name) from None
     raise
 
 __all__ = ["GrpcTransport"]

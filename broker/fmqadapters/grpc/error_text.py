@@ -6,7 +6,7 @@ gRPC's own text mentions resolvers, addresses that were tried, HTTP/2 frames. No
 
 from typing import Final
 
-_SAID: Final = (
+_PHRASES: Final = (
     ("Connection refused", "connection refused, nothing listens there"),
     ("Domain name not found", "its name does not resolve, is it spelled right?"),
     ("Misformatted domain name", "that is no host name"),
@@ -36,5 +36,5 @@ def in_words(details: str | None, code: str) -> str:
         return code
     known = None
     if code in _OURS:  # else it is the peer's own text
-        known = next((words for piece, words in _SAID if piece in details), None)
+        known = next((words for piece, words in _PHRASES if piece in details), None)
     return known or f"{details} ({code})"

@@ -24,7 +24,7 @@ from fmqport.transport import CallHandler, MessageTooLarge, Method, StreamHandle
 
 _log = structlog.get_logger()
 _Context = Any  # aio.ServicerContext: grpc has no types
-_TELL_DEATH_S = 0.02
+_CLOSE_NOTICE_S = 0.02
 _LAST_WORDS_S = 0.3
 _LONGEST = 2000  # bytes, up to three each in a trailer; gRPC carries 8 KiB for sure
 
@@ -96,10 +96,10 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
                 reply: Message = await asyncio.shield(self._run(handler(request)))
                 return serialize(reply, _peer(context))
             except MessageTooLarge as error:
-                await context.abort(StatusCode.RESOURCE_EXHAUSTED, _told(error))
+                await context.abort(StatusCode.RESOURCE_EXHAUSTED, _detail(error))
                 raise AssertionError from error  # abort has raised
             except FmqError as error:
-                await context.abort(StatusCode.FAILED_PRECONDITION, _told(error))
+                await context.abort(StatusCode.FAILED_PRECONDITION, _detail(error))
                 raise AssertionError from error  # abort has raised
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -118,7 +118,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
                     await context.abort(StatusCode.CANCELLED, "cancelled by the broker")
                 raise
             except FmqError as error:
-                await context.abort(StatusCode.FAILED_PRECONDITION, _told(error))
+                await context.abort(StatusCode.FAILED_PRECONDITION, _detail(error))
             finally:
                 stream.fail()  # a stray task that still holds it must not touch a finished call
 
@@ -134,7 +134,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
         self.running.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, FmqError):
-            _log.error("a handler failed: this is a bug", exc_info=error)
+            _log.error("handler_failed", exc_info=error)
 
 
 class ServerStream:
@@ -168,7 +168,7 @@ class ServerStream:
         if raw is aio.EOF:
             # A half close and a dead peer look the same at first: wait for the report of a death.
             with suppress(TimeoutError):
-                async with asyncio.timeout(_TELL_DEATH_S):
+                async with asyncio.timeout(_CLOSE_NOTICE_S):
                     await self._over.wait()
                     raise self._gone()
         return raw
@@ -208,7 +208,7 @@ class ServerStream:
         return TransportError(f"{self._peer}: the stream is over: the peer is gone, or cancelled")
 
 
-def _told(error: FmqError) -> str:
+def _detail(error: FmqError) -> str:
     """Return the error's text, shortened to what a trailer can carry.
 
     gRPC would report a longer one as another error.

@@ -35,12 +35,12 @@ def test_no_preference_is_not_left_to_the_kernel() -> None:
     assert all(module.LOWEST <= port < module.HIGHEST for port in free_ports(9, [0] * 9))
 
 
-@pytest.mark.parametrize("told", ["", "nothing", "0 0", "1024 60999"])
+@pytest.mark.parametrize("port_range", ["", "nothing", "0 0", "1024 60999"])
 def test_no_room_below_outgoing_range_then_port_inside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port_range: str
 ) -> None:
     """No room below the outgoing range: then one inside it."""
-    (tmp_path / "range").write_text(told)
+    (tmp_path / "range").write_text(port_range)
     monkeypatch.setattr(module, "OUTGOING", tmp_path / "range")
     assert 0 < free_port() < 65536
 

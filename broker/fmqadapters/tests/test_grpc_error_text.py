@@ -35,10 +35,10 @@ LOST = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1
     ],
 )
 def test_words(details: str, words: str) -> None:
-    said = in_words(details, "UNAVAILABLE")
-    assert words in said
-    assert ": " not in said
-    assert "]" not in said
+    text = in_words(details, "UNAVAILABLE")
+    assert words in text
+    assert ": " not in text
+    assert "]" not in text
 
 
 def test_a_handlers_own_text_stays() -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from structlog.testing import capture_logs
 
-from fmqadapters.zookeeper import session_core as steady
+from fmqadapters.zookeeper import session_core
 from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession, Verb
 from fmqadapters.zookeeper.watches import Watches
 from fmqport.coordination import ConnectionLost, Node, SessionExpired, SessionState
@@ -19,13 +19,13 @@ class FakeLink:
     timeout_ms = 2000
 
     def __init__(self) -> None:
-        self.tell: Callable[[SessionState], None] = lambda _: None
+        self.on_state: Callable[[SessionState], None] = lambda _: None
         self.asked: list[tuple[Request, Answer]] = []
         self.ends = True
 
-    def open(self, told: Callable[[SessionState], None]) -> None:
-        self.tell = told
-        told(SessionState.CONNECTED)
+    def open(self, on_state: Callable[[SessionState], None]) -> None:
+        self.on_state = on_state
+        on_state(SessionState.CONNECTED)
 
     def turns(self) -> None: ...
 
@@ -68,7 +68,7 @@ async def test_session_end_fails_pending_calls_and_drops_late_answers(
     session: SteadySession, link: FakeLink, state: SessionState, error: type[Exception]
 ) -> None:
     task = await asked(session, link)
-    link.tell(state)
+    link.on_state(state)
     with pytest.raises(error):
         async with asyncio.timeout(5):
             await task
@@ -87,12 +87,12 @@ async def test_closing_session_fails_waiters_and_notifies_none_later(
     session.on_state(states.append)
     task = await asked(session, link)
     link.ends = False
-    monkeypatch.setattr(steady, "_CLOSE_S", 0.05)
+    monkeypatch.setattr(session_core, "_CLOSE_S", 0.05)
     async with asyncio.timeout(5):
         await session.close()
         with pytest.raises(ConnectionLost):
             await task
-    link.tell(SessionState.CONNECTED)
+    link.on_state(SessionState.CONNECTED)
     assert (states, session.state) == ([], SessionState.LOST)
 
 
@@ -108,7 +108,7 @@ async def test_state_listener_may_unsubscribe_while_notified(
     stop = session.on_state(once)
     session.on_state(lambda _: heard.append("ever"))
     for state in (SessionState.SUSPENDED, SessionState.CONNECTED):
-        link.tell(state)
+        link.on_state(state)
     assert heard == ["once", "ever", "ever"]
 
 
@@ -119,11 +119,11 @@ async def test_start_continues_after_connection_breaks(link: FakeLink, state: Se
     async with asyncio.timeout(5):
         while not link.asked:
             await asyncio.sleep(0)
-        link.tell(state)
+        link.on_state(state)
         for _ in range(10):
             await asyncio.sleep(0)
         assert not starting.done(), "it waits for the connection"
-        link.tell(SessionState.CONNECTED)
+        link.on_state(SessionState.CONNECTED)
         while not starting.done():
             if len(link.asked) > 1:
                 request, answer = link.asked.pop()
@@ -141,7 +141,7 @@ async def test_start_times_out_while_connection_stays_lost(
     starting = asyncio.ensure_future(session.start(0.05))
     while not link.asked:
         await asyncio.sleep(0)
-    link.tell(SessionState.SUSPENDED)
+    link.on_state(SessionState.SUSPENDED)
     with pytest.raises(ConnectionLost, match="no ZooKeeper answers at zk:2181"):
         await starting
 
@@ -157,19 +157,19 @@ async def test_watch_is_armed_before_notifying_and_silent_once_stopped() -> None
         steps.append("armed")
         return True
 
-    watches.add("/a", lambda: steps.append("told"))
-    stop = watches.add("/b", lambda: steps.append("told, though it was stopped"))
+    watches.add("/a", lambda: steps.append("called"))
+    stop = watches.add("/b", lambda: steps.append("called, though it was stopped"))
     running = asyncio.ensure_future(watches.run(arm))
     async with asyncio.timeout(5):
         while steps.count("arms") < 2:
             await asyncio.sleep(0)
         stop()
         may_arm.set()
-        while "told" not in steps:
+        while "called" not in steps:
             await asyncio.sleep(0)
     await asyncio.sleep(0)
     running.cancel()
-    assert steps[2:] in (["armed", "told", "armed"], ["armed", "armed", "told"])
+    assert steps[2:] in (["armed", "called", "armed"], ["armed", "armed", "called"])
 
 
 @pytest.mark.parametrize(
@@ -184,5 +184,5 @@ async def test_a_session_that_breaks_is_logged_as_warning(
     session: SteadySession, link: FakeLink, state: SessionState, level: str
 ) -> None:
     with capture_logs() as lines:
-        link.tell(state)
+        link.on_state(state)
     assert [(line["event"], line["log_level"]) for line in lines] == [("zookeeper", level)]

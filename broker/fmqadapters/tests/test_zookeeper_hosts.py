@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fmqadapters.zookeeper.hosts import check_address, nobody_answers, unresolved
+from fmqadapters.zookeeper.hosts import check_address, no_answer_text, unresolved
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument
 from fmqport.coordination import ConnectionLost
@@ -79,9 +79,9 @@ def test_valid_zookeeper_address_is_accepted(address: str) -> None:
 
 
 async def test_unresolved_names_are_reported() -> None:
-    said = await nobody_answers("127.0.0.1:1,zk9:2181", 3)
-    assert "the name 'zk9' does not resolve (Name or service not known)" in said
-    assert "is it running and reachable" in await nobody_answers("127.0.0.1:1", 3)
+    text = await no_answer_text("127.0.0.1:1,zk9:2181", 3)
+    assert "the name 'zk9' does not resolve (Name or service not known)" in text
+    assert "is it running and reachable" in await no_answer_text("127.0.0.1:1", 3)
 
 
 async def test_unreachable_session_reports_unresolved_names() -> None:

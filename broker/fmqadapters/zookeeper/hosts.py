@@ -51,15 +51,15 @@ async def unresolved(address: str) -> dict[str, str]:
     return found
 
 
-async def nobody_answers(address: str, timeout_s: float) -> str:
+async def no_answer_text(address: str, timeout_s: float) -> str:
     """Return the error message for an address at which no server answers."""
-    said = f"no ZooKeeper answers at {address} within {timeout_s:g} s; "
+    text = f"no ZooKeeper answers at {address} within {timeout_s:g} s; "
     if names := await unresolved(address):
         why = "; ".join(
             f"the name {name!r} does not resolve ({why})" for name, why in names.items()
         )
-        return f"{said}{why}: is it spelled right, and known on this machine?"
-    return f"{said}is it running and reachable from here, and is that its clients' port?"
+        return f"{text}{why}: is it spelled right, and known on this machine?"
+    return f"{text}is it running and reachable from here, and is that its clients' port?"
 
 
 def _is_host(text: str) -> bool:

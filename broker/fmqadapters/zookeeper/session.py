@@ -38,7 +38,7 @@ from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEve
 from kazoo.retry import ForceRetryError, KazooRetry
 from kazoo.security import make_digest_acl
 
-from fmqadapters.zookeeper.hosts import check_address, nobody_answers, unresolved
+from fmqadapters.zookeeper.hosts import check_address, no_answer_text, unresolved
 from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession, Verb
 from fmqadapters.zookeeper.socket_select import ready
 from fmqadapters.zookeeper.watches import Watch
@@ -90,7 +90,7 @@ class ZooKeeperSession(SteadySession):
             await super().start(timeout_s)
         except ConnectionLost:
             if await unresolved(self._server):
-                raise ConnectionLost(await nobody_answers(self._server, timeout_s)) from None
+                raise ConnectionLost(await no_answer_text(self._server, timeout_s)) from None
             raise
 
     async def expire(self) -> None:
@@ -133,7 +133,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         except Exception as error:
             if repr(error) != self._complained:
                 self._complained = repr(error)
-                _log.warning("zookeeper: cannot dial", hosts=self.client.hosts, error=repr(error))
+                _log.warning("zookeeper_dial_failed", hosts=self.client.hosts, error=repr(error))
             raise ForceRetryError("dial again") from error
 
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: KazooRetry) -> Any:
@@ -142,7 +142,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             status = super()._connect_attempt(host, hostip, port, retry)
         except Exception as error:  # noqa: BLE001 - garbage from the other end: dial again
-            _log.warning("zookeeper: unexpected answer", server=f"{host}:{port}", error=repr(error))
+            _log.warning("zookeeper_unexpected_answer", server=f"{host}:{port}", error=repr(error))
             self.client._session_callback(KeeperState.CONNECTING)
             return None
         refused = status is STOP_CONNECTING and not self.client._stopped.is_set()
@@ -194,7 +194,7 @@ class _KazooLink:
         self._connection = _Connection(self._client, self._client._conn_retry.copy(), logger=_QUIET)
         self._client._connection = self._connection
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._told: Callable[[SessionState], None] | None = None
+        self._on_state: Callable[[SessionState], None] | None = None
 
     @property
     def session_id(self) -> int:
@@ -206,10 +206,10 @@ class _KazooLink:
         """See `Link`."""
         return self._connection.negotiated_ms
 
-    def open(self, told: Callable[[SessionState], None]) -> None:
+    def open(self, on_state: Callable[[SessionState], None]) -> None:
         """See `Link`."""
         self._loop = asyncio.get_running_loop()
-        self._told = told
+        self._on_state = on_state
         self.turns()
         self._client.add_listener(self._on_thread_state)
         self._client.start_async()
@@ -282,8 +282,8 @@ class _KazooLink:
                 loop.call_soon_threadsafe(call, *arguments)
 
     def _on_thread_state(self, state: str) -> None:
-        if self._told is not None:
-            self.cross(self._told, _STATES[state])
+        if self._on_state is not None:
+            self.cross(self._on_state, _STATES[state])
 
     def _answered(self, request: Request, answer: Answer, result: Any) -> None:
         error = result.exception

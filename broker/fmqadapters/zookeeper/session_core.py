@@ -84,8 +84,8 @@ class Link(Protocol):
         """The negotiated session timeout in milliseconds."""
         ...
 
-    def open(self, told: Callable[[SessionState], None]) -> None:
-        """Connect, for ever; `told` gets every change of state, on the loop and in order."""
+    def open(self, on_state: Callable[[SessionState], None]) -> None:
+        """Connect, for ever; `on_state` gets every change of state, on the loop and in order."""
         ...
 
     def turns(self) -> None:
@@ -344,7 +344,7 @@ class SteadySession:
         except (ConnectionLost, SessionExpired):
             return False  # armed again when connected
         except Unavailable as error:
-            _log.warning("zookeeper: cannot watch", path=watch.path, error=str(error))
+            _log.warning("zookeeper_watch_failed", path=watch.path, error=str(error))
             return False
         return True
 

@@ -35,9 +35,9 @@ class OffsetRows:
     """Makes rows from what the broker knows at that moment."""
 
     def __init__(
-        self, mine: GroupName, journal: Journal, offsets: OffsetStore, groups: GroupTable
+        self, broker_group: GroupName, journal: Journal, offsets: OffsetStore, groups: GroupTable
     ) -> None:
-        self._mine = mine
+        self._broker_group = broker_group
         self._journal = journal
         self._offsets = offsets
         self._groups = groups
@@ -69,7 +69,7 @@ class OffsetRows:
         begin = self._journal.begin_offset(topic.id, queue)
         end = self._groups.committed(topic.id, queue)
         row = rows.add(
-            broker_group=self._mine,
+            broker_group=self._broker_group,
             topic=topic.name,
             queue_id=queue,
             group=group,
@@ -110,7 +110,7 @@ class OffsetRows:
                 continue
             groups = [group] if group else self._offsets.groups_in(topic.id)
             first = max(after.queue, 0) if topic.name == after.topic else 0
-            for queue in range(first, topic.queues_in(self._mine)):
+            for queue in range(first, topic.queues_in(self._broker_group)):
                 unread = not group
                 for name in groups:
                     await slices.step()

@@ -81,8 +81,8 @@ class AdminService:
         self._coordination = coordination
         self._intake = intake
         self._periods = periods
-        self._mine = GroupName(settings.group)
-        self._rows = OffsetRows(self._mine, journal, offsets, fetch.groups)
+        self._broker_group = GroupName(settings.group)
+        self._rows = OffsetRows(self._broker_group, journal, offsets, fetch.groups)
         self._started_ms = clock.monotonic_ms()
 
     # ---- topics
@@ -226,10 +226,10 @@ class AdminService:
 
         Raises `UnknownTopic`, or the conflict between a topic and the journal.
         """
-        here = [t for t in self._cluster.topics.values() if t.queues_in(self._mine)]
+        here = [t for t in self._cluster.topics.values() if t.queues_in(self._broker_group)]
         found = [topic for topic in here if name in ("", topic.name)]
         if name and not found:
-            raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
+            raise UnknownTopic(f"topic {name} has no queue in group {self._broker_group}")
         for topic in found:  # left out in silence, its lag would look like nothing
             if (why := conflict(topic, self._journal.state.topics)) is not None:
                 raise why
@@ -243,7 +243,7 @@ class AdminService:
         if not request.topic:
             raise InvalidArgument("a seek names one topic")
         (topic,) = self._topics(request.topic)
-        count = topic.queues_in(self._mine)
+        count = topic.queues_in(self._broker_group)
         queues = sorted(set(request.queues)) or list(range(count))
         if queues[-1] >= count:
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
@@ -274,7 +274,7 @@ class AdminService:
     ) -> None:
         if self._groups.get(request.group, topic.id) is None:
             await self._groups.stored()  # what it had acked before it was dropped comes first
-            if not self._groups.has_begun(request.group, topic):
+            if not self._groups.has_started(request.group, topic):
                 limits = self._groups.state_limits
                 limits.require_progress(request.group, topic.name, len(targets))
         queues = list(targets)
@@ -318,7 +318,7 @@ class AdminService:
             if queues:
                 found.append((topic_id, queues))
         if not found:
-            raise NotFound(f"consumer group {group} has no progress in group {self._mine}")
+            raise NotFound(f"consumer group {group} has no progress in group {self._broker_group}")
         for topic_id, _ in found:
             self._require_unused(group, topic_id)
         deleted = 0

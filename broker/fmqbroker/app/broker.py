@@ -57,7 +57,7 @@ _log = structlog.get_logger()
 
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
 _GRACE_S: Final = 0.1  # and what was sent may still be read
-_TELL_S: Final = 5.0  # how often we say that we still wait for ZooKeeper
+_LOG_S: Final = 5.0  # how often we say that we still wait for ZooKeeper
 _AGAIN_S: Final = 1.0
 _FOR_EVER_S: Final = 1e9
 
@@ -134,9 +134,9 @@ class Broker:
     ) -> None:
         """Wait for ZooKeeper without limit, then read the group, the cluster and the claims."""
         async with asyncio.TaskGroup() as tasks:
-            telling = tasks.create_task(self._tell_that_we_wait())
+            reporter = tasks.create_task(self._log_waiting())
             await self._ports.coordination.start(_FOR_EVER_S)
-            telling.cancel()
+            reporter.cancel()
         while True:
             try:
                 await group.load()
@@ -154,11 +154,11 @@ class Broker:
                 "start it with the id it has there, or add it"
             )
 
-    async def _tell_that_we_wait(self) -> None:
+    async def _log_waiting(self) -> None:
         await self._ports.clock.sleep(_AGAIN_S)
         while True:
             _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
-            await self._ports.clock.sleep(_TELL_S)
+            await self._ports.clock.sleep(_LOG_S)
 
     async def _unless_stopped(self, work: Awaitable[T]) -> T | None:
         """Return the result of `work`, or None if a stop is requested meanwhile."""

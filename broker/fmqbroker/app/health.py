@@ -99,7 +99,7 @@ class Health:
 
     async def _flushed(self) -> Answer:
         """Write one page and fsync it, behind pending journal writes."""
-        begun_ms = self._clock.monotonic_ms()
+        started_ms = self._clock.monotonic_ms()
         try:
             async with asyncio.timeout(_PATIENCE_S), self._probing:
                 file = await self._opened()
@@ -109,10 +109,10 @@ class Health:
         except DiskFailed as error:
             return Answer(False, f"the disk fails: {error}")
         except TimeoutError:
-            waited_ms = self._clock.monotonic_ms() - begun_ms
+            waited_ms = self._clock.monotonic_ms() - started_ms
             return Answer(False, f"a flushed write has no answer for {waited_ms} ms")
         finally:
-            self.probe_ms = self._clock.monotonic_ms() - begun_ms
+            self.probe_ms = self._clock.monotonic_ms() - started_ms
         return Answer(True, f"a flushed write took {self.probe_ms} ms")
 
     async def _opened(self) -> DiskFile:

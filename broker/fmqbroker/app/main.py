@@ -85,19 +85,19 @@ async def _run(settings: BrokerSettings) -> None:
     try:
         coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)
         ports = Ports(SystemClock(), GrpcTransport(), disk, coordination, ProcessLifecycle())
-        telling = asyncio.create_task(_tell_unresolved(settings.zookeeper))
+        reporter = asyncio.create_task(_log_unresolved(settings.zookeeper))
         broker = Broker(settings, ports)
         try:
             async with pages_of(settings, broker.health):
                 await broker.run()
         finally:
-            telling.cancel()
-            await asyncio.wait([telling])
+            reporter.cancel()
+            await asyncio.wait([reporter])
     finally:
         await disk.close()
 
 
-async def _tell_unresolved(address: str) -> None:
+async def _log_unresolved(address: str) -> None:
     """Log unresolved ZooKeeper names once; the broker keeps waiting, as they may resolve later."""
     for name, why in (await unresolved(address)).items():
         _log.warning("zookeeper_name_does_not_resolve", name=name, why=why, address=address)

@@ -15,7 +15,7 @@ from fmqbroker.cluster.view import ClusterView
 from fmqcore.errors import Unavailable, UnknownTopic
 from fmqcore.ids import GroupName
 from fmqcore.names import is_name
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqcore.zk.topic_changes import GroupChange, altered, restored
 from fmqport.coordination import BadVersion, Coordination, NoNode
@@ -80,7 +80,7 @@ async def _alter(
     name: str,
     edit: Callable[[TopicConfig], TopicConfig],
 ) -> TopicConfig:
-    node = paths.topic_node(cluster, name)
+    node = layout.topic_node(cluster, name)
     for _ in range(_TRIES):
         there = await coordination.get(node) if is_name(name) else None
         if there is None:
@@ -92,7 +92,7 @@ async def _alter(
                 await coordination.set(node, topic_to_json(after), there.version)
             except (BadVersion, NoNode):
                 continue
-            _log.info("topic altered", topic=name, id=after.id, groups=_text(after))
+            _log.info("topic_altered", topic=name, id=after.id, groups=_text(after))
         await view.reread_topic(name)
         return after
     raise Unavailable(f"topic {name!r} is being changed all the time: try again")

@@ -17,7 +17,7 @@ from fmqbroker.runtime.slices import Slices
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
 from fmqcore.ids import MAX_QUEUES, BrokerId, GroupName, Permission, Role, TopicId
 from fmqcore.names import is_name, require_name
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Removal, config_from_json
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
@@ -51,7 +51,7 @@ class ClusterView:
         self._coordination = coordination
         self._cluster = cluster
         self._reading = asyncio.Lock()  # one reader at a time: what is known never goes back
-        self._refreshes_begun = 0
+        self._refreshes_started = 0
         self._wake = asyncio.Event()
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, name), in the order they fired
         self._unwatch: dict[tuple[str, str], list[Callable[[], None]]] = {}
@@ -66,12 +66,12 @@ class ClusterView:
 
         Callers that arrive while one is waiting share its read. Raises `Unavailable`.
         """
-        wanted = self._refreshes_begun + 1
+        wanted = self._refreshes_started + 1
         async with self._reading:
-            if self._refreshes_begun >= wanted:
+            if self._refreshes_started >= wanted:
                 return
-            self._refreshes_begun += 1
-            await self._coordination.sync(paths.cluster_root(self._cluster))
+            self._refreshes_started += 1
+            await self._coordination.sync(layout.cluster_root(self._cluster))
             keys = [("groups", ""), ("topics", "")]
             keys += [("group", name) for name in sorted(self.configs)]
             keys += [("topic", name) for name in sorted(self.topics)]
@@ -79,8 +79,8 @@ class ClusterView:
 
     async def run(self) -> None:
         """Follow the watches until cancelled."""
-        self._watch(("groups", ""), paths.groups_node(self._cluster))
-        self._watch(("topics", ""), paths.topics_node(self._cluster))
+        self._watch(("groups", ""), layout.groups_node(self._cluster))
+        self._watch(("topics", ""), layout.topics_node(self._cluster))
         for group in sorted(self.configs):
             self._watch_group(group)
         for topic in sorted(self.topics):
@@ -116,11 +116,11 @@ class ClusterView:
             self._unwatch[key] = [self._coordination.watch(node, fired) for node in nodes]
 
     def _watch_group(self, group: GroupName) -> None:
-        where = (paths.config_node, paths.state_node, paths.live_node)
+        where = (layout.config_node, layout.state_node, layout.live_node)
         self._watch(("group", group), *(node(self._cluster, group) for node in where))
 
     def _watch_topic(self, topic: str) -> None:
-        self._watch(("topic", topic), paths.topic_node(self._cluster, topic))
+        self._watch(("topic", topic), layout.topic_node(self._cluster, topic))
 
     def _stop_watching(self, key: tuple[str, str]) -> None:
         for stop in self._unwatch.pop(key, ()):
@@ -139,12 +139,12 @@ class ClusterView:
                 try:
                     await readers[kind](name)
                 except Malformed as error:
-                    _log.error("cluster view: old value kept", of=f"{kind} {name}", why=str(error))
+                    _log.error("cluster_view_kept", of=f"{kind} {name}", why=str(error))
         finally:
             self.changed.notify()
 
     async def _read_groups(self, _: str) -> None:
-        names = await self._coordination.children(paths.groups_node(self._cluster))
+        names = await self._coordination.children(layout.groups_node(self._cluster))
         present = [GroupName(name) for name in names]
         for gone in sorted(self.configs.keys() - set(present)):
             self._stop_watching(("group", gone))
@@ -158,23 +158,23 @@ class ClusterView:
 
     async def _read_group(self, name: str) -> None:
         group = GroupName(name)
-        config = await self._coordination.get(paths.config_node(self._cluster, group))
+        config = await self._coordination.get(layout.config_node(self._cluster, group))
         if config is None:
             return
-        state = await self._coordination.get(paths.state_node(self._cluster, group))
-        live = await self._coordination.children(paths.live_node(self._cluster, group))
+        state = await self._coordination.get(layout.state_node(self._cluster, group))
+        live = await self._coordination.children(layout.live_node(self._cluster, group))
         self.live[group] = frozenset(map(BrokerId, live))
         self.configs[group] = config_from_json(config.data)
         self.states[group] = state_from_json(state.data) if state else GroupState()
 
     async def _read_topics(self, _: str) -> None:
-        numbers = await self._coordination.get(paths.topics_node(self._cluster))
+        numbers = await self._coordination.get(layout.topics_node(self._cluster))
         try:
             self.numbers = TopicNumbers() if numbers is None else numbers_from_json(numbers.data)
         except Malformed as error:
             self.numbers = None
-            _log.error("cluster view: not known", of="topic numbers", why=str(error))
-        present = await self._coordination.children(paths.topics_node(self._cluster))
+            _log.error("cluster_view_unknown", of="topic numbers", why=str(error))
+        present = await self._coordination.children(layout.topics_node(self._cluster))
         for gone in sorted(self.topics.keys() - set(present)):
             self._forget_topic(gone)
         for new in present:
@@ -188,10 +188,10 @@ class ClusterView:
         try:
             await read(name)
         except Malformed as error:
-            _log.error("cluster view: not known", of=name, why=str(error))
+            _log.error("cluster_view_unknown", of=name, why=str(error))
 
     async def _read_topic(self, name: str) -> None:
-        node = await self._coordination.get(paths.topic_node(self._cluster, name))
+        node = await self._coordination.get(layout.topic_node(self._cluster, name))
         if node is None:
             self._forget_topic(name)
             return
@@ -257,10 +257,10 @@ class ClusterView:
         Raises `AlreadyExists`, `InvalidArgument`, `NotFound`, `Unavailable`.
         """
         chosen = self._checked(name, queues, groups)
-        node = paths.topic_node(self._cluster, name)
+        node = layout.topic_node(self._cluster, name)
         if await self._coordination.get(node) is None:
             await self._require_all_claimed(name)
-            topics = paths.topics_node(self._cluster)
+            topics = layout.topics_node(self._cluster)
             number = await next_topic_id(self._coordination, topics, name)
             topic = TopicConfig(name, number, chosen)
             try:
@@ -268,7 +268,7 @@ class ClusterView:
             except NodeExists:
                 pass  # somebody was quicker: as if it had been there
             else:
-                _log.info("topic created", topic=name, id=topic.id)
+                _log.info("topic_created", topic=name, id=topic.id)
                 if_not_exists = True
         if not if_not_exists:
             raise AlreadyExists(f"there is a topic {name!r} already in cluster {self._cluster}")
@@ -289,20 +289,20 @@ class ClusterView:
 
         Its id is never given again. Raises `NotFound`, `Unavailable`.
         """
-        node = paths.topic_node(self._cluster, name)
+        node = layout.topic_node(self._cluster, name)
         there = await self._coordination.get(node) if is_name(name) else None
         if there is None:
             raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
         topic = topic_from_json(there.data)
         if number and topic.id != number:
             raise NotFound(f"topic {name!r} is another one by now: it has not the id {number}")
-        topics = paths.topics_node(self._cluster)
+        topics = layout.topics_node(self._cluster)
         await forget_topic_id(self._coordination, topics, name, topic.id)
         try:
             await self._coordination.delete(node, there.version)
         except BadVersion:
             raise Unavailable(f"topic {name!r} is being changed: try again") from None
-        _log.info("topic deleted", topic=name)
+        _log.info("topic_deleted", topic=name)
         async with self._reading:
             await self._read([("topic", name)])
 
@@ -315,12 +315,12 @@ class ClusterView:
         strange = set(ids) - self.topics_by_id.keys()
         if not strange:
             return frozenset()
-        node = paths.topics_node(self._cluster)
+        node = layout.topics_node(self._cluster)
         await self._coordination.sync(node)
         # Before the topics, which are created later. What ZooKeeper lost is not gone.
         numbers = await topic_numbers(self._coordination, node)
         for name in await self._coordination.children(node):
-            found = await self._coordination.get(paths.topic_node(self._cluster, name))
+            found = await self._coordination.get(layout.topic_node(self._cluster, name))
             if found is not None:
                 strange.discard(topic_from_json(found.data).id)
         lost = set(numbers.lost.values())
@@ -331,7 +331,7 @@ class ClusterView:
 
         A group claims before it opens its first term. Raises `Unavailable`.
         """
-        numbers = await topic_numbers(self._coordination, paths.topics_node(self._cluster))
+        numbers = await topic_numbers(self._coordination, layout.topics_node(self._cluster))
         if not (numbers.lost or numbers.skipped) or name in numbers.lost:
             return
         silent = [g for g in sorted(self.configs) if not self.states.get(g, GroupState()).epoch]

@@ -234,12 +234,12 @@ class Puller:
             except NotFound:
                 at += 1
                 continue
-            begun = at
+            first = at
             while at < span and places[at][0] - start + places[at][1] <= len(data):
                 position, total_len = places[at]
                 batches[position] = data[position - start : position - start + total_len]
                 at += 1
-            assert at > begun, "a read returns one whole batch at least"
+            assert at > first, "a read returns one whole batch at least"
         return batches
 
 

@@ -38,7 +38,7 @@ class Session:
         # Moves not reported yet, by queue: the move, the offset where it starts, its last seek.
         self.assigned: dict[int, tuple[Move, Offset, int]] = {}
         self.revoked: list[Move] = []
-        self._told: dict[int, int] = {}  # the queues that it takes for its own -> generation
+        self._reported: dict[int, int] = {}  # the queues that it takes for its own -> generation
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
         self.skipped: list[tuple[int, Range]] = []  # (queue, range): deleted before it was acked
@@ -87,7 +87,7 @@ class Session:
         """Revoke a queue; report it under the generation the consumer knows, if it knows one."""
         self.ready.pop(move.queue_id, None)
         self.forget_assigned(move.queue_id)
-        generation = self._told.pop(move.queue_id, None)
+        generation = self._reported.pop(move.queue_id, None)
         if generation is not None:
             self.revoked.append(move._replace(generation=generation))
             self.stir()
@@ -96,7 +96,7 @@ class Session:
         """Return the moves to report now, first revoked queues and then (re)assigned ones."""
         revoked, assigned = self.revoked, list(self.assigned.values())
         self.revoked, self.assigned = [], {}
-        self._told.update((move.queue_id, move.generation) for move, *_ in assigned)
+        self._reported.update((move.queue_id, move.generation) for move, *_ in assigned)
         return revoked, assigned
 
     def finish(self, error: FmqError | None = None) -> None:

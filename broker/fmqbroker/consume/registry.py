@@ -71,7 +71,7 @@ class GroupTable(QueueMoments):
         limits = Limits(settings.max_in_flight_records, settings.max_ack_ranges)
         most = min(limits.most_ranges, limits.most_acked, settings.segment_bytes // _RANGE_SHARE)
         self._limits = limits._replace(most_acked=most)
-        self._mine = GroupName(settings.group)
+        self._broker_group = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
         self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
@@ -99,9 +99,9 @@ class GroupTable(QueueMoments):
         """
         self.require()
         key = (name, topic.id)
-        queues = topic.queues_in(self._mine)
+        queues = topic.queues_in(self._broker_group)
         if key not in self._groups:
-            if self.has_begun(name, topic):  # a queue that it has not begun came after it
+            if self.has_started(name, topic):  # a queue that it has not begun came after it
                 start = client_pb2.START_EARLIEST
             else:
                 self.state_limits.require_progress(name, topic.name, queues)
@@ -119,16 +119,16 @@ class GroupTable(QueueMoments):
             self.changed(group)
         group = self._groups[key]
         if group.beginning:
-            await self._begun(group)
+            await self._await_start(group)
         return group
 
     def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
         """Return the notes to store in one write with the group's start (`group_notes.py`)."""
-        new = (name, topic.id) not in self._groups and not self.has_begun(name, topic)
+        new = (name, topic.id) not in self._groups and not self.has_started(name, topic)
         known = (self._offsets, self._unstored.left)
         return opening_note(*known, name, topic.id, new=new, temporary=temporary)
 
-    async def _begun(self, group: ConsumerGroup) -> None:
+    async def _await_start(self, group: ConsumerGroup) -> None:
         try:
             await self.stored()
         finally:
@@ -312,7 +312,7 @@ class GroupTable(QueueMoments):
         appended, newest = self._journal.next_offset, lambda: self._journal.epoch
         group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
         group.on_dirty = self._mark
-        before = topic.queues_before(self._mine)
+        before = topic.queues_before(self._broker_group)
         group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
         return group
 
@@ -338,11 +338,11 @@ class GroupTable(QueueMoments):
                 progress.append(stored)
         return progress
 
-    def has_begun(self, name: str, topic: TopicConfig) -> bool:
+    def has_started(self, name: str, topic: TopicConfig) -> bool:
         """Return whether the group has progress on that topic."""
         self._unstored.make_ready((name, topic.id))
         left = self._unstored.left
-        keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine)))
+        keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._broker_group)))
         known = (e for k in keys for e in (left.get(k), self._offsets.get(k)) if e)
         return any(not entry.deleted for entry in known)
 
@@ -352,17 +352,17 @@ class GroupTable(QueueMoments):
         Queues that are new to this broker may have progress: other brokers may know them already.
         """
         topic = self._cluster.topics_by_id.get(group.topic_id)
-        queues = topic.queues_in(self._mine) if topic else 0
+        queues = topic.queues_in(self._broker_group) if topic else 0
         other = conflict(topic, self._journal.state.topics) if topic else None
         if topic is None or not queues or other is not None:
             self._unstored.drop((group,))
             del self._groups[group.name, group.topic_id]
-            gone = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
+            gone = UnknownTopic(f"topic {group.topic} is no longer in group {self._broker_group}")
             error = other or gone
             for session in group.sessions.values():
                 session.finish(error)
             return error
-        before = topic.queues_before(self._mine)
+        before = topic.queues_before(self._broker_group)
         if queues > len(group.progress) or before != group.before:
             fresh = range(len(group.progress), queues)
             begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]

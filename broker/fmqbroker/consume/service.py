@@ -80,7 +80,7 @@ class FetchService:
         self._journal = journal
         self._gate = gate
         self._cluster = cluster
-        self._mine = GroupName(settings.group)
+        self._broker_group = GroupName(settings.group)
         self._draining = False
         self._timers = Timers(clock)
         self._puller = Puller(journal, commit, clock)
@@ -103,7 +103,7 @@ class FetchService:
             async with asyncio.timeout(timeout_s):
                 await self.groups.stored()
         except (TimeoutError, FmqError) as error:
-            _log.warning("stopping with acks not stored", error=str(error))
+            _log.warning("stopping_with_unstored_acks", error=str(error))
 
     async def serve(self, stream: Stream) -> None:
         """Serve one consumer session, from its first message to its end."""
@@ -119,7 +119,7 @@ class FetchService:
         try:
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(self._read(stream, group, session, opening))
-                await self._tell(stream, group, session)
+                await self._send_replies(stream, group, session)
                 await asyncio.wait((reading,), timeout=_LAST_WORDS_S)
                 reading.cancel()
         except* TransportError:
@@ -173,8 +173,8 @@ class FetchService:
         topic = self._cluster.topics.get(name)
         if topic is None:
             raise UnknownTopic(f"no topic called {name}: create it first")
-        if not topic.queues_in(self._mine):
-            raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
+        if not topic.queues_in(self._broker_group):
+            raise UnknownTopic(f"topic {name} has no queue in group {self._broker_group}")
         if (why := conflict(topic, self._journal.state.topics)) is not None:
             raise why
         return topic
@@ -248,7 +248,7 @@ class FetchService:
         self.groups.when_stored(stored)
 
     # ---- messages to the consumer
-    async def _tell(self, stream: Stream, group: ConsumerGroup, session: Session) -> None:
+    async def _send_replies(self, stream: Stream, group: ConsumerGroup, session: Session) -> None:
         """Send pending messages until the session is over and its last message is sent."""
         reply: client_pb2.ConsumeReply | None = client_pb2.ConsumeReply(
             opened=client_pb2.ConsumeOpened(

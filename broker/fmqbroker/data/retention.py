@@ -75,7 +75,7 @@ class Retention:
             freed = await journal.retire(keep_from, self._clock.wall_ms(), by_age=by_age)
             if not freed and masters and journal.full and keep_from < ours:
                 freed = await journal.retire(ours, self._clock.wall_ms(), by_age=by_age)
-                self._tell_left_behind(journal.log_start if freed else Position(0))
+                self._log_left_behind(journal.log_start if freed else Position(0))
         except FmqError as error:
             _log.warning("retention_failed", error=str(error))
             return 0
@@ -103,7 +103,7 @@ class Retention:
         known = (held.master, held.epoch) == (state.master, state.opened)
         return held.keep_from if known else Position(0)
 
-    def _tell_left_behind(self, log_start: Position) -> None:
+    def _log_left_behind(self, log_start: Position) -> None:
         isr = self._group.state.value.isr
         for broker, view in sorted(self._master.links.items()):
             if broker in isr and view.received_end < log_start:

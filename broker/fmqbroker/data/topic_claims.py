@@ -23,7 +23,7 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.ids import GroupName
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import Removal, config_from_json
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
@@ -53,7 +53,7 @@ class TopicClaims:
         self._group = GroupName(group)
         self._view = view
         self._coordination = coordination
-        self._node = paths.topics_node(cluster)
+        self._node = layout.topics_node(cluster)
         self._clock = clock
         self._complained: frozenset[TopicConfig] = frozenset()
 
@@ -87,7 +87,7 @@ class TopicClaims:
                 continue  # it was deleted meanwhile
 
     async def _is_being_removed(self) -> bool:
-        found = await self._coordination.get(paths.config_node(self._cluster, self._group))
+        found = await self._coordination.get(layout.config_node(self._cluster, self._group))
         return found is None or config_from_json(found.data).removal is not Removal.NONE
 
     def _topics_with_fewer_queues(self) -> list[TopicConfig]:

@@ -54,7 +54,7 @@ class Gatherer:
             stopping=stopping,
             may_lack=behind,
             tail_cut=journal.doubts.tail_cut,
-            anew=journal.doubts.anew,
+            unproven=journal.doubts.unproven,
             other_policy=self._other_policy(),
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,
@@ -84,8 +84,8 @@ class Gatherer:
         broker, and an empty in-sync set must not count as this broker's unanimous one.
         """
         state = self._parts.group.state.value
-        mine = state.mode is Mode.MASTER and state.master == self._parts.me
-        if not mine or state.epoch != self._terms.held:
+        is_master = state.mode is Mode.MASTER and state.master == self._parts.me
+        if not is_master or state.epoch != self._terms.held:
             return 0
         return granted_until(self._parts.group.widest_isr, self._links())
 

@@ -94,7 +94,7 @@ class Failover:
         )
         self._wake = Signal()
         self._opened = Signal()  # a term of mine was opened
-        self._told: LiveBroker | None = None  # my live node, as last announced
+        self._announced: LiveBroker | None = None  # my live node, as last announced
         self._sending: asyncio.Task[None] | None = None
         self._handed_over = Epoch(0)  # the slave-consume term whose record its master has installed
         self._complained = ""
@@ -114,8 +114,8 @@ class Failover:
                     tasks.create_task(self._lease.run()),
                     tasks.create_task(self._ring_when_stopping()),
                 ]
-                self._told = self._live()
-                await self._group.announce(self._told)
+                self._announced = self._live()
+                await self._group.announce(self._announced)
                 while not self._lifecycle.stopping.is_set():
                     await self._round(tasks)
                 if self._sending is not None:
@@ -189,7 +189,7 @@ class Failover:
         """Decide, take one step, then wait for a possible change."""
         timeout_s: float | None = None
         try:
-            await self._tell_my_end()
+            await self._announce_end()
             decision = self._decide(fresh=False)
             if decision.action is Action.LOOK:
                 await self._group.refresh()
@@ -355,13 +355,13 @@ class Failover:
             return None
         return max(0, wake_ms - self._clock.monotonic_ms()) / 1000
 
-    async def _tell_my_end(self) -> None:
+    async def _announce_end(self) -> None:
         """Announce the journal end once the stream has stopped: rivals compare it by live nodes."""
         if self._slave.upstream.connected:
             return
         live, part = self._live(), part_of(self._me, self._group.config, self._group.state.value)
-        if part in (Part.SLAVE, Part.READER) and live != self._told:
-            self._told = live
+        if part in (Part.SLAVE, Part.READER) and live != self._announced:
+            self._announced = live
             await self._group.announce(live)
 
     def _live(self) -> LiveBroker:

@@ -295,12 +295,12 @@ class Catalog:
                 why = f"it covers [{index.base}, {index.end})"
             except Malformed as error:
                 why = str(error)
-        log.warning("journal: an index is built anew from its segment", file=name, why=why)
+        log.warning("journal_index_rebuilt", file=name, why=why)
         index = await self._rebuild(segment)
         try:
             await self._write(segment, index, shrinks)
         except DiskFull as error:  # reads need no room
-            log.warning("journal: an index is not kept on the disk", file=name, why=str(error))
+            log.warning("journal_index_not_stored", file=name, why=str(error))
         return index
 
     async def _rebuild(self, segment: StoredSegment) -> SegmentIndex:

@@ -128,5 +128,5 @@ class Checkpoints:
         return self._doubtful(known)
 
     def _doubtful(self, known: Checkpoint) -> Checkpoint:
-        lacks, tail_cut, anew, mark = self._doubts.all
-        return known._replace(lacks=lacks, tail_cut=tail_cut, anew=anew, acked_under=mark)
+        lacks, tail_cut, unproven, mark = self._doubts.all
+        return known._replace(lacks=lacks, tail_cut=tail_cut, unproven=unproven, acked_under=mark)

@@ -49,7 +49,7 @@ async def noted(disk: Disk, store: SegmentStore) -> StoredSegment | None:
     try:
         base = decode_suspect(raw)
     except Malformed:
-        _log.warning("journal: the note on a damaged segment is unreadable and does not count")
+        _log.warning("journal_damage_note_unreadable")
         return None
     return next((segment for segment in store.segments if segment.base == base), None)
 

@@ -107,28 +107,28 @@ class Space:
     def note_full(self, why: str) -> None:
         """Refuse DATA: a derived file found no room."""
         if not self._no_room:
-            log.error("journal: no room, messages are refused, reads go on", why=why)
+            log.error("journal_no_room_for_messages", why=why)
         self._no_room = why
         self._settle()
 
     def note_stuck(self, why: str) -> None:
         """Refuse everything until the waiting bytes are written: the writer found no room."""
         if not self.no_control:
-            log.error("journal: no room, nothing can be stored, reads go on", why=why)
+            log.error("journal_no_room", why=why)
         self.no_control = why
         self._settle()
 
     def note_unstuck(self) -> None:
         """Accept again: a write succeeded."""
         if self.no_control:
-            log.info("journal: what waited for room is written")
+            log.info("journal_delayed_writes_done")
             self.no_control = ""
             self._settle()
 
     def note_room(self) -> None:
         """Accept DATA again: no derived file lacks room any more."""
         if self._no_room:
-            log.info("journal: there is room again")
+            log.info("journal_room_restored")
             self._no_room = ""
             self._settle()
 
@@ -137,7 +137,7 @@ class Space:
         self._free = await self._disk.free_bytes()
         low = self._too_low(self._free, self._kept)
         if low and not self._low:
-            log.error("journal: little room, messages are refused, reads go on", why=low)
+            log.error("journal_room_low", why=low)
         self._low = low
         self._settle()
 
@@ -165,14 +165,14 @@ class Space:
             self._held_bytes = self._reserve_bytes
         except DiskFull as error:
             if not self._missed:
-                log.warning("journal: no room for a reserve", why=str(error))
+                log.warning("journal_no_room_for_reserve", why=str(error))
             self._missed = True
 
     async def use_reserve(self) -> bool:
         """Free the reserve's space for an urgent write; return False if there is no reserve."""
         if not self._reserve:
             return False
-        log.warning("journal: the reserve is used", bytes=self._held_bytes)
+        log.warning("journal_reserve_used", bytes=self._held_bytes)
         await self._disk.remove(RESERVE)
         self._reserve = False
         return True

@@ -307,14 +307,14 @@ class Head:
             segment = Segment(self._store.last.base, self._segment_end)
         if not self._chained:
             return Cursor(self.end)
-        begun = self._store.last is not None
+        started = self._store.last is not None
         return Cursor(
             self.end,
             self.last_header_crc,
-            self.epoch if begun else None,
+            self.epoch if started else None,
             segment,
             self.state.next_offsets,
-            complete=begun,
+            complete=started,
         )
 
     # ---- both

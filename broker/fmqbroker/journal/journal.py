@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import structlog
 
-from fmqbroker.journal import truncation as cutting
+from fmqbroker.journal import truncation
 from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.journal.components import Parts
 from fmqbroker.journal.damage_notes import note
@@ -262,13 +262,13 @@ class Journal:
         async with self._reshaping:
             await self._flusher.flush_all()
             async with self._flusher.turn:
-                await cutting.uninterrupted(self._or_die(self._truncate(position)))
+                await truncation.uninterrupted(self._or_die(self._truncate(position)))
         self.appended.notify()
 
     async def reset(self, position: Position) -> None:
         """Drop everything; the next append must be the SNAP at this segment base."""
         async with self._reshaping, self._flusher.turn:
-            await cutting.uninterrupted(self._or_die(self._reset(position)))
+            await truncation.uninterrupted(self._or_die(self._reset(position)))
         self.appended.notify()
 
     # ---- reading
@@ -360,19 +360,19 @@ class Journal:
         retention_ms = self._settings.retention_ms if by_age else 0
         most = self._settings.retention_bytes
         async with self._reshaping:
-            work = cutting.retire(
+            work = truncation.retire(
                 self._parts, keep_from, now_ms, retention_ms, most, self._segments_seen_ms
             )
-            return await cutting.uninterrupted(self._or_die(work))
+            return await truncation.uninterrupted(self._or_die(work))
 
     # ---- within
     async def _truncate(self, position: Position) -> None:
         with self._being_cut():
-            await cutting.cut(self._parts, position, self._head.adopt)
+            await truncation.cut(self._parts, position, self._head.adopt)
 
     async def _reset(self, position: Position) -> None:
         with self._being_cut():
-            await cutting.reset(self._parts, position, self._head.adopt)
+            await truncation.reset(self._parts, position, self._head.adopt)
 
     @contextmanager
     def _being_cut(self) -> Iterator[None]:
@@ -393,14 +393,14 @@ class Journal:
             await self._parts.checkpoints.write(clean=space.reserved and not space.tight)
         except DiskFull as error:
             # What could not be stored was never reported as stored; the next start is unclean.
-            log.error("journal: closed without room to finish", why=str(error))
+            log.error("journal_closed_without_room", why=str(error))
 
     async def _condemn(self, position: Position, found: CorruptJournal) -> None:
         store = self._parts.store
         try:
             await note(store.disk, store.segment_of(position))
         except (DiskFull, NotFound) as error:
-            log.warning("journal: damage could not be noted for the next start", why=str(error))
+            log.warning("journal_damage_not_noted", why=str(error))
         if self.damage is None:
             log.error("journal_damaged", why=str(found))
             self.damage = found

@@ -15,15 +15,15 @@ class Doubts:
     `lacks`: an unclean stop before this incarnation, or an earlier one, may have lost what it held.
     `tail_cut`: since the broker was last whole, a start found an unreadable end, or no
     readable checkpoint: what was fsynced may be gone, too.
-    `anew`: since the broker was last whole, a start found no readable checkpoint: the journal's
-    content came from whichever broker came first, and proves nothing (ADR 0043).
+    `unproven`: since the broker was last whole, a start found no readable checkpoint: the
+    journal's content came from whichever broker came first, and proves nothing (ADR 0043).
     `acked_under`: the `policy_mark` under which its terms acknowledged; 0: not known.
     """
 
-    def __init__(self, *, lacks: bool, tail_cut: bool, anew: bool, acked_under: int) -> None:
+    def __init__(self, *, lacks: bool, tail_cut: bool, unproven: bool, acked_under: int) -> None:
         self.lacks = lacks
         self.tail_cut = tail_cut
-        self.anew = anew
+        self.unproven = unproven
         self.acked_under = acked_under
         self.changed = Signal()
 
@@ -33,23 +33,23 @@ class Doubts:
 
         Being whole in memory is enough while this process lives, but not after an unclean stop.
         """
-        return self.anew and self.lacks
+        return self.unproven and self.lacks
 
     @property
     def all(self) -> tuple[bool, bool, bool, int]:
-        """`lacks`, `tail_cut`, `anew`, `acked_under`."""
-        return self.lacks, self.tail_cut, self.anew, self.acked_under
+        """`lacks`, `tail_cut`, `unproven`, `acked_under`."""
+        return self.lacks, self.tail_cut, self.unproven, self.acked_under
 
     def made_whole(self, *, durably: bool = True) -> None:
         """Clear the flags: a master that serves had all that was ever held, or a term was opened.
 
         Until all that is on this broker's disk, a power cut leaves less than was ever fsynced.
         """
-        before = (self.lacks, self.tail_cut, self.anew)
+        before = (self.lacks, self.tail_cut, self.unproven)
         self.acked_under = 0
         self.lacks, self.tail_cut = False, self.tail_cut and not durably
-        self.anew = self.anew and not durably
-        if before != (self.lacks, self.tail_cut, self.anew):
+        self.unproven = self.unproven and not durably
+        if before != (self.lacks, self.tail_cut, self.unproven):
             self.changed.notify()
 
     def note_policy(self, mark: int) -> None:

@@ -92,7 +92,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     found = survey(listing, checkpoint, damaged=damaged)
     _refuse(disk, found.refusal)
     for finding in found.findings:
-        log.warning("journal: recovery", finding=str(finding))
+        log.warning("journal_recovery", finding=str(finding))
     for name in found.leftovers:
         await disk.remove(name)
     store.log_start = found.log_start
@@ -125,8 +125,8 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     orderly, tail_cut = clean and whole, not whole or had_cut
     lacks = not orderly or (checkpoint is not None and checkpoint.lacks)
     mark = checkpoint.acked_under if checkpoint else 0
-    anew = checkpoint is None or checkpoint.anew
-    doubts = Doubts(lacks=lacks, tail_cut=tail_cut, anew=anew, acked_under=mark)
+    unproven = checkpoint is None or checkpoint.unproven
+    doubts = Doubts(lacks=lacks, tail_cut=tail_cut, unproven=unproven, acked_under=mark)
     return Recovered(store, catalog, loaded, commit_end, orderly, unclean, doubts)
 
 
@@ -195,7 +195,7 @@ async def _recover_last(
         case Refuse():
             _refuse(disk, verdict.finding)
         case Cut():
-            log.warning("journal: recovery", finding=str(verdict.finding))
+            log.warning("journal_recovery", finding=str(verdict.finding))
             await _note_cut(disk, store, checkpoint)
         case Clean():
             pass
@@ -282,7 +282,7 @@ async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
     try:
         return (None if data is None else decode_checkpoint(data)), ""
     except Malformed as error:
-        log.warning("journal: the checkpoint is unreadable and does not count", why=str(error))
+        log.warning("journal_checkpoint_unreadable", why=str(error))
         return None, str(error)
 
 
@@ -296,14 +296,14 @@ async def read_resume(
     try:
         resume = decode_resume(data)
     except Malformed as error:
-        log.warning("journal: the resume file is unreadable and does not count", why=str(error))
+        log.warning("journal_resume_file_unreadable", why=str(error))
         return None
     if resume.base != segment.base or (until is not None and until < resume.position):
         return None  # of an older segment, or of what is being cut
     if await _raw_crc(file, 0, resume.position - segment.base, 0) != resume.raw_crc:
         sentence = f"it does not tell of what is below {resume.position} in {file.name}"
         finding = warning(Code.M001, RESUME, None, sentence, "nothing: the segment is scanned")
-        log.warning("journal: recovery", finding=str(finding))
+        log.warning("journal_recovery", finding=str(finding))
         return None
     return resume
 

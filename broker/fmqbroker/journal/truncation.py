@@ -45,7 +45,7 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
     if loaded is not None and loaded.end != position:
         raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
     start = await parts.catalog.start_of(keep) if keep else None
-    log.warning("journal: cut back", end=parts.tail.end, to=position)
+    log.warning("journal_truncated", end=parts.tail.end, to=position)
     await parts.checkpoints.write_with_reserve(drop_from=position)
     with _no_way_back():
         parts.tail.cut(position)
@@ -72,7 +72,7 @@ async def _load_below(store: SegmentStore, keep: StoredSegment, position: Positi
 
 async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:
     """Drop everything; the journal is then empty at `position`. The flusher's `turn` is held."""
-    log.warning("journal: dropped whole", end=parts.tail.end, begins_anew_at=position)
+    log.warning("journal_reset", end=parts.tail.end, new_start=position)
     await parts.checkpoints.write_reset(position)
     with _no_way_back():
         parts.tail.restart(position)
@@ -132,7 +132,7 @@ async def retire(
     for _ in range(count):
         await store.drop_first()
     parts.catalog.forget_first()
-    log.info("journal: retired", from_=before, to=store.log_start)
+    log.info("journal_retired", from_=before, to=store.log_start)
     return store.log_start - before
 
 

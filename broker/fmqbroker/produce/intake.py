@@ -76,11 +76,11 @@ class Intake:
             cause = refusal.cause if refusal is not None else None
             if cause is not before:
                 before = cause
-                self._tell(refusal)
+                self._reply(refusal)
             signals = self._gate.changed, self._commit.policy_changed
             await wait_any(*signals, timeout_s=_LOOK_S)
 
-    def _tell(self, refusal: Refusal | None) -> None:
+    def _reply(self, refusal: Refusal | None) -> None:
         epoch = self._gate.epoch
         if refusal is None:
             _log.info("messages_taken", epoch=epoch)

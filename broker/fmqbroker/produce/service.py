@@ -115,7 +115,7 @@ class ProduceService:
                 while self.waiting_bytes:
                     await self.released.wait()
         except TimeoutError:
-            _log.warning("stopping with batches not acknowledged", bytes=self.waiting_bytes)
+            _log.warning("stopping_with_unacknowledged_batches", bytes=self.waiting_bytes)
 
     async def _open(self, stream: Stream, opening: client_pb2.ProduceOpen) -> bool:
         opened = client_pb2.ProduceOpened(

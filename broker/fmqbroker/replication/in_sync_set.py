@@ -83,7 +83,7 @@ class InSyncSet:
         """Start keeping the in-sync set of the term `epoch`, which this broker serves as master."""
         self._epoch, self._term_age = epoch, WatchedTime()
         self._pending = self._joining = None
-        self._tell()
+        self._notify()
         self._wake.notify()
 
     def close(self) -> None:
@@ -94,8 +94,8 @@ class InSyncSet:
     def current(self) -> Isr | None:
         """The in-sync set in the group's state; None if no term of this broker stands there."""
         state = self._group.state.value
-        mine = state.mode is Mode.MASTER and state.master == self._me
-        return state.isr if self._epoch and mine and state.epoch == self._epoch else None
+        is_master = state.mode is Mode.MASTER and state.master == self._me
+        return state.isr if self._epoch and is_master and state.epoch == self._epoch else None
 
     def sets(self) -> list[Isr]:
         """Return every in-sync set that may stand now (R6); empty without a term of this broker."""
@@ -133,7 +133,7 @@ class InSyncSet:
             self._drop_settled()
             step = self._next_step()
             if step is None:
-                self._tell()
+                self._notify()
                 rest_s = together_s(self._clock.monotonic_ms(), self._pause_ms)
                 await wait_any(self._wake, self._group.changed, timeout_s=rest_s)
             else:
@@ -167,8 +167,8 @@ class InSyncSet:
         epoch = self._epoch
 
         def edit(state: GroupState) -> GroupState | None:
-            mine = state.mode is Mode.MASTER and state.master == self._me
-            if not mine or state.epoch != epoch:
+            is_master = state.mode is Mode.MASTER and state.master == self._me
+            if not is_master or state.epoch != epoch:
                 return None
             return replace(state, isr=(state.isr - out) | joining, why=why)
 
@@ -197,7 +197,7 @@ class InSyncSet:
             log = _log.info if stands.isr else _log.warning
             log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), why=why)
         self._moved()
-        self._tell()
+        self._notify()
 
     def _drop_settled(self) -> None:
         """Drop a pending change that got no answer, once the store knows whether it stands."""
@@ -205,7 +205,7 @@ class InSyncSet:
             self._pending = None
             self._moved()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Publish whether the policy can be met; fail what waits if it no longer can."""
         current = self.current
         if current is None:

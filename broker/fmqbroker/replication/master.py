@@ -42,7 +42,7 @@ from fmqproto.v1 import replication_pb2 as wire
 
 _log = structlog.get_logger()
 
-_TOLD_HEARTBEATS: Final = 4
+_NOTIFY_HEARTBEATS: Final = 4
 """Heartbeats between failover's checks of unchanged links: a check costs as much as an ack."""
 
 
@@ -72,7 +72,7 @@ class MasterReplication:
         self._settled = Settled(self._me, journal, group)  # without a term: what may leave me
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
         self.reconciling = asyncio.Lock()
-        self._told_ms = 0
+        self._notified_ms = 0
         self._ends = CommitEnd(self._me, journal, commit, group)
         self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._refit)
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
@@ -294,7 +294,8 @@ class MasterReplication:
         They hold what was acknowledged: in-sync slaves and the reader, else the most advanced one.
         """
         journal, state = self._journal, self._group.state.value
-        if self._epoch or not journal.doubts.anew or self._commit.commit_end > journal.log_start:
+        known = self._commit.commit_end > journal.log_start
+        if self._epoch or not journal.doubts.unproven or known:
             return frozenset()  # R5: also of an emptied one nothing goes that it knows as committed
         sure = (state.isr | {state.reader}) - {self._me, ""}
         return sure or {m.id for m in self._group.config.slaves}
@@ -307,7 +308,7 @@ class MasterReplication:
         journal, position = self._journal, decision.position
         if journal.end == journal.log_start or decision.instead:
             if decision.instead:
-                self._unhear(link)
+                self._forget_others(link)
             try:
                 await journal.reset(position)
             finally:  # a reset that was begun is finished, also if the stream is cancelled
@@ -321,10 +322,10 @@ class MasterReplication:
         await journal.truncate(position)
         self._settled.all()
 
-    def _unhear(self, heir: MasterLink) -> None:
+    def _forget_others(self, chosen: MasterLink) -> None:
         """Drop what the other slaves contributed: they say Hello again, to a different journal."""
-        self._streams.end_all(but=heir)
-        for broker in sorted(self.links.keys() - {heir.broker}):
+        self._streams.end_all(but=chosen)
+        for broker in sorted(self.links.keys() - {chosen.broker}):
             self.links[broker] = LinkView()
 
     def acked(self, link: MasterLink, *, news: bool) -> None:
@@ -335,8 +336,8 @@ class MasterReplication:
         if link.broker == self._isr.awaited or not self.in_sync(link.broker):
             self._isr.look()
         now = self._clock.monotonic_ms()
-        if news or now - self._told_ms >= _TOLD_HEARTBEATS * self._settings.heartbeat_ms:
-            self._told_ms = now
+        if news or now - self._notified_ms >= _NOTIFY_HEARTBEATS * self._settings.heartbeat_ms:
+            self._notified_ms = now
             self.changed.notify()
 
     def pulled(self) -> None:
@@ -344,7 +345,7 @@ class MasterReplication:
         assert not self._epoch  # R2: nobody else appends while a term of mine is open
         self._settled.all()
 
-    def still_mine(self, broker: BrokerId) -> str:
+    def removal_reason(self, broker: BrokerId) -> str:
         """See `Host`."""
         config = self._group.config
         if config.master != self._me:

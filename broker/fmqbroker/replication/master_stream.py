@@ -98,7 +98,7 @@ class Host(Protocol):
         """Take note that bytes of a suffix are now part of the journal, for every slave."""
         ...
 
-    def still_mine(self, broker: BrokerId) -> str:
+    def removal_reason(self, broker: BrokerId) -> str:
         """Return why this broker must no longer serve that slave; "" if it must."""
         ...
 
@@ -141,10 +141,10 @@ class MasterLink:
         self._credit = 0
         self._answered = False  # it has sent an ack: what the Welcome told it is done
         self._not_before_ms = 0  # a learner is throttled until then
-        self._told_ms = 0
-        self._told_commit = Position(0)
-        self._told_in_sync = False
-        self._said = (False, False)  # (level, bound by a grant) as of its last ack
+        self._sent_ms = 0
+        self._sent_commit = Position(0)
+        self._sent_in_sync = False
+        self._last_ack = (False, False)  # (level, bound by a grant) as of its last ack
         self._commit_due_ms = 0
         self._farewell = ""  # why the slave is sent away: the last that it is told
 
@@ -156,7 +156,7 @@ class MasterLink:
             chain = await _chain_at(self._journal, self.slave.end)
             view = self._host.master_view(chain, suffix_fits=fits)
             decision = reconcile(self.slave, view)
-            await self._tell_welcome(decision, view.epochs)
+            await self._send_welcome(decision, view.epochs)
             if decision.action is not Action.SEND_SUFFIX:
                 self._next = self._received = decision.position
                 return decision
@@ -168,9 +168,9 @@ class MasterLink:
 
     async def reject(self, reason: str) -> None:
         """Refuse the slave; it dials again later."""
-        await self._tell_welcome(Decision(Action.REJECT, reason=reason), ())
+        await self._send_welcome(Decision(Action.REJECT, reason=reason), ())
 
-    async def _tell_welcome(self, decision: Decision, epochs: Iterable[EpochStart]) -> None:
+    async def _send_welcome(self, decision: Decision, epochs: Iterable[EpochStart]) -> None:
         message = self._message(self._clock.monotonic_ms())
         message.welcome.CopyFrom(
             welcome(decision, epochs, self._host.epoch, self._me, self._my_incarnation)
@@ -254,7 +254,7 @@ class MasterLink:
             if wait_ms > 0:
                 await wait_any(*signals, timeout_s=wait_ms / 1000)
                 continue
-            await self._tell(chunk, now)
+            await self._send_append(chunk, now)
         await self.reject(self._farewell)
         await self._clock.sleep(self._settings.dead_after_ms / 1000)  # `_watch` ends it before
 
@@ -280,24 +280,24 @@ class MasterLink:
     def _wait_ms(self, now: int) -> int:
         """Return the milliseconds to wait with nothing to append; 0 = a message is due."""
         heartbeat_ms = self._settings.heartbeat_ms
-        due = together(self._told_ms + heartbeat_ms, heartbeat_ms)
-        if self._host.in_sync(self.broker) is not self._told_in_sync:
+        due = together(self._sent_ms + heartbeat_ms, heartbeat_ms)
+        if self._host.in_sync(self.broker) is not self._sent_in_sync:
             due = now
-        if self._commit.commit_end > self._told_commit:
+        if self._commit.commit_end > self._sent_commit:
             self._commit_due_ms = self._commit_due_ms or now + COMMIT_LINGER_MS
             due = min(due, self._commit_due_ms)
         if now < self._not_before_ms:
             due = min(due, self._not_before_ms)
         return max(0, due - now)
 
-    async def _tell(self, chunk: bytes, now: int) -> None:
+    async def _send_append(self, chunk: bytes, now: int) -> None:
         message = self._message(now)
         if chunk:
             append = message.append
             append.epoch, append.position, append.batches = message.epoch, self._next, chunk
             self._next = end_of_batches(self._next, chunk)
-        self._told_ms, self._told_commit = now, self._commit.commit_end
-        self._told_in_sync, self._commit_due_ms = message.in_sync, 0
+        self._sent_ms, self._sent_commit = now, self._commit.commit_end
+        self._sent_in_sync, self._commit_due_ms = message.in_sync, 0
         await self._stream.send(message)
         if chunk:
             counted = self._host.counted_end(self.view)
@@ -364,8 +364,8 @@ class MasterLink:
         counted, end = self._host.counted_end(view), self._host.ship_end()
         self._lag.note(counted, end, self._watched.ms)
         view.caught_up = end - counted <= self._settings.in_sync_lag_bytes
-        before, self._said = self._said, (view.caught_up, view.lease_until_ms > now)
-        self._host.acked(self, news=self._said != before)
+        before, self._last_ack = self._last_ack, (view.caught_up, view.lease_until_ms > now)
+        self._host.acked(self, news=self._last_ack != before)
         if self._next < end:
             self._wake.notify()
 
@@ -378,7 +378,7 @@ class MasterLink:
             self._watched.waited(self._clock.monotonic_ms() - now, heartbeat_ms)
             if silence.beat(self.heard_ms):
                 raise LinkBroken(f"{self.broker} has said nothing for {silence.silent_ms} ms")
-            if why := self._host.still_mine(self.broker):
+            if why := self._host.removal_reason(self.broker):
                 raise await self._send_away(why)
 
     async def _send_away(self, why: str) -> LinkBroken:

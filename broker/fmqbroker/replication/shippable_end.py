@@ -44,8 +44,8 @@ class Settled:
         has never left this broker, and a slave may be ahead of where that term starts.
         """
         state, journal = self._group.state.value, self._journal
-        mine = state.mode is Mode.MASTER and state.master == self._me
-        stands = mine and state.epoch == journal.epoch
+        is_master = state.mode is Mode.MASTER and state.master == self._me
+        stands = is_master and state.epoch == journal.epoch
         return journal.end > self.end and not stands
 
     def _never_stood(self, epoch: Epoch) -> bool:

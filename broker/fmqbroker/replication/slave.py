@@ -150,7 +150,7 @@ class SlaveReplication:
         )
         self._stream = upstream
         connection = self._transport.connect(master.address)
-        begun_ms = self._clock.monotonic_ms()
+        started_ms = self._clock.monotonic_ms()
         try:
             return await upstream.follow(connection)
         except (FmqError, BadBatch) as error:
@@ -159,7 +159,7 @@ class SlaveReplication:
             self._stream = None
             if upstream.welcomed:
                 self._delay_ms = self._settings.redial_min_ms
-                if self._clock.monotonic_ms() - begun_ms >= self._settings.dead_after_ms:
+                if self._clock.monotonic_ms() - started_ms >= self._settings.dead_after_ms:
                     self._complained.clear()
             await connection.close()
 

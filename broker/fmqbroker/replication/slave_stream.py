@@ -81,9 +81,9 @@ class Upstream:
         self._heard_ms = 0
         self._epoch = Epoch(0)  # newest of the messages read
         self._echo_ms = 0
-        self._told_commit = NOTHING  # the master's commit end; mine is bounded by my own end
+        self._master_commit = NOTHING  # the master's commit end; mine is bounded by my own end
         self._level_end: Position | None = None  # where I was first level with it, while in sync
-        self._noted = (False, False)  # (connected, caught up) as failover was last told
+        self._noted = (False, False)  # (connected, caught up) as last reported to failover
 
     async def follow(self, connection: Connection) -> str:
         """Dial, agree, follow; return why the stream ended. Raises what the transport raises."""
@@ -238,11 +238,11 @@ class Upstream:
             held = Held(self._master.id, Epoch(message.epoch), Position(message.keep_from))
             self._view.held = held  # before what may not fit: retention makes room by it
             if message.HasField("clock_ahead_ms"):
-                self._peer_clocks.told(self._master.id, message.clock_ahead_ms)
+                self._peer_clocks.report_clock(self._master.id, message.clock_ahead_ms)
             if message.HasField("append"):
                 self._append(message.append)
-            self._told_commit = max(self._told_commit, Position(message.commit_end))
-            commit_end = min(self._told_commit, self._journal.end)
+            self._master_commit = max(self._master_commit, Position(message.commit_end))
+            commit_end = min(self._master_commit, self._journal.end)
             if commit_end > self._commit.commit_end:
                 self._commit.advance(commit_end, NOTHING)
                 self._journal.note_commit_end(commit_end)
@@ -300,17 +300,17 @@ class Upstream:
         message (F7), so an immediate answer is the best. A silent master gets acks all the same.
         """
         heartbeat_ms = self._settings.heartbeat_ms
-        told: _Ends | None = None
-        told_ms = echo_ms = 0
+        sent: _Ends | None = None
+        sent_ms = echo_ms = 0
         while True:
             now, ends = self._clock.monotonic_ms(), self._ends()
             spoke = self._echo_ms != echo_ms
-            due_ms = told_ms + (heartbeat_ms // 2 if spoke else heartbeat_ms * 3 // 2)
-            if ends == told and now < due_ms:
+            due_ms = sent_ms + (heartbeat_ms // 2 if spoke else heartbeat_ms * 3 // 2)
+            if ends == sent and now < due_ms:
                 left_s = (due_ms - now) / 1000
                 await wait_any(self._journal.flushed, self._wake, timeout_s=left_s)
                 continue
-            told, told_ms, echo_ms = ends, now, self._echo_ms
+            sent, sent_ms, echo_ms = ends, now, self._echo_ms
             await stream.send(wire.SlaveMessage(ack=self._ack(now)))
 
     def _ends(self) -> _Ends:

@@ -48,7 +48,7 @@ class PeerClocks:
         if self._is_due(broker, now_ms) and (base := base_of(wall_ms, asked_ms, now_ms)):
             self._note(broker, base, now_ms)
 
-    def told(self, broker: BrokerId, ahead_ms: int) -> None:
+    def report_clock(self, broker: BrokerId, ahead_ms: int) -> None:
         """Take a comparison made by `broker`: this broker's clock is `ahead_ms` ahead."""
         now_ms = self._clock.monotonic_ms()
         if self._is_due(broker, now_ms):

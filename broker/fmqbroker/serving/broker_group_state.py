@@ -79,7 +79,7 @@ class GroupStore:
         self._maybe_isr: frozenset[BrokerId] = frozenset()
         make_parent = partial(make_live_parent, coordination, cluster, GroupName(group))
         path = f"{self._root}/live/{me}"
-        self._mine = LiveNode(coordination, clock, path, me, self.changed, make_parent)
+        self._live_node = LiveNode(coordination, clock, path, me, self.changed, make_parent)
         self._was_removed = partial(was_removed, coordination, cluster, GroupName(group))
         self._removal: Removal | None = Removal.NONE  # as last logged; None: no configuration
         self._malformed = False  # the state node holds something that is no state
@@ -92,25 +92,25 @@ class GroupStore:
     @property
     def standing(self) -> int:
         """The number of this broker's live node while it stands in a connected session; else 0."""
-        return self._mine.standing
+        return self._live_node.standing
 
     @property
     def wanted(self) -> BrokerId:
         """The master wanted by the configuration; the acting master is `config.master`."""
         return self.config.master if self._configured is None else self._configured.master
 
-    def on_master(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when the acting master changes, before readers of the store see it."""
-        self._on_master.append(tell)
+    def on_master(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the acting master changes, before readers of the store see it."""
+        self._on_master.append(callback)
 
-    def on_lost(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when this session is known to be over, and its live node with it."""
-        self._on_lost.append(tell)
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when this session is known to be over, and its live node with it."""
+        self._on_lost.append(callback)
 
     @property
     def superseded(self) -> bool:
         """Whether another process announces itself under this broker's name."""
-        return self._mine.superseded
+        return self._live_node.superseded
 
     @property
     def changeable(self) -> bool:
@@ -159,7 +159,7 @@ class GroupStore:
                 await self._look.wait()
                 self._look.clear()
                 try:
-                    await self._mine.keep()
+                    await self._live_node.keep()
                     await self.refresh()
                 except Unavailable:
                     if self.connected:  # it answers, but not as it should: try again soon
@@ -188,7 +188,7 @@ class GroupStore:
             await self._read_state()
             standing = self.standing
             self.live = await self._read_live()
-        if not self._mine.check(self.live, standing):
+        if not self._live_node.check(self.live, standing):
             self._look.set()
         self.changed.notify()
 
@@ -206,7 +206,7 @@ class GroupStore:
     # ---- this broker's live node
     def replaces(self, earlier: frozenset[str]) -> None:
         """Allow replacing the live nodes of these incarnations of this broker: they are dead."""
-        self._mine.earlier = earlier
+        self._live_node.earlier = earlier
 
     async def announce(self, live: LiveBroker) -> None:
         """Create or update this broker's ephemeral node; `run` recreates it in a new session.
@@ -214,14 +214,14 @@ class GroupStore:
         Without an answer from ZooKeeper `run` does it later.
         """
         try:
-            await self._mine.announce(live)
+            await self._live_node.announce(live)
         except Unavailable as error:
             _log.info("announce_later", why=str(error))
             self._look.set()
 
     async def withdraw(self) -> None:
         """Remove the live node in an orderly stop: no broker has to wait for the session's end."""
-        await self._mine.withdraw()
+        await self._live_node.withdraw()
 
     # ---- changing
     async def change(
@@ -257,8 +257,8 @@ class GroupStore:
     # ---- inside
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            for tell in self._on_lost:
-                tell()
+            for callback in self._on_lost:
+                callback()
         self._look.set()
         self.changed.notify()
 
@@ -331,8 +331,8 @@ class GroupStore:
             return
         before, self.config = self.config.master, acting(self._configured, state.value)
         if self.config.master != before:
-            for tell in self._on_master:
-                tell()
+            for callback in self._on_master:
+                callback()
 
     async def _read_live(self) -> dict[BrokerId, LiveBroker]:
         found: dict[BrokerId, LiveBroker] = {}

@@ -17,8 +17,8 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
 
 LEASE_OVER: Final = (
-    "my lease has run out: cut off from ZooKeeper, and not every slave in sync is bound to me; "
-    "I serve again when either comes back"
+    "serving lease expired: no ZooKeeper session, and not all in-sync slaves have granted this "
+    "broker a lease; it serves again when either returns"
 )
 
 

@@ -102,7 +102,7 @@ async def _wait_for_name(
 ) -> LiveBroker | None:
     """Wait until no other process's node stands; return that of the last incarnation, if any."""
     until_ms = clock.monotonic_ms() + _SESSIONS * group.session_timeout_ms
-    told = False
+    logged = False
     while (node := group.live.get(me)) is not None and node.incarnation not in earlier:
         if clock.monotonic_ms() >= until_ms:
             raise NameTaken(
@@ -110,8 +110,8 @@ async def _wait_for_name(
                 f"{node.address or 'an unknown address'} lives under it in ZooKeeper; stop that "
                 "process, or start this one with an id of its own"
             )
-        if not told:
-            told = True
+        if not logged:
+            logged = True
             _log.warning(
                 "name_in_use",
                 broker=me,

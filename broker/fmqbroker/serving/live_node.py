@@ -49,8 +49,8 @@ class LiveNode:
         self._me = me
         self._changed = changed
         self._make_parent = make_parent
-        self._mine: LiveBroker | None = None  # what I announce; None = nothing
-        self._said: LiveBroker | None = None  # what the node says, as far as that is known
+        self._announced: LiveBroker | None = None  # what I announce; None = nothing
+        self._stored: LiveBroker | None = None  # what the node says, as far as that is known
         self._session = 0  # in which it stands; 0 = it does not
         self._number = 0
         self._lock = asyncio.Lock()
@@ -63,7 +63,7 @@ class LiveNode:
 
     async def announce(self, live: LiveBroker) -> None:
         """Announce `live` from now on. Raises `Unavailable`; then `keep` announces it later."""
-        self._mine = live
+        self._announced = live
         await self._stand()
 
     async def keep(self) -> None:
@@ -72,7 +72,7 @@ class LiveNode:
 
     async def withdraw(self) -> None:
         """Remove the node for good."""
-        self._mine = None
+        self._announced = None
         async with self._lock:
             if self.standing:
                 await self._coordination.delete(self._path)
@@ -80,31 +80,31 @@ class LiveNode:
 
     def check(self, live: Mapping[BrokerId, LiveBroker], standing: int) -> bool:
         """Compare with live nodes read since it had number `standing`; False = recreate it."""
-        if not standing or standing != self.standing or self._mine is None:
+        if not standing or standing != self.standing or self._announced is None:
             return True
         seen = live.get(self._me)
-        if seen is not None and seen.incarnation == self._mine.incarnation:
+        if seen is not None and seen.incarnation == self._announced.incarnation:
             return True
         self._session = 0  # somebody took it away, or put another in its place
         return False
 
     async def _stand(self) -> None:
         async with self._lock:
-            while (mine := self._mine) is not None:
+            while (live := self._announced) is not None:
                 session = self._coordination.session_id
                 if self._coordination.state is not SessionState.CONNECTED:
                     return
-                if session == self._session and self._said == mine:
+                if session == self._session and self._stored == live:
                     return
                 try:
-                    if await self._try(mine, session):
+                    if await self._try(live, session):
                         return
                 except (NodeExists, NoNode, BadVersion):
                     await self._clock.sleep(_RETRY_S)  # it changed meanwhile: look again
 
-    async def _try(self, mine: LiveBroker, session: int) -> bool:
+    async def _try(self, live: LiveBroker, session: int) -> bool:
         """Try once to make the node stand; False = look again."""
-        data = live_to_json(mine)
+        data = live_to_json(live)
         node = await self._coordination.get(self._path)
         if node is None:
             self._session = 0
@@ -116,16 +116,16 @@ class LiveNode:
         if node.owner == session:
             if node.data != data:
                 await self._coordination.set(self._path, data, -1)
-            self._stands(session, mine)
+            self._stands(session, live)
             return True
-        if _incarnation(node.data) not in self.earlier | {mine.incarnation}:
+        if _incarnation(node.data) not in self.earlier | {live.incarnation}:
             self._lose_name()
             return True
         await self._coordination.delete(self._path, node.version)
         return False
 
-    def _stands(self, session: int, said: LiveBroker) -> None:
-        self._said = said
+    def _stands(self, session: int, stored: LiveBroker) -> None:
+        self._stored = stored
         if self._session != session:
             self._session = session
             self._number += 1

@@ -307,14 +307,14 @@ class Net:
                     and slave.alive
                     and slave.me not in self.unlinked
                 )
-                self._tell(master, slave, linked=linked)
+                self._report_links(master, slave, linked=linked)
                 if linked and master is not None:
                     await self._copy(master, slave)
                     await self._keep_isr(master, slave)
                 elif master is not None and master.alive:
                     await self._keep_isr(master, slave)
 
-    def _tell(self, master: Node | None, slave: Node, *, linked: bool) -> None:
+    def _report_links(self, master: Node | None, slave: Node, *, linked: bool) -> None:
         upstream = slave.slave.upstream
         before = (upstream.connected, upstream.caught_up)
         if master is not None:

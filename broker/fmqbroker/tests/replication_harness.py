@@ -69,13 +69,13 @@ class Zoo:
 
     def set_state(self, state: GroupState) -> None:
         self.history.append(state)
-        self.tell()
+        self.notify()
 
     def set_policy(self, policy: AckPolicy) -> None:
         self.config = replace(self.config, policy=policy)
-        self.tell()
+        self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for store in self.stores:
             if not store.blind:
                 store.look()
@@ -341,7 +341,7 @@ class Cluster:
             for m, node in zip(self.zoo.config.members, self.nodes, strict=True)
         )
         self.zoo.config = replace(self.zoo.config, members=members)
-        self.zoo.tell()
+        self.zoo.notify()
 
     @property
     def isr(self) -> set[str]:

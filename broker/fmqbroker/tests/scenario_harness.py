@@ -97,8 +97,8 @@ class Scenario:
         """Return the outcome of one message to the first group's master."""
         async with self.raw(MASTER) as raw:
             await raw.send(level)
-            [said] = await raw.answers()
-        return said
+            [answer] = await raw.answers()
+        return answer
 
     async def refuses(self) -> None:
         """Wait until the master refuses replicated messages; until then it may answer UNKNOWN.
@@ -107,8 +107,8 @@ class Scenario:
         compare-and-set: batches it appends in between wait for a slave that is gone.
         """
         async with asyncio.timeout(BOUND_S):
-            while (said := await self.answer()) is not ErrorCode.NOT_ENOUGH_REPLICAS:
-                assert said is ErrorCode.DELIVERY_UNKNOWN, said
+            while (answer := await self.answer()) is not ErrorCode.NOT_ENOUGH_REPLICAS:
+                assert answer is ErrorCode.DELIVERY_UNKNOWN, answer
 
     # ---- waiting
     async def until(self, condition: Callable[[], Any], what: str) -> None:

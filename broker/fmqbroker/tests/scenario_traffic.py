@@ -94,10 +94,10 @@ class Traffic:
 
     async def _commit(self, consumer: fmqclient.Consumer) -> None:
         while True:
-            told = dict(self._next)
+            floors = dict(self._next)
             with suppress(FmqError):  # its reader went away: retry later
                 await consumer.commit()
-                self._watch.promised.update(told)
+                self._watch.promised.update(floors)
             await asyncio.sleep(0.02)
 
     def _note(self, message: Message, history: History) -> None:

@@ -205,8 +205,8 @@ def _rise(offsets: Buffer, count: int) -> bool:
     before a subtraction and stays set where the subtraction borrows nothing from it.
     """
     if count < _FEW:
-        told = memoryview(offsets).cast("I").tolist()
-        return told == sorted(told)
+        values = memoryview(offsets).cast("I").tolist()
+        return values == sorted(values)
     high, bits = _high_bits(count), 32 * count
     all_of_them = int.from_bytes(offsets, "little")
     after = all_of_them >> 32

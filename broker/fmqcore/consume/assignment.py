@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-NOBODY = ""
+NO_SESSION = ""
 REJOIN_MS: Final = 1000
 """How long, from the first returning session on, a queue waits for its last holder."""
 
@@ -41,7 +41,7 @@ def assign(
     wanted = wanted or {}
     kept: dict[str, list[int]] = {name: [] for name in names}
     for queue in range(queues):
-        if held.get(queue, NOBODY) in kept:
+        if held.get(queue, NO_SESSION) in kept:
             kept[held[queue]].append(queue)
     asked = {name: sum(who == name for who in wanted.values()) for name in names}
     least, extra = divmod(queues, len(names))
@@ -54,11 +54,11 @@ def assign(
     target: dict[int, str] = {}
     for name in names:
         # Queues that another session asks for are given up first.
-        ours = sorted(kept[name], key=lambda q: (wanted.get(q, name) not in (name, NOBODY), q))
+        ours = sorted(kept[name], key=lambda q: (wanted.get(q, name) not in (name, NO_SESSION), q))
         target.update((queue, name) for queue in ours[: quota[name]])
     room = {name: quota[name] - min(len(kept[name]), quota[name]) for name in names}
     for queue in range(queues):
-        name = wanted.get(queue, NOBODY)
+        name = wanted.get(queue, NO_SESSION)
         if queue not in target and room.get(name, 0):
             target[queue] = name
             room[name] -= 1
@@ -89,14 +89,14 @@ class Moves(NamedTuple):
 class Holding:
     """The current holder of a queue."""
 
-    session: str = NOBODY
+    session: str = NO_SESSION
     generation: int = 0
     draining_until_ms: int | None = None
 
     @property
     def delivering(self) -> bool:
         """Whether the holder may get more of the queue's records."""
-        return self.session != NOBODY and self.draining_until_ms is None
+        return self.session != NO_SESSION and self.draining_until_ms is None
 
 
 class Assignments:
@@ -132,7 +132,7 @@ class Assignments:
         for queue, holding in enumerate(self.holdings):
             if holding.session == session:
                 released.append(Move(queue, session, holding.generation))
-                holding.session, holding.draining_until_ms = NOBODY, None
+                holding.session, holding.draining_until_ms = NO_SESSION, None
         moves = self._replan(busy, now_ms)
         return moves._replace(released=released + moves.released)
 
@@ -167,12 +167,12 @@ class Assignments:
         """Hand over the queues that are drained, or whose drain time is over."""
         moves = Moves([], [], [])
         for queue, holding in enumerate(self.holdings):
-            target = self._target.get(queue, NOBODY)
-            if holding.session != NOBODY and not self._let_go(
+            target = self._target.get(queue, NO_SESSION)
+            if holding.session != NO_SESSION and not self._let_go(
                 queue, holding, target, queue in busy, now_ms, moves
             ):
                 continue
-            if target != NOBODY and not self._awaited(queue, target, now_ms):
+            if target != NO_SESSION and not self._awaited(queue, target, now_ms):
                 holding.session = target
                 holding.generation += 1
                 moves.assigned.append(Move(queue, target, holding.generation))
@@ -181,7 +181,7 @@ class Assignments:
     def next_deadline_ms(self) -> int | None:
         """Return when `settle` next has work because of time; None if never."""
         times = [h.draining_until_ms for h in self.holdings if h.draining_until_ms is not None]
-        if self._target and any(h.session == NOBODY for h in self.holdings):
+        if self._target and any(h.session == NO_SESSION for h in self.holdings):
             times.append(self._waits_until_ms)
         return min(times, default=None)
 
@@ -202,10 +202,10 @@ class Assignments:
         if busy and now_ms < holding.draining_until_ms:
             return False
         moves.released.append(Move(queue, holding.session, holding.generation))
-        holding.session, holding.draining_until_ms = NOBODY, None
+        holding.session, holding.draining_until_ms = NO_SESSION, None
         return True
 
     def _replan(self, busy: Collection[int], now_ms: int) -> Moves:
-        held = {q: h.session for q, h in enumerate(self.holdings) if h.session != NOBODY}
+        held = {q: h.session for q, h in enumerate(self.holdings) if h.session != NO_SESSION}
         self._target = assign(len(self.holdings), self.sessions, held, self._wanted, self._before)
         return self.settle(busy, now_ms)

@@ -87,7 +87,7 @@ class Evidence:
     stopping: bool = False  # an orderly stop was asked for
     may_lack: bool = False  # an unclean stop, and no term opened, nor level with a master since
     tail_cut: bool = False  # a start since then cut away what it could not read
-    anew: bool = False  # what my journal holds was pulled since its disk was lost, or is its first
+    unproven: bool = False  # the journal was pulled since its disk was lost, or is its first
     other_policy: bool = False  # what I acknowledged was under another policy than the one now
     # as slave
     upstream_connected: bool = False

@@ -89,7 +89,7 @@ def _enough_heard(case: Case) -> bool:
     if case.evidence.other_policy:  # it says nothing of who made an acknowledgement
         return False
     policy = case.config.policy
-    if case.evidence.anew and policy.how_many is HowMany.NONE:
+    if case.evidence.unproven and policy.how_many is HowMany.NONE:
         return False  # whatever was acknowledged was on my disk alone, and may be at any of them
     lossy = case.evidence.tail_cut or policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
@@ -128,7 +128,7 @@ def _not_by_chance(case: Case) -> bool:
     long been out of sync has that term, too. While no slave is in sync, any member may have what
     this broker alone acknowledged.
     """
-    if not case.evidence.anew:
+    if not case.evidence.unproven:
         return True
     if case.state.isr:
         return case.config.policy.how_many is not HowMany.NONE and _enough_heard(case)
@@ -144,7 +144,7 @@ def _gathered(case: Case) -> bool:
     evidence, lost = case.evidence, case.state.lost
     # F16: otherwise a term could be opened without records that only one member has.
     base = case.state.base
-    if evidence.journal_epoch >= base and not (base and evidence.anew):  # ADR 0043
+    if evidence.journal_epoch >= base and not (base and evidence.unproven):  # ADR 0043
         return True
     others = (m.id for m in case.config.slaves if m.id != lost)
     return evidence.journal_epoch > 0 and _all_heard(case, others)
@@ -338,7 +338,7 @@ SHOWS_ALL: Final = Guard(
     lambda c: (
         c.evidence.journal_epoch > 0
         # Beside a master that is back: it cannot hand over what it does not hold.
-        and (_linked(c) or not (c.evidence.anew and lacks_served(c)))
+        and (_linked(c) or not (c.evidence.unproven and lacks_served(c)))
     ),
     "the disk of {me} was lost or replaced while it served reads: it has nothing to show before "
     "master {master} is back and has filled it again",

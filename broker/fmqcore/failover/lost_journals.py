@@ -43,7 +43,7 @@ def _recoverable(case: Case) -> bool:
     in sync with the lost master, so the two alone may have made acknowledgements.
     """
     lost = lost_journals(case)
-    if not (case.evidence.anew and case.evidence.may_lack) or not lost:
+    if not (case.evidence.unproven and case.evidence.may_lack) or not lost:
         return True  # made whole since, if only in memory: this process has all it acknowledged
     isr, policy = case.state.isr, case.config.policy
     if not isr or policy.how_many is HowMany.NONE or case.evidence.other_policy:

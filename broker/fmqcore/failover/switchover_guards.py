@@ -10,7 +10,7 @@ from fmqcore.ids import Permission
 from fmqcore.policy import HowMany
 
 
-def _heir_ready(case: Case) -> bool:
+def _successor_ready(case: Case) -> bool:
     """The wanted broker can soon have all that the master has, and may serve everything."""
     evidence, heir = case.evidence, case.evidence.wanted
     link, live, member = evidence.links.get(heir), evidence.live.get(heir), case.config.member(heir)
@@ -27,9 +27,9 @@ ANOTHER_WANTED: Final = Guard(
     lambda c: c.evidence.wanted not in ("", c.me),
     "{me} serves as master",
 )
-HEIR_READY: Final = Guard(
+SUCCESSOR_READY: Final = Guard(
     "who is wanted is live, in sync, caught up and allowed to serve everything",
-    _heir_ready,
+    _successor_ready,
     "{me} serves as master until {wanted}, which is wanted, is there, in sync and allowed to "
     "serve everything",
 )
@@ -43,7 +43,7 @@ WANTED: Final = Guard(
     lambda c: c.evidence.wanted == c.me,
     "{reader} serves reads until master {master} is back",
 )
-HEIR: Final = Guard(
+SUCCESSOR: Final = Guard(
     "the master gave way to this very process of mine",
     lambda c: c.state.heir == c.evidence.incarnation != "",
     "{me} restarted since {master} gave way to it",

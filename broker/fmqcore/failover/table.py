@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from fmqcore.failover import guards as g
-from fmqcore.failover import lost_journals
+from fmqcore.failover import lost_journals, transitions
 from fmqcore.failover import switchover_guards as m
-from fmqcore.failover import transitions as edits
 from fmqcore.failover.context import Case, Guard
 from fmqcore.failover.evidence import Action, LeaseRule, Part
 from fmqcore.ids import Permission
@@ -43,7 +42,7 @@ def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ())
     """K checks, then the claim."""
     due = (*guards, g.STATE_CURRENT, g.CHECK_DUE)
     return [
-        Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, edits.claim),
+        Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, transitions.claim),
         Row(mode, part, due, Action.CHECK),
     ]
 
@@ -77,28 +76,28 @@ _ROWS: Final[tuple[Row, ...]] = (
         Part.MASTER,
         (g.SESSION, g.ALL_HEARD_IF_RECORDS),
         Action.OPEN,
-        edits.open_first,
+        transitions.open_first,
     ),
     Row(
         Mode.MASTER,
         Part.MASTER,
         (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD, lost_journals.NOT_EMPTY),
         Action.OPEN,
-        edits.open_again,
+        transitions.open_again,
     ),
     Row(
         Mode.MASTER,
         Part.MASTER,
         (g.STOPPING, g.HELD, g.SESSION, g.SUCCESSOR),
         Action.YIELD,
-        edits.give_reads,
+        transitions.give_reads,
     ),
     Row(
         Mode.MASTER,
         Part.MASTER,
-        (g.HELD, g.SESSION, g.STATE_CURRENT, m.ANOTHER_WANTED, m.HEIR_READY, m.MOVE_DUE),
+        (g.HELD, g.SESSION, g.STATE_CURRENT, m.ANOTHER_WANTED, m.SUCCESSOR_READY, m.MOVE_DUE),
         Action.MOVE,
-        edits.move,
+        transitions.move,
     ),
     *_claim(
         Mode.MASTER,
@@ -117,7 +116,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         Part.MASTER,
         (*_OPEN, g.RECORD_IN, *_SUFFIXES),
         Action.OPEN,
-        edits.open_handed_over,
+        transitions.open_handed_over,
     ),
     Row(
         Mode.SLAVE_CONSUME,
@@ -132,29 +131,29 @@ _ROWS: Final[tuple[Row, ...]] = (
             lost_journals.NOT_EMPTY,
         ),
         Action.OPEN,
-        edits.open_again,
+        transitions.open_again,
     ),
-    Row(Mode.SLAVE_CONSUME, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
+    Row(Mode.SLAVE_CONSUME, Part.MASTER, _LOST_RECORD, Action.OPEN, transitions.open_degraded),
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.SESSION, g.STATE_CURRENT, m.WANTED, m.HEIR),
+        (g.SESSION, g.STATE_CURRENT, m.WANTED, m.SUCCESSOR),
         Action.TAKE_OVER,
-        edits.take_over,
+        transitions.take_over,
     ),
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
         (g.FROZEN, g.SESSION, g.STATE_CURRENT, m.WANTED, *_PROMOTABLE),
         Action.TAKE_OVER,
-        edits.take_over,
+        transitions.take_over,
     ),
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
         (g.FROZEN, g.SESSION, g.STATE_CURRENT, g.MASTER_BACK),
         Action.HAND_OVER,
-        edits.hand_over,
+        transitions.hand_over,
     ),
     Row(
         Mode.SLAVE_CONSUME,
@@ -180,7 +179,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         Part.READER,
         (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION, g.STATE_CURRENT),
         Action.CLAIM,
-        edits.claim,
+        transitions.claim,
     ),
     *_claim(
         Mode.SLAVE_CONSUME,
@@ -197,16 +196,16 @@ _ROWS: Final[tuple[Row, ...]] = (
         Part.MASTER,
         (*_OPEN, g.RECORD_IN, *_SUFFIXES),
         Action.OPEN,
-        edits.open_handed_over,
+        transitions.open_handed_over,
     ),
     Row(
         Mode.HANDOVER,
         Part.MASTER,
         (*_OPEN, g.READER_GONE, g.RECORD_SEALED, *_SUFFIXES),
         Action.OPEN,
-        edits.open_handed_over,
+        transitions.open_handed_over,
     ),
-    Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
+    Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, transitions.open_degraded),
     Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.FROZEN, g.LINKED), Action.SEND_RECORD),
     # not frozen: it restarted since
     Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.LINKED), Action.FREEZE),

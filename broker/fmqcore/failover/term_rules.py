@@ -72,12 +72,12 @@ def reads(config: GroupConfig, broker: BrokerId) -> bool:
 
 def is_best(
     me: BrokerId,
-    mine: tuple[Epoch, Position],
+    own: tuple[Epoch, Position],
     config: GroupConfig,
     state: GroupState,
     live: Mapping[BrokerId, LiveBroker],
 ) -> bool:
     """Whether no other live claimant has a longer journal (on a tie the smaller name wins)."""
     rivals = [b for b in sorted(state.isr) if b != me and b in live and reads(config, b)]
-    my_rank = (-mine[0], -mine[1], me)
+    my_rank = (-own[0], -own[1], me)
     return all(my_rank < (-live[b].epoch, -live[b].end, b) for b in rivals)

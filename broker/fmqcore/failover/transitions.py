@@ -11,14 +11,14 @@ from fmqcore.zk.group_state import GroupState, Mode
 def claim(case: Case) -> GroupState:
     """SLAVE_CONSUME(e+1, me). The existing record stays: the new reader starts from it."""
     state = case.state
-    began = state.served_end if state.mode is not Mode.MASTER or state.base else Position(0)
+    served_from = state.served_end if state.mode is not Mode.MASTER or state.base else Position(0)
     gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
     return replace(
         state,
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
         reader=case.me,
-        served_end=max(began, case.evidence.journal_end),
+        served_end=max(served_from, case.evidence.journal_end),
         sealed=False,
         heir="",
         why=f"{case.me} serves reads: {gone} is gone",
@@ -102,7 +102,7 @@ def open_first(case: Case) -> GroupState:
 def open_again(case: Case) -> GroupState:
     """MASTER(e+1) of a master that was never replaced, or that took over from another."""
     if case.state.mode is Mode.MASTER and case.state.base:
-        return _said(case, _open(case, f"{case.me} is master now", degraded=False))
+        return _with_reason(case, _open(case, f"{case.me} is master now", degraded=False))
     return _open(case, f"master {case.me} is back, nobody had taken over", degraded=False)
 
 
@@ -110,7 +110,7 @@ def open_handed_over(case: Case) -> GroupState:
     """MASTER(e+1) with the reader's offsets installed."""
     reader = case.state.reader
     why = f"master {case.me} is back with the offsets of {reader}"
-    return _said(case, _open(case, why, degraded=False))
+    return _with_reason(case, _open(case, why, degraded=False))
 
 
 def open_degraded(case: Case) -> GroupState:
@@ -120,10 +120,10 @@ def open_degraded(case: Case) -> GroupState:
         f"master {case.me} is back without the newest offsets of {reader}, which is gone: "
         "some messages will be delivered again"
     )
-    return _said(case, _open(case, why, degraded=True))
+    return _with_reason(case, _open(case, why, degraded=True))
 
 
-def _said(case: Case, state: GroupState) -> GroupState:
+def _with_reason(case: Case, state: GroupState) -> GroupState:
     """Report in `why` records that readers may have served and the master lacks (ADR 0025)."""
     if not lacks_served(case):
         return state

@@ -27,7 +27,7 @@ _NO_DROP: Final = 2**64 - 1
 _CLEAN: Final = 1
 _LACKS: Final = 2
 _TAIL_CUT: Final = 4
-_ANEW: Final = 8
+_UNPROVEN: Final = 8
 _MARK_SHIFT: Final = 8
 
 
@@ -45,7 +45,7 @@ class Checkpoint(NamedTuple):
     lacks: bool = False  # its start was after an unclean stop, and nothing made it whole since
     acked_under: int = 0  # `mark_of` the policy of the terms opened since it was whole; 0: unknown
     tail_cut: bool = False  # and what lay behind its end then could not be read
-    anew: bool = False  # the directory began without a checkpoint, and nothing made it whole since
+    unproven: bool = False  # the directory started without a checkpoint and is not whole yet
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -93,7 +93,7 @@ def decode_checkpoint(data: Buffer) -> Checkpoint:
         lacks=bool(flags & _LACKS),
         acked_under=flags >> _MARK_SHIFT,
         tail_cut=bool(flags & _TAIL_CUT),
-        anew=bool(flags & _ANEW),
+        unproven=bool(flags & _UNPROVEN),
     )
     fields.done()
     if list(checkpoint.bases) != sorted(set(checkpoint.bases)):
@@ -105,5 +105,5 @@ def _flags(checkpoint: Checkpoint) -> int:
     flags = _CLEAN if checkpoint.clean else 0
     flags |= _LACKS if checkpoint.lacks else 0
     flags |= checkpoint.acked_under << _MARK_SHIFT
-    flags |= _ANEW if checkpoint.anew else 0
+    flags |= _UNPROVEN if checkpoint.unproven else 0
     return flags | (_TAIL_CUT if checkpoint.tail_cut else 0)

@@ -51,7 +51,7 @@ REFILL: Final = (
     "from a copy"
 )
 """The remedy for damage below the durable end."""
-NOBODY_READS: Final = (
+UNREAD: Final = (
     "nothing is lost, nobody reads these bytes; but something has changed the disk: look at it"
 )
 AS_IT_WAS_SENT: Final = (

@@ -310,21 +310,21 @@ def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor)
 def _check_snap(payload: Buffer, cursor: Cursor) -> None:
     """Learn the next offsets from a SNAP, or compare it with what was counted so far."""
     try:
-        told = snap_next_offsets(payload)
+        snapped = snap_next_offsets(payload)
     except Malformed as error:
         raise BadBatch(BatchFault.CONTENT, str(error)) from error
-    if cursor.complete and told != cursor.next_offsets:
+    if cursor.complete and snapped != cursor.next_offsets:
         queues = sorted(
             key
-            for key in told.keys() | cursor.next_offsets.keys()
-            if told.get(key) != cursor.next_offsets.get(key)
+            for key in snapped.keys() | cursor.next_offsets.keys()
+            if snapped.get(key) != cursor.next_offsets.get(key)
         )
         raise BadBatch(
             BatchFault.OFFSET,
             f"SNAP disagrees with the batches before it on the next offset of (topic, queue) "
             f"{', '.join(map(str, queues[:5]))}",
         )
-    cursor.next_offsets, cursor.complete = told, True
+    cursor.next_offsets, cursor.complete = snapped, True
 
 
 def _check_content(header: BatchHeader, cursor: Cursor) -> None:

@@ -26,20 +26,20 @@ class Common(NamedTuple):
 
 
 def common_end(
-    mine: Sequence[EpochStart], my_end: Position, theirs: Sequence[EpochStart], their_end: Position
+    own: Sequence[EpochStart], my_end: Position, theirs: Sequence[EpochStart], their_end: Position
 ) -> Common | None:
     """Return where two journals part; None if they share no epoch: another lineage.
 
     A journal without any epoch holds at most its first SNAP, written before the first EPOCH: up to
     there it agrees with any other.
     """
-    if not mine or not theirs:
-        mine, theirs = [_BEFORE_ALL, *mine], [_BEFORE_ALL, *theirs]
-    shared = set(mine) & set(theirs)
+    if not own or not theirs:
+        own, theirs = [_BEFORE_ALL, *own], [_BEFORE_ALL, *theirs]
+    shared = set(own) & set(theirs)
     if not shared:
         return None
     newest = max(shared)
-    end = min(_end_of(newest, mine, my_end), _end_of(newest, theirs, their_end))
+    end = min(_end_of(newest, own, my_end), _end_of(newest, theirs, their_end))
     return Common(*newest, end)
 
 

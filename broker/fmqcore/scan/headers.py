@@ -38,7 +38,7 @@ WINDOW: Final = 256 * 1024
 
 _LARGE: Final = 4096  # above it a read for each header is cheaper than to copy what lies between
 _FIRST: Final = 64 * 1024
-_LOOK_AGAIN: Final = 64  # headers read one by one before the size is judged anew
+_RESIZE_AFTER: Final = 64  # headers read one by one before the size is judged anew
 _MAX_BLOCK: Final = 1 << 16  # headers of one block at most: 6 MiB
 
 _HEAD: Final = Struct("<IIIIQ56xIIQ")
@@ -153,13 +153,13 @@ class HeaderScan:
 
     def _step(self, raw: bytearray) -> None:
         """Read one window, or a run of single headers; then choose the next read's size."""
-        had, began = len(raw), self.position
+        had, first = len(raw), self.position
         if self._window == HEADER_LEN:
             self._singles(raw)
         else:
             self._one_window(raw)
         batches = (len(raw) - had) // HEADER_LEN
-        mean = (self.position - began) // batches if batches else 0
+        mean = (self.position - first) // batches if batches else 0
         self._window = HEADER_LEN if mean > _LARGE else WINDOW
 
     def _singles(self, raw: bytearray) -> None:
@@ -168,12 +168,12 @@ class HeaderScan:
         position, prev, last = self.position, self._prev, min(self._end, self.segment.end)
         room = last - HEADER_LEN
         count = 0
-        while count < _LOOK_AGAIN and position < last:
+        while count < _RESIZE_AFTER and position < last:
             count += 1
             head = read(HEADER_LEN, position - base)
             if len(head) < HEADER_LEN:
                 break
-            total, mark, told, _, place, before, length, _ = unpack(head)
+            total, mark, stored, _, place, before, length, _ = unpack(head)
             end = position + total
             if (
                 mark != _DATA
@@ -181,14 +181,14 @@ class HeaderScan:
                 or place != position
                 or total != (length + 103) & -8
                 or end > room
-                or told != crc(head[:8] + head[12:])
+                or stored != crc(head[:8] + head[12:])
             ):
                 break
             raw += head
-            prev, position = told, end
+            prev, position = stored, end
         self.bytes_read += count * HEADER_LEN
         self.position, self._prev = position, prev
-        if position < last and count < _LOOK_AGAIN:
+        if position < last and count < _RESIZE_AFTER:
             self._slow(raw, read(HEADER_LEN, position - base))
 
     def _one_window(self, raw: bytearray) -> None:
@@ -202,7 +202,7 @@ class HeaderScan:
             head = window[at : at + HEADER_LEN]
             if len(head) < HEADER_LEN:
                 break
-            total, mark, told, _, place, before, length, _ = unpack(head)
+            total, mark, stored, _, place, before, length, _ = unpack(head)
             end = position + total
             if (
                 mark != _DATA
@@ -210,7 +210,7 @@ class HeaderScan:
                 or place != position
                 or total != (length + 103) & -8
                 or end > room
-                or told != crc(head[:8] + head[12:])
+                or stored != crc(head[:8] + head[12:])
             ):
                 self.position, self._prev = position, prev
                 if not self._slow(raw, head):
@@ -218,7 +218,7 @@ class HeaderScan:
                 position, prev = self.position, self._prev
                 continue
             raw += head
-            prev, position = told, end
+            prev, position = stored, end
         self.position, self._prev = position, prev
         if position == origin and len(window) < HEADER_LEN:
             self._slow(raw, window)
@@ -248,10 +248,10 @@ class HeaderScan:
         if (header.type == BatchType.SNAP) != (position == segment.base):
             raise BadBatch(BatchFault.TYPE, f"a {BatchType(header.type).name} in this place")
         if header.type == BatchType.SNAP:
-            told = segment_of_snap(header)
-            if told is None:
+            stored = segment_of_snap(header)
+            if stored is None:
                 raise BadBatch(BatchFault.LENGTH, f"a segment of {header.base_offset} bytes")
-            self.segment = segment = Segment(position, told.end)
+            self.segment = segment = Segment(position, stored.end)
         if header.type == BatchType.EOF:
             good = position + header.total_len == segment.end
         else:

@@ -24,11 +24,11 @@ class Claims:
     def __init__(self, checkpoint: Checkpoint | None, file: SegmentFile) -> None:
         self._checkpoint = checkpoint
         self._around: dict[Position, BatchHeader] = {}
-        said = {checkpoint.commit_end} if checkpoint else set()
+        ends = {checkpoint.commit_end} if checkpoint else set()
         self._cutting = checkpoint is not None and checkpoint.drop_from is not None
         if checkpoint is not None and not self._cutting:
-            said.add(checkpoint.durable_end)
-        self.places = tuple(place for place in sorted(said) if file.base < place <= file.end)
+            ends.add(checkpoint.durable_end)
+        self.places = tuple(place for place in sorted(ends) if file.base < place <= file.end)
 
     def see(self, header: BatchHeader) -> None:
         """Look at a batch of that segment."""

@@ -19,8 +19,8 @@ from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.findings import (
     AS_IT_WAS_SENT,
     FAULT_CODES,
-    NOBODY_READS,
     REFILL,
+    UNREAD,
     Code,
     Finding,
     error,
@@ -56,7 +56,7 @@ from fmqcore.verify.index import BuiltIndex, IndexState, check_index
 from fmqcore.verify.store_times import falls
 
 _PAYLOAD_FAULTS: Final = (BatchFault.PAYLOAD_CRC, BatchFault.CONTENT)
-_TELL_BYTES: Final = 4 * 1024 * 1024
+_PROGRESS_BYTES: Final = 4 * 1024 * 1024
 _ZEROS: Final = "zeros where a batch must be"
 
 Watch = Callable[[BatchHeader, Buffer, JournalState], None]
@@ -230,7 +230,7 @@ class _Walk:
         verifier, base = self._verifier, self._report.file.base
         cursor, last = verifier._cursor, verifier._is_last(self._report.file)
         until = verifier._survey.cut_at if last else None
-        told = base
+        reported = base
         stop: Stop | None = None
         while stop is None:
             if until is not None and cursor.position >= until:
@@ -255,9 +255,9 @@ class _Walk:
                 stop = self._blank(found, last)
             else:
                 stop = found
-            if cursor.position - told >= _TELL_BYTES or stop is not None:
-                self._progress(cursor.position - told)
-                told = cursor.position
+            if cursor.position - reported >= _PROGRESS_BYTES or stop is not None:
+                self._progress(cursor.position - reported)
+                reported = cursor.position
         return stop
 
     def _blank(self, blank: Blank, last: bool) -> Stop | None:
@@ -319,7 +319,7 @@ class _Walk:
         if at is not None:
             place = Position(base + at)
             sentence = "behind the end of the segment there must be zeros"
-            found = warning(Code.J005, self._report.file.name, place, sentence, NOBODY_READS)
+            found = warning(Code.J005, self._report.file.name, place, sentence, UNREAD)
             self._report.findings.append(found)
 
     def _look_within(self, header: BatchHeader, payload: Buffer) -> None:

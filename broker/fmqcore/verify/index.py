@@ -65,8 +65,8 @@ class BuiltIndex:
     def is_in(self, file: IndexFile) -> bool:
         """Whether the file holds exactly that."""
         self._fold()
-        told = {key: entries.told for key, entries in self._queues.items()}
-        return (file.base, file.end) == (self.base, self.end) and told == _queues(file)
+        summary = {key: entries.summary for key, entries in self._queues.items()}
+        return (file.base, file.end) == (self.base, self.end) and summary == _queues(file)
 
     def _fold(self) -> None:
         for key in self._few.queues():
@@ -74,7 +74,7 @@ class BuiltIndex:
         self._few, self._room = SegmentIndex(self.base), _FEW
 
 
-class _Told(NamedTuple):
+class _Summary(NamedTuple):
     """The number of entries of one queue, and their digest."""
 
     entries: int
@@ -93,8 +93,8 @@ class _Entries:
         self._hash.update(packed)
 
     @property
-    def told(self) -> _Told:
-        return _Told(self._length // ENTRY_LEN, self._hash.digest())
+    def summary(self) -> _Summary:
+        return _Summary(self._length // ENTRY_LEN, self._hash.digest())
 
 
 def check_index(
@@ -150,14 +150,14 @@ def _difference(
     return _entry_by_entry(stored, headers, min(stored.end, built.end))
 
 
-def _queues(stored: IndexFile) -> dict[QueueKey, _Told]:
-    told = {}
+def _queues(stored: IndexFile) -> dict[QueueKey, _Summary]:
+    summary = {}
     for key, at, length in stored.queues:
         entries = _Entries()
         for piece in stored.packed(at, length):
             entries.add(piece)
-        told[key] = entries.told
-    return told
+        summary[key] = entries.summary
+    return summary
 
 
 def _entry_by_entry(

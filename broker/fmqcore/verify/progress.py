@@ -36,8 +36,8 @@ class OffsetHistory:
             if before is None or before.version != entry.version or before == entry:
                 continue
             sentence = (
-                f"{_whose(key)}: version {entry.version} says {_said(entry)}, and it said "
-                f"{_said(before)} before"
+                f"{_whose(key)}: version {entry.version} says {_described(entry)}, and it said "
+                f"{_described(before)} before"
             )
             found = error(Code.O003, self._file, header.position, sentence, header.end)
             self.findings.append(found._replace(severity=Severity.WARNING, remedy=_SEEK))
@@ -105,5 +105,5 @@ def _whose(key: OffsetKey) -> str:
     return f"progress of group {key.group} in topic {key.topic_id} queue {key.queue_id}"
 
 
-def _said(entry: OffsetEntry) -> str:
+def _described(entry: OffsetEntry) -> str:
     return "deleted" if entry.deleted else f"floor {entry.floor}, {len(entry.ranges)} ranges"

@@ -149,7 +149,7 @@ def _disagreement(resume: Resume, entries: Readable, data: Readable) -> str:
         ("its state is", state, snap),
         ("its index is", True, _is_index(entries, index)),
     )
-    return next((what for what, there, said in held if there != said), "")
+    return next((what for what, there, stored in held if there != stored), "")
 
 
 def _is_index(entries: Readable, index: BuiltIndex) -> bool:

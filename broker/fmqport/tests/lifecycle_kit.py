@@ -100,9 +100,9 @@ class RealLife:
     async def end(self) -> tuple[list[str], str]:
         """See `Life`."""
         async with asyncio.timeout(60):
-            said, why = await self.process.communicate()
+            output, why = await self.process.communicate()
         assert self.process.returncode == (FATAL_EXIT if why else 0)
-        return ["ready", *said.decode().splitlines()], why.decode().strip()
+        return ["ready", *output.decode().splitlines()], why.decode().strip()
 
     async def close(self) -> None:
         """See `Life`."""

@@ -157,16 +157,16 @@ async def test_a_stopped_watch_is_silent(harness: Harness) -> None:
     stop()
     one.watch("/a", other)
     await until(lambda: other.count)
-    before, told = stopped.count, other.count
+    before, reported = stopped.count, other.count
     await one.create("/a", b"")
-    await other.more_than(told)
+    await other.more_than(reported)
     assert stopped.count == before
 
 
 async def test_cut_loses_the_connection_and_recovers_with_same_session(harness: Harness) -> None:
     one, two = await harness.session(), await harness.session()
     await one.create("/e", b"", ephemeral=True)
-    mine = one.session_id
+    own = one.session_id
     harness.cut(one)
     await until(lambda: one.state is SessionState.SUSPENDED)
     for call in (one.get("/e"), one.sync("/e"), one.children("/"), one.set("/e", b"x", 0)):
@@ -174,10 +174,10 @@ async def test_cut_loses_the_connection_and_recovers_with_same_session(harness: 
             await call
     harness.resume(one)
     await until(lambda: one.state is SessionState.CONNECTED)
-    assert one.session_id == mine
+    assert one.session_id == own
     node = await two.get("/e")
     assert node is not None
-    assert (node.data, node.owner) == (b"", mine)  # the failed write was not applied later
+    assert (node.data, node.owner) == (b"", own)  # the failed write was not applied later
 
 
 async def test_pending_calls_fail_when_the_connection_is_lost(harness: Harness) -> None:

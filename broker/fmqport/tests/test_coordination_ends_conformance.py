@@ -37,18 +37,18 @@ async def test_a_session_lives_as_long_as_its_event_loop_turns(
     states: list[SessionState] = []
     one.on_state(states.append)
     await one.create("/e", b"", ephemeral=True)
-    mine, theirs = one.session_id, two.session_id
+    own, theirs = one.session_id, two.session_id
     await harness.wedge(seconds)
     if not keeps:
-        await until(lambda: one.session_id not in (0, mine) and two.session_id not in (0, theirs))
+        await until(lambda: one.session_id not in (0, own) and two.session_id not in (0, theirs))
         await two.sync("/")
         assert await two.get("/e") is None
         return
     await one.sync("/")
-    assert (one.session_id, states) == (mine, [])
+    assert (one.session_id, states) == (own, [])
     node = await two.get("/e")
     assert node is not None
-    assert node.owner == mine
+    assert node.owner == own
 
 
 async def test_requests_of_one_session_keep_their_order(harness: Harness) -> None:

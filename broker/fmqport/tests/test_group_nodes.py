@@ -4,7 +4,7 @@ import pytest
 
 from fmqcore.errors import Unavailable
 from fmqcore.ids import BrokerId, GroupName
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, state_to_json
 from fmqcore.zk.removed_groups import removed_to_json
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.processes
 
 G1, ME = GroupName("g1"), BrokerId("g1-0")
 CONFIG = GroupConfig(G1, ME, (Member(ME, "h:1"),))
-ROOT = paths.group_node("c", G1)
-LIVE = paths.live_broker_node("c", G1, ME)
+ROOT = layout.group_node("c", G1)
+LIVE = layout.live_broker_node("c", G1, ME)
 
 
 async def served(session: Coordination) -> None:
     """Set up a configured group with a state and a broker's live node."""
     await create_group(session, "c", CONFIG)
-    await session.create(paths.state_node("c", G1), state_to_json(GroupState()))
+    await session.create(layout.state_node("c", G1), state_to_json(GroupState()))
     assert await make_live_parent(session, "c", G1)
 
 
@@ -32,8 +32,8 @@ async def test_a_deleted_group_leaves_its_name_alone(harness: Harness) -> None:
     await served(one)
     assert not await was_removed(one, "c", G1)
     await delete_group(one, "c", G1, 0)
-    assert await one.children(paths.groups_node("c")) == []
-    node = await one.get(paths.groups_node("c"))
+    assert await one.children(layout.groups_node("c")) == []
+    node = await one.get(layout.groups_node("c"))
     assert node is not None
     assert node.data == removed_to_json([G1])
     assert await was_removed(one, "c", G1)
@@ -47,7 +47,7 @@ async def test_another_version_and_a_live_broker_are_refused(harness: Harness) -
     with pytest.raises(Unavailable, match="its broker g1-0 still lives: stop it first"):
         await delete_group(one, "c", G1, 0)
     await two.delete(LIVE)
-    await one.set(paths.config_node("c", G1), config_to_json(CONFIG), 0)
+    await one.set(layout.config_node("c", G1), config_to_json(CONFIG), 0)
     for version in (0, -1):
         with pytest.raises(Unavailable, match="was changed by somebody else"):
             await delete_group(one, "c", G1, version)
@@ -60,7 +60,7 @@ async def test_another_version_and_a_live_broker_are_refused(harness: Harness) -
 async def test_interrupted_deletion_resumes(harness: Harness, left: tuple[str, ...]) -> None:
     one = await harness.session()
     await served(one)
-    await one.set(paths.groups_node("c"), removed_to_json([G1]), -1)
+    await one.set(layout.groups_node("c"), removed_to_json([G1]), -1)
     for name in {"config", "live", "state"} - set(left):
         await one.delete(f"{ROOT}/{name}")
     assert not await make_live_parent(one, "c", G1)
@@ -72,11 +72,11 @@ async def test_interrupted_deletion_resumes(harness: Harness, left: tuple[str, .
 async def test_recreated_group_has_nothing_of_the_removed_one(harness: Harness) -> None:
     one = await harness.session()
     await served(one)
-    await one.set(paths.groups_node("c"), removed_to_json([G1]), -1)
-    await one.delete(paths.config_node("c", G1))
+    await one.set(layout.groups_node("c"), removed_to_json([G1]), -1)
+    await one.delete(layout.config_node("c", G1))
     await create_group(one, "c", CONFIG)
     assert await one.children(ROOT) == ["config"]
-    node = await one.get(paths.groups_node("c"))
+    node = await one.get(layout.groups_node("c"))
     assert node is not None
     assert node.data == b""
     assert await make_live_parent(one, "c", G1)
@@ -115,7 +115,7 @@ async def test_a_group_deleted_just_now_gets_no_live_node(harness: Harness) -> N
 async def test_garbage_in_the_note_is_reported_and_kept(harness: Harness, garbage: bytes) -> None:
     one = await harness.session()
     await served(one)
-    await one.set(paths.groups_node("c"), garbage, -1)
+    await one.set(layout.groups_node("c"), garbage, -1)
     with pytest.raises(Unavailable, match="/fmq/c/groups in ZooKeeper does not decode"):
         await delete_group(one, "c", G1, 0)
     assert await one.children(ROOT) == ["config", "live", "state"]

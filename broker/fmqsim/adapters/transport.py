@@ -269,7 +269,7 @@ class SimServer:
         self._running.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            message = "a handler failed: this is a bug"
+            message = "handler_failed"
             self._network.loop.call_exception_handler({"message": message, "exception": error})
 
 

@@ -56,7 +56,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who comes first has the newest term and few of its batches; who has the rest is refused",
         (
             "fmqcore/failover/guards.py",
-            "    if not case.evidence.anew:\n        return True\n",
+            "    if not case.evidence.unproven:\n        return True\n",
             "    if case.me:\n        return True\n",
         ),
         tests=(
@@ -162,7 +162,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who is master no more takes the next one's empty in-sync set for unanimous, and serves on",
         (
             "fmqbroker/failover/evidence.py",
-            "        if not mine or state.epoch != self._terms.held:\n            return 0\n",
+            "        if not is_master or state.epoch != self._terms.held:\n            return 0\n",
             "",
         ),
         tests=(
@@ -218,9 +218,9 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a seek gave it a new one: it keeps the queue for its own, and its acks count for nothing",
         (
             "fmqbroker/consume/group.py",
-            "        generation = self._told.pop(move.queue_id, None)\n"
+            "        generation = self._reported.pop(move.queue_id, None)\n"
             "        if generation is not None:\n",
-            "        generation = self._told.pop(move.queue_id, None)\n"
+            "        generation = self._reported.pop(move.queue_id, None)\n"
             "        if generation == move.generation:\n",
         ),
         tests=(

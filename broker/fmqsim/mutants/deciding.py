@@ -39,8 +39,8 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "another in sync had more: it is refused for ever, and its offsets are given again",
         (
             "fmqcore/failover/guards.py",
-            "    if case.evidence.anew and policy.how_many is HowMany.NONE:\n",
-            "    if case.evidence.anew and policy.how_many is HowMany.ALL:\n",
+            "    if case.evidence.unproven and policy.how_many is HowMany.NONE:\n",
+            "    if case.evidence.unproven and policy.how_many is HowMany.ALL:\n",
         ),
         tests=(_EMPTIED + "test_emptied_master_trusts_no_slave_if_none_had_to_ack",),
         alone="a disk is lost, and who had most of two is down just then; the checks excuse it",

@@ -309,8 +309,8 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "what it was given counts as its own: it opens a term without what others acknowledged",
         (
             "fmqbroker/journal/recovery.py",
-            "    anew = checkpoint is None or checkpoint.anew\n",
-            "    anew = checkpoint is None\n",
+            "    unproven = checkpoint is None or checkpoint.unproven\n",
+            "    unproven = checkpoint is None\n",
         ),
         tests=(
             "broker/fmqbroker/tests/journal/test_recovery.py::test_loss_flags_persist_until_the_journal_is_whole",

@@ -250,7 +250,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     mutant(
         "a change of the in-sync set of another term",
         "who was lost in one term is taken out in the next, in which it is in sync",
-        (ISR, "if not mine or state.epoch != epoch:", "if not mine:"),
+        (ISR, "if not is_master or state.epoch != epoch:", "if not is_master:"),
         tests=(
             "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_a_change_of_the_set_is_of_one_term",
         ),
@@ -366,8 +366,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "what comes there later, and may be taken back, counts as committed",
         (
             UPSTREAM,
-            "commit_end = min(self._told_commit, self._journal.end)",
-            "commit_end = self._told_commit",
+            "commit_end = min(self._master_commit, self._journal.end)",
+            "commit_end = self._master_commit",
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_hello.py::test_a_slave_knows_of_no_commit_end_beyond_its_journal",

@@ -325,8 +325,8 @@ class _Ensemble(Ensemble):
 
 _DAMAGE: Final = frozenset(
     {
-        "journal: the checkpoint is unreadable and does not count",
-        "journal: the resume file is unreadable and does not count",
+        "journal_checkpoint_unreadable",
+        "journal_resume_file_unreadable",
         "takeover_journal_unreadable",
         "takeover_record_unreadable",
         "node_malformed",
@@ -381,5 +381,5 @@ class _Logging:
 
     @staticmethod
     def _is_damage(event: Any) -> bool:
-        rebuilt = event["event"] == "journal: an index is built anew from its segment"
+        rebuilt = event["event"] == "journal_index_rebuilt"
         return event["event"] in _DAMAGE or (rebuilt and event.get("why") != "it is missing")

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from fmqadapters.zookeeper.hosts import nobody_answers
+from fmqadapters.zookeeper.hosts import no_answer_text
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, TopicId
@@ -209,7 +209,7 @@ class Ensemble:
 
     async def _ask_why(self) -> None:
         try:
-            self._words = await nobody_answers(self._address, _LOOK_S)
+            self._words = await no_answer_text(self._address, _LOOK_S)
             self._words_s = time.monotonic()
         finally:
             self._asking = None

@@ -66,7 +66,7 @@ def starts(directory: Path) -> str:
         except CorruptJournal as refused:
             return f"refused {str(refused).split(': ')[1][:4]}"
     findings = [
-        call.kwargs["finding"] for call in logger.calls if call.args == ("journal: recovery",)
+        call.kwargs["finding"] for call in logger.calls if call.args == ("journal_recovery",)
     ]
     return " ".join(f"cut {finding[:4]}" for finding in findings)
 

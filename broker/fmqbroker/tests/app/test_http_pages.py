@@ -76,8 +76,8 @@ def test_removed_slave_has_no_metrics() -> None:
     seen: Any = running(A, MASTER)
     seen.journal = SimpleNamespace(end=Position(10))
     seen.master = SimpleNamespace(links={B: LinkView(), BrokerId("g-3"): LinkView()})
-    told = {s.labels["slave"] for f in a_collector()._replication(seen) for s in f.samples}
-    assert told == {B}
+    slaves = {s.labels["slave"] for f in a_collector()._replication(seen) for s in f.samples}
+    assert slaves == {B}
 
 
 def a_collector() -> BrokerCollector:
@@ -91,11 +91,11 @@ def test_slave_lag_is_reported_once_known() -> None:
     seen.journal = SimpleNamespace(end=Position(10))
     links = {B: LinkView(), C: LinkView(durable_end=Position(7))}
     seen.master = SimpleNamespace(links=links)
-    told = {(s.name, s.labels["slave"]): s.value for f in a_collector()._replication(seen)
+    values = {(s.name, s.labels["slave"]): s.value for f in a_collector()._replication(seen)
             for s in f.samples}  # fmt: skip
-    assert ("fmq_slave_lag_bytes", B) not in told
-    assert told["fmq_slave_lag_bytes", C] == 3
-    assert told["fmq_slave_connected", B] == 0
+    assert ("fmq_slave_lag_bytes", B) not in values
+    assert values["fmq_slave_lag_bytes", C] == 3
+    assert values["fmq_slave_connected", B] == 0
 
 
 async def test_counter_does_not_fall_when_tail_is_truncated() -> None:
@@ -148,9 +148,9 @@ def test_ready_means_in_its_role(seen: Running, well: bool, says: str) -> None:
 def test_a_master_that_refuses_messages_is_not_in_its_role(why: str) -> None:
     kind = "full" if why == "no room" else "unmet"
     seen = running(A, MASTER, serves=Permission.FULL, **{kind: why})  # type: ignore[arg-type]
-    said = f"MASTER: serves READ; it takes no messages: {why}"
-    assert role_of(seen) == (False, said)
-    assert role_of(seen, reads_suffice=True) == (True, said), "and reads are not taken away"
+    text = f"MASTER: serves READ; it takes no messages: {why}"
+    assert role_of(seen) == (False, text)
+    assert role_of(seen, reads_suffice=True) == (True, text), "and reads are not taken away"
     seen = running(B, TAKEN, serves=Permission.READ, **{kind: why})  # type: ignore[arg-type]
     assert role_of(seen) == (True, "SLAVE_CONSUME: serves READ"), "nobody expects messages there"
 

@@ -14,7 +14,7 @@ from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, running, unti
 from fmqbroker.tests.produce_harness import ORDERS, Bench
 from fmqcore.errors import NoPermission, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import config_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqport.coordination import Node
@@ -60,7 +60,7 @@ class Tree:
     """Stands in for ZooKeeper: nodes, and watches called by hand."""
 
     def __init__(self) -> None:
-        self.nodes = {paths.config_node("c", G1): config_to_json(a_group(G1))}
+        self.nodes = {layout.config_node("c", G1): config_to_json(a_group(G1))}
         self.watches: dict[str, list[Callable[[], None]]] = {}
 
     async def get(self, path: str, *, synced: bool = False) -> Node | None:
@@ -83,18 +83,18 @@ class Tree:
 
 
 @pytest.mark.parametrize(
-    "bad", [paths.config_node("c", GroupName("g0")), paths.topic_node("c", "bad")]
+    "bad", [layout.config_node("c", GroupName("g0")), layout.topic_node("c", "bad")]
 )
 async def test_one_node_that_does_not_decode_hides_no_other(bad: str) -> None:
     tree = Tree()
-    tree.nodes |= {bad: b"", paths.topic_node("c", "orders"): topic_to_json(GOOD)}
+    tree.nodes |= {bad: b"", layout.topic_node("c", "orders"): topic_to_json(GOOD)}
     view = ClusterView(tree, "c")  # type: ignore[arg-type]
     await view.load()
     assert (list(view.configs), list(view.topics)) == ([G1], ["orders"])
 
 
 async def test_a_topic_that_did_not_decode_is_seen_when_it_does() -> None:
-    tree, node = Tree(), paths.topic_node("c", "orders")
+    tree, node = Tree(), layout.topic_node("c", "orders")
     view = ClusterView(tree, "c")  # type: ignore[arg-type]
     await view.load()
     following = asyncio.create_task(view.run())

@@ -9,7 +9,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.cluster.view import ClusterView, granted
 from fmqcore.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
@@ -29,7 +29,7 @@ def a_group(name: GroupName) -> GroupConfig:
 
 
 async def put_group(session: ZooKeeperSession, name: GroupName) -> None:
-    node = paths.config_node(CLUSTER, name)
+    node = layout.config_node(CLUSTER, name)
     await session.create(node, config_to_json(a_group(name)), make_parents=True)
 
 
@@ -72,10 +72,10 @@ async def until(view: ClusterView, condition: Callable[[], object]) -> None:
 async def test_load_reads_groups_states_and_topics(session: ZooKeeperSession) -> None:
     await put_group(session, G1)
     state = GroupState(Mode.MASTER, Epoch(3), A, A, frozenset([B]))
-    await session.create(paths.state_node(CLUSTER, G1), state_to_json(state))
+    await session.create(layout.state_node(CLUSTER, G1), state_to_json(state))
     topic = TopicConfig("orders", TopicId(7), (TopicGroup(G1, 8),))
     await session.create(
-        paths.topic_node(CLUSTER, "orders"), topic_to_json(topic), make_parents=True
+        layout.topic_node(CLUSTER, "orders"), topic_to_json(topic), make_parents=True
     )
     view = ClusterView(session, CLUSTER)
     await view.load()
@@ -97,12 +97,12 @@ async def test_an_empty_zookeeper_is_an_empty_view(session: ZooKeeperSession) ->
 async def test_changes_made_elsewhere_are_followed(
     view: ClusterView, other: ZooKeeperSession
 ) -> None:
-    node = paths.state_node(CLUSTER, G1)
+    node = layout.state_node(CLUSTER, G1)
     await other.create(node, state_to_json(GroupState(Mode.MASTER, Epoch(1), A, A)))
     await until(view, lambda: view.states[G1].epoch == 1)
     await other.set(node, state_to_json(GroupState(Mode.SLAVE_CONSUME, Epoch(2), A, B)), 0)
     await until(view, lambda: view.states[G1].epoch == 2)
-    live = paths.live_broker_node(CLUSTER, G1, A)
+    live = layout.live_broker_node(CLUSTER, G1, A)
     await other.create(live, b"{}", ephemeral=True, make_parents=True)
     await until(view, lambda: view.live[G1] == {A})
     await other.delete(live)
@@ -110,14 +110,14 @@ async def test_changes_made_elsewhere_are_followed(
     g3 = GroupName("g3")
     await put_group(other, g3)
     await until(view, lambda: g3 in view.configs)
-    await other.create(paths.state_node(CLUSTER, g3), state_to_json(GroupState(epoch=Epoch(9))))
+    await other.create(layout.state_node(CLUSTER, g3), state_to_json(GroupState(epoch=Epoch(9))))
     await until(view, lambda: view.states[g3].epoch == 9)
 
 
 async def test_a_node_that_does_not_decode_keeps_the_old_value(
     view: ClusterView, other: ZooKeeperSession
 ) -> None:
-    await other.set(paths.config_node(CLUSTER, G1), b"not json", 0)
+    await other.set(layout.config_node(CLUSTER, G1), b"not json", 0)
     await put_group(other, GroupName("g3"))
     await until(view, lambda: GroupName("g3") in view.configs)
     assert view.configs[G1] == a_group(G1)
@@ -128,7 +128,7 @@ async def test_changes_during_lost_session_are_seen_after_expiry(
 ) -> None:
     await session.expire()
     await other.create(
-        paths.state_node(CLUSTER, G2), state_to_json(GroupState(Mode.MASTER, Epoch(4)))
+        layout.state_node(CLUSTER, G2), state_to_json(GroupState(Mode.MASTER, Epoch(4)))
     )
     await until(view, lambda: view.states[G2].epoch == 4)
 
@@ -195,7 +195,7 @@ async def test_a_topic_has_all_groups_unless_some_are_named(view: ClusterView) -
 
 
 @pytest.mark.parametrize(
-    ("name", "queues", "groups", "said"),
+    ("name", "queues", "groups", "message"),
     [
         ("a/b", 1, [], "'a/b' is no name for a topic"),
         ("", 1, [], "is no name for a topic"),
@@ -206,9 +206,9 @@ async def test_a_topic_has_all_groups_unless_some_are_named(view: ClusterView) -
     ],
 )
 async def test_bad_topics_are_refused_by_name_of_the_fault(
-    view: ClusterView, name: str, queues: int, groups: list[TopicGroup], said: str
+    view: ClusterView, name: str, queues: int, groups: list[TopicGroup], message: str
 ) -> None:
-    with pytest.raises(InvalidArgument, match=said):
+    with pytest.raises(InvalidArgument, match=message):
         await view.create_topic(name, queues, groups, if_not_exists=True)
     assert not view.topics
 
@@ -243,8 +243,8 @@ async def test_routes_report_role_permission_sync_and_liveness(
     await view.create_topic("orders", 8, [], if_not_exists=False)
     await view.create_topic("bills", 1, [], if_not_exists=False)
     state = GroupState(Mode.SLAVE_CONSUME, Epoch(5), A, B, frozenset([B]))
-    await other.create(paths.state_node(CLUSTER, G1), state_to_json(state))
-    live = paths.live_broker_node(CLUSTER, G1, B)
+    await other.create(layout.state_node(CLUSTER, G1), state_to_json(state))
+    live = layout.live_broker_node(CLUSTER, G1, B)
     await other.create(live, b"{}", ephemeral=True, make_parents=True)
     await until(view, lambda: view.live[G1] and view.states[G1].epoch)
     reply = await view.routes(["orders", "unknown"])
@@ -252,8 +252,8 @@ async def test_routes_report_role_permission_sync_and_liveness(
     assert [group.group for group in reply.groups] == ["g1", "g2"]
     first = reply.groups[0]
     assert (first.mode, first.epoch) == ("SLAVE_CONSUME", 5)
-    told = [(b.id, b.role, Permission(b.permission), b.in_sync, b.live) for b in first.brokers]
-    assert told == [
+    routes = [(b.id, b.role, Permission(b.permission), b.in_sync, b.live) for b in first.brokers]
+    assert routes == [
         (A, "master", Permission.NONE, True, False),
         (B, "slave", Permission.READ, True, True),
     ]

@@ -26,7 +26,7 @@ def session_of(name: str) -> Session:
     return Session(name, "test", 1000, 0, lambda: None)
 
 
-def told(session: Session) -> tuple[list[int], list[int]]:
+def reported(session: Session) -> tuple[list[int], list[int]]:
     """Return (assigned, revoked) queues as the next message would name them, then forget them."""
     revoked, assigned = session.take_moves()
     return [m.queue_id for m, *_ in assigned], [m.queue_id for m in revoked]
@@ -43,7 +43,7 @@ def test_older_stream_of_a_session_ends_without_releasing_queues() -> None:
     group, old, new = group_of(), session_of("a"), session_of("a")
     group.join(old, 0)
     assert group.join(new, 0) is old
-    assert told(new) == ([0, 1, 2, 3], [])
+    assert reported(new) == ([0, 1, 2, 3], [])
     group.leave(old, 0)
     assert [group.holder(queue) for queue in range(4)] == [new] * 4
     assert all(group.delivering(new, queue) for queue in range(4))
@@ -68,11 +68,11 @@ def test_queue_lost_before_its_notice_is_not_announced() -> None:
     group, a, b = group_of(), session_of("a"), session_of("b")
     group.join(a, 0)
     group.join(b, 0)
-    assert told(a) == ([0, 1], [])
-    assert told(b) == ([2, 3], [])
+    assert reported(a) == ([0, 1], [])
+    assert reported(b) == ([2, 3], [])
     assert sorted(a.ready) == [0, 1]
     group.leave(b, 0)
-    assert told(a) == ([2, 3], [])
+    assert reported(a) == ([2, 3], [])
     group.seek(0, Offset(3), 0)
     group.seek(0, Offset(5), 0)
     ((move, begins, sought),) = a.assigned.values()
@@ -83,25 +83,25 @@ def test_queue_lost_before_its_seek_notice_is_announced_lost() -> None:
     """Otherwise the session keeps the queue for ever and takes uncounted acks for stored."""
     group, a = group_of(2), session_of("a")
     group.join(a, 0)
-    assert told(a) == ([0, 1], [])
+    assert reported(a) == ([0, 1], [])
     group.seek(1, Offset(3), 0)
     group.join(session_of("b"), 0)
     ((queue, _, generation),) = a.revoked
     assert (queue, generation) == (1, 1), "as it knows it"
-    assert told(a) == ([], [1])
+    assert reported(a) == ([], [1])
 
 
 def test_late_ack_is_reported_to_holder_that_regained_the_queue() -> None:
     """It hears neither of the loss nor of the return, so every ack would seem stored."""
     group, a, b = group_of(2), session_of("a"), session_of("b")
     group.join(a, 0)
-    assert told(a) == ([0, 1], [])
+    assert reported(a) == ([0, 1], [])
     group.join(b, 0)
-    assert told(a) == ([], [1])
+    assert reported(a) == ([], [1])
     group.leave(b, 0)
     deliver(group, 1)  # in flight, with the notice of the assignment
     group.join(session_of("c"), 0)
-    assert told(a) == ([], [])
+    assert reported(a) == ([], [])
     group.ack(a, 1, 1, Offset(0), Offset(1), 0)
     assert a.ignored == {(1, 1)}
 
@@ -109,20 +109,20 @@ def test_late_ack_is_reported_to_holder_that_regained_the_queue() -> None:
 def test_notices_are_sent_once() -> None:
     group, a = group_of(2), session_of("a")
     group.join(a, 0)
-    told(a)
+    reported(a)
     group.join(session_of("b"), 0)
     group.seek(0, Offset(3), 0)
     a.tokens, a.skipped, a.ignored = [7], [(0, (Offset(1), Offset(3)))], {(1, 1)}
     service: Any = None
-    said = [client_pb2.ConsumeReply(), client_pb2.ConsumeReply()]
-    for reply in said:
+    replies = [client_pb2.ConsumeReply(), client_pb2.ConsumeReply()]
+    for reply in replies:
         FetchService._add_news(service, a, reply)
-    assert [(m.queue_id, m.generation) for m in said[0].revoked] == [(1, 1)]
-    assert [(m.queue_id, m.generation) for m in said[0].assigned] == [(0, 2)]
-    assert [(s.first_offset, s.end_offset) for s in said[0].skipped] == [(1, 3)]
-    assert [(m.queue_id, m.generation) for m in said[0].ignored] == [(1, 1)]
-    assert list(said[0].committed_tokens) == [7]
-    assert said[1] == client_pb2.ConsumeReply()
+    assert [(m.queue_id, m.generation) for m in replies[0].revoked] == [(1, 1)]
+    assert [(m.queue_id, m.generation) for m in replies[0].assigned] == [(0, 2)]
+    assert [(s.first_offset, s.end_offset) for s in replies[0].skipped] == [(1, 3)]
+    assert [(m.queue_id, m.generation) for m in replies[0].ignored] == [(1, 1)]
+    assert list(replies[0].committed_tokens) == [7]
+    assert replies[1] == client_pb2.ConsumeReply()
     assert not a.has_news
 
 
@@ -146,12 +146,12 @@ def test_a_seek_ends_a_drain_at_once() -> None:
     group, a, b = group_of(2), session_of("a"), session_of("b")
     group.join(a, 0)
     deliver(group, 1)
-    told(a)
+    reported(a)
     group.join(b, 0)
-    assert (told(a), told(b)) == (([], [1]), ([], []))
+    assert (reported(a), reported(b)) == (([], [1]), ([], []))
     assert group.next_due_ms() == DRAIN_MS
     group.seek(1, Offset(0), 1)
-    assert told(b) == ([1], [])
+    assert reported(b) == ([1], [])
 
 
 def test_pause_lasts_only_for_its_holder() -> None:

@@ -165,11 +165,11 @@ async def test_token_is_not_answered_for_acks_of_a_deleted_topic(tmp_path: Path)
                 rig.cluster.set()
                 await until(lambda: rig.fetch.groups.get("billing", TOPIC.id) is None)
             await until(lambda: consumer.left)
-            told = list(consumer.tokens)
+            reported = list(consumer.tokens)
         rig.cluster.set(TOPIC)
         async with consuming(rig, "next") as after:
             await until(lambda: after.got)
-            assert told != [7] or numbers(after, 0)[0] == 2
+            assert reported != [7] or numbers(after, 0)[0] == 2
 
 
 async def test_seek_moves_queues_just_added_to_the_topic(tmp_path: Path) -> None:

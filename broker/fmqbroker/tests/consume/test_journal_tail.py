@@ -9,7 +9,7 @@ from fmqbroker.consume.offsets.side_journal import SideJournal
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.consume_harness import Rig, at, key, running
 from fmqbroker.tests.journal_kit import SEGMENT, epoch, fill
-from fmqbroker.tests.journal_kit import running as opened
+from fmqbroker.tests.journal_kit import running as running_journal
 from fmqcore.batch.control import decode_offsets
 from fmqcore.batch.header import HEADER_LEN
 from fmqcore.ids import Position
@@ -104,7 +104,7 @@ async def test_claim_on_a_full_disk_keeps_progress(
 async def test_no_more_than_two_segments_are_read_while_readers_wait(tmp_path: Path) -> None:
     """A directory with an unreadable checkpoint knows no commit end."""
     read: list[int] = []
-    async with opened(tmp_path) as journal:
+    async with running_journal(tmp_path) as journal:
         journal.append(epoch(1))
         fill(journal, 300)
         await journal.wait_durable(journal.end)

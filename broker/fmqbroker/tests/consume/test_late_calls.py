@@ -12,7 +12,7 @@ from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
 from fmqclient.tests.memory import MemoryConnection, MemoryTransport
 from fmqcore.errors import ErrorCode, FmqError
 from fmqcore.ids import BrokerId, GroupName, TopicId
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqport.coordination import BadVersion, Node, NodeExists
 from fmqport.transport import TransportError
@@ -140,7 +140,7 @@ async def test_late_deletion_does_not_touch_recreated_topic() -> None:
     """The deletion would remove everything in the new topic."""
     tree, group = Tree(), GroupName("g1")
     config = GroupConfig(group, BrokerId("g1-0"), (Member(BrokerId("g1-0"), "h:1001"),))
-    await tree.create(paths.config_node("c", group), config_to_json(config))
+    await tree.create(layout.config_node("c", group), config_to_json(config))
     view = ClusterView(tree, "c")  # type: ignore[arg-type]
     await view.load()
 

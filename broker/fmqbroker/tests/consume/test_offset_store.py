@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.consume.offsets import append as offset_append
+from fmqbroker.consume.offsets import append
 from fmqbroker.consume.offsets.side_journal import SideJournal
 from fmqbroker.tests.consume.acked_source import Acked
 from fmqbroker.tests.consume_harness import (
@@ -158,7 +158,7 @@ async def test_closed_offset_store_refuses_puts_and_fails_waiters(tmp_path: Path
 async def test_large_table_is_split_into_several_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_append, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(append, "BATCH_BYTES", 1000)
     async with running(Rig(tmp_path)) as rig:
         entries = {key(q): OffsetEntry(1, Offset(q)) for q in range(50)}
         await rig.offsets.put(entries)

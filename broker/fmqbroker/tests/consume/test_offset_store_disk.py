@@ -27,14 +27,14 @@ class Ended(BaseException):
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return why the process ended."""
-    said: list[str] = []
+    reasons: list[str] = []
 
     def fatal(_: object, reason: str) -> None:
-        said.append(reason)
+        reasons.append(reason)
         raise Ended(reason)
 
     monkeypatch.setattr("fmqbroker.tests.consume_harness.Life.fatal", fatal)
-    return said
+    return reasons
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, of: Any, call: str) -> list[str]:

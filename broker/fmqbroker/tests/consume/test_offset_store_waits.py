@@ -102,12 +102,12 @@ async def test_checkpoint_of_ended_term_does_not_replace_the_next(tmp_path: Path
         change = rig.group.change
         tried: list[GroupState | None] = []
 
-        async def told(edit: Callable[[GroupState], GroupState | None]) -> GroupState | None:
+        async def reported(edit: Callable[[GroupState], GroupState | None]) -> GroupState | None:
             rig.group.become(Mode.SLAVE_CONSUME, 4)  # meanwhile
             tried.append(await change(edit))
             return tried[-1]
 
-        rig.group.change = told  # type: ignore[method-assign]
+        rig.group.change = reported  # type: ignore[method-assign]
         await rig.offsets.put(at(rig, 5))
         await until(lambda: tried)
         assert tried == [None]

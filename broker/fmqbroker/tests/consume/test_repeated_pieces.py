@@ -19,11 +19,11 @@ async def _scatter(rig: Rig, consumer: Consumer) -> int:
     rig.produce(0, b"after it")
     await until(lambda: len(consumer.got) == 2)
     fields: dict[str, Any] = {"queue_id": 0, "generation": consumer.held[0]}
-    said = [
+    ranges = [
         (fields | {"first_offset": number, "end_offset": number + 1}) for number in range(_RECORDS)
     ]
-    acks = [client_pb2.AckRange(**each) for each in said[::2]]
-    nacks = [client_pb2.NackRange(**each) for each in said[1::2]]
+    acks = [client_pb2.AckRange(**each) for each in ranges[::2]]
+    nacks = [client_pb2.NackRange(**each) for each in ranges[1::2]]
     length = len(consumer.got[0].batch)
     consumer.bytes = 0
     consumer.send(ConsumeRequest(acks=acks, nacks=nacks))

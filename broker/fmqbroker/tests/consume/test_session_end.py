@@ -214,8 +214,8 @@ async def test_reader_lacking_acked_records_reports_no_ack_stored(
         rig.permit(Permission.READ, epoch=2)
         async with consuming(rig, "a") as able, consuming(rig, "b") as lost:
             await until(lambda: len(able.held) == len(lost.held) == 2)
-            mine, other = min(able.held), min(lost.held)
-            able.ack_range(mine, 0, 2 if mine == 0 else 0, token=1, epoch=1)
+            own, other = min(able.held), min(lost.held)
+            able.ack_range(own, 0, 2 if own == 0 else 0, token=1, epoch=1)
             lost.ack_range(other, 0, 9, token=1, epoch=epoch)
             await until(lambda: able.tokens == [1])
             lost.send(ConsumeRequest(commit_token=2))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
-from fmqbroker.consume import service as fetch
+from fmqbroker.consume import service
 from fmqbroker.tests.consume_harness import (
     TOPIC,
     Rig,
@@ -217,15 +217,15 @@ async def test_grown_topic_is_followed_and_deleted_topic_ends_sessions(
 
 async def test_the_odd_queue_is_whose_turn_it_is_by_the_groups_before(tmp_path: Path) -> None:
     """Otherwise one session would hold the odd queues of all groups, and another none."""
-    mine = replace(TOPIC.groups[0], queues=1)
+    own = replace(TOPIC.groups[0], queues=1)
     async with running(Rig(tmp_path)) as rig:
-        rig.cluster.set(replace(TOPIC, groups=(mine,)))
+        rig.cluster.set(replace(TOPIC, groups=(own,)))
         async with consuming(rig, "a") as a, consuming(rig, "b") as b:
             await until(lambda: a.held)
-            other = replace(mine, group=GroupName("g0"), queues=3)
-            rig.cluster.set(replace(TOPIC, groups=(other, mine)))
+            other = replace(own, group=GroupName("g0"), queues=3)
+            rig.cluster.set(replace(TOPIC, groups=(other, own)))
             await until(lambda: b.held and not a.held)
-            rig.cluster.set(replace(TOPIC, groups=(mine, other)))
+            rig.cluster.set(replace(TOPIC, groups=(own, other)))
             await until(lambda: a.held and not b.held)
             rig.produce(0, b"x")
             await until(lambda: a.got)
@@ -301,11 +301,11 @@ async def test_stopping_slave_logs_no_complaint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It serves no consumers, so no acks can be left."""
-    said = CapturingLogger()
+    logger = CapturingLogger()
     async with running(Rig(tmp_path), lead=False) as rig:
-        monkeypatch.setattr(fetch, "_log", said)
+        monkeypatch.setattr(service, "_log", logger)
         await rig.fetch.drain(10.0)
-        assert not said.calls
+        assert not logger.calls
 
 
 # ---- everything at once

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.consume.offsets import store as offset_store
+from fmqbroker.consume.offsets import store
 from fmqbroker.consume.offsets.side_journal import SideJournal
 from fmqbroker.tests.consume.acked_source import Acked
 from fmqbroker.tests.consume_harness import SLAVE, Rig, at, key, running, take_over, until
@@ -119,13 +119,13 @@ async def test_failed_checkpoint_is_retried(tmp_path: Path) -> None:
         rig.group.failing = ConnectionLost("no answer")
         change, over = rig.group.change, asyncio.Event()
 
-        async def told(edit):  # type: ignore[no-untyped-def]
+        async def reported(edit):  # type: ignore[no-untyped-def]
             try:
                 return await change(edit)
             finally:
                 over.set()
 
-        rig.group.change = told  # type: ignore[method-assign]
+        rig.group.change = reported  # type: ignore[method-assign]
         await rig.offsets.put(at(rig, 5))
         await over.wait()
         rig.group.failing = None
@@ -163,16 +163,16 @@ async def test_next_takeover_reader_starts_from_record_not_its_journal(
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=2))
-        mine = dict(rig.journal.state.offsets)
+        own = dict(rig.journal.state.offsets)
         record = {key(): OffsetEntry(3 << 32, Offset(1)), key(1): OffsetEntry(1, Offset(3))}
-        text = encode_record(merged(mine, record)).text
+        text = encode_record(merged(own, record)).text
         assert text is not None
         await take_over(rig, 4, text)
         assert rig.offsets.get(key()) == record[key()], (
             "the higher version, though its floor is low"
         )
         assert rig.offsets.next_version(key()) == 4 << 32
-        assert decode_offsets(await rig.offsets.freeze()) == merged(mine, record)
+        assert decode_offsets(await rig.offsets.freeze()) == merged(own, record)
 
 
 async def test_takeover_reader_refuses_unreadable_record(tmp_path: Path) -> None:
@@ -207,13 +207,13 @@ async def test_grown_side_journal_is_rewritten(
 ) -> None:
     monkeypatch.setattr("fmqbroker.consume.offsets.side_journal.COMPACT_BYTES", 500)
     files: list[DiskFile] = []
-    begun_in_all = 0
+    started_in_all = 0
     async with running(Rig(tmp_path), lead=False) as rig:
         begin, close = rig.side.replace, rig.side.close
 
-        async def begun(data: bytes) -> DiskFile:
-            nonlocal begun_in_all
-            begun_in_all += 1
+        async def started(data: bytes) -> DiskFile:
+            nonlocal started_in_all
+            started_in_all += 1
             files.append(await begin(data))
             return files[-1]
 
@@ -221,7 +221,7 @@ async def test_grown_side_journal_is_rewritten(
             files.remove(file)
             await close(file)
 
-        monkeypatch.setattr(rig.side, "replace", begun)
+        monkeypatch.setattr(rig.side, "replace", started)
         monkeypatch.setattr(rig.side, "close", closed)
         await take_over(rig, 2)
         for floor in range(40):
@@ -230,10 +230,10 @@ async def test_grown_side_journal_is_rewritten(
         assert dict(await rig.disk.list())[NAME] < 700
         assert (await SideJournal.load(rig.side))[key()].floor == 39
         await rig.offsets.put({key(queue): OffsetEntry(2 << 32, Offset(1)) for queue in range(60)})
-        before = begun_in_all
+        before = started_in_all
         for floor in range(40, 45):
             await rig.offsets.put(at(rig, floor))
-        assert begun_in_all == before, "a table that is large is not written anew at each put"
+        assert started_in_all == before, "a table that is large is not written anew at each put"
 
 
 async def test_repeated_put_does_not_store_entry_that_found_no_room(
@@ -305,7 +305,7 @@ async def test_oversized_record_keeps_floors_or_stays_unchanged(
     ranges = tuple((Offset(2 * i), Offset(2 * i + 1)) for i in range(1, 100))
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
-        monkeypatch.setattr(offset_store, "MAX_CHECKPOINT_CHARS", 200)
+        monkeypatch.setattr(store, "MAX_CHECKPOINT_CHARS", 200)
         await rig.offsets.put({key(): OffsetEntry(2 << 32, Offset(1), ranges)})
         await until(lambda: rig.group.state.value.offsets)
         kept = rig.group.state.value.offsets

@@ -119,8 +119,8 @@ async def test_leave_is_answered_once_its_acks_are_stored(tmp_path: Path) -> Non
         async with consuming(rig) as consumer:
             await until(lambda: consumer.got)
             await rig.fetch.groups.stored()
-            said = {"queue_id": 0, "generation": consumer.held[0], "end_offset": 1}
-            acks = [client_pb2.AckRange(**said)]
+            fields = {"queue_id": 0, "generation": consumer.held[0], "end_offset": 1}
+            acks = [client_pb2.AckRange(**fields)]
             with commit_held(rig):
                 end = rig.journal.end
                 consumer.send(client_pb2.ConsumeRequest(acks=acks, commit_token=7, leave=True))

@@ -16,13 +16,13 @@ from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, Offset, Permission, TopicId
 from fmqcore.journal.state import JournalState
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 
 G1 = GroupName("g1")
 GONE = TopicId(7)
 LOST = [OffsetKey("billing", GONE, queue) for queue in (0, 1)]
-ROOT = paths.topics_node("c")
+ROOT = layout.topics_node("c")
 HOUR_MS = round(EVERY_S * 1000)
 LOOKS = round(GONE_S / EVERY_S)
 
@@ -36,7 +36,7 @@ class Zoo(Tree):
         self.asked = 0
         self.nodes |= {
             ROOT: b'{"next_id": 9}',
-            paths.topic_node("c", TOPIC.name): topic_to_json(TOPIC),
+            layout.topic_node("c", TOPIC.name): topic_to_json(TOPIC),
         }
 
     async def sync(self, path: str) -> None:
@@ -46,7 +46,7 @@ class Zoo(Tree):
 
     def add(self, name: str, number: int) -> None:
         topic = TopicConfig(name, TopicId(number), (TopicGroup(G1, 4),))
-        self.nodes[paths.topic_node("c", name)] = topic_to_json(topic)
+        self.nodes[layout.topic_node("c", name)] = topic_to_json(topic)
 
 
 async def a_sweep(rig: Rig, zoo: Zoo) -> TopicSweep:
@@ -110,7 +110,7 @@ def the_count_does_not_decode(zoo: Zoo, rig: Rig) -> None:
 
 
 def a_topic_does_not_decode(zoo: Zoo, rig: Rig) -> None:
-    zoo.nodes[paths.topic_node("c", "bad")] = b"{"
+    zoo.nodes[layout.topic_node("c", "bad")] = b"{"
 
 
 def zookeeper_is_away(zoo: Zoo, rig: Rig) -> None:
@@ -151,7 +151,7 @@ async def test_a_topic_that_was_there_in_between_was_not_gone(tmp_path: Path) ->
         assert await a_day(rig, sweep) == 0
         zoo.add("audit", GONE)
         assert await sweep.look() == 0
-        del zoo.nodes[paths.topic_node("c", "audit")]
+        del zoo.nodes[layout.topic_node("c", "audit")]
         assert await a_day(rig, sweep) == 0
         assert await sweep.look() == len(LOST)
 
@@ -171,7 +171,7 @@ async def test_progress_of_a_topic_being_read_stays(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         zoo = Zoo()
         sweep = await a_sweep(rig, zoo)
-        del zoo.nodes[paths.topic_node("c", TOPIC.name)]
+        del zoo.nodes[layout.topic_node("c", TOPIC.name)]
         async with consuming(rig) as consumer:
             await until(lambda: len(consumer.held) == 4)
             await sweep._view.load()

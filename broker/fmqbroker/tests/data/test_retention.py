@@ -13,7 +13,7 @@ from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import GroupState, Mode
 
-NOBODY = AckPolicy(how_many=HowMany.NONE)
+NO_ACKS = AckPolicy(how_many=HowMany.NONE)
 
 
 def retention(node: Node) -> Retention:
@@ -28,7 +28,7 @@ async def test_in_sync_slave_holds_retention_until_disk_is_full(
     async with cluster(
         tmp_path,
         2,
-        NOBODY,
+        NO_ACKS,
         segment_bytes=64 * 1024,
         retention_bytes=100_000,
         dead_after_ms=60_000,
@@ -82,7 +82,7 @@ async def test_master_keeps_uncommitted_segments(tmp_path: Path) -> None:
 
 async def test_slave_out_of_sync_does_not_hold_retention(tmp_path: Path) -> None:
     """It may never return, and the disk would fill for it."""
-    async with cluster(tmp_path, 2, NOBODY, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
+    async with cluster(tmp_path, 2, NO_ACKS, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         lost, other = c.slaves
         await lost.stop()
         await c.in_sync(1)
@@ -153,7 +153,7 @@ async def test_slave_keeps_segments_another_in_sync_slave_lacks(tmp_path: Path) 
     async with cluster(
         tmp_path,
         2,
-        NOBODY,
+        NO_ACKS,
         segment_bytes=64 * 1024,
         retention_bytes=100_000,
         dead_after_ms=60_000,

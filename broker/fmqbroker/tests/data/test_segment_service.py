@@ -29,8 +29,8 @@ class Rig:
         self.journal = journal
         self.commit = CommitFrontier()
         self.hand = HandClock()
-        mine = settings(path, **{"scan_bytes_per_s": 0, **changes})
-        self.service = SegmentService(mine, self.hand, journal, self.commit)
+        changed = settings(path, **{"scan_bytes_per_s": 0, **changes})
+        self.service = SegmentService(changed, self.hand, journal, self.commit)
 
     def committed(self, end: int) -> None:
         self.commit.advance(Position(end), Position(0))
@@ -74,21 +74,21 @@ async def serving(path: Path, **changes: Any) -> AsyncIterator[Rig]:
 async def test_committed_segments_are_listed_and_read_byte_for_byte(tmp_path: Path) -> None:
     async with serving(tmp_path) as rig:
         rig.committed(rig.journal.end)
-        told = await rig.service.list(SegmentsRequest())
-        assert (told.group, told.broker, told.log_start) == ("g1", "g1-0", 0)
-        assert told.end == rig.journal.end
-        assert [s.base for s in told.segments] == [SEGMENT * i for i in range(len(told.segments))]
-        assert [s.sealed for s in told.segments] == [True] * (len(told.segments) - 1) + [False]
-        assert len(told.segments) >= 4
-        data = b"".join([await rig.read(s.base) for s in told.segments])
+        reply = await rig.service.list(SegmentsRequest())
+        assert (reply.group, reply.broker, reply.log_start) == ("g1", "g1-0", 0)
+        assert reply.end == rig.journal.end
+        assert [s.base for s in reply.segments] == [SEGMENT * i for i in range(len(reply.segments))]
+        assert [s.sealed for s in reply.segments] == [True] * (len(reply.segments) - 1) + [False]
+        assert len(reply.segments) >= 4
+        data = b"".join([await rig.read(s.base) for s in reply.segments])
         files = b"".join(
-            (tmp_path / segment_name(Position(s.base))).read_bytes() for s in told.segments
+            (tmp_path / segment_name(Position(s.base))).read_bytes() for s in reply.segments
         )
         assert data == files[: rig.journal.end]
         assert await rig.read(SEGMENT, 100, 50) == files[SEGMENT + 100 : SEGMENT + 150]
         assert rig.service.sent_bytes == len(data) + 50
         later = await rig.service.list(SegmentsRequest(since=SEGMENT))
-        assert [s.base for s in later.segments] == [s.base for s in told.segments][1:]
+        assert [s.base for s in later.segments] == [s.base for s in reply.segments][1:]
 
 
 async def test_nothing_above_the_commit_end_leaves(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ async def test_nothing_above_the_commit_end_leaves(tmp_path: Path) -> None:
         assert not (await rig.service.list(SegmentsRequest())).segments
         end = SEGMENT + 4096  # within a sealed segment
         rig.committed(end)
-        told = await rig.service.list(SegmentsRequest())
-        assert (told.end, [s.base for s in told.segments]) == (end, [0, SEGMENT])
+        reply = await rig.service.list(SegmentsRequest())
+        assert (reply.end, [s.base for s in reply.segments]) == (end, [0, SEGMENT])
         assert len(await rig.read(SEGMENT)) == 4096
         for at, length in ((0, 4097), (4097, 0), (4000, 97), (1 << 40, 1)):
             with pytest.raises(Refused) as caught:
@@ -141,11 +141,11 @@ async def test_segment_deleted_during_scan_ends_it_with_an_error(tmp_path: Path,
         assert last.error.code == client_pb2.NOT_FOUND
         with pytest.raises(Refused):
             await rig.read(SEGMENT)
-        told = await rig.service.list(SegmentsRequest())
+        reply = await rig.service.list(SegmentsRequest())
         if gone == "retired":
-            assert told.log_start == told.segments[0].base == rig.journal.log_start > SEGMENT
+            assert reply.log_start == reply.segments[0].base == rig.journal.log_start > SEGMENT
         else:
-            assert (told.log_start, told.end, list(told.segments)) == (SEGMENT, SEGMENT, [])
+            assert (reply.log_start, reply.end, list(reply.segments)) == (SEGMENT, SEGMENT, [])
 
 
 @pytest.mark.parametrize("gone", ["retired", "begun anew"])

@@ -13,11 +13,11 @@ __all__ = ["admin"]  # the fixture
 async def test_state_names_acting_master_config_names_wanted_master(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:
-    told: list[BrokerId] = []
+    reported: list[BrokerId] = []
     async with session_of(zookeeper) as session, store_of(session) as store:
-        store.on_master(lambda: told.append(store.config.master))
+        store.on_master(lambda: reported.append(store.config.master))
         await store.change(lambda s: replace(s, epoch=Epoch(1), master=S))
-        assert (store.config.master, store.wanted, told) == (S, M, [S])
+        assert (store.config.master, store.wanted, reported) == (S, M, [S])
         await store.refresh()
         await store.change(lambda s: replace(s, epoch=Epoch(2), master=M))
-        assert (store.config.master, store.wanted, told) == (M, M, [S, M])
+        assert (store.config.master, store.wanted, reported) == (M, M, [S, M])

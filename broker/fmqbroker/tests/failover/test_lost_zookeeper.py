@@ -10,7 +10,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.tests.app.test_broker import ALONE, Process
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.ids import BrokerId, GroupName, TopicId
-from fmqcore.zk import layout as paths
+from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqdev.group_nodes import Groups
@@ -42,7 +42,7 @@ class Trial:
         await session.start(30)
         await _remove(session, "/fmq")
         if topic is not None:
-            node = paths.topic_node("c", topic.name)
+            node = layout.topic_node("c", topic.name)
             await session.create(node, topic_to_json(topic), make_parents=True)
         await session.close()
         self.broker.cut_log()

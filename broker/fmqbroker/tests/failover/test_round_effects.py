@@ -409,7 +409,7 @@ async def test_a_slave_announces_its_end_to_its_rivals(
     failover._slave.upstream.connected = connected
     lacks = SimpleNamespace(lacks=False)
     failover._journal = SimpleNamespace(epoch=Epoch(4), end=Position(80), doubts=lacks)
-    failover._told = failover._live()
+    failover._announced = failover._live()
     failover._journal.end = Position(90 if grew else 80)
     await failover._tell_my_end()
     await failover._tell_my_end()

@@ -24,9 +24,9 @@ async def _fmq_failover(stage: Scenario, to: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *command, *where, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return said.decode()
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
 
 
 async def _want(stage: Scenario, to: str, lost: str = "") -> None:

@@ -72,10 +72,10 @@ async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
         master = await hands_over(net, master, slave, sent, 2)
         # It learns of that from ZooKeeper only, some day: an installed record is not sent again.
         await until(lambda: slave.failover._handed_over == slave.state.epoch, "it heard the answer")
-        told = len(sent.terms)
+        reported = len(sent.terms)
         await looks_again(slave)
         assert slave.state.mode is Mode.SLAVE_CONSUME
-        assert len(sent.terms) == told
+        assert len(sent.terms) == reported
         await slave.proxy.mend()
         await until(lambda: slave.state.mode is Mode.MASTER and slave.state.isr, "as before")
         await hands_over(net, master, slave, sent, 3)

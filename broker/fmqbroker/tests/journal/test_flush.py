@@ -67,9 +67,9 @@ async def test_durable_end_moves_after_sync_then_waiters_wake(tmp_path: Path) ->
 
         disk.fault = look
         journal.append(epoch(1))
-        told = asyncio.create_task(journal.flushed.wait())
+        reported = asyncio.create_task(journal.flushed.wait())
         await journal.wait_durable(journal.end)
-        await told
+        await reported
         assert seen == [("write", 0, 0), ("sync", 0, 0)]
 
 
@@ -114,9 +114,9 @@ async def test_segment_is_synced_before_the_next_starts(tmp_path: Path) -> None:
         names = sorted({name for name, _ in order})
         assert len(names) > 4
         for name, following in pairwise(names):
-            begun = order.index((following, "write"))
-            assert order[begun - 1] == (name, "sync")
-            assert (name, "write") not in order[begun:]
+            started = order.index((following, "write"))
+            assert order[started - 1] == (name, "sync")
+            assert (name, "write") not in order[started:]
 
 
 async def test_at_rest_the_disk_rests(tmp_path: Path) -> None:

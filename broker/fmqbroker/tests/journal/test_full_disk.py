@@ -331,10 +331,10 @@ async def test_retention_that_used_the_reserve_stops_the_messages(
         await journal.wait_durable(journal.end)
         await until(lambda: journal._parts.store.space.reserved)
         disk.refused = 1
-        told: list[str] = []
-        monkeypatch.setattr(journal._parts.store.space, "note_full", told.append)
+        reported: list[str] = []
+        monkeypatch.setattr(journal._parts.store.space, "note_full", reported.append)
         assert await journal.retire(journal.end, 0) > 0
-        assert told == ["no space left"]
+        assert reported == ["no space left"]
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -6,7 +6,7 @@ import pytest
 
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.tests.consume_harness import Rig
-from fmqbroker.tests.consume_harness import running as storing
+from fmqbroker.tests.consume_harness import running as running_rig
 from fmqbroker.tests.journal.test_full_disk import KEPT, LARGE, SmallDisk, offsets, refused
 from fmqbroker.tests.journal_kit import TOPIC, data, epoch, running, until
 from fmqcore.batch.control import encode_offsets
@@ -56,7 +56,7 @@ async def test_a_record_is_installed_with_the_reserve(tmp_path: Path) -> None:
     disk = SmallDisk(tmp_path, 2 * LARGE)
     rig = Rig(tmp_path, min_free_bytes=KEPT)
     rig.disk = disk
-    async with storing(rig):
+    async with running_rig(rig):
         rig.offsets.retire()
         await until(lambda: rig.journal._parts.store.space.reserved)
         await taken_by_others(rig.journal, disk)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.journal import catalog as catalog_module
+from fmqbroker.journal import catalog
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import (
     TOPIC,
@@ -49,7 +49,7 @@ def indexes(path: Path) -> dict[str, bytes]:
 async def test_find_in_memory_from_files_and_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_module, "MAX_COLD_BYTES", 6000)  # least recently used ones go
+    monkeypatch.setattr(catalog, "MAX_COLD_BYTES", 6000)  # least recently used ones go
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         for number in range(400):
@@ -122,7 +122,7 @@ async def test_where_the_messages_of_an_epoch_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any number of segments back, and over restarts."""
-    monkeypatch.setattr(catalog_module, "MAX_COLD_BYTES", 6000)
+    monkeypatch.setattr(catalog, "MAX_COLD_BYTES", 6000)
     ends: dict[int, list[int]] = {}
     for term in (1, 2, 4, 5, 8):
         async with running(tmp_path) as journal:

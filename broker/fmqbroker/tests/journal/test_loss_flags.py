@@ -11,10 +11,10 @@ from fmqcore.policy import MIXED
 
 
 def doubtful(acked_under: int = 0) -> Doubts:
-    return Doubts(lacks=True, tail_cut=True, anew=True, acked_under=acked_under)
+    return Doubts(lacks=True, tail_cut=True, unproven=True, acked_under=acked_under)
 
 
-def told(doubts: Doubts) -> int:
+def reported(doubts: Doubts) -> int:
     return doubts.changed.count
 
 
@@ -40,7 +40,7 @@ def test_two_policies_leave_the_acknowledgers_unknown(
     for mark in noted:
         doubts.note_policy(mark)
     assert doubts.acked_under == after
-    assert bool(told(doubts)) == (after != before)
+    assert bool(reported(doubts)) == (after != before)
 
 
 @pytest.mark.parametrize("durably", [False, True])
@@ -51,7 +51,7 @@ def test_slave_whole_only_in_memory_may_lose_fsynced_bytes(durably: bool) -> Non
     assert doubts.all == (False, not durably, not durably, 0)
     assert not doubts.emptied, "this process has all that it acknowledged"
     doubts.made_whole(durably=durably)
-    assert told(doubts) == 1, "there was nothing more to say"
+    assert reported(doubts) == 1, "there was nothing more to say"
     doubts.made_whole()
     assert doubts.all == (False, False, False, 0)
     doubts.note_policy(8)

@@ -316,19 +316,19 @@ def noted(path: Path) -> Checkpoint:
 
 
 async def test_loss_flags_persist_until_the_journal_is_whole(tmp_path: Path) -> None:
-    """Over any number of starts: `anew`, and the policy of its acknowledgements (ADR 0037)."""
+    """Over any number of starts: `unproven`, and the policy of its acknowledgements (ADR 0037)."""
     async with running(tmp_path, crash=True) as journal:
         journal.append(epoch(1))
         journal.doubts.note_policy(77)
         await until(lambda: noted(tmp_path).acked_under == 77)
     for clean in (False, True, True):
         async with running(tmp_path, crash=not clean) as journal:
-            assert (journal.doubts.anew, journal.doubts.acked_under) == (True, 77)
+            assert (journal.doubts.unproven, journal.doubts.acked_under) == (True, 77)
     async with running(tmp_path, crash=True) as journal:
         journal.doubts.made_whole()
-        await until(lambda: not noted(tmp_path).anew)
+        await until(lambda: not noted(tmp_path).unproven)
     async with running(tmp_path) as journal:
-        assert (journal.doubts.anew, journal.doubts.acked_under) == (False, 0)
+        assert (journal.doubts.unproven, journal.doubts.acked_under) == (False, 0)
 
 
 async def test_checkpoint_names_only_durable_bytes(tmp_path: Path) -> None:

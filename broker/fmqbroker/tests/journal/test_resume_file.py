@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.journal import recovery as recover
-from fmqbroker.journal import resume_file as resumes
+from fmqbroker.journal import recovery as broker_recovery
+from fmqbroker.journal import resume_file
 from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.fault_disk import Loss
@@ -38,7 +38,7 @@ LARGE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumes, "EVERY_BYTES", 32 * 1024)
+    monkeypatch.setattr(resume_file, "EVERY_BYTES", 32 * 1024)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(index) - before)
         return stop
 
-    monkeypatch.setattr(recover, "replay", replay)
+    monkeypatch.setattr(broker_recovery, "replay", replay)
     return counts
 
 
@@ -107,7 +107,7 @@ async def test_truncation_above_resume_position_scans_only_after_it(
 ) -> None:
     """A broker that returns to truncate a few bytes keeps its group from writes meanwhile."""
     await crashed(tmp_path / "a")
-    monkeypatch.setattr(resumes, "EVERY_BYTES", LARGE)  # no other one at once
+    monkeypatch.setattr(resume_file, "EVERY_BYTES", LARGE)  # no other one at once
     behind = resume_of(tmp_path / "a").position
     async with running(tmp_path / "a", segment_bytes=LARGE, crash=True) as journal:
         fill(journal, 5)  # the file may cover everything, and the truncation must be above it
@@ -220,9 +220,9 @@ async def test_no_resume_capture_during_truncation(
 ) -> None:
     """The keeper wakes when the flusher is at the new end and the appender still at the old."""
     looks = 0
-    due, write = resumes.Resumes.due, Checkpoints.write
+    due, write = resume_file.Resumes.due, Checkpoints.write
 
-    def counted(self: resumes.Resumes) -> bool:
+    def counted(self: resume_file.Resumes) -> bool:
         nonlocal looks
         looks += 1
         return due(self) and looks < 1000
@@ -239,7 +239,7 @@ async def test_no_resume_capture_during_truncation(
         store, tells = journal._parts.store, journal._resumes
         ends = fill(journal, 20) if way == "truncate" else []
         await journal.wait_durable(journal.end)
-        monkeypatch.setattr(resumes.Resumes, "due", counted)
+        monkeypatch.setattr(resume_file.Resumes, "due", counted)
         monkeypatch.setattr(Checkpoints, "write", slow)
         if way == "truncate":
             await journal.truncate(ends[10])
@@ -248,7 +248,7 @@ async def test_no_resume_capture_during_truncation(
         assert looks < 1000, "the keeper turns in a circle, and nobody else has a turn"
         assert tells._captured is None or tells._captured.position == journal.end
         monkeypatch.undo()
-        monkeypatch.setattr(resumes, "EVERY_BYTES", 32 * 1024)
+        monkeypatch.setattr(resume_file, "EVERY_BYTES", 32 * 1024)
         if way == "reset":
             journal.append(epoch(2))
         fill(journal, 100)
@@ -264,7 +264,7 @@ async def test_no_resume_capture_during_truncation(
 async def test_crash_at_every_step_with_resume_file(
     tmp_path: Path, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumes, "EVERY_BYTES", 6000)
+    monkeypatch.setattr(resume_file, "EVERY_BYTES", 6000)
     await crash_at_every_step(tmp_path, loss)
 
 

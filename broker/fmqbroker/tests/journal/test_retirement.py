@@ -42,22 +42,22 @@ async def test_a_reset_waits_until_retention_is_done(
         journal.append(epoch(1))
         fill(journal, 200)
         await journal.wait_durable(journal.end)
-        really, begun, go_on = SegmentStore.drop_first, asyncio.Event(), asyncio.Event()
+        really, started, go_on = SegmentStore.drop_first, asyncio.Event(), asyncio.Event()
 
         async def drop_first(store: SegmentStore) -> StoredSegment:
-            begun.set()
+            started.set()
             await go_on.wait()
             return await really(store)
 
         monkeypatch.setattr(SegmentStore, "drop_first", drop_first)
-        anew = Position(1 << 30)
+        new_start = Position(1 << 30)
         retiring = asyncio.create_task(journal.retire(journal.end, 0))
-        await begun.wait()
-        resetting = asyncio.create_task(journal.reset(anew))
+        await started.wait()
+        resetting = asyncio.create_task(journal.reset(new_start))
         for _ in range(20):
             await journal.raw.read(journal._parts.store.segments[-1].base, 0, 8)
-        assert journal.log_start < anew
+        assert journal.log_start < new_start
         go_on.set()
         assert await retiring > 0
         await resetting
-        assert journal.log_start == journal.end == anew
+        assert journal.log_start == journal.end == new_start

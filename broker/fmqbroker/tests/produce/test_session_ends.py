@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.produce import pending_acks as produce_acks
+from fmqbroker.produce import pending_acks
 from fmqbroker.produce.pending_acks import AckQueue, Waiting
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import until
@@ -227,7 +227,7 @@ async def test_ack_waiter_is_woken_by_the_deciding_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Not by the next check of the lease, which is for events that wake no task."""
-    monkeypatch.setattr(produce_acks, "_LEASE_CHECK_S", 0.01 if "lease" in what else 3600.0)
+    monkeypatch.setattr(pending_acks, "_LEASE_CHECK_S", 0.01 if "lease" in what else 3600.0)
     async with bench(tmp_path) as b:
         line = AckQueue(b.journal, b.commit, b.gate, b.clock)
         end = b.journal.append(journal_kit.data(bytes(10))).end

@@ -63,7 +63,7 @@ def master(epoch: int = 6, **changes: Any) -> Any:
             end=Position(120),
             log_start=Position(8),
             state=SimpleNamespace(epochs=EPOCHS),
-            doubts=SimpleNamespace(anew=False),
+            doubts=SimpleNamespace(unproven=False),
         ),
         "_settled": SimpleNamespace(
             look_back=lambda: None, left_over=lambda: False, end=Position(90)
@@ -137,7 +137,7 @@ def test_an_emptied_master_yields_to_those_that_have_all(
     yields_to: set[BrokerId],
 ) -> None:
     one = master(epoch, _commit=SimpleNamespace(commit_end=Position(commit_end)))
-    one._journal.doubts.anew = emptied
+    one._journal.doubts.unproven = emptied
     state = GroupState(Mode.SLAVE_CONSUME, Epoch(6), ME, reader, frozenset(isr))
     one._group.state = Versioned(state, 1)
     assert one.master_view(None, suffix_fits=True).yields_to == yields_to

@@ -47,8 +47,8 @@ async def redialled(c: Cluster) -> wire.Hello:
     before = slave.tap.dials
     slave.tap.cut()
     await until(lambda: slave.tap.dials > before and slave.slave.upstream.connected, "again")
-    said: list[wire.Hello] = [m.hello for m in slave.tap.sent if m.HasField("hello")]
-    return said[-1]
+    hello_sent: list[wire.Hello] = [m.hello for m in slave.tap.sent if m.HasField("hello")]
+    return hello_sent[-1]
 
 
 async def test_refused_slaves(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ async def test_the_reason_arrives_at_the_slave(tmp_path: Path) -> None:
         slave.group.blind = True
         members = tuple(m for m in c.zoo.config.members if m.id != slave.name)
         c.zoo.config = replace(c.zoo.config, members=members)
-        c.zoo.tell()
-        told = slave.slave._complained
-        await until(lambda: any("no member of group g1 any more" in why for why in told), "why")
+        c.zoo.notify()
+        reported = slave.slave._complained
+        await until(lambda: any("no member of group g1 any more" in why for why in reported), "why")
 
 
 async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:
@@ -238,18 +238,18 @@ async def test_a_slave_knows_of_no_commit_end_beyond_its_journal(tmp_path: Path)
     """R4: other bytes may come there later."""
     async with cluster(tmp_path, 2, dead_after_ms=60_000) as c:
         behind, _ = c.slaves
-        told: list[int] = []
+        reported: list[int] = []
 
         def nothing_to_append(message: Any) -> list[Any]:
             if message.HasField("append"):
                 return []
-            told.append(message.commit_end)
+            reported.append(message.commit_end)
             return [message]
 
         behind.tap.change = nothing_to_append
         end = c.master.produce()
         await c.committed(end)
-        await until(lambda: max(told, default=0) >= end)
+        await until(lambda: max(reported, default=0) >= end)
         await turns()
         assert behind.commit.commit_end <= behind.journal.end < end
 

@@ -79,7 +79,7 @@ async def test_master_fsyncs_bytes_of_leaving_slave_before_removal(
             if zookeeper_is_away:
                 held.append(master.commit.commit_end <= master.journal.durable_end)
         c.zoo.away = False
-        c.zoo.tell()
+        c.zoo.notify()
         await until(lambda: len(c.isr) == 1)
         await c.committed(end)
         assert all(held)
@@ -122,7 +122,7 @@ async def test_lost_slave_blocks_acks_while_zookeeper_is_away(tmp_path: Path) ->
         assert c.master.commit.commit_end < end
         assert c.master.commit.failed_below == failed
         c.zoo.away = False
-        c.zoo.tell()
+        c.zoo.notify()
         await c.committed(end)
         assert c.isr == {other.name}
 
@@ -141,7 +141,7 @@ async def test_a_slave_that_is_back_before_zookeeper_is(tmp_path: Path) -> None:
         await turns()
         assert c.master.commit.commit_end < end
         c.zoo.away = False
-        c.zoo.tell()
+        c.zoo.notify()
         await c.committed(end)
         assert c.isr == {slave.name}
 
@@ -193,7 +193,7 @@ async def test_a_learner_counts_only_after_its_compare_and_set(tmp_path: Path) -
         await turns()
         assert c.master.commit.commit_end == before, "it counted before it was in the set"
         c.zoo.away = False
-        c.zoo.tell()
+        c.zoo.notify()
         await c.in_sync()
         await c.committed(end)
 
@@ -209,8 +209,8 @@ async def test_a_learner_enters_only_with_all_that_was_committed(tmp_path: Path)
         learner.tap.change = lambda m: [] if m.HasField("append") else [m]
         await learner.start()
         await until(lambda: c.master.master.links[learner.name].caught_up)
-        told = len(learner.tap.sent)
-        await until(lambda: len(learner.tap.sent) > told + 3)
+        reported = len(learner.tap.sent)
+        await until(lambda: len(learner.tap.sent) > reported + 3)
         assert c.isr == {other.name}
         committed, end = c.master.commit.commit_end, c.master.produce()
         await c.acked(other, end)
@@ -248,13 +248,13 @@ async def test_a_learner_far_behind_is_throttled_and_not_counted(tmp_path: Path)
         await c.slaves[0].stop()
         await c.master.open_term()
         c.master.produce(600)
-        clock, began = c.master.clock, c.master.clock.monotonic_ms()
+        clock, started_ms = c.master.clock, c.master.clock.monotonic_ms()
         await c.slaves[0].start()
         await until(lambda: c.slaves[0].journal.end > 100_000)
         assert c.isr == set()
         await c.in_sync()
         # Not "it took so long on this machine" but "not sooner than the rate allows".
-        assert clock.monotonic_ms() - began > 700
+        assert clock.monotonic_ms() - started_ms > 700
         await c.equal()
 
 
@@ -274,8 +274,8 @@ async def test_a_slave_without_room_stays_linked_and_out_of_the_set(tmp_path: Pa
         await c.committed(end)
         await until(lambda: slave.slave.upstream.connected)
         dials, states = slave.tap.dials, len(c.zoo.history)
-        told = len(slave.tap.sent)
-        await until(lambda: len(slave.tap.sent) > told + 8)
+        reported = len(slave.tap.sent)
+        await until(lambda: len(slave.tap.sent) > reported + 8)
         assert slave.tap.dials == dials, "its stream flaps"
         assert len(c.zoo.history) == states, "it goes in and out"
         disk.fault = lambda step: None

@@ -27,7 +27,7 @@ from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import replication_pb2 as wire
 from fmqwire.methods import REPLICATE
 
-NOBODY = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.NONE)
+NO_ACKS = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.NONE)
 
 
 def flipped(message: Any) -> list[Any]:
@@ -119,7 +119,7 @@ async def test_stalled_slave_is_bounded_by_its_credit(tmp_path: Path) -> None:
     async with cluster(
         tmp_path,
         1,
-        NOBODY,
+        NO_ACKS,
         tail_cache_bytes=1 << 20,
         credit_bytes=credit,
         dead_after_ms=60_000,
@@ -146,7 +146,7 @@ async def test_stalled_slave_is_bounded_by_its_credit(tmp_path: Path) -> None:
 
 
 async def test_without_credit_no_messages_are_sent(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1, NOBODY, in_sync=False) as c:
+    async with cluster(tmp_path, 1, NO_ACKS, in_sync=False) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
         c.master.produce()
@@ -294,11 +294,11 @@ async def test_unrelated_configuration_change_keeps_the_stream(tmp_path: Path) -
     """Permissions and zones do not concern the stream: the slave stays in sync."""
     async with cluster(tmp_path) as c:
         slave, config = c.slaves[0], c.zoo.config
-        dials, told = slave.tap.dials, len(slave.tap.sent)
+        dials, reported = slave.tap.dials, len(slave.tap.sent)
         members = tuple(replace(m, permission=Permission.WRITE, zone="z") for m in config.members)
         c.zoo.config = replace(config, members=members)
-        c.zoo.tell()
-        await until(lambda: len(slave.tap.sent) > told + 10, "it looks around at each heartbeat")
+        c.zoo.notify()
+        await until(lambda: len(slave.tap.sent) > reported + 10, "it polls at each heartbeat")
         assert (slave.tap.dials, c.isr) == (dials, {slave.name})
 
 
@@ -309,8 +309,8 @@ async def test_own_stall_is_not_a_silent_peer(tmp_path: Path) -> None:
         dials = slave.tap.dials
         for _ in range(5):
             time.sleep(0.4)  # noqa: ASYNC251 - that is the point
-            told = len(slave.tap.sent)
-            await until(partial(lambda before: len(slave.tap.sent) > before + 3, told))
+            reported = len(slave.tap.sent)
+            await until(partial(lambda before: len(slave.tap.sent) > before + 3, reported))
         assert slave.tap.dials == dials
         assert len(c.zoo.history) == states, "nobody was taken out of the in-sync set"
 
@@ -325,8 +325,8 @@ async def test_repeated_own_stall_is_not_a_silent_peer(tmp_path: Path, gap_ms: i
             for _ in range(2):
                 time.sleep(0.4)  # noqa: ASYNC251 - that is the point
                 await asyncio.sleep(gap_ms / 1000)
-            told = len(slave.tap.sent)
-            await until(partial(lambda before: len(slave.tap.sent) > before + 3, told))
+            reported = len(slave.tap.sent)
+            await until(partial(lambda before: len(slave.tap.sent) > before + 3, reported))
         assert slave.tap.dials == dials
         assert len(c.zoo.history) == states, [state.why for state in c.zoo.history[states:]]
 

@@ -15,33 +15,33 @@ from fmqcore.zk.group_state import Mode
 from fmqproto.v1 import replication_pb2 as wire
 
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)
-NOBODY = AckPolicy(how_many=HowMany.NONE)
+NO_ACKS = AckPolicy(how_many=HowMany.NONE)
 
 
 def actions(c: Cluster, slave: int = 0) -> list[wire.Action]:
     """Record the actions that the slave is sent from now on."""
-    told: list[wire.Action] = []
+    reported: list[wire.Action] = []
 
     def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
         if message.HasField("welcome"):
-            told.append(message.welcome.action)
+            reported.append(message.welcome.action)
         return [message]
 
     c.slaves[slave].tap.change = note
-    return told
+    return reported
 
 
 async def test_restarted_slave_resumes_at_its_end(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         c.master.produce()
         await c.equal()
-        told = actions(c)
+        reported = actions(c)
         await c.slaves[0].stop(crash=True)
         c.master.produce(300)
         await c.slaves[0].start()
         await c.in_sync()
         await c.equal()
-        assert told == [wire.APPEND_FROM]
+        assert reported == [wire.APPEND_FROM]
 
 
 async def shorter_master(c: Cluster, *, lose: str = "tail") -> tuple[int, int]:
@@ -103,7 +103,7 @@ async def test_a_slave_ahead_gives_its_suffix_before_a_term_is_opened(tmp_path: 
     async with cluster(tmp_path, 1, CACHED) as c:
         kept, end = await shorter_master(c)
         slave = c.slaves[0]
-        told = actions(c)
+        reported = actions(c)
         await c.master.start()
         assert c.master.journal.end == kept < end
         await slave.start()
@@ -111,7 +111,7 @@ async def test_a_slave_ahead_gives_its_suffix_before_a_term_is_opened(tmp_path: 
         await until(lambda: c.master.master.links[slave.name].heard)
         assert c.master.journal.durable_end == end
         await until(lambda: slave.slave.upstream.caught_up)
-        assert told == [wire.SEND_SUFFIX, wire.APPEND_FROM]
+        assert reported == [wire.SEND_SUFFIX, wire.APPEND_FROM]
         await c.master.open_term()
         c.master.produce()
         await c.committed()
@@ -186,12 +186,12 @@ async def test_slave_that_was_not_heard_is_truncated(tmp_path: Path) -> None:
         await c.master.start()
         await c.master.open_term()
         slave.tap.open.set()
-        told = actions(c)
+        reported = actions(c)
         await slave.start()
         await c.in_sync()
         c.master.produce()
         await c.equal()
-        assert told == [wire.TRUNCATE_TO]
+        assert reported == [wire.TRUNCATE_TO]
         assert dict(slave.journal.state.epochs)[Epoch(2)] == kept
 
 
@@ -202,10 +202,10 @@ async def test_committed_bytes_are_never_truncated(tmp_path: Path) -> None:
         _, end = await shorter_master(c)
         await c.master.start()
         await c.master.open_term()
-        told = actions(c)
+        reported = actions(c)
         await slave.start()
-        await until(lambda: len(told) > 1)
-        assert set(told) == {wire.REJECT}
+        await until(lambda: len(reported) > 1)
+        assert set(reported) == {wire.REJECT}
         assert slave.journal.end == end
         refused = c.master.master.links[slave.name].refused
         assert "would lose committed bytes" in refused
@@ -235,21 +235,21 @@ class _Lie:
 
     def __init__(self, action: wire.Action) -> None:
         self._action = action
-        self._told = 0
+        self._reads = 0
 
     def __call__(self, message: Any) -> list[Any]:
         if message.HasField("welcome"):
-            self._told += 1
+            self._reads += 1
             message.welcome.action, message.welcome.position = self._action, 0
         return [message]
 
     def told_twice(self) -> bool:
-        return self._told > 1
+        return self._reads > 1
 
 
 @pytest.mark.parametrize("empty", [True, False])
 async def test_slave_below_the_log_start_starts_at_a_segment(tmp_path: Path, empty: bool) -> None:
-    async with cluster(tmp_path, 1, NOBODY, retention_bytes=100_000) as c:
+    async with cluster(tmp_path, 1, NO_ACKS, retention_bytes=100_000) as c:
         slave = c.slaves[0]
         if not empty:
             c.master.produce(20)
@@ -262,16 +262,16 @@ async def test_slave_below_the_log_start_starts_at_a_segment(tmp_path: Path, emp
         await c.master.journal.retire(c.master.journal.end, c.master.clock.wall_ms())
         start = c.master.journal.log_start
         assert start > 0
-        told = actions(c)
+        reported = actions(c)
         await slave.start()
         await c.in_sync()
         await c.equal()
-        assert told == [wire.RESET_TO]
+        assert reported == [wire.RESET_TO]
         assert slave.journal.log_start == start
         for _ in range(3):  # one more message or many: it follows as usual
             c.master.produce(20)
             await c.equal()
-        assert told == [wire.RESET_TO], "it was never sent away again"
+        assert reported == [wire.RESET_TO], "it was never sent away again"
         assert slave.journal.state.next_offsets == c.master.journal.state.next_offsets
         assert slave.journal.state.epochs == c.master.journal.state.epochs
 
@@ -295,11 +295,11 @@ async def test_the_same_epoch_opened_twice_at_one_place(tmp_path: Path) -> None:
         await c.master.open_term()  # epoch 2 again, at the same position, with other bytes
         c.master.produce()
         slave.tap.open.set()
-        told = actions(c)
+        reported = actions(c)
         await slave.start()
         await c.in_sync()
         await c.equal()
-        assert told[0] == wire.TRUNCATE_TO
+        assert reported[0] == wire.TRUNCATE_TO
 
 
 async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None:
@@ -322,10 +322,10 @@ async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None
         await c.master.open_term()
         c.master.master.close_writes()
         slave.tap.open.set()
-        told = actions(c)
+        reported = actions(c)
         await slave.start()
         await until(lambda: slave.slave.upstream.caught_up)
-        assert told[:2] == [wire.SEND_SUFFIX, wire.TRUNCATE_TO]
+        assert reported[:2] == [wire.SEND_SUFFIX, wire.TRUNCATE_TO]
         await c.master.open_term()
         await c.in_sync()
         await c.equal()
@@ -343,14 +343,14 @@ async def test_failed_term_yields_to_a_suffix(tmp_path: Path, settled: bool) -> 
         c.zoo.set_state(replace(taken, reader=slave.name))
         c.master.group.unsettled = not settled
         slave.tap.open.set()
-        told = actions(c)
+        reported = actions(c)
         await slave.start()
         if not settled:
-            await until(lambda: told)
-            assert told[0] == wire.REJECT
+            await until(lambda: reported)
+            assert reported[0] == wire.REJECT
             c.master.group.unsettled = False
         await until(lambda: slave.slave.upstream.caught_up)
-        assert told[-2:] == [wire.SEND_SUFFIX, wire.APPEND_FROM]
+        assert reported[-2:] == [wire.SEND_SUFFIX, wire.APPEND_FROM]
         assert c.master.journal.end == end
         await c.master.open_term()
         c.master.produce()
@@ -360,7 +360,7 @@ async def test_failed_term_yields_to_a_suffix(tmp_path: Path, settled: bool) -> 
 
 async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None:
     """Retention passed a learner: its stream ends, and the next Hello resets it."""
-    policy = replace(NOBODY, flush=Flush.OS_CACHE)
+    policy = replace(NO_ACKS, flush=Flush.OS_CACHE)
     async with cluster(tmp_path, 1, policy, in_sync=False, retention_bytes=100_000) as c:
         slave = c.slaves[0]
         await until(lambda: slave.slave.upstream.connected)
@@ -371,10 +371,10 @@ async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None
         await c.master.journal.wait_durable(c.master.journal.end)
         await c.master.journal.retire(c.master.journal.end, c.master.clock.wall_ms())
         c.master.journal._parts.tail.evict(c.master.journal.written_end)
-        told = actions(c)
+        reported = actions(c)
         slave.tap.open.set()
         await slave.reaches(c.master.journal.end)
         await c.equal()
-        if told:
-            assert told == [wire.RESET_TO]
+        if reported:
+            assert reported == [wire.RESET_TO]
         assert Position(slave.journal.log_start) in (0, c.master.journal.log_start)

@@ -67,8 +67,8 @@ async def test_slave_leaves_a_master_that_takes_no_suffix(tmp_path: Path) -> Non
         server = await GrpcTransport().serve(c.master.address, calls={}, streams={REPLICATE: hang})
         dials = slave.tap.dials
         await until(lambda: slave.tap.dials > dials + 1, "it dials again")
-        told = slave.slave._complained
-        assert "master g1-0 does not take what I send" in told
+        reported = slave.slave._complained
+        assert "master g1-0 does not take what I send" in reported
         await server.close(0)
 
 

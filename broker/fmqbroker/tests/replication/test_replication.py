@@ -128,11 +128,11 @@ async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: P
         c.master.group.blind = True
         state = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, epoch=Epoch(2))
         c.zoo.set_state(replace(state, reader=slave.name))
-        told = len(slave.tap.sent)
-        await until(lambda: len(slave.tap.sent) > told + 2)
+        reported = len(slave.tap.sent)
+        await until(lambda: len(slave.tap.sent) > reported + 2)
         before, lease = slave.journal.end, await grants(c)  # everything in flight has arrived
-        told = len(slave.tap.sent)
-        await until(lambda: len(slave.tap.sent) > told + 2)
+        reported = len(slave.tap.sent)
+        await until(lambda: len(slave.tap.sent) > reported + 2)
         assert await grants(c) == lease, "it grants to an old master"
         end = c.master.produce()
         await until(lambda: not slave.slave.upstream.connected)
@@ -287,20 +287,20 @@ async def test_member_dialing_before_master_knows_it_becomes_in_sync(
         members = (*c.zoo.config.members, Member(late.name, "127.0.0.1:1"))
         c.master.group.blind = True
         c.zoo.config = replace(c.zoo.config, members=members)
-        c.zoo.tell()
+        c.zoo.notify()
         hello = c.master.master._hello
 
         async def read_by_then(stream: Stream) -> wire.Hello:
-            said = await hello(stream)
+            first_hello = await hello(stream)
             c.master.group.config = c.zoo.config
-            return said
+            return first_hello
 
         c.master.master._hello = read_by_then  # type: ignore[method-assign]
         try:
             await late.start()
             await until(lambda: late.slave.upstream.connected)
             c.master.group.blind = False
-            c.zoo.tell()
+            c.zoo.notify()
             await c.in_sync(2)
         finally:
             await late.stop()
@@ -342,9 +342,9 @@ async def test_grant_promise_is_stored_before_it_is_sent(tmp_path: Path) -> None
         # One clock in this process: the promise outlasts the grant.
         assert upstream.promised_until_ms >= lease > c.master.clock.monotonic_ms()
         upstream.claiming = True
-        promised, told = upstream.promised_until_ms, len(sent)
-        await until(lambda: len(sent) > told + 3)
-        assert all(not m.ack.grant_ms for m in sent[told + 1 :])
+        promised, reported = upstream.promised_until_ms, len(sent)
+        await until(lambda: len(sent) > reported + 3)
+        assert all(not m.ack.grant_ms for m in sent[reported + 1 :])
         assert upstream.promised_until_ms == promised
         upstream.claiming = False
         await until(lambda: upstream.promised_until_ms > promised)
@@ -352,8 +352,8 @@ async def test_grant_promise_is_stored_before_it_is_sent(tmp_path: Path) -> None
         another = replace(state, master=BrokerId("g1-9"))
 
         async def promises_nothing() -> None:
-            promised, told = upstream.promised_until_ms, len(sent)
-            await until(lambda: len(sent) > told + 3)
+            promised, reported = upstream.promised_until_ms, len(sent)
+            await until(lambda: len(sent) > reported + 3)
             assert upstream.promised_until_ms == promised, "it serves nobody as master"
 
         for taken in (replace(state, mode=Mode.SLAVE_CONSUME), another):

@@ -39,7 +39,7 @@ class Journal:
         self.did.append(f"append {position}")
 
 
-class Said:
+class OneMessage:
     """A stream that delivers these messages; `then` runs before they are handled."""
 
     def __init__(self, message: wire.MasterMessage, then: Any = None) -> None:
@@ -77,22 +77,22 @@ def upstream_of(journal: Journal, cutting: asyncio.Lock) -> Upstream:
 @pytest.mark.parametrize(
     ("action", "done"), [(wire.TRUNCATE_TO, "truncate 64"), (wire.RESET_TO, "reset 64")]
 )
-@pytest.mark.parametrize("mine", [False, True])
+@pytest.mark.parametrize("own", [False, True])
 async def test_slave_becoming_master_while_waiting_truncates_nothing(
-    action: Any, done: str, mine: bool
+    action: Any, done: str, own: bool
 ) -> None:
     """This broker opened a term meanwhile, and would lose what is appended for it."""
     journal, cutting = Journal(), asyncio.Lock()
     upstream = upstream_of(journal, cutting)
     welcome = wire.MasterMessage(welcome=wire.Welcome(action=action, position=64), epoch=1)
     async with cutting:
-        agreeing = asyncio.create_task(upstream._agree(Said(welcome)))  # type: ignore[arg-type]
+        agreeing = asyncio.create_task(upstream._agree(OneMessage(welcome)))  # type: ignore[arg-type]
         for _ in range(9):
             await asyncio.sleep(0)
         assert journal.did == [], "it waits"
-        if mine:
+        if own:
             upstream.leave()
-    if mine:
+    if own:
         with pytest.raises(LinkBroken, match="not my master any more"):
             await agreeing
         assert journal.did == []
@@ -105,7 +105,7 @@ async def test_bytes_in_flight_are_dropped_when_acting_master_changes() -> None:
     journal = Journal()
     upstream = upstream_of(journal, asyncio.Lock())
     append = wire.Append(epoch=1, position=100, batches=b"x")
-    said = Said(wire.MasterMessage(append=append, epoch=1), upstream.leave)
+    stream = OneMessage(wire.MasterMessage(append=append, epoch=1), upstream.leave)
     with pytest.raises(LinkBroken, match="not my master any more"):
-        await upstream._receive(said)  # type: ignore[arg-type]
+        await upstream._receive(stream)  # type: ignore[arg-type]
     assert journal.did == []

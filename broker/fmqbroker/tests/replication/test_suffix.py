@@ -153,7 +153,7 @@ async def test_room_for_a_suffix_ends_the_other_slaves_streams(tmp_path: Path) -
         master, journal = c.master.master, c.master.journal
         master.close_writes()
         assert not master._yields_to(), "it was not emptied"
-        journal.doubts.anew = True
+        journal.doubts.unproven = True
         assert not master._yields_to(), "R5: it knows some of what it has as committed"
         master._commit.commit_end = Position(0)
         assert master._yields_to() == c.isr == {first, second}

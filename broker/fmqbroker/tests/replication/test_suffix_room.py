@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.journal import truncation as cutting
+from fmqbroker.journal import truncation
 from fmqbroker.replication.wire import epoch_starts
 from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
 from fmqbroker.tests.replication_harness import cluster, until
@@ -34,11 +34,11 @@ async def test_damaged_slave_does_not_block_a_sound_slaves_suffix(
             was = file.read(1)
             file.seek(20_000)
             file.write(bytes([was[0] ^ 1]))
-        told: list[wire.Action] = []
+        reported: list[wire.Action] = []
 
         def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
             if message.HasField("welcome"):
-                told.append(message.welcome.action)
+                reported.append(message.welcome.action)
             return [message]
 
         bad.tap.change = note
@@ -46,10 +46,10 @@ async def test_damaged_slave_does_not_block_a_sound_slaves_suffix(
         await bad.start()
         if not known:
             monkeypatch.setattr(bad.journal, "read_sound", bad.journal.read)
-        await until(lambda: told)
+        await until(lambda: reported)
         await good.start()
         await until(lambda: c.master.journal.end == end)
-        assert wire.APPEND_FROM not in told
+        assert wire.APPEND_FROM not in reported
         assert bool(bad.journal.damage) is known
 
 
@@ -60,7 +60,7 @@ class Says:
 
     def __init__(self, hello: wire.Hello) -> None:
         self._left = [wire.SlaveMessage(hello=hello)]
-        self.told: list[wire.Action] = []
+        self.reported: list[wire.Action] = []
 
     async def receive(self) -> Any:
         if not self._left:
@@ -68,7 +68,7 @@ class Says:
         return self._left.pop(0)
 
     async def send(self, message: Any) -> None:
-        self.told.append(message.welcome.action)
+        self.reported.append(message.welcome.action)
 
     async def done_sending(self) -> None:
         """No reader waits for it."""
@@ -86,14 +86,14 @@ async def test_room_made_for_a_suffix_is_settled_despite_cancellation(
         first, second = (slave.name for slave in c.slaves)
         state = replace(c.zoo.history[-1], isr=frozenset({second}), master=c.master.name)
         c.zoo.set_state(state)
-        real, reached = cutting.reset, asyncio.Event()
+        real, reached = truncation.reset, asyncio.Event()
 
         async def slow(*args: Any) -> None:
             reached.set()
             await asyncio.sleep(0.1)  # many files
             await real(*args)
 
-        monkeypatch.setattr(cutting, "reset", slow)
+        monkeypatch.setattr(truncation, "reset", slow)
 
         def hello(dial: int) -> wire.Hello:
             return wire.Hello(
@@ -116,7 +116,7 @@ async def test_room_made_for_a_suffix_is_settled_despite_cancellation(
         assert (c.master.journal.log_start, c.master.journal.end) == (SEGMENT, SEGMENT)
         again = Says(hello(2))
         serving = asyncio.create_task(c.master.master.serve(again))
-        await until(lambda: again.told)
+        await until(lambda: again.reported)
         serving.cancel()
         await asyncio.wait([serving])
-        assert again.told == [wire.SEND_SUFFIX]
+        assert again.reported == [wire.SEND_SUFFIX]

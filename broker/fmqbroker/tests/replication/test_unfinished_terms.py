@@ -62,10 +62,10 @@ async def test_unfinished_term_is_not_shipped_after_restart(tmp_path: Path) -> N
         c.master.produce()
         await c.equal()
         start, _ = await try_and_end(c)
-        told: list[wire.MasterMessage] = []
+        reported: list[wire.MasterMessage] = []
 
         def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
-            told.append(message)
+            reported.append(message)
             return [message]
 
         slave.tap.change = note
@@ -73,8 +73,8 @@ async def test_unfinished_term_is_not_shipped_after_restart(tmp_path: Path) -> N
         await level(c)
         assert slave.journal.end == start
         before = c.zoo.history[-1].epoch
-        assert {message.epoch for message in told} == {before}, "its number is not told either"
-        assert {e.epoch for message in told for e in message.welcome.epochs} == {before}
+        assert {message.epoch for message in reported} == {before}, "its number is not told either"
+        assert {e.epoch for message in reported for e in message.welcome.epochs} == {before}
         slave.tap.change = lambda message: [message]
         await slave.stop()
         c.zoo.set_state(claimed(c.zoo.history[-1], slave))
@@ -127,11 +127,11 @@ async def test_hello_waiting_over_a_doubtful_open_truncates_no_term(
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         await slave_ahead(c)
-        told: list[tuple[int, wire.Action]] = []
+        reported: list[tuple[int, wire.Action]] = []
 
         def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
             if message.HasField("welcome"):
-                told.append((slave.tap.dials, message.welcome.action))
+                reported.append((slave.tap.dials, message.welcome.action))
             return [message]
 
         slave.tap.change = note
@@ -143,8 +143,8 @@ async def test_hello_waiting_over_a_doubtful_open_truncates_no_term(
             c.master.journal.append(epoch(2))
             c.master.group.unsettled = True
         tried = c.master.journal.end
-        await until(lambda: told)
-        assert (told[0], c.master.journal.end) == ((dials, wire.REJECT), tried)
+        await until(lambda: reported)
+        assert (reported[0], c.master.journal.end) == ((dials, wire.REJECT), tried)
         c.zoo.set_state(replace(c.zoo.history[-1], epoch=Epoch(2), isr=frozenset()))  # it stands
         await comes_to_serve(c)
 
@@ -153,7 +153,7 @@ async def test_hello_waiting_over_a_doubtful_open_truncates_no_term(
 async def test_bytes_of_a_term_that_was_set_are_settled(tmp_path: Path, over: bool) -> None:
     """The master has heard of a claim and its slave has not: both go on as they were."""
     async with cluster(tmp_path) as c:
-        slave, told = c.slaves[0], actions(c)
+        slave, reported = c.slaves[0], actions(c)
         c.master.produce()
         await c.equal()
         slave.group.blind = True
@@ -161,8 +161,8 @@ async def test_bytes_of_a_term_that_was_set_are_settled(tmp_path: Path, over: bo
             c.master.master.close_writes()
         c.zoo.set_state(claimed(c.zoo.history[-1], slave))
         slave.tap.cut()
-        await until(lambda: told)
-        assert told[0] == wire.APPEND_FROM
+        await until(lambda: reported)
+        assert reported[0] == wire.APPEND_FROM
         assert c.master.master.ship_end() == c.master.journal.end
         if over:
             await comes_to_serve(c)

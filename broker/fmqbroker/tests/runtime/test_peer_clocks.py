@@ -46,7 +46,7 @@ def test_a_late_answer_changes_nothing() -> None:
 def test_a_corrected_clock_agrees_with_a_silent_broker() -> None:
     wall = Wall()
     peers = PeerClocks(wall)
-    peers.told(A, ahead_ms=DAY_MS)
+    peers.report_clock(A, ahead_ms=DAY_MS)
     assert "g1-1 is 86400 s behind mine" in peers.doubt
     wall.now_ms -= DAY_MS
     assert peers.doubt == ""
@@ -68,7 +68,7 @@ def test_a_removed_broker_that_still_answers_stays_forgotten() -> None:
     peers = PeerClocks(clock)
     peers.keep({B})
     peers.heard(A, clock.wall_ms() + DAY_MS, clock.monotonic_ms())
-    peers.told(A, DAY_MS)
+    peers.report_clock(A, DAY_MS)
     assert (peers.doubt, peers.ahead_ms(A)) == ("", None)
     peers.keep({A, B})
     peers.heard(A, clock.wall_ms() + DAY_MS, clock.monotonic_ms())
@@ -113,7 +113,7 @@ async def test_both_ends_of_a_stream_see_the_difference(tmp_path: Path) -> None:
         assert doubt(right) == "", "it agrees with the master"
         members = [m for m in c.zoo.config.members if m.id != wrong.name]
         c.zoo.config = replace(c.zoo.config, members=tuple(members))
-        c.zoo.tell()
+        c.zoo.notify()
         await until(lambda: not doubt(master), "it is no member any more")
 
 

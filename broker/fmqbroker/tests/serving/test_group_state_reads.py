@@ -133,10 +133,10 @@ async def test_undecodable_live_node_keeps_its_last_content(zoo: Zoo, store: Gro
 async def test_new_acting_master_is_notified_once_before_it_is_visible(
     zoo: Zoo, store: GroupStore
 ) -> None:
-    told: list[BrokerId] = []
-    store.on_master(lambda: told.append(store.config.master))
+    reported: list[BrokerId] = []
+    store.on_master(lambda: reported.append(store.config.master))
     for epoch, master in ((2, M), (3, S), (4, S), (5, M)):
         zoo.write(f"{ROOT}/state", state(epoch, master))
         await store.prove()
         await store.refresh()
-    assert told == [S, M]
+    assert reported == [S, M]

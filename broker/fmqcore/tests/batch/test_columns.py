@@ -42,14 +42,14 @@ def test_columns_round_trip(batch: tuple[list[bytes], dict[str, Any]]) -> None:
 
 def refusals(attrs: int, count: int, payload: bytes) -> tuple[str, str]:
     """Return the refusals of `decode` and `check`."""
-    said = []
+    errors = []
     for look in (decode, check):
         try:
             look(attrs, count, payload)
-            said.append("")
+            errors.append("")
         except BadColumns as bad:
-            said.append(str(bad))
-    return said[0], said[1]
+            errors.append(str(bad))
+    return errors[0], errors[1]
 
 
 @given(batches(), st.data())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fmqcore.consume.assignment import NOBODY, REJOIN_MS, Assignments, Move, Moves, assign
+from fmqcore.consume.assignment import NO_SESSION, REJOIN_MS, Assignments, Move, Moves, assign
 
 _NAMES = st.lists(st.sampled_from("abcdefg"), unique=True, max_size=6)
 _HELD = st.dictionaries(st.integers(0, 19), st.sampled_from("abcdefg"))
@@ -208,7 +208,7 @@ def test_generations_rise_and_holders_are_notified(
     steps: list[tuple[str, str, set[int]]],
 ) -> None:
     table, now = Assignments(4, drain_ms=10), 0
-    told: dict[int, tuple[str, int]] = {}  # the sessions' view: who may get which queue
+    reported: dict[int, tuple[str, int]] = {}  # the sessions' view: who may get which queue
     last = [0] * 6
     for what, who, busy in steps:
         match what:
@@ -222,7 +222,7 @@ def test_generations_rise_and_holders_are_notified(
             case "bump":
                 bumped = table.bump(0)
                 moves = Moves([], [bumped] if bumped else [], [])
-                told.pop(0, None)
+                reported.pop(0, None)
             case "renew" if who in table.sessions:
                 moves = table.renew(who)
             case "grow":
@@ -230,20 +230,20 @@ def test_generations_rise_and_holders_are_notified(
             case _:
                 moves = table.settle(busy, now)
         for move in moves.revoked:
-            assert told.pop(move.queue_id) == (move.session, move.generation)
+            assert reported.pop(move.queue_id) == (move.session, move.generation)
         for move in moves.released:
-            told.pop(move.queue_id, None)
+            reported.pop(move.queue_id, None)
         for move in moves.assigned:
-            assert move.queue_id not in told, "never two who may get one queue"
+            assert move.queue_id not in reported, "never two who may get one queue"
             assert move.generation > last[move.queue_id]
             assert move.session in table.sessions
-            told[move.queue_id] = (move.session, move.generation)
+            reported[move.queue_id] = (move.session, move.generation)
             last[move.queue_id] = move.generation
         for queue, holding in enumerate(table.holdings):
-            known = told.get(queue)
+            known = reported.get(queue)
             assert known == ((holding.session, holding.generation) if holding.delivering else None)
     table.settle((), now + REJOIN_MS)
     if table.sessions:
         shares = [_holders(table).count(name) for name in sorted(table.sessions)]
-        assert NOBODY not in _holders(table)
+        assert NO_SESSION not in _holders(table)
         assert max(shares) - min(shares) <= 1

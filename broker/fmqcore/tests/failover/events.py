@@ -6,9 +6,9 @@ from fmqcore.failover.evidence import Action, Decision
 from fmqcore.failover.term_rules import Tenure, after_announce, record_term
 from fmqcore.ids import Epoch, Permission
 from fmqcore.tests.failover.world import (
+    EMPTY,
     MAX_EPOCH,
     MAX_REC,
-    NOBODY,
     Broker,
     Protocol,
     World,
@@ -32,7 +32,7 @@ def _with(w: World, i: int, b: Broker, **other: object) -> World:
 def successors(w: World, p: Protocol) -> Iterator[tuple[str, World]]:
     """Yield every event that can happen now; a stream to a former master ends with it."""
     for label, after in _events(w, p):
-        yield label, _tidy(after) if w.begun else after
+        yield label, _tidy(after) if w.started else after
 
 
 def _tidy(w: World) -> World:
@@ -50,7 +50,7 @@ def _events(w: World, p: Protocol) -> Iterator[tuple[str, World]]:
             yield from _flying(w, i, b, p)
             yield from _own_steps(w, i, b, p)
     yield from _streams(w, p)
-    if w.begun:
+    if w.started:
         yield from _data(w, p)
 
 
@@ -151,12 +151,12 @@ def _inherit(w: World, i: int, b: Broker, p: Protocol) -> Broker:
 def _read_state(w: World, b: Broker) -> Broker:
     tenure = b.tenure if b.tenure == w.zk.epoch else 0
     if w.zk.master != b.view.master:  # bytes settled under another master are forgotten
-        b = b._replace(heard=NOBODY, grants=NOBODY, got=None)
+        b = b._replace(heard=EMPTY, grants=EMPTY, got=None)
     return b._replace(
         view=w.zk,
         current=True,
         unsettled=False,
-        maybe=NOBODY,
+        maybe=EMPTY,
         tenure=tenure,
         lease=b.lease and bool(tenure),
     )
@@ -209,11 +209,11 @@ def _take(w: World, i: int, d: Decision, p: Protocol) -> World:
 
 def _begin(w: World, i: int, epoch: int) -> World:
     """The EPOCH batch is written before the compare-and-set."""
-    if not w.begun:
+    if not w.started:
         return w
     others = {3 * epoch + j for j in range(3)} - {3 * epoch + i}
-    fault = "two histories in one epoch" if others & w.begun else w.fault
-    return w._replace(begun=w.begun | {3 * epoch + i}, fault=fault)
+    fault = "two histories in one epoch" if others & w.started else w.fault
+    return w._replace(started=w.started | {3 * epoch + i}, fault=fault)
 
 
 def _flying(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
@@ -224,7 +224,7 @@ def _flying(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, Wor
         return
     lost = b._replace(flying=None, unsettled=True, current=False)
     if not b.current:
-        yield f"refused {i}", _with(w, i, b._replace(flying=None, maybe=NOBODY))
+        yield f"refused {i}", _with(w, i, b._replace(flying=None, maybe=EMPTY))
     elif b.conn:
         yield f"land {i}", _land(w, i, b, b.flying, p)
     elif i in w.nodes:
@@ -256,19 +256,19 @@ def _written(w: World, new: Zk, rec: int, i: int) -> World:
 def _land(w: World, i: int, b: Broker, new: Zk, p: Protocol) -> World:
     """Written and answered; the broker's own term starts."""
     after = _written(w, new, b.rec, i)
-    mine = b._replace(flying=None, view=new, current=True, maybe=NOBODY)
+    own = b._replace(flying=None, view=new, current=True, maybe=EMPTY)
     mine_now = new.epoch != w.zk.epoch and (new.mode is Mode.MASTER or new.reader == i)
     mine_now = mine_now and not new.base
     if new.master != w.zk.master:
-        mine = mine._replace(heard=NOBODY, grants=NOBODY)
+        own = own._replace(heard=EMPTY, grants=EMPTY)
     if mine_now and new.mode is not Mode.HANDOVER:
-        mine = mine._replace(tenure=new.epoch, lease=b.stood and i in w.nodes)
-        mine = _inherit(after, i, mine, p) if mine.stands and not mine.stood else mine
+        own = own._replace(tenure=new.epoch, lease=b.stood and i in w.nodes)
+        own = _inherit(after, i, own, p) if own.stands and not own.stood else own
     if new.mode is Mode.SLAVE_CONSUME and mine_now:
-        mine = mine._replace(frozen=0, rec=max(b.rec, w.zk.rec))
+        own = own._replace(frozen=0, rec=max(b.rec, w.zk.rec))
     if new.mode is Mode.MASTER:
-        mine = mine._replace(got=None)
-    return _with(after, i, mine)
+        own = own._replace(got=None)
+    return _with(after, i, own)
 
 
 def _own_steps(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, World]]:

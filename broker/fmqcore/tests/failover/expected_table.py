@@ -98,7 +98,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         has_records=f.get("records", False),
         stopping=f.get("stopping", False),
         may_lack=f.get("unclean", False) or f.get("both", False),
-        anew=f.get("anew", False) or f.get("both", False),
+        unproven=f.get("unproven", False) or f.get("both", False),
         upstream_connected=f.get("stream", False),
         upstream_caught_up=f.get("stream", False),
         promised_until_ms=NOW if f.get("promised") else NOW - 1,
@@ -148,7 +148,8 @@ def _may_show(f: Facts) -> bool:
 
 
 def _has_what_it_showed(f: Facts) -> bool:
-    return not f.get("emptied") and bool(f.get("stream") or not (f.get("anew") and f.get("lacks")))
+    may_lack = f.get("unproven") and f.get("lacks")
+    return not f.get("emptied") and bool(f.get("stream") or not may_lack)
 
 
 def new_master(f: Facts) -> Action:
@@ -309,13 +310,14 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "behind", "none",
       "gathering", "alone", "in_isr", "lost")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
-     ("held", "frozen", "session", "fresh", "stream", "master_gone", "emptied", "anew", "lacks")),
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "emptied", "unproven",
+      "lacks")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
     (Mode.HANDOVER, M, hand_over_master, RETURNING),
     (Mode.HANDOVER, S, hand_over_reader,
      (*CLAIMING, "frozen", "stream", "master_gone", "lease_out")),
     (Mode.HANDOVER, S, hand_over_reader,
-     (*CLAIMING[:5], "stream", "master_gone", "emptied", "anew", "lacks")),
+     (*CLAIMING[:5], "stream", "master_gone", "emptied", "unproven", "lacks")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),
     # A state that is older than a journal, of this broker or of another member.
     (Mode.MASTER, M, master_master, ("held", "session", "fresh", "newer")),

@@ -281,7 +281,7 @@ def test_emptied_successor_hears_all_but_the_lost_broker(
     if not lost:
         links[S] = Link(connected=True, heard=True)
     facts["unclean"] = True
-    found = replace(evidence(Mode.MASTER, facts), journal_epoch=EPOCH, anew=True, links=links)
+    found = replace(evidence(Mode.MASTER, facts), journal_epoch=EPOCH, unproven=True, links=links)
     stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), lost=BrokerId(lost))
     stands = replace(stands, isr=frozenset({T, U} if lost else {S, T, U}))
     decision = decide(M, replace(config(facts), policy=policy), stands, found, NOW, PARAMS)
@@ -294,7 +294,7 @@ def test_emptied_successor_hears_all_but_the_lost_broker(
 
 
 @pytest.mark.parametrize(
-    ("policy", "isr", "heard", "anew", "action"),
+    ("policy", "isr", "heard", "unproven", "action"),
     [
         (FSYNC, "", "S", False, Action.OPEN),  # it is its own journal
         (FSYNC, "", "S", True, Action.WAIT),  # T or U may have what S missed
@@ -309,14 +309,14 @@ def test_emptied_successor_hears_all_but_the_lost_broker(
     ],
 )
 def test_bytes_from_a_stale_slave_prove_nothing(
-    policy: AckPolicy, isr: str, heard: str, anew: bool, action: Action
+    policy: AckPolicy, isr: str, heard: str, unproven: bool, action: Action
 ) -> None:
     """A slave long out of sync has the newest term, too (I1, ADR 0043)."""
     names = {"S": S, "T": T, "U": U}
     known = evidence(Mode.MASTER, BACK)
     links = {b: Link(connected=n in heard, heard=n in heard) for n, b in names.items()}
     live = {b: known.live[b] for b in known.live if b == M or links[b].heard}
-    known = replace(known, links=links, live=live, anew=anew, tail_cut=anew)
+    known = replace(known, links=links, live=live, unproven=unproven, tail_cut=unproven)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
     assert decision.action is action
@@ -345,7 +345,7 @@ def test_who_lost_its_journal_too_gives_nothing_back(
         b: Link(connected=True, heard=True, whole=n not in emptied, emptied=n in emptied)
         for n, b in names.items()
     }
-    known = replace(known, links=links, anew=True, tail_cut=True)
+    known = replace(known, links=links, unproven=True, tail_cut=True)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
     assert decision.action is action, decision.why
@@ -353,7 +353,7 @@ def test_who_lost_its_journal_too_gives_nothing_back(
         assert "`fmq cluster begin-again g --epoch 7`" in decision.why
         lost = ", ".join(names[n] for n in emptied)
         assert f"so was that of {lost}: " in decision.why
-    own = replace(known, anew=False, tail_cut=False)
+    own = replace(known, unproven=False, tail_cut=False)
     decision = decide(M, replace(config(BACK), policy=policy), stands, own, NOW, PARAMS)
     assert decision.action is Action.OPEN, "its own journal suffices"
 
@@ -363,7 +363,7 @@ def test_an_emptied_group_waits_until_a_person_begins_again() -> None:
     known = evidence(Mode.MASTER, BACK)
     links = {b: Link(connected=True, heard=True, emptied=True) for b in (S, T, U)}
     live = {b: replace(broker, epoch=Epoch(0)) for b, broker in known.live.items()}
-    known = replace(known, links=links, live=live, anew=True, journal_epoch=Epoch(0))
+    known = replace(known, links=links, live=live, unproven=True, journal_epoch=Epoch(0))
     stands = state(Mode.MASTER, BACK)
     assert decide(M, config(BACK), stands, known, NOW, PARAMS).action is Action.WAIT
     decision = decide(M, config(BACK), begin_again_state(stands), known, NOW, PARAMS)
@@ -388,7 +388,7 @@ def test_hand_over_proves_nothing_if_no_slave_had_to_acknowledge(
 ) -> None:
     """T may be ahead of the reader that hands over, and would be refused for ever (R5)."""
     facts = BACK | {"record": True, "reader_heard": True, "t": "T" in heard}
-    known = replace(evidence(mode, facts), anew=True, tail_cut=True)
+    known = replace(evidence(mode, facts), unproven=True, tail_cut=True)
     known = replace(known, live={b: known.live[b] for b in (M, S)})
     stands = replace(state(mode, facts), isr=frozenset({S, T}))
     decision = decide(M, replace(config(facts), policy=FSYNC_ALONE), stands, known, NOW, PARAMS)

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from fmqcore.failover import transitions as edits
+from fmqcore.failover import transitions
 from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part
 from fmqcore.failover.machine import RULES, decide
 from fmqcore.failover.switchover_guards import ANOTHER_WANTED
@@ -106,10 +106,10 @@ def test_every_guard_is_needed() -> None:
         for n, row in enumerate(rows):
             for guard in row.guards:
                 others = tuple(g for g in row.guards if g is not guard)
-                fewer = replace(row, guards=others, edit=row.edit and edits.hand_over)
+                fewer = replace(row, guards=others, edit=row.edit and transitions.hand_over)
                 planted = {(mode, part): (*rows[:n], fewer, *rows[n + 1 :])}
                 rules = replace(RULES, rows={**RULES.rows, **planted})
-                if all(decide(*case, rules).action is said for said, case in cases):
+                if all(decide(*case, rules).action is action for action, case in cases):
                     idle.add((mode.value, part.value, row.action.value, guard.name))
     # Redundant: without a wish no broker is a ready successor. It is for the `why` that people
     # read.

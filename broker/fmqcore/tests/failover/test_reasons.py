@@ -7,14 +7,14 @@ from fmqcore.zk.group_state import Mode
 
 
 def test_why_names_the_awaited_event() -> None:
-    told = {
+    reported = {
         (M, Mode.MASTER): ({"session": True, "held": True}, "g-0 serves as master"),
         (S, Mode.MASTER): ({"session": True}, "master g-0 is there"),
         (T, Mode.SLAVE_CONSUME): ({"session": True}, "g-1 is there and serves reads"),
         (M, Mode.SLAVE_CONSUME): ({"session": True}, "waits for reader g-1 to hand over"),
         (M, Mode.HANDOVER): ({}, "no live ZooKeeper session"),
     }
-    for (me, mode), (f, words) in told.items():
+    for (me, mode), (f, words) in reported.items():
         assert words in check(me, mode, f).why
     masked = check(M, Mode.MASTER, {"session": True, "held": True, "reads": False})
     assert "the administrator configured WRITE for g-0" in masked.why

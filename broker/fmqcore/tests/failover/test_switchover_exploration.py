@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.failover import guards as g
-from fmqcore.failover import transitions as edits
+from fmqcore.failover import transitions
 from fmqcore.failover.context import Case
 from fmqcore.failover.evidence import Action
 from fmqcore.failover.machine import Row, decide
@@ -96,7 +96,7 @@ def _without_claim(p: Protocol) -> Protocol:
     """The successor opens its term by one compare-and-set, like a returning master."""
 
     def opens(case: Case) -> GroupState:
-        return replace(edits.take_over(case), base=Epoch(0))
+        return replace(transitions.take_over(case), base=Epoch(0))
 
     def changed(row: Row) -> Row:
         taken = row.action is Action.TAKE_OVER
@@ -185,13 +185,13 @@ def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
     assert (edit.mode, edit.master, edit.base) == (Mode.MASTER, S, 8)
     assert edit.isr == {T, U}
     assert edit.offsets == "cmVj"
-    mine = replace(config({}), master=S)  # as the group store hands it out
+    own = replace(config({}), master=S)  # as the group store hands it out
     master = evidence(Mode.MASTER, {"session": True, "fresh": True})
-    waits = decide(S, mine, edit, master, NOW, PARAMS)
+    waits = decide(S, own, edit, master, NOW, PARAMS)
     assert waits.action is Action.WAIT
     assert "every other member but g-0" in waits.why
     heard = evidence(Mode.MASTER, {"session": True, "fresh": True, "t": True})
-    opened = decide(S, mine, edit, heard, NOW, PARAMS)
+    opened = decide(S, own, edit, heard, NOW, PARAMS)
     assert opened.action is Action.OPEN
     assert opened.edit is not None
     assert (opened.edit.master, opened.edit.epoch, opened.edit.base) == (S, 9, 0)

@@ -66,12 +66,12 @@ def test_term_whose_record_is_handed_over() -> None:
 
 
 def test_epochs_that_surely_belong_to_a_takeover() -> None:
-    told = {
+    reported = {
         mode: [n for n in range(9) if is_claim(GroupState(mode, Epoch(5)), Epoch(n))]
         for mode in Mode
     }
     nobody: list[int] = []
-    assert told == {
+    assert reported == {
         Mode.NEW: nobody,
         Mode.MASTER: nobody,
         Mode.SLAVE_CONSUME: [5],

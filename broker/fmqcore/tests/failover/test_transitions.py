@@ -66,12 +66,12 @@ def test_orderly_successor_has_delivered_nothing_yet() -> None:
     assert (moved.reader, moved.served_end, moved.heir) == (S, 0, "i")
 
 
-HEIR: Facts = {"session": True, "fresh": True, "wish": True, "heir": True}
+SUCCESSOR: Facts = {"session": True, "fresh": True, "wish": True, "heir": True}
 PROMOTED: Facts = ALONE_NOW | {"wish": True, "lost": True, "frozen": True, "reader_gone": False}
 
 
 def test_successor_keeps_the_record_and_counts_the_old_master() -> None:
-    taken = edit_of(S, Mode.SLAVE_CONSUME, HEIR, Action.TAKE_OVER, offsets="b2xk", sealed=True)
+    taken = edit_of(S, Mode.SLAVE_CONSUME, SUCCESSOR, Action.TAKE_OVER, offsets="b2xk", sealed=True)
     assert (taken.master, taken.reader) == (S, S)
     assert taken.isr == {M, T, U}
     assert (taken.offsets, taken.sealed, taken.heir) == ("b2xk", False, "")

@@ -23,7 +23,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.live_broker import LiveBroker
 
 NAMES = tuple(BrokerId(f"g-{i}") for i in range(3))
-NOBODY: frozenset[int] = frozenset()
+EMPTY: frozenset[int] = frozenset()
 MAX_EPOCH = 40
 MAX_REC = 2
 
@@ -53,18 +53,18 @@ class Broker(NamedTuple):
     tenure: int = 0
     stood: bool = True  # ... and stood without a gap since the last step was decided
     lease: bool = False
-    view: Zk = Zk(Mode.NEW, 0, 0, NOBODY)
+    view: Zk = Zk(Mode.NEW, 0, 0, EMPTY)
     current: bool = False  # no write since `view` was read
-    live: frozenset[int] = NOBODY
+    live: frozenset[int] = EMPTY
     looking: bool = False  # between the two reads of a look
     flying: Zk | None = None  # a compare-and-set in flight
-    maybe: frozenset[int] = NOBODY  # an in-sync set that may stand
+    maybe: frozenset[int] = EMPTY  # an in-sync set that may stand
     unsettled: bool = False
     promise: bool = False  # of a slave
     frozen: int = 0
     rec: int = 0  # its newest record; on disk
-    heard: frozenset[int] = NOBODY  # by the master
-    grants: frozenset[int] = NOBODY
+    heard: frozenset[int] = EMPTY  # by the master
+    grants: frozenset[int] = EMPTY
     got: tuple[int, int, int] | None = None  # reader, term, record
     installed: int = 0
     has: tuple[int, ...] = ()  # its journal: the epoch in which each record was written; durable
@@ -85,7 +85,7 @@ class World(NamedTuple):
     moves: int = 0  # how often a broker may believe that another is wanted
     writes: int = 0
     committed: tuple[int, ...] = ()  # confirmed to a producer: on the master and an in-sync slave
-    begun: frozenset[int] = NOBODY  # who ever started which term, while switchovers are checked
+    started: frozenset[int] = EMPTY  # who ever started which term, while switchovers are checked
     fault: str = ""  # an invariant broken in the event itself
 
 
@@ -182,7 +182,7 @@ def decision_of(
     master = b.view.master
     linked = stream_of(master, i) in w.links
     stopping = stopping and i == master
-    links = slaves_of(w, i) if i == master else NOBODY
+    links = slaves_of(w, i) if i == master else EMPTY
     held = b.tenure
     wanted = master if wanted is None else wanted
     key = (
@@ -235,7 +235,7 @@ def serves(w: World, i: int, p: Protocol) -> Permission:
 def granted(w: World, i: int, p: Protocol) -> bool:
     """Return whether master i is granted a lease now."""
     m = w.brokers[i]
-    isr = m.view.isr | (m.maybe if p.count_unsettled else NOBODY)
+    isr = m.view.isr | (m.maybe if p.count_unsettled else EMPTY)
     links = {NAMES[j]: Link(lease_until_ms=FOREVER) for j in m.grants}
     return p.granted_until(frozenset(NAMES[j] for j in isr), links) > NOW
 
@@ -276,7 +276,7 @@ def taken_over(slaves: int, *, cuts: int, crashes: int) -> World:
     master = Broker(up=False, stands=False)
     reader = known._replace(tenure=2, lease=True)
     rest = [known] * (slaves - 1)
-    return w._replace(zk=zk, nodes=live, links=NOBODY, brokers=(master, reader, *rest))
+    return w._replace(zk=zk, nodes=live, links=EMPTY, brokers=(master, reader, *rest))
 
 
 def handing_over(slaves: int, *, cuts: int, crashes: int) -> World:
@@ -303,17 +303,17 @@ def learner(slaves: int, *, cuts: int, crashes: int) -> World:
 def new(slaves: int, *, cuts: int, crashes: int) -> World:
     """A group that was never opened."""
     everyone = frozenset(range(slaves + 1))
-    zk = Zk(Mode.NEW, 0, 0, NOBODY)
+    zk = Zk(Mode.NEW, 0, 0, EMPTY)
     master = Broker(view=zk, stands=False)
     slave = Broker(view=zk, stands=False, promise=True)
     return World(
-        zk, NOBODY, NOBODY, (master, *[slave] * (len(everyone) - 1)), cuts=cuts, crashes=crashes
+        zk, EMPTY, EMPTY, (master, *[slave] * (len(everyone) - 1)), cuts=cuts, crashes=crashes
     )
 
 
 def moving(w: World, *, moves: int, writes: int) -> World:
     """The same, with other masters wanted and producers writing."""
-    return w._replace(moves=moves, writes=writes, begun=frozenset({stream_of(1, 0)}))
+    return w._replace(moves=moves, writes=writes, started=frozenset({stream_of(1, 0)}))
 
 
 def planted(p: Protocol, guard: str, mode: Mode | None = None) -> Protocol:

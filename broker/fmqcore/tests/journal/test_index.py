@@ -60,20 +60,20 @@ def test_lookups_agree_with_a_list(batches: list[tuple[int, int]], offset: int, 
     index = built(headers)
     for queue in range(3):
         key = (T7, queue)
-        mine = [h for h in headers if h.type == BatchType.DATA and h.queue_id == queue]
-        assert index.entries(key) == [entry(h) for h in mine]
-        assert index.first(key) == (entry(mine[0]) if mine else None)
-        assert index.last(key) == (entry(mine[-1]) if mine else None)
-        wanted = [entry(h) for h in mine if h.end_offset > offset][:limit]
+        own = [h for h in headers if h.type == BatchType.DATA and h.queue_id == queue]
+        assert index.entries(key) == [entry(h) for h in own]
+        assert index.first(key) == (entry(own[0]) if own else None)
+        assert index.last(key) == (entry(own[-1]) if own else None)
+        wanted = [entry(h) for h in own if h.end_offset > offset][:limit]
         assert index.find(key, Offset(offset), limit) == wanted
         for h in headers:
             for at in (h.position, h.end, h.end - 1):
-                below = [m for m in mine if m.end <= at]
+                below = [m for m in own if m.end <= at]
                 last = entry(below[-1]) if below else None
                 assert index.last_below(key, Position(at)) == last
                 end = last.end_offset if last else None
                 assert index.end_offset_below(key, Position(at)) == end
-            later = [m for m in mine if m.store_ms >= h.store_ms]
+            later = [m for m in own if m.store_ms >= h.store_ms]
             assert index.find_time(key, h.store_ms) == (entry(later[0]) if later else None)
         assert index.find_time(key, 2**63) is None
 

@@ -363,16 +363,16 @@ def test_every_damaged_byte_of_a_checkpoint_is_found() -> None:
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("lacks", [False, True])
 @pytest.mark.parametrize("tail_cut", [False, True])
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("unproven", [False, True])
 def test_each_flag_of_a_checkpoint_is_its_own(
-    clean: bool, lacks: bool, tail_cut: bool, anew: bool
+    clean: bool, lacks: bool, tail_cut: bool, unproven: bool
 ) -> None:
     checkpoint = Checkpoint(
-        P(1), P(2), P(3), 4, clean, (), lacks=lacks, tail_cut=tail_cut, anew=anew
+        P(1), P(2), P(3), 4, clean, (), lacks=lacks, tail_cut=tail_cut, unproven=unproven
     )
     raw = encode_checkpoint(checkpoint)
     assert decode_checkpoint(raw) == checkpoint
-    assert raw[48] == clean + 2 * lacks + 4 * tail_cut + 8 * anew
+    assert raw[48] == clean + 2 * lacks + 4 * tail_cut + 8 * unproven
 
 
 def test_the_bytes_of_a_checkpoint_are_those_of_the_file_format() -> None:

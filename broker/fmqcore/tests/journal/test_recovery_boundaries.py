@@ -20,17 +20,17 @@ from fmqcore.tests.journal.writer import JournalWriter, sample
 P = Position
 
 
-@pytest.mark.parametrize("begins_anew", [0, MIN_SEGMENT, 5 * MIN_SEGMENT, 9 * MIN_SEGMENT])
-def test_interrupted_reset_drops_all_wherever_it_restarts(begins_anew: int) -> None:
+@pytest.mark.parametrize("new_start", [0, MIN_SEGMENT, 5 * MIN_SEGMENT, 9 * MIN_SEGMENT])
+def test_interrupted_reset_drops_all_wherever_it_restarts(new_start: int) -> None:
     """D5: everything from 0 on is void, even above the position where the journal restarts."""
     writer = sample(base=3 * MIN_SEGMENT, batches=120)
-    at = P(begins_anew)
+    at = P(new_start)
     void = Checkpoint(at, at, P(7), 0, False, (), (), drop_from=P(0))
     listing = [(name, len(data)) for name, data in writer.files().items()]
     found = survey(listing, decode_checkpoint(encode_checkpoint(void)))
-    assert (found.segments, found.log_start, found.refusal) == ((), begins_anew, None)
+    assert (found.segments, found.log_start, found.refusal) == ((), new_start, None)
     assert sorted(found.leftovers) == sorted(name for name, _ in listing)
-    assert (found.durable_end, found.cut_at) == (begins_anew, None)
+    assert (found.durable_end, found.cut_at) == (new_start, None)
 
 
 def test_truncation_at_a_segment_start_removes_that_segment() -> None:

@@ -79,7 +79,7 @@ def meet(
         commit_end=Position(floor),
         last_header_crc=slave.chain(slave.end) or 0,
     )
-    mine = MasterView(
+    own = MasterView(
         cluster="c",
         config=CONFIG,
         me=ME,
@@ -92,7 +92,7 @@ def meet(
         suffix_fits=fits,
         yields_to={S} if yields else frozenset(),
     )
-    return reconcile(view, mine)
+    return reconcile(view, own)
 
 
 def same_bytes(one: Toy, other: Toy) -> int:
@@ -105,7 +105,7 @@ def in_common(one: tuple[Byte, ...], other: tuple[Byte, ...]) -> int:
     return next((n for n, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))
 
 
-def told_end(slave: Toy, master: Toy) -> int:
+def reported_end(slave: Toy, master: Toy) -> int:
     """Return where the two histories diverge; -1: nothing in common."""
     found = common_end(master.epochs, Position(master.end), slave.epochs, Position(slave.end))
     return -1 if found is None else found.end
@@ -140,8 +140,8 @@ def follow(slave: Toy, master: Toy, floor: int, *, opening: bool, yields: bool =
                     return decision
             case Action.RESET_TO:
                 assert at == master.log_start
-                told = told_end(slave, master)  # contrary evidence may be deleted
-                assert floor <= max(agree, slave.log_start) or floor <= told < master.log_start
+                reported = reported_end(slave, master)  # contrary evidence may be deleted
+                assert floor <= max(agree, slave.log_start) or floor <= reported < master.log_start
                 return decision
             case Action.SEND_SUFFIX if decision.instead:  # so no two take turns for ever
                 assert opening
@@ -166,7 +166,7 @@ def judge(
     """A slave is refused only if following would lose bytes, or the master is stale."""
     if last.action is not Action.REJECT:
         return
-    two_terms = told_end(slave, master) != same_bytes(slave, master)
+    two_terms = reported_end(slave, master) != same_bytes(slave, master)
     assert not yields or advanced(slave) <= advanced(master) or two_terms
     assert last.alarm
     assert last.reason
@@ -174,7 +174,7 @@ def judge(
     known = max((e for e, _ in master.epochs), default=0)
     stale = bool(slave.epochs) and slave.epochs[-1][0] > known
     gap = opening and agree == master.end < slave.log_start
-    two_writers = told_end(slave, master) != agree  # one epoch opened twice, or other data
+    two_writers = reported_end(slave, master) != agree  # one epoch opened twice, or other data
     assert floor > agree or stale or gap or two_writers
 
 
@@ -182,11 +182,11 @@ def judge(
 def test_all_pairs_of_short_histories_reconcile(opening: bool) -> None:
     toys = histories(4, (1, 2))
     actions: set[Action] = set()
-    for mine, theirs in product(toys, toys):
+    for own, theirs in product(toys, toys):
         for low, high in product((0, 2, 3), (0, 1, 2)):
-            if low > len(mine) or high > len(theirs):
+            if low > len(own) or high > len(theirs):
                 continue
-            master, slave = Toy(mine, low), Toy(theirs, high)
+            master, slave = Toy(own, low), Toy(theirs, high)
             for floor in {0, min(2, slave.end), slave.end} | {same_bytes(slave, master)}:
                 for yields in {False, opening}:
                     last = follow(slave, master, floor, opening=opening, yields=yields)
@@ -206,7 +206,7 @@ def test_all_pairs_of_short_histories_reconcile(opening: bool) -> None:
 def test_bytes_given_to_an_emptied_master_yield(slave: dict[str, Any], position: int) -> None:
     """Row 13: to which slaves it yields, and to no other; nor with a term open, nor to less."""
     given = {"opening": True, "epoch": 2, "yields_to": {S}}
-    decision = reconcile(view(**slave), mine(**given))
+    decision = reconcile(view(**slave), own(**given))
     assert (decision.action, decision.position) == (Action.SEND_SUFFIX, position)
     assert decision.instead
     others: list[dict[str, Any]] = [
@@ -216,18 +216,18 @@ def test_bytes_given_to_an_emptied_master_yield(slave: dict[str, Any], position:
         {"epochs": [(1, 8), (3, 60)], "epoch": 3},
     ]
     for other in others:
-        assert not reconcile(view(**slave), mine(**(given | other))).instead
+        assert not reconcile(view(**slave), own(**(given | other))).instead
 
 
 def test_equally_advanced_histories_do_not_yield() -> None:
     """Row 13: otherwise two slaves would take turns for ever, and no term would be opened."""
     slave = view(epochs=[(1, 16)], end=200, durable_end=200)
-    assert not reconcile(slave, mine(opening=True, yields_to={S})).instead
-    assert reconcile(replace(slave, end=Position(208)), mine(opening=True, yields_to={S})).instead
+    assert not reconcile(slave, own(opening=True, yields_to={S})).instead
+    assert reconcile(replace(slave, end=Position(208)), own(opening=True, yields_to={S})).instead
 
 
 def test_emptied_master_keeps_bytes_that_only_need_extension() -> None:
-    given = mine(opening=True, yields_to={S})
+    given = own(opening=True, yields_to={S})
     decision = reconcile(view(end=300), given)
     assert (decision.action, decision.position) == (Action.SEND_SUFFIX, 200)
     assert not decision.instead
@@ -257,7 +257,7 @@ def view(**changes: Any) -> SlaveView:
     return SlaveView(**(fields | changes))
 
 
-def mine(**changes: Any) -> MasterView:
+def own(**changes: Any) -> MasterView:
     fields: dict[str, Any] = {
         "cluster": "c",
         "config": CONFIG,
@@ -287,7 +287,7 @@ def mine(**changes: Any) -> MasterView:
     ],
 )
 def test_refused_slaves(slave: dict[str, Any], master: dict[str, Any], words: str) -> None:
-    decision = reconcile(view(**slave), mine(**master))
+    decision = reconcile(view(**slave), own(**master))
     assert decision.action is Action.REJECT
     assert words in decision.reason
     assert not decision.alarm
@@ -361,7 +361,7 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
 def test_each_reconciliation_row(
     slave: dict[str, Any], master: dict[str, Any], action: Action, position: int
 ) -> None:
-    decision = reconcile(view(**slave), mine(**master))
+    decision = reconcile(view(**slave), own(**master))
     assert (decision.action, decision.position) == (action, position), decision.reason
     assert decision.alarm == (action is Action.REJECT)
     assert decision.reason or action is Action.APPEND_FROM
@@ -369,7 +369,7 @@ def test_each_reconciliation_row(
 
 def test_a_commit_end_beyond_a_lost_tail_does_not_bar_the_slave() -> None:
     """A slave that does not fsync may restart below a commit end it knew."""
-    assert reconcile(view(commit_end=150), mine()).action is Action.APPEND_FROM
+    assert reconcile(view(commit_end=150), own()).action is Action.APPEND_FROM
 
 
 def test_histories_of_journals_without_an_epoch() -> None:

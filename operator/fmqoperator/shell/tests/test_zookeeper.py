@@ -64,7 +64,7 @@ class Questions:
 async def questions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Questions]:
     asked = Questions()
     monkeypatch.setattr(zookeeper, "ZooKeeperSession", Session)
-    monkeypatch.setattr(zookeeper, "nobody_answers", asked)
+    monkeypatch.setattr(zookeeper, "no_answer_text", asked)
     monkeypatch.setattr(zookeeper, "_LOOK_S", 0.0)
     monkeypatch.setattr(Session, "refuses", "")
     monkeypatch.setattr(Session, "open", [])

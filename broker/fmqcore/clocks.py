@@ -41,4 +41,4 @@ def disagreement(ahead_ms: Mapping[BrokerId, int]) -> str:
         return ""
     by_s = int(ahead_ms[broker] / 1000)
     where = f"{by_s} s ahead of" if by_s > 0 else f"{-by_s} s behind"
-    return f"the clock of {broker} is {where} mine: set the wrong one right"
+    return f"the clock of {broker} is {where} this broker's: correct the wrong clock"

@@ -52,7 +52,7 @@ class RetryAction(Enum):
     SPLIT = "sends two halves; fails if it is one record"
     AFTER_EARLIER = "sends it again after the batches before it"
     FAIL = "fails"
-    FAIL_UNKNOWN = "fails as `DeliveryUnknown`: no answer can tell any more"
+    FAIL_UNKNOWN = "fails as `DeliveryUnknown`: no answer can settle it any more"
 
 
 @dataclass(frozen=True, slots=True)

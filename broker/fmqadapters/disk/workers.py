@@ -85,7 +85,7 @@ class Threads:
             del job, call
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error, orphan)
-            except RuntimeError:  # the loop is gone: nobody waits
+            except RuntimeError:  # the loop is gone: no caller waits
                 if error is None:
                     orphan(result)
             del future, result, error

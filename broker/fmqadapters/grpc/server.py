@@ -65,7 +65,7 @@ class GrpcServer:
     async def close(self, grace_s: float) -> None:
         """See `Server`."""
         await self._server.stop(grace_s)
-        if self._handlers:  # they have just been told that their peers are gone
+        if self._handlers:  # they have just learned that their peers are gone
             await asyncio.wait(self._handlers, timeout=_LAST_WORDS_S)
         while self._handlers:
             for task in self._handlers:

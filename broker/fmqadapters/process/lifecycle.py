@@ -26,5 +26,5 @@ class ProcessLifecycle:
         try:
             sys.stderr.write(f"fmq: fatal: {reason}\n")
             sys.stderr.flush()
-        finally:  # the end does not depend on whether it can be told
+        finally:  # the end does not depend on whether it can be logged
             os._exit(FATAL_EXIT)

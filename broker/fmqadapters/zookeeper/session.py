@@ -108,7 +108,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     negotiated_ms = 0
     turned_s = 0.0  # by the monotonic clock: when the loop was last known to turn
-    _complained = ""  # of what hinders every dial, once a second: told once
+    _complained = ""  # of what hinders every dial, once a second: logged once
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)

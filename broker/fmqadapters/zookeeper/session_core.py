@@ -32,7 +32,7 @@ from fmqport.wakeup_alignment import together_s
 
 _log = structlog.get_logger()
 _CLOSE_S: Final = 5.0
-_TURNS: Final = 4  # so often within a session's timeout the link is told that the loop turns
+_TURNS: Final = 4  # so often within a session's timeout the link learns that the loop turns
 _FIRST_MS: Final = 200  # the timeout is not known yet
 
 
@@ -340,7 +340,7 @@ class SteadySession:
             if await self._ask(Request(Verb.WATCH, watch.path, watch=watch)):
                 await self._ask(Request(Verb.WATCH_CHILDREN, watch.path, watch=watch))
         except NoNode:
-            pass  # deleted in between: the first watch tells
+            pass  # deleted in between: the first watch reports it
         except (ConnectionLost, SessionExpired):
             return False  # armed again when connected
         except Unavailable as error:

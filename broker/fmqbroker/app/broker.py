@@ -57,7 +57,7 @@ _log = structlog.get_logger()
 
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
 _GRACE_S: Final = 0.1  # and what was sent may still be read
-_LOG_S: Final = 5.0  # how often we say that we still wait for ZooKeeper
+_LOG_S: Final = 5.0  # how often the wait for ZooKeeper is logged
 _AGAIN_S: Final = 1.0
 _FOR_EVER_S: Final = 1e9
 

@@ -52,7 +52,7 @@ def run_broker(settings: BrokerSettings) -> int:
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
         return _run_to_its_end(settings)
-    except Exception:  # noqa: BLE001  # the last place that can tell
+    except Exception:  # noqa: BLE001  # the last place that can report it
         # The traceback must be in the log: a new run may not show the same failure.
         _log.critical("broker_ends", why="this is a bug", exc_info=True)
         return FATAL_EXIT

@@ -257,7 +257,7 @@ class BrokerCollector:
                 await slices.step(1 + len(queues) // 4)
                 if topic is None or not queues or conflict(topic, r.journal.state.topics):
                     continue
-                if r.offsets.is_temporary(group, topic_id):  # nobody waits for it to catch up
+                if r.offsets.is_temporary(group, topic_id):  # no consumer waits for it to catch up
                     continue
                 total = 0
                 for queue in queues:

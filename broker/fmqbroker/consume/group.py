@@ -50,7 +50,7 @@ class Session:
         self.leaving = False
         self.over = False  # but for its last words
         self.gone = False
-        self.error: FmqError | None = None  # told before the stream ends
+        self.error: FmqError | None = None  # sent before the stream ends
         self.sent_ms = now_ms
         self.received_ms = now_ms
         self.working_ms = now_ms  # it acked or nacked something

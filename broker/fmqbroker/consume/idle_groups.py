@@ -127,7 +127,7 @@ class IdleGroups:
     async def _note(self, keys: Iterable[_GroupKey]) -> None:
         waiting = list(keys)
         for at in range(0, len(waiting), _A_WRITE):
-            part = waiting[at : at + _A_WRITE]  # its kind is asked now: it may have begun again
+            part = waiting[at : at + _A_WRITE]  # its kind is asked now: it may have started again
             await self._store_tombstones([OffsetKey(*key, self._note_queue(key)) for key in part])
 
     async def _store_tombstones(self, keys: list[OffsetKey]) -> None:

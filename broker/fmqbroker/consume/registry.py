@@ -101,7 +101,7 @@ class GroupTable(QueueMoments):
         key = (name, topic.id)
         queues = topic.queues_in(self._broker_group)
         if key not in self._groups:
-            if self.has_started(name, topic):  # a queue that it has not begun came after it
+            if self.has_started(name, topic):  # a queue that it has not started came after it
                 start = client_pb2.START_EARLIEST
             else:
                 self.state_limits.require_progress(name, topic.name, queues)
@@ -132,7 +132,7 @@ class GroupTable(QueueMoments):
         try:
             await self.stored()
         finally:
-            self.idle(group)  # if nobody joins it
+            self.idle(group)  # if no session joins it
         self.require()
         if self._groups.get((group.name, group.topic_id)) is not group:
             raise NoPermission(f"consumer group {group.name} was dropped meanwhile: open again")
@@ -141,7 +141,7 @@ class GroupTable(QueueMoments):
     async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
         """Look up the unknown ends of the epochs of `acks`, before the group processes them."""
         names = sorted({(ack.queue_id, Epoch(ack.epoch)) for ack in acks})
-        if len(group.epoch_ends) + len(names) > _MOST_EPOCH_ENDS:  # epochs that nobody ever saw
+        if len(group.epoch_ends) + len(names) > _MOST_EPOCH_ENDS:  # epochs that no reader saw
             group.epoch_ends.clear()
         while unknown := [each for each in names if group.must_learn(*each)]:
             for queue, epoch in unknown:
@@ -245,7 +245,7 @@ class GroupTable(QueueMoments):
     async def _follow_gate(self) -> None:
         while True:
             if self._groups:
-                with suppress(NoPermission):  # all sessions are told by it
+                with suppress(NoPermission):  # all sessions get its error
                     self.require()
             await self._gate.changed.wait()
 

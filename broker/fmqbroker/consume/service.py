@@ -309,7 +309,7 @@ class FetchService:
             sent = await self._puller.pull(group, session, reply)
             self.groups.require()
         except NoPermission:
-            return False  # this session, like all others, has been told to end
+            return False  # this session, like all others, has been asked to end
         except FmqError as error:  # the journal cannot be read there: it says where and why
             _log.error("cannot_deliver", group=group.name, topic=group.topic, error=str(error))
             session.finish(error)

@@ -66,7 +66,7 @@ class TopicSweep:
     async def look(self) -> int:
         """Delete progress in long-gone topics (C7); return the number of entries deleted."""
         if not self._gate.permission() & Permission.WRITE:
-            self._gone_since_ms.clear()  # another master has looked meanwhile, or nobody
+            self._gone_since_ms.clear()  # another master, or none, has looked meanwhile
             return 0
         try:
             topics = await self._long_gone()

@@ -115,5 +115,5 @@ class Retention:
                     log_start=log_start,
                     times=self.left_behind[broker],
                     why="the disk is full, and retention deleted what it still needed; it will "
-                    "drop its journal and fill itself anew",
+                    "drop its journal and copy it again",
                 )

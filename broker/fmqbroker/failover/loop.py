@@ -93,8 +93,8 @@ class Failover:
             settings.claim_checks, settings.claim_interval_ms, settings.takeover_wait_ms
         )
         self._wake = Signal()
-        self._opened = Signal()  # a term of mine was opened
-        self._announced: LiveBroker | None = None  # my live node, as last announced
+        self._opened = Signal()  # a term of this broker was opened
+        self._announced: LiveBroker | None = None  # this broker's live node, as last announced
         self._sending: asyncio.Task[None] | None = None
         self._handed_over = Epoch(0)  # the slave-consume term whose record its master has installed
         self._complained = ""
@@ -246,7 +246,7 @@ class Failover:
                 self._terms.tenure, standing, granted_now=self._gatherer.granted_now()
             )
             if kept is None:
-                self._terms.drop("my ZooKeeper session was lost: somebody may have taken over")
+                self._terms.drop("ZooKeeper session lost: another broker may have taken over")
             else:
                 self._terms.tenure = kept
                 self._lease.hold(kept)

@@ -53,7 +53,7 @@ from fmqcore.zk.group_state import GroupState
 
 _log = structlog.get_logger()
 
-_LOOK_S: Final = 0.01  # while nobody serves: so often the heir's end is looked at
+_LOOK_S: Final = 0.01  # while no broker serves: the poll of the successor's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Terms:
         self.tenure: Tenure | None = None
         self.frozen: Frozen | None = None
         self.received: Received | None = None
-        self.installed: Record | None = None  # the last record that went into a term of mine
+        self.installed: Record | None = None  # the last record that went into this broker's term
 
     @property
     def held(self) -> Epoch:

@@ -169,7 +169,7 @@ class Catalog:
     async def _find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
         segments = self._older() + [hot.segment for hot in self._hot]
         low, high = 0, len(segments)
-        while high - low > 1:  # the last segment that began before that time
+        while high - low > 1:  # the last segment that started before that time
             middle = (low + high) // 2
             if (await self.start_of(segments[middle])).store_ms < wall_ms:
                 low = middle

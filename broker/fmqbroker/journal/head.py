@@ -92,7 +92,7 @@ class Head:
         self._clock = clock
         self._segment_bytes = segment_bytes
         self._segment_end = tail.end
-        self.being_cut = False  # nobody may append meanwhile
+        self.being_cut = False  # no append may happen meanwhile
         self._last_ms = 0
         self._chained = tail.end == 0  # False: whatever the next SNAP says is right
 
@@ -213,7 +213,7 @@ class Head:
             )
         if self.end < self._segment_end:
             self._close_segment(framed_for, now_ms)
-            if framed_for:  # the EOF began a term
+            if framed_for:  # the EOF started a term
                 snapshot = self.state.snapshot(now_ms, *snap_room(self._segment_bytes))
         raw, _ = snap_batch(
             base=self.end,

@@ -102,7 +102,7 @@ class Resumes:
         self._flusher.care_at = head.end
 
     async def _write(self, captured: Resume) -> None:
-        if self._cuts != self._flusher.cuts:  # what it tells of is void
+        if self._cuts != self._flusher.cuts:  # what it describes is void
             self._captured = None
             self._flusher.care_at = self._next(self._head.end)
             return

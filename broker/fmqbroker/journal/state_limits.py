@@ -60,7 +60,7 @@ class StateLimits:
             raise InvalidArgument(
                 f"consumer group {group} cannot begin on topic {topic}: progress of consumer "
                 f"groups takes {used} of {self.progress_room} bytes here. Delete groups that "
-                "nobody reads (fmq group delete), lower offsets_retention_ms, or set larger "
+                "no consumer reads (fmq group delete), lower offsets_retention_ms, or set larger "
                 "segment_bytes"
             )
 

@@ -160,7 +160,7 @@ def _no_way_back() -> Iterator[None]:
     try:
         yield
     except DiskFull as error:
-        raise DiskFailed(f"a cut that was begun cannot be finished: {error}") from error
+        raise DiskFailed(f"cannot finish a truncation: {error}") from error
 
 
 def _require_below(parts: Parts, position: Position) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 class Numbered(Protocol):
     """The attributes of a session that are needed here."""
 
-    producer_id: int  # 0: of nobody
+    producer_id: int  # 0: of no producer
     producer_epoch: int
     superseded: bool  # its producer has opened a later one; for good
 

@@ -361,7 +361,7 @@ class ProduceSession:
         if batch.attrs & ~KNOWN_ATTRS:
             if batch.attrs & Attrs.CODEC_MASK:
                 raise errors.Unsupported(f"codec {batch.attrs & Attrs.CODEC_MASK} is not known")
-            raise errors.Malformed(f"attrs {batch.attrs:#06x} has bits that nobody knows")
+            raise errors.Malformed(f"attrs {batch.attrs:#06x} has unknown bits")
         if not count or size < 4 * (count + 1):
             raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
         if batch.deliver_at_ms:

@@ -186,14 +186,14 @@ class MasterReplication:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 message: wire.SlaveMessage | None = await stream.receive()
         except TimeoutError:
-            raise LinkBroken(f"{stream.peer} has not said Hello") from None
+            raise LinkBroken(f"{stream.peer} has sent no Hello") from None
         if message is None or not message.HasField("hello"):
             raise LinkBroken(f"{stream.peer} must say Hello first")
         return message.hello
 
     async def _welcome_and_run(self, link: MasterLink) -> str:
         async with self.reconciling:  # one suffix at a time, and no decision on a moving end
-            if cannot := self._cannot_open():  # a term of mine came in doubt while this waited
+            if cannot := self._cannot_open():  # this broker's term came in doubt while this waited
                 await link.reject(cannot)
                 return cannot
             decision = await link.reconcile()
@@ -212,12 +212,12 @@ class MasterReplication:
             return decision.reason
         if not self._streams.counts(link):
             return "a newer stream took its place"
-        self.links[link.broker] = link.view  # who is new here may dial before I am told of it
+        self.links[link.broker] = link.view  # a new slave may dial before this is known
         # A slave that once gave all it had is not emptied, even if its disk is lost later.
         gave = link.view.heard and not link.view.emptied
         link.view.emptied = link.slave.emptied and not gave
         link.view.connected = link.view.heard = True
-        link.view.whole = link.view.whole or link.slave.whole  # what it had is mine now
+        link.view.whole = link.view.whole or link.slave.whole  # what it had is here now
         link.view.kept = link.view.kept or not link.slave.tail_cut
         self._isr.look()
         self.changed.notify()
@@ -311,7 +311,7 @@ class MasterReplication:
                 self._forget_others(link)
             try:
                 await journal.reset(position)
-            finally:  # a reset that was begun is finished, also if the stream is cancelled
+            finally:  # a started reset is finished, also if the stream is cancelled
                 if journal.end == journal.log_start == position:
                     self._settled.all()
             return
@@ -342,7 +342,7 @@ class MasterReplication:
 
     def pulled(self) -> None:
         """See `Host`."""
-        assert not self._epoch  # R2: nobody else appends while a term of mine is open
+        assert not self._epoch  # R2: no other broker appends while this broker's term is open
         self._settled.all()
 
     def removal_reason(self, broker: BrokerId) -> str:

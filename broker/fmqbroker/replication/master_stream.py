@@ -146,7 +146,7 @@ class MasterLink:
         self._sent_in_sync = False
         self._last_ack = (False, False)  # (level, bound by a grant) as of its last ack
         self._commit_due_ms = 0
-        self._farewell = ""  # why the slave is sent away: the last that it is told
+        self._farewell = ""  # why the slave is sent away: the last message to it
 
     # ---- Hello and Welcome
     async def reconcile(self) -> Decision:
@@ -185,7 +185,7 @@ class MasterLink:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 yield
         except TimeoutError:
-            raise LinkBroken(f"{self.broker} said Hello and went silent") from None
+            raise LinkBroken(f"{self.broker} sent a Hello and no ack after it") from None
 
     async def _pull(self, decision: Decision) -> None:
         """Append what the slave has and this broker lacks, durably, before any term is opened."""
@@ -377,7 +377,7 @@ class MasterLink:
             await self._clock.sleep(together_s(now, heartbeat_ms))
             self._watched.waited(self._clock.monotonic_ms() - now, heartbeat_ms)
             if silence.beat(self.heard_ms):
-                raise LinkBroken(f"{self.broker} has said nothing for {silence.silent_ms} ms")
+                raise LinkBroken(f"{self.broker} has sent nothing for {silence.silent_ms} ms")
             if why := self._host.removal_reason(self.broker):
                 raise await self._send_away(why)
 

@@ -70,7 +70,7 @@ class SlaveReplication:
         self._delay_ms = settings.redial_min_ms
         self._complained: set[str] = set()  # since the last stream that lasted
         self._reported: set[tuple[str, BrokerId]] = set()  # since the log said that it broke
-        self._dialed: str | None = None  # who had announced itself as my master at the last dial
+        self._dialed: str | None = None  # who had announced itself as master at the last dial
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
         group.on_master(self._forget)
 

@@ -114,7 +114,7 @@ class Upstream:
 
     def _require_master(self) -> None:
         if self._left:
-            raise LinkBroken(f"{self._master.id} is not my master any more")
+            raise LinkBroken(f"{self._master.id} is no longer the master")
 
     # ---- Hello and Welcome
     def _hello(self) -> wire.Hello:
@@ -154,7 +154,7 @@ class Upstream:
             match action:
                 case Action.APPEND_FROM:
                     if position != self._journal.end:
-                        raise LinkBroken(f"told to go on from {position}, my end is elsewhere")
+                        raise LinkBroken(f"cannot go on from {position}, not the journal end")
                     return
                 case Action.TRUNCATE_TO:
                     self._refuse_below_commit(position)
@@ -188,7 +188,7 @@ class Upstream:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 return await self._read(stream)
         except TimeoutError:
-            raise LinkBroken(f"master {self._master.id} does not answer my Hello") from None
+            raise LinkBroken(f"master {self._master.id} does not answer the Hello") from None
 
     def _refuse_below_commit(self, position: Position) -> None:
         """R5: refuse a master that asks to truncate committed batches, and raise an alarm."""
@@ -226,7 +226,7 @@ class Upstream:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 await stream.send(message)
         except TimeoutError:
-            raise LinkBroken(f"master {self._master.id} does not take what I send") from None
+            raise LinkBroken(f"master {self._master.id} does not take what is sent") from None
 
     # ---- receive
     async def _receive(self, stream: Stream) -> None:
@@ -287,9 +287,9 @@ class Upstream:
     def _append(self, append: wire.Append) -> None:
         journal, position = self._journal, Position(append.position)
         if append.epoch < journal.epoch:  # fenced: an old master's bytes never get in
-            raise LinkBroken(f"an append of epoch {append.epoch}, my journal has {journal.epoch}")
+            raise LinkBroken(f"an append of epoch {append.epoch}, the journal has {journal.epoch}")
         if position != journal.end:
-            raise LinkBroken(f"an append at {position}, my journal ends at {journal.end}")
+            raise LinkBroken(f"an append at {position}, the journal ends at {journal.end}")
         journal.append_replica(position, append.batches)  # checks all of R2 again, CRCs and chain
 
     # ---- acknowledge
@@ -356,7 +356,7 @@ class Upstream:
             now = self._clock.monotonic_ms()
             await self._clock.sleep(together_s(now, self._settings.heartbeat_ms))
             if silence.beat(self._heard_ms):
-                why = f"master {self._master.id} has said nothing for {silence.silent_ms} ms"
+                why = f"master {self._master.id} has sent nothing for {silence.silent_ms} ms"
                 raise LinkBroken(why)
             if self._is_elsewhere():
                 raise LinkBroken("the configured master, or its address, is another one now")

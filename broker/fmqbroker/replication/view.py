@@ -17,13 +17,13 @@ class LinkView:
     """The state of one slave as its master sees it."""
 
     connected: bool = False
-    caught_up: bool = False  # counted to within `in_sync_lag_bytes` of my end
+    caught_up: bool = False  # counted to within `in_sync_lag_bytes` of the master's end
     sent_end: Position = Position(0)  # handed to its stream
     received_end: Position = Position(0)
     durable_end: Position = Position(0)
     epoch: Epoch = Epoch(0)  # of the newest message its last ack had read; older ones do not count
     lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
-    heard: bool = False  # said Hello since my start and needs nothing of its suffix any more
+    heard: bool = False  # sent a Hello since the start and needs nothing of its suffix any more
     reader: bool = False  # it said that it serves (served) reads in slave-consume
     incarnation: str = ""  # of the process whose stream it is
     refused: str = ""  # why its last Hello was refused; "" = it was not
@@ -49,7 +49,7 @@ class UpstreamView:
     """
 
     connected: bool = False  # stream up and welcomed
-    caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
+    caught_up: bool = False  # its end equals the master's end as last sent, or nothing is missing
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
     claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
     held: Held = Held()  # R8: what others than I have for sure; it outlives the stream

@@ -70,7 +70,7 @@ class GroupStore:
         self._configured: GroupConfig | None = None
         self._on_master: list[Callable[[], None]] = []
         self._on_lost: list[Callable[[], None]] = []
-        self.unsettled = False  # a change of mine got no answer: it may or may not stand
+        self.unsettled = False  # a change by this broker got no answer: it may or may not stand
         self._coordination = coordination
         self._clock = clock
         self._me = me

@@ -123,6 +123,6 @@ async def _wait_for_name(
         await clock.sleep(_LOOK_S)
         try:
             await group.refresh()
-        except Unavailable:  # no answer tells nothing: sessions do not run out meanwhile either
+        except Unavailable:  # no answer proves nothing: sessions do not run out meanwhile either
             until_ms = clock.monotonic_ms() + _SESSIONS * group.session_timeout_ms
     return node

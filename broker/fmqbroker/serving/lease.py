@@ -53,7 +53,7 @@ class Lease:
         self._settings = settings
         self._clock = clock
         self._tenure: Tenure | None = None
-        self._held: Tenure | None = None  # whose lease `_watch_expiry` has told to hold
+        self._held: Tenure | None = None  # whose lease `_watch_expiry` has reported to hold
         self._moved = Signal()  # another tenure
         self._looked = Signal()  # the lease may hold again
         self._stalled_at_ms = -(1 << 62)

@@ -49,7 +49,7 @@ class LiveNode:
         self._me = me
         self._changed = changed
         self._make_parent = make_parent
-        self._announced: LiveBroker | None = None  # what I announce; None = nothing
+        self._announced: LiveBroker | None = None  # what to announce; None = nothing
         self._stored: LiveBroker | None = None  # what the node says, as far as that is known
         self._session = 0  # in which it stands; 0 = it does not
         self._number = 0

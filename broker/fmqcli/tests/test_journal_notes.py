@@ -70,7 +70,7 @@ def test_a_resume_file_that_fits(directory: Path, writer: JournalWriter, resume:
     assert f"up to position {writer.end}: the next start goes on from there" in out
     code, _, message = run("ls", directory)
     assert code == 0
-    assert f"resume: tells of {segment_name(writer.last_base)}" in message
+    assert f"resume: names {segment_name(writer.last_base)}" in message
 
 
 VOID: list[tuple[str, Callable[[Resume], Resume], str]] = [

@@ -107,8 +107,8 @@ class Assignments:
         self._before: int | None = None  # see `assign`
         self.sessions: set[str] = set()
         self._target: dict[int, str] = {}
-        self._wanted: dict[int, str] = {}  # who held it, as said by the sessions that came back
-        self._waits_until_ms = 0  # what nobody present asks for is given to nobody
+        self._wanted: dict[int, str] = {}  # who held it, as the returning sessions claim
+        self._waits_until_ms = 0  # what no session asks for is given to none
         self._drain_ms = drain_ms
 
     def join(

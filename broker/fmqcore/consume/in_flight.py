@@ -56,7 +56,7 @@ class _Flying(NamedTuple):
     deadline_ms: int
     latest_ms: int  # overdue then even if it is untouched
     deliveries: int  # this one included
-    seen: bool = True  # its holder's program got it, or its holder does not tell
+    seen: bool = True  # its holder's program got it, or its holder does not report it
     number: int = 0  # of the lease: its holder hands out in this order
 
     @property
@@ -95,7 +95,7 @@ class QueueProgress:
     ):
         self._limits = limits or Limits()
         self.floor = floor
-        self.sought = sought  # which seek it began from (`OffsetEntry.sought`)
+        self.sought = sought  # which seek it started from (`OffsetEntry.sought`)
         self._acked = RangeSet(acked)
         self._flying: RangeMap[_Flying] = RangeMap()
         self._delayed: RangeMap[_Delayed] = RangeMap()

@@ -34,8 +34,8 @@ class Action(Enum):
     HAND_OVER = "hand over"  # compare-and-set HANDOVER(e+1)
     SEND_RECORD = "send the record"  # give the frozen offsets to the master
     YIELD = "yield"  # I stop: serve no more, then compare-and-set SLAVE_CONSUME(e+1, a slave)
-    MOVE = "move"  # serve no more, wait until the heir has all, then SLAVE_CONSUME(e+1, it)
-    TAKE_OVER = "take over"  # my journal durable, then compare-and-set MASTER(e+1, me); no term yet
+    MOVE = "move"  # serve no more, wait until the successor has all, then SLAVE_CONSUME(e+1, it)
+    TAKE_OVER = "take over"  # journal durable, then compare-and-set MASTER(e+1, me); no term yet
     OPEN = "open"  # EPOCH batch, offsets installed, all durable, then compare-and-set MASTER(e+1)
 
 
@@ -43,7 +43,7 @@ class LeaseRule(Enum):
     """What bounds the permission."""
 
     NONE = "none"
-    ZOOKEEPER = "zookeeper"  # my own timed read of the group's state
+    ZOOKEEPER = "zookeeper"  # its own timed read of the group's state
     ZOOKEEPER_OR_GRANTS = "zookeeper or grants"  # or an unexpired grant of every isr member
 
 
@@ -52,7 +52,7 @@ class Link(NamedTuple):
 
     connected: bool = False
     caught_up: bool = False
-    heard: bool = False  # said Hello since my start, and nothing of its suffix is missing here
+    heard: bool = False  # sent a Hello since the start, and nothing of its suffix is missing here
     lease_until_ms: int = 0
     incarnation: str = ""  # of the process whose stream it is
     whole: bool = False  # when it was heard, it lacked nothing of what it ever acknowledged to hold
@@ -77,7 +77,7 @@ class Evidence:
     wanted: BrokerId = BrokerId("")  # whom the configuration wants as master
     incarnation: str = ""  # of this process
     superseded: bool = False  # another process announces itself under my name
-    lease_out: bool = False  # my ZooKeeper lease has run out
+    lease_out: bool = False  # the ZooKeeper lease has run out
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
     # this broker's terms and journal
     held: Epoch = Epoch(0)  # the term that I opened myself and still hold; 0 = none

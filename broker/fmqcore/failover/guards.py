@@ -34,17 +34,17 @@ def successor(case: Case) -> BrokerId | None:
 # ---- this broker and ZooKeeper
 
 SESSION: Final = Guard(
-    "my session is live and announced",
+    "this broker's session is live and announced",
     lambda c: c.evidence.session_live,
     "{me} has no live ZooKeeper session: it changes nothing",
 )
 NOT_HELD: Final = Guard(
-    "I do not hold this term",
+    "this broker does not hold this term",
     lambda c: c.evidence.held != c.state.epoch,
     "{me} serves as master",
 )
 HELD: Final = Guard(
-    "I hold this term",
+    "this broker holds this term",
     lambda c: c.evidence.held == c.state.epoch and not _is_frozen(c),
     "{me} does not hold this term",
 )
@@ -207,7 +207,7 @@ ENOUGH_HEARD: Final = Guard(
     "slaves ({isr})",
 )
 JOURNAL_WHOLE: Final = Guard(
-    "my journal has the term that I opened last",
+    "the journal has the term that this broker opened last",
     _journal_whole,
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
     "replaced: it waits for its in-sync slaves ({isr}; if no slave is in sync, for every member) "
@@ -216,11 +216,11 @@ JOURNAL_WHOLE: Final = Guard(
 JOURNAL_KEPT: Final = replace(
     # F17: otherwise acknowledged records would be given up although a member still has them.
     JOURNAL_WHOLE,
-    name="my journal has the term that I opened before it was claimed",
+    name="the journal has the term opened before the claim",
     holds=_journal_kept,
 )
 GATHERED: Final = Guard(
-    "who took over has heard all members, or has all by itself",
+    "the takeover reader has heard all members, or has all itself",
     _gathered,
     "{me} is to be master and waits to hear every other member but {lost}",
 )
@@ -252,7 +252,7 @@ READER_GONE_LONG: Final = Guard(
     "loss",
 )
 SERVED_IN: Final = Guard(
-    "what readers have shown is in my journal, or was waited for",
+    "what readers have shown is in the journal, or was waited for",
     _served_is_in,
     "{me} lacks what a reader before {reader} may have shown: it waits for its slaves ({isr})",
 )
@@ -269,14 +269,14 @@ LINKED_HEARD: Final = Guard(
 )
 
 STOPPING: Final = Guard(
-    "I was asked to stop",
+    "this broker was asked to stop",
     lambda c: c.evidence.stopping,
     "{me} serves as master",
 )
 SUCCESSOR: Final = Guard(
     "a slave can take over the reads at once",
     lambda c: successor(c) is not None,
-    "no slave is there, in sync and allowed to serve reads: nobody serves while {me} is down",
+    "no live in-sync slave may serve reads: no broker serves while {me} is down",
 )
 
 # ---- as slave: which brokers are live
@@ -312,29 +312,29 @@ LINKED: Final = Guard(
     "{me} waits for its stream to master {master}",
 )
 STREAM_DOWN: Final = Guard(
-    "my stream to the master is down",
+    "this broker's stream to the master is down",
     lambda c: not c.evidence.upstream_connected,
     "master {master} is gone from ZooKeeper but its stream lives: it may serve on",
 )
 PROMISE_OVER: Final = Guard(
-    "my promise to the master has run out",
+    "this broker's grant to the master has expired",
     lambda c: c.now_ms > c.evidence.promised_until_ms,
     "master {master} is gone; {me} waits until its promise to it runs out",
 )
 IN_ISR: Final = Guard(
-    "I am in sync",
+    "this broker is in sync",
     lambda c: c.me in c.state.isr,
     "{me} was not in sync: it must not claim, whoever is gone",
 )
 HAS_JOURNAL: Final = Guard(
-    "my journal is not empty",
+    "the journal is not empty",
     lambda c: c.evidence.journal_epoch > 0,
     "the journal of {me} is empty though it was in sync, so its disk was lost or replaced: it must "
     "not claim, it has nothing to show",
 )
 SHOWS_ALL: Final = Guard(
     # C2: otherwise consumers start at 0, and their new progress outranks what they had before.
-    "my journal is not one that was emptied since I served",
+    "the journal was not emptied since this broker served",
     lambda c: (
         c.evidence.journal_epoch > 0
         # Beside a master that is back: it cannot hand over what it does not hold.
@@ -344,7 +344,7 @@ SHOWS_ALL: Final = Guard(
     "master {master} is back and has filled it again",
 )
 READS_CONFIGURED: Final = Guard(
-    "reads are configured for the master and for me",
+    "reads are configured for the master and this broker",
     lambda c: reads(c.config, c.state.master) and reads(c.config, c.me),
     "{me} does not take over: the administrator does not let both {master} and {me} serve reads",
 )
@@ -373,17 +373,17 @@ CHECKS_DONE: Final = Guard(
     "{me} checks again before it claims",
 )
 FROZEN: Final = Guard(
-    "my record of this term is frozen",
+    "this broker's record of this term is frozen",
     _is_frozen,
     "the offsets of {me} are not frozen",
 )
 NOT_SERVING: Final = Guard(
-    "I hold this term no more, or have frozen it",
+    "this broker no longer holds this term, or has frozen it",
     lambda c: not HELD.holds(c),
     "serving reads until master {master} is back",
 )
 CUT_OFF: Final = Guard(
-    "my session and my lease are gone",
+    "this broker's session and lease are gone",
     lambda c: not c.evidence.session_live and c.evidence.lease_out,
     "serving reads until master {master} is back",
 )

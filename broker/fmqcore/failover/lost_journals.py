@@ -54,7 +54,7 @@ def _recoverable(case: Case) -> bool:
 
 
 RECOVERABLE: Final = Guard(
-    "the other members can have what my lost journal held",
+    "the other members can have what the lost journal held",
     _recoverable,
     "the data directory of {me} was lost or replaced, and so was that of {emptied}: some "
     "acknowledged messages may be in no journal that is left, and {me} does not serve without them "

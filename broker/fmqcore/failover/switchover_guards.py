@@ -39,17 +39,17 @@ MOVE_DUE: Final = Guard(
     "{me} serves as master: {wanted} did not have all in time, it is tried again",
 )
 WANTED: Final = Guard(
-    "I am wanted as master",
+    "this broker is wanted as master",
     lambda c: c.evidence.wanted == c.me,
     "{reader} serves reads until master {master} is back",
 )
 SUCCESSOR: Final = Guard(
-    "the master gave way to this very process of mine",
+    "the master gave way to this incarnation",
     lambda c: c.state.heir == c.evidence.incarnation != "",
     "{me} restarted since {master} gave way to it",
 )
 UNUSED: Final = Guard(
-    "I gave way, and nobody has claimed anything since",
+    "this broker gave way, and no broker has claimed since",
     lambda c: c.state.heir != "",
     "{me} waits for reader {reader} to hand over its offsets",
 )
@@ -59,7 +59,7 @@ GIVEN_UP: Final = Guard(
     "{reader} serves reads until master {master} is back",
 )
 NOT_BEHIND: Final = Guard(
-    "no unclean start since I had all that a master had",
+    "no unclean start since this broker had all that a master had",
     lambda c: not c.evidence.behind,
     "{me} is wanted as master, but stopped uncleanly and may lack what it acknowledged: it waits "
     "for master {master}",

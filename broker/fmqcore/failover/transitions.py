@@ -103,7 +103,7 @@ def open_again(case: Case) -> GroupState:
     """MASTER(e+1) of a master that was never replaced, or that took over from another."""
     if case.state.mode is Mode.MASTER and case.state.base:
         return _with_reason(case, _open(case, f"{case.me} is master now", degraded=False))
-    return _open(case, f"master {case.me} is back, nobody had taken over", degraded=False)
+    return _open(case, f"master {case.me} is back, no broker had taken over", degraded=False)
 
 
 def open_handed_over(case: Case) -> GroupState:
@@ -130,7 +130,7 @@ def _with_reason(case: Case, state: GroupState) -> GroupState:
     served_end = case.state.served_end
     why = (
         f"{state.why}; what may have been shown from {case.evidence.journal_end} to {served_end} "
-        "is in no journal that is there: nobody was told that it is stored, and it is taken back"
+        "is in no journal that is there: it was not acknowledged, and it is taken back"
     )
     # Installed offsets were limited to this broker's journal; the record itself was not.
     return replace(state, offsets="", degraded=True, served_end=served_end, why=why)

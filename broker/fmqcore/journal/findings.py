@@ -52,7 +52,7 @@ REFILL: Final = (
 )
 """The remedy for damage below the durable end."""
 UNREAD: Final = (
-    "nothing is lost, nobody reads these bytes; but something has changed the disk: look at it"
+    "nothing is lost, no reader uses these bytes; but something has changed the disk: look at it"
 )
 AS_IT_WAS_SENT: Final = (
     "nothing that a restart or a replica heals: its producer sent these bytes, and each replica "

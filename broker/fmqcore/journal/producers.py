@@ -114,7 +114,7 @@ class ProducerTable:
         if len(entries) < limit or not producer_id or (producer_id, *key) in entries:
             return
         idle_ms = now_ms - _store_ms(next(iter(entries.values()), _NEVER))
-        if 0 <= idle_ms < RETRY_MS:  # less than 0: the clock was set back, so it tells nothing
+        if 0 <= idle_ms < RETRY_MS:  # less than 0: the clock was set back, so it proves nothing
             raise Overloaded(
                 f"the producer table is full: {len(entries)} producers (one for each queue that "
                 f"it writes to) wrote here within {idle_ms // 1000} s, at most {limit} are "

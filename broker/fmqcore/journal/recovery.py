@@ -275,7 +275,7 @@ def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[
         if lost not in bases:
             name = segment_name(lost)
             end = min((b for b in {*wanted, *bases} if b > lost), default=below)
-            sentence = f"{MISSING}, and the checkpoint knows of it"
+            sentence = f"{MISSING}, and the checkpoint names it"
             found.append(error(Code.J005, name, lost, sentence, end))
     return found
 

@@ -97,14 +97,14 @@ class MasterView:
     cluster: str
     config: GroupConfig
     me: BrokerId
-    epoch: Epoch  # newest term known: of the group's state and of my journal
+    epoch: Epoch  # newest term known: of the group's state and of the journal
     epochs: Sequence[EpochStart]
     log_start: Position
     end: Position
-    opening: bool  # no term of mine is open: what I lack may still be pulled
+    opening: bool  # no term of this broker is open: what it lacks may still be pulled
     chain: int | None  # header CRC of my batch that ends where the slave ends; None: none does
     twin: str = ""  # another process that lives under the slave's name
-    suffix_fits: bool = True  # False: its suffix came and did not chain to my journal
+    suffix_fits: bool = True  # False: its suffix came and did not chain to this journal
     yields_to: Set[BrokerId] = frozenset()  # whose journal goes before what I was given
 
 
@@ -131,7 +131,7 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
         return _empty(slave, master)
     common = common_end(master.epochs, master.end, slave.epochs, slave.end)
     if _goes_before(slave, master) and not _continues(slave, master, common):
-        why = "what I hold is from whoever came first, and it has more"
+        why = "the slave holds more than this emptied master was refilled with"
         return Decision(Action.SEND_SUFFIX, slave.log_start, why, instead=True)
     if common is None:
         return _cut(slave, master, Position(0), "no epoch is common: another journal's data")
@@ -144,7 +144,7 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
 
 def _empty(slave: SlaveView, master: MasterView) -> Decision:
     if master.suffix_fits:
-        return Decision(Action.SEND_SUFFIX, slave.log_start, "my journal is empty")
+        return Decision(Action.SEND_SUFFIX, slave.log_start, "the master's journal is empty")
     reason = (
         f"{master.me} is empty, and what {slave.broker} gives it is damaged from {slave.log_start} "
         f"on: bring back another slave first, or replace the data directory of {slave.broker}"
@@ -168,24 +168,27 @@ def _newest(epochs: Sequence[EpochStart]) -> Epoch:
 
 def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
     if slave.end < master.log_start:
-        why = f"its end {slave.end} is below my log start {master.log_start}"
+        why = f"its end {slave.end} is below the master's log start {master.log_start}"
         return Decision(Action.RESET_TO, master.log_start, why)
     if slave.last_header_crc == master.chain:
         return Decision(Action.APPEND_FROM, slave.end)
-    why = f"its last batch before {slave.end} is not mine, though both are of epoch {common.epoch}"
+    why = (
+        f"its last batch before {slave.end} differs from the master's, though both are of epoch "
+        f"{common.epoch}"
+    )
     return _cut(slave, master, common.start, why, known=False)
 
 
 def _ahead(slave: SlaveView, master: MasterView, common: Common) -> Decision:
     if slave.log_start > master.end:
         why = (
-            f"{slave.broker} begins at {slave.log_start}, beyond the end {master.end} of my "
+            f"{slave.broker} begins at {slave.log_start}, beyond the end {master.end} of its "
             f"journal: the bytes between are in neither; start {master.me} with its own data "
             f"directory, or bring back another in-sync slave first"
         )
         return Decision(Action.REJECT, reason=why, alarm=True)
     if not master.suffix_fits:
-        why = "its suffix does not chain to my journal"
+        why = "its suffix does not chain to the master's journal"
         return _cut(slave, master, common.start, why, known=False)
     return Decision(Action.SEND_SUFFIX, master.end, f"it is ahead by {slave.end - master.end}")
 
@@ -196,7 +199,7 @@ def _cut(
     newest = _newest(slave.epochs)
     if newest > master.epoch:
         reason = (
-            f"{slave.broker} holds epoch {newest}, newer than the {master.epoch} I know: "
+            f"{slave.broker} holds epoch {newest}, newer than the master's {master.epoch}: "
             f"{master.me} has an old state or another group's data; compare both directories"
         )
         return Decision(Action.REJECT, reason=reason, alarm=True)
@@ -204,8 +207,9 @@ def _cut(
     lost_from = slave.log_start if reset and not known else position
     if lost_from < slave.floor:  # R5: never below a known commit end
         reason = (
-            f"{why}; to follow me {slave.broker} would lose committed bytes from {lost_from} to "
-            f"{slave.floor}; if they are really not wanted, empty its data directory"
+            f"{why}; to follow {master.me} {slave.broker} would lose committed bytes "
+            f"from {lost_from} to {slave.floor}; if they are really not wanted, "
+            "empty its data directory"
         )
         return Decision(Action.REJECT, reason=reason, alarm=True)
     if reset:
@@ -226,7 +230,7 @@ def _refusal(slave: SlaveView, master: MasterView) -> str:
             config.master != master.me,
             f"{master.me} is not the configured master: that is {config.master}",
         ),
-        (broker == master.me, f"{broker} is my own name: give each broker its own"),
+        (broker == master.me, f"{broker} is the master's own name: give each broker its own"),
         (
             config.member(broker) is None,
             f"{broker} is no member of group {config.group}: add it to the configuration",

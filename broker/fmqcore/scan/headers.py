@@ -38,7 +38,7 @@ WINDOW: Final = 256 * 1024
 
 _LARGE: Final = 4096  # above it a read for each header is cheaper than to copy what lies between
 _FIRST: Final = 64 * 1024
-_RESIZE_AFTER: Final = 64  # headers read one by one before the size is judged anew
+_RESIZE_AFTER: Final = 64  # headers read one by one before the size is judged again
 _MAX_BLOCK: Final = 1 << 16  # headers of one block at most: 6 MiB
 
 _HEAD: Final = Struct("<IIIIQ56xIIQ")

@@ -50,9 +50,18 @@ def test_only_a_certain_difference_counts(
         ({}, ""),
         ({A: 0, B: 0}, ""),
         ({A: APART_MS, B: -APART_MS}, ""),
-        ({A: APART_MS + 1}, "the clock of g1-1 is 60 s ahead of mine: set the wrong one right"),
-        ({A: 0, B: -90_000}, "the clock of g1-2 is 90 s behind mine: set the wrong one right"),
-        ({A: 70_000, B: -90_000}, "the clock of g1-2 is 90 s behind mine: set the wrong one right"),
+        (
+            {A: APART_MS + 1},
+            "the clock of g1-1 is 60 s ahead of this broker's: correct the wrong clock",
+        ),
+        (
+            {A: 0, B: -90_000},
+            "the clock of g1-2 is 90 s behind this broker's: correct the wrong clock",
+        ),
+        (
+            {A: 70_000, B: -90_000},
+            "the clock of g1-2 is 90 s behind this broker's: correct the wrong clock",
+        ),
     ],
 )
 def test_the_furthest_clock_is_named(ahead_ms: dict[BrokerId, int], why: str) -> None:

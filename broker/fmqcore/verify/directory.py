@@ -135,7 +135,7 @@ class Verifier:
         report = SegmentReport(file)
         begin_next(self._cursor)
         if self._cursor.position != file.base or self._cursor.segment is not None:
-            self._cursor, self._state = Cursor(file.base), None  # a gap or damage before: anew
+            self._cursor, self._state = Cursor(file.base), None  # a gap or damage before
             self.before_ms = 0
         claims = Claims(self._checkpoint, file)
         walk = _Walk(self, report, data, claims, again, progress)
@@ -149,7 +149,7 @@ class Verifier:
             self._judge(report, stop, data)
         report.findings += claims.findings(self._state)
         pending = index_lost or (self._live and file in self.segments[-2:])
-        if not walk.resynced:  # else nobody knows what should be in it
+        if not walk.resynced:  # else no record exists of what should be in it
             headers = Scan(
                 data, file.base, Cursor(file.base), payloads=False, until=self._cursor.position
             )

@@ -13,7 +13,7 @@ from fmqcore.journal.findings import Code, Finding, Severity, error, warning
 from fmqcore.journal.state import JournalState
 
 _SEEK = "seek the consumer group to an offset that exists: fmq group seek GROUP TOPIC --to latest"
-_DELETE = "nothing, if nobody reads it; else delete the consumer group: fmq group delete GROUP"
+_DELETE = "nothing, if no consumer reads it; else delete the consumer group: fmq group delete GROUP"
 _TAKEOVER = (
     "nothing is lost: the group's state in ZooKeeper holds a copy; start the broker, or remove the "
     "file if this broker is no slave that serves the reads"

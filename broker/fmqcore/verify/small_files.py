@@ -38,9 +38,9 @@ class Note(NamedTuple):
     """The result for one of the files."""
 
     file: str
-    segment: str | None  # the segment that it tells of
+    segment: str | None  # the segment that it names
     position: Position | None  # up to there
-    fits: bool | None  # None: nobody looked, or it could not be seen
+    fits: bool | None  # None: not looked at, or not visible
     says: str  # one sentence
     finding: Finding | None = None
 
@@ -55,15 +55,15 @@ def note_resume(
         return _resume_void(None, str(bad))
     name, last = segment_name(resume.base), segments[-1] if segments else None
     if last is not None and resume.base < last.base:
-        says = f"tells of {name}, which is not the newest segment: the next start does without it"
+        says = f"names {name}, which is not the newest segment: the next start does without it"
         return Note(RESUME, name, resume.position, None, says)
     if last is None or resume.base > last.base or resume.position > last.end:
         if live:  # written since the directory was listed
-            says = f"tells of {name} up to {resume.position}, newer than what was read"
+            says = f"names {name} up to {resume.position}, newer than what was read"
             return Note(RESUME, name, resume.position, None, says)
         return _resume_void(resume, f"the journal has no position {resume.position} in {name}")
     if newest is None:
-        says = f"tells of {name} up to position {resume.position} (verify looks whether it fits)"
+        says = f"names {name} up to position {resume.position} (verify looks whether it fits)"
         return Note(RESUME, name, resume.position, None, says)
     return _held_against(resume, Behind(raw, at), last, newest)
 
@@ -111,7 +111,7 @@ def note_incarnations(raw: bytes) -> Note:
 def _held_against(resume: Resume, entries: Readable, file: SegmentFile, data: Readable) -> Note:
     """A file counts if the checksum of the bytes below it is right; then the rest must be, too."""
     if crc_of(data, 0, resume.position - resume.base) != resume.raw_crc:
-        why = f"it does not tell of what is below {resume.position} in {file.name}"
+        why = f"it lacks what is below {resume.position} in {file.name}"
         return _resume_void(resume, why)
     wrong = _disagreement(resume, entries, data)
     if wrong:
@@ -133,7 +133,7 @@ def _disagreement(resume: Resume, entries: Readable, data: Readable) -> str:
             index.add(header)
             last_ms = header.store_ms
     except Malformed:
-        return ""  # told where the segment is read
+        return ""  # reported where the segment is read
     if cursor.position != resume.position:
         return "its position is" if cursor.position > resume.position else ""
     try:

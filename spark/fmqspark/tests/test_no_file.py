@@ -31,7 +31,7 @@ def test_non_file_is_reported_by_its_kind(a: Path, number: int, make: Make, what
     make(path)
     outcome = check(a)
     assert code_rows(outcome) == [("J005", "error", BASES[number])]
-    sentence = f"{what} stands in the file's place, and the checkpoint knows of it"
+    sentence = f"{what} stands in the file's place, and the checkpoint names it"
     assert outcome.findings[0].sentence == sentence
     for command in ("verify", "ls"):
         ran = CliRunner().invoke(app, [command, str(a)])
@@ -42,4 +42,4 @@ def test_non_file_is_reported_by_its_kind(a: Path, number: int, make: Make, what
 def test_missing_file_is_reported_as_missing(a: Path) -> None:
     (a / segment_name(BASES[2])).unlink()
     [found] = check(a).findings
-    assert found.sentence == "the file is missing, and the checkpoint knows of it"
+    assert found.sentence == "the file is missing, and the checkpoint names it"

@@ -307,7 +307,7 @@ class OffsetStore(KnownProgress):
                     case _Keeping.TAKER | _Keeping.FROZEN:
                         await self._write_side()
                     case _Keeping.RETIRED:
-                        pass  # whoever waited has been told
+                        pass  # waiting callers have their error
                     case _:
                         assert_never(self._keeping)
 
@@ -349,7 +349,7 @@ class OffsetStore(KnownProgress):
         except StorageFull as error:  # they are in memory, and in the next checkpoint
             full.settle(error)
         finally:
-            full.settle(self._refusal())  # failed or cancelled: whoever waits is told
+            full.settle(self._refusal())  # failed or cancelled: waiting callers get the error
         self._checkpointed = False
         self._unsaved.notify()
 

@@ -190,7 +190,7 @@ async def test_broker_serves_at_once_after_a_crash(broker: Process) -> None:
     """The old session has not expired: the live node under that name is the broker's own."""
     await (await broker.start()).serves()
     await broker.stop(signal.SIGKILL)
-    await (await broker.start()).says("nobody had taken over")
+    await (await broker.start()).says("no broker had taken over")
     assert "name_in_use" not in broker.log
 
 

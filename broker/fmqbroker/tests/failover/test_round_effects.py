@@ -133,7 +133,7 @@ def test_continuing_term_is_renewed_for_the_current_live_node(
         assert terms.tenure == Tenure(Epoch(3), 2)
         assert held == [terms.tenure]
     else:
-        assert terms.did == ["drop: my ZooKeeper session was lost: somebody may have taken over"]
+        assert terms.did == ["drop: ZooKeeper session lost: another broker may have taken over"]
 
 
 @pytest.mark.parametrize(("standing", "tenure"), [(0, Tenure(Epoch(3), 1)), (2, None)])

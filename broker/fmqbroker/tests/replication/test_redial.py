@@ -68,7 +68,7 @@ async def test_slave_leaves_a_master_that_takes_no_suffix(tmp_path: Path) -> Non
         dials = slave.tap.dials
         await until(lambda: slave.tap.dials > dials + 1, "it dials again")
         reported = slave.slave._complained
-        assert "master g1-0 does not take what I send" in reported
+        assert "master g1-0 does not take what is sent" in reported
         await server.close(0)
 
 

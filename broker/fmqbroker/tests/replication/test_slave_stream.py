@@ -93,7 +93,7 @@ async def test_slave_becoming_master_while_waiting_truncates_nothing(
         if own:
             upstream.leave()
     if own:
-        with pytest.raises(LinkBroken, match="not my master any more"):
+        with pytest.raises(LinkBroken, match="is no longer the master"):
             await agreeing
         assert journal.did == []
     else:
@@ -106,6 +106,6 @@ async def test_bytes_in_flight_are_dropped_when_acting_master_changes() -> None:
     upstream = upstream_of(journal, asyncio.Lock())
     append = wire.Append(epoch=1, position=100, batches=b"x")
     stream = OneMessage(wire.MasterMessage(append=append, epoch=1), upstream.leave)
-    with pytest.raises(LinkBroken, match="not my master any more"):
+    with pytest.raises(LinkBroken, match="is no longer the master"):
         await upstream._receive(stream)  # type: ignore[arg-type]
     assert journal.did == []

@@ -26,7 +26,7 @@ def test_the_last_comparison_counts() -> None:
     wall = Wall()
     peers = PeerClocks(wall)
     peers.heard(A, wall.now_ms + DAY_MS, wall.mono_ms)
-    assert "g1-1 is 86400 s ahead of mine" in peers.doubt
+    assert "g1-1 is 86400 s ahead of this broker's" in peers.doubt
     wall.advance(40 * DAY_MS)
     assert peers.ahead_ms(A) == DAY_MS, "a silent broker's clock is not right for that"
     peers.heard(A, wall.now_ms, wall.mono_ms)
@@ -40,14 +40,14 @@ def test_a_late_answer_changes_nothing() -> None:
     answered_ms, asked_ms = wall.now_ms, wall.mono_ms
     wall.advance(HOLD_MS)  # this process stood still
     peers.heard(A, answered_ms, asked_ms)
-    assert "86400 s behind mine" in peers.doubt
+    assert "86400 s behind this broker's" in peers.doubt
 
 
 def test_a_corrected_clock_agrees_with_a_silent_broker() -> None:
     wall = Wall()
     peers = PeerClocks(wall)
     peers.report_clock(A, ahead_ms=DAY_MS)
-    assert "g1-1 is 86400 s behind mine" in peers.doubt
+    assert "g1-1 is 86400 s behind this broker's" in peers.doubt
     wall.now_ms -= DAY_MS
     assert peers.doubt == ""
 
@@ -107,9 +107,9 @@ async def test_both_ends_of_a_stream_see_the_difference(tmp_path: Path) -> None:
         master, wrong, right = c.nodes
         await until(lambda: doubt(master) and doubt(wrong), "both know")
         assert "the clock of g1-1 is 86" in doubt(master)
-        assert " s ahead of mine" in doubt(master)
+        assert " s ahead of this broker's" in doubt(master)
         assert "the clock of g1-0 is 86" in doubt(wrong)
-        assert " s behind mine" in doubt(wrong)
+        assert " s behind this broker's" in doubt(wrong)
         assert doubt(right) == "", "it agrees with the master"
         members = [m for m in c.zoo.config.members if m.id != wrong.name]
         c.zoo.config = replace(c.zoo.config, members=tuple(members))
@@ -183,7 +183,7 @@ async def test_a_slave_a_day_ahead_deletes_nothing(
             assert "old_segments_deleted" not in log
             status = await dev.broker_status(broker)
             assert status is not None
-            assert f" s {where} mine: set the wrong one right" in status.why
+            assert f" s {where} this broker's: correct the wrong clock" in status.why
             assert status.log_start == 0
         ahead = False
         dev.kill("g1-1")

@@ -28,7 +28,7 @@ HEAD_LEN: Final = _HEAD.size + _U32.size
 class SideFile(NamedTuple):
     """A decoded side journal."""
 
-    epoch: Epoch  # of the takeover that began it
+    epoch: Epoch  # of the takeover that started it
     payloads: list[bytes]
     end: int  # byte after the last good frame
     torn: int  # bytes after it that are not zero padding

@@ -278,7 +278,7 @@ def own(**changes: Any) -> MasterView:
         ({"cluster": "d"}, {}, "cluster 'c'"),
         ({"group": "h"}, {}, "group 'g'"),
         ({}, {"config": replace(CONFIG, master=S)}, "not the configured master"),
-        ({"broker": ME}, {}, "my own name"),
+        ({"broker": ME}, {}, "own name"),
         ({"broker": "x"}, {}, "no member"),
         ({}, {"twin": "incarnation 9"}, "another process lives"),
         ({"durable_end": 101}, {}, "makes no sense"),

@@ -301,7 +301,7 @@ async def read_resume(
     if resume.base != segment.base or (until is not None and until < resume.position):
         return None  # of an older segment, or of what is being cut
     if await _raw_crc(file, 0, resume.position - segment.base, 0) != resume.raw_crc:
-        sentence = f"it lacks what is below {resume.position} in {file.name}"
+        sentence = f"its checksum does not match {file.name} below {resume.position}"
         finding = warning(Code.M001, RESUME, None, sentence, "nothing: the segment is scanned")
         log.warning("journal_recovery", finding=str(finding))
         return None

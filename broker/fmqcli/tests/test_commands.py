@@ -233,7 +233,7 @@ def test_unreachable_brokers_give_one_line(capsys: pytest.CaptureFixture[str]) -
     assert main.run(["topic", "list", "-b", "fmq://127.0.0.1:1"]) == common.UNAVAILABLE
     assert capsys.readouterr().err == (
         "fmq: no broker answers at 127.0.0.1:1 (connection refused, nothing listens there): "
-        "is the cluster up?\n"
+        "check the addresses, and that the cluster is up\n"
     )
 
 

@@ -74,7 +74,7 @@ def test_a_resume_file_that_fits(directory: Path, writer: JournalWriter, resume:
 
 
 VOID: list[tuple[str, Callable[[Resume], Resume], str]] = [
-    ("of other bytes", lambda r: r._replace(raw_crc=1), "does not tell of what is below"),
+    ("of other bytes", lambda r: r._replace(raw_crc=1), "its checksum does not match"),
     (
         "of a later segment",
         lambda r: r._replace(base=r.end, end=Position(r.end * 2), position=Position(r.end + 8)),

@@ -171,7 +171,7 @@ async def test_a_commit_that_is_not_answered_names_the_group(one: ClusterDouble)
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
         (message,) = await take(sub, 1)
         await message.ack()
-        with pytest.raises(fmqclient.Unavailable, match="g1: its broker does not say"):
+        with pytest.raises(fmqclient.Unavailable, match="g1: its broker has not confirmed them"):
             await sub.commit(timeout_s=0.05)
 
 

@@ -111,7 +111,7 @@ def note_incarnations(raw: bytes) -> Note:
 def _held_against(resume: Resume, entries: Readable, file: SegmentFile, data: Readable) -> Note:
     """A file counts if the checksum of the bytes below it is right; then the rest must be, too."""
     if crc_of(data, 0, resume.position - resume.base) != resume.raw_crc:
-        why = f"it lacks what is below {resume.position} in {file.name}"
+        why = f"its checksum does not match {file.name} below {resume.position}"
         return _resume_void(resume, why)
     wrong = _disagreement(resume, entries, data)
     if wrong:

@@ -179,3 +179,18 @@ def test_make_help_lists_every_target() -> None:
         ["make", "-s", "help"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     assert {line.split()[0] for line in output.splitlines()} == set(phony[1].split())
+
+
+def test_the_five_ways_are_as_long_as_the_page_counts() -> None:
+    page = (ROOT / "docs/internals/architecture.md").read_text()
+    page = page[page.index("## The five ways") : page.index("## What is on disk")]
+    head, *ways = page.split("### ")
+    names, counts = (
+        line.strip("| ").split(" | ")[1:] for line in re.findall(r"^\| \w.*$", head, re.M)
+    )
+    listed = {
+        way.split(":")[0]: set(re.findall(r"`([\w/]+/[\w/]+\.(?:py|proto))`", way)) for way in ways
+    }
+    assert {name: len(files) for name, files in listed.items()} == {
+        name: int(count) for name, count in zip(names, counts, strict=True)
+    }

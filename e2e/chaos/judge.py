@@ -27,7 +27,7 @@ class Outcome:
 
     name: str
     verdict: Verdict = Verdict.UNKNOWN
-    told: str = ""  # what was done, or why it was not run
+    summary: str = ""  # what was done, or why it was not run
     acked: int = 0
     reads_ms: float = 0.0
     writes_ms: float = 0.0

@@ -25,10 +25,10 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = [_row("FAULT", "VERDICT", "ACKED", "NO READS", "NO WRITES", "WHOLE AFTER", "WHAT")]
     for o in outcomes:
         if o.verdict is Verdict.NOT_RUN:
-            lines.append(_row(o.name, "not run", "", "", "", "", o.told))
+            lines.append(_row(o.name, "not run", "", "", "", "", o.summary))
             continue
         times = (_s(o.reads_ms / 1000), _s(o.writes_ms / 1000), _s(o.whole_s))
-        lines.append(_row(o.name, o.verdict.value, f"{o.acked:,}", *times, o.told))
+        lines.append(_row(o.name, o.verdict.value, f"{o.acked:,}", *times, o.summary))
         lines += [f"    {finding}" for finding in o.findings[:10]]
     return "\n".join(lines)
 

@@ -80,7 +80,7 @@ class Run:
             outcome.verdict = Verdict.FAILED
 
     def _report(self, outcome: Outcome) -> None:
-        self.options.say(f"  {outcome.verdict.value}: {outcome.told}")
+        self.options.say(f"  {outcome.verdict.value}: {outcome.summary}")
         for finding in outcome.findings[:5]:
             self.options.say(f"    {finding}")
 
@@ -124,14 +124,14 @@ class Run:
         stage.history.add(Phase(from_ms, PhaseName.TROUBLE))
         fired = False
         try:
-            outcome.told = await fault.inject(stage)
+            outcome.summary = await fault.inject(stage)
             fired = True
-            stage.fired(outcome.told)
+            stage.fired(outcome.summary)
             await asyncio.sleep(self.options.seconds * fault.patience)
             stage.flow.check()
             stage.unexpected_ends(fault.ended)
         except NotFired as error:
-            outcome.told = f"did not fire: {error}"
+            outcome.summary = f"did not fire: {error}"
         finally:
             await fault.heal(stage)
             stage.healed()

@@ -46,10 +46,10 @@ async def _story(folder: Path, board: str, out: Path, seconds: int) -> list[str]
     (folder / "p").mkdir()
     async with watched(folder / "cluster", ClusterOptions(settings={"retention_ms": 0})) as cluster:
         with prometheus(folder / "p", cluster.targets(), FILES / "rules.yaml") as found:
-            begun_s, marks = time.time(), []
+            start_s, marks = time.time(), []
 
             def mark(what: str) -> None:
-                marks.append((time.time() - begun_s, what))
+                marks.append((time.time() - start_s, what))
                 print(f"{marks[-1][0]:.0f} s: {what}", flush=True)
 
             async with load(cluster):
@@ -62,7 +62,7 @@ async def _story(folder: Path, board: str, out: Path, seconds: int) -> list[str]
                 mark(f"start {VICTIM}")
                 await asyncio.sleep(seconds * 0.3)
             ended_s = time.time()
-            shown = [(p, series(found, p, begun_s, ended_s)) for p in panels(board, "5s")]
+            shown = [(p, series(found, p, start_s, ended_s)) for p in panels(board, "5s")]
     draw(f"{shown[0][0].board}, {seconds} s of traffic", shown, marks, out)
     return [panel.title for panel, lines in shown if not lines]
 

@@ -99,8 +99,8 @@ class Prometheus:
                 while not await asyncio.to_thread(look):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
-            said = await asyncio.to_thread(self.alerts, pending=True)
-            raise Silent(f"{what}: not within {patience_s:g} s; alerts: {said}") from None
+            alerts = await asyncio.to_thread(self.alerts, pending=True)
+            raise Silent(f"{what}: not within {patience_s:g} s; alerts: {alerts}") from None
 
     def _get(self, what: str) -> Any:
         try:

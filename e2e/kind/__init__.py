@@ -2,7 +2,7 @@
 
     make e2e-smoke            # install, first group, traffic, losses, upkeep; eight minutes
     make e2e                  # all, with two workers: nodes, network, ensemble, volumes, operators
-    make e2e E2E='-k drained' # some of it
+    make e2e E2E='-k drained' # a selection
     KEEP=1 make e2e-smoke     # leaves the cluster (and uses it again)
 
 It needs docker, kind, kubectl and helm on the PATH. Not part of `make test`.

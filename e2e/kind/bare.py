@@ -38,7 +38,7 @@ class Operator:
             )
 
     def figure(self, name: str, group: str = "") -> float:
-        """Return one of its metrics; -1 while it does not answer."""
+        """Return the value of a metric; -1 while it does not answer."""
         labels = rf"{{.*group=\"{group}\".*}}" if group else ""
         try:
             with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as a:

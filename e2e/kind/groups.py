@@ -17,7 +17,7 @@ SECURITY: Json = {
 
 
 class Group:
-    """One broker group, in a namespace of its own."""
+    """One broker group, alone in its namespace."""
 
     def __init__(self, name: str, namespace: str, zookeeper: str, image: str) -> None:
         self.name, self.namespace = name, namespace
@@ -62,14 +62,14 @@ class Group:
         return (found or {}).get("status") or {}
 
     def condition(self, kind: str) -> Json:
-        """Return one of its conditions; {} if it has none of that type."""
+        """Return the condition of that type; {} if the group has none."""
         conditions = self.status.get("conditions") or []
         found: Json = next((c for c in conditions if c["type"] == kind), {})
         return found
 
     def wait_ready(self, patience_s: float = 180) -> float:
         """Wait until it serves as declared; return how long that took."""
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
 
         def ready() -> bool:
             found = get("brokergroup", self.name, "-n", self.namespace) or {}
@@ -81,9 +81,9 @@ class Group:
         try:
             until(ready, f"{self.name} is Ready", patience_s)
         except Failed as error:
-            why = [f"{self.row()}: {self.status.get('message')}", *self._waiting()]
-            raise Failed(f"{error}; it says: {'; '.join(why)}") from None
-        return time.monotonic() - begun_s
+            reasons = [f"{self.row()}: {self.status.get('message')}", *self._waiting()]
+            raise Failed(f"{error}; its status: {'; '.join(reasons)}") from None
+        return time.monotonic() - start_s
 
     def _waiting(self) -> list[str]:
         """Return why its pods are not scheduled."""
@@ -91,17 +91,17 @@ class Group:
         return [c["message"] for c in conditions if c["status"] == "False" and c.get("message")]
 
     def events(self) -> list[str]:
-        """Return the reasons of its Events."""
-        return [e["reason"] for e in self._told()]
+        """Return the reasons of the group's Events."""
+        return [e["reason"] for e in self._events()]
 
     def messages(self, reason: str) -> list[str]:
-        """Return the messages of its Events with that reason, in order."""
-        mine = [e for e in self._told() if e["reason"] == reason]
-        mine.sort(key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
-        return [e["message"] for e in mine]
+        """Return the messages of the group's Events with that reason, in order."""
+        events = [e for e in self._events() if e["reason"] == reason]
+        events.sort(key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
+        return [e["message"] for e in events]
 
-    def _told(self) -> list[Json]:
-        """Return its Events."""
+    def _events(self) -> list[Json]:
+        """Return the group's Events."""
         found = get("events", "-n", self.namespace)["items"]
         return [e for e in found if e["involvedObject"]["name"] == self.name]
 
@@ -127,14 +127,14 @@ class Group:
         brokers = f"fmq://{self.name}-rw:9876,{self.name}-ro:9876"
         command = ["python", "-c", text, brokers, name, str(seconds), str(every_ms)]
         self._start(name, command)
-        until(lambda: "begun" in self._logs(name), "traffic flows")
+        until(lambda: "started" in self._logs(name), "traffic flows")
 
     def verdict(self, name: str = "traffic", patience_s: float = 240) -> Json:
         """Return the verdict of the traffic."""
         output = self.finished(name, patience_s, may_fail=True)
-        said = [line for line in output.splitlines() if line.startswith("verdict ")]
-        assert said, f"traffic ended without a verdict:\n{output}"
-        found: Json = json.loads(said[-1].removeprefix("verdict "))
+        lines = [line for line in output.splitlines() if line.startswith("verdict ")]
+        assert lines, f"traffic ended without a verdict:\n{output}"
+        found: Json = json.loads(lines[-1].removeprefix("verdict "))
         return found
 
     def finished(self, name: str, patience_s: float = 120, *, may_fail: bool = False) -> str:

@@ -16,7 +16,7 @@ def node_of(group: Group, broker: str) -> str:
 
 
 def process_of(namespace: str, pod: str) -> tuple[str, str]:
-    """Return the node of a pod, and the PID there of its container's first process."""
+    """Return the node of a pod, and the PID there of the container's first process."""
     found = get("pod", pod, "-n", namespace)
     node = found["spec"]["nodeName"]
     container = found["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]

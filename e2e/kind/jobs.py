@@ -29,7 +29,7 @@ def fill(group: Group) -> None:
 
 
 def plant_damage(group: Group, broker: str) -> str:
-    """Change a byte of its journal; return the path of the file."""
+    """Change a byte of the broker's journal; return the path of the file."""
     command = ("exec", broker, "-n", group.namespace, "--", "python", "-c", _FLIP)
     return kubectl(*command).strip()
 

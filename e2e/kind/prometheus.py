@@ -63,9 +63,9 @@ def kube_proxy() -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        found = re.search(r"127\.0\.0\.1:\d+", said)
-        assert found, said
+        line = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:\d+", line)
+        assert found, line
         yield found[0]
     finally:
         process.terminate()

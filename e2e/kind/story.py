@@ -1,14 +1,15 @@
 """One fault on a cluster: traffic makes a history, the fault disturbs it, the checks judge it.
 
-    with story(group, report, "master killed", FaultKind.KILL) as told:
-        told.fired("g1-0")
+    with story(group, report, "master killed", FaultKind.KILL) as recorder:
+        recorder.fired("g1-0")
         ...                      # inject the fault, look at what is reported meanwhile
-        told.healed()            # every fault is undone, and no other follows
+        recorder.healed()        # every fault is undone, and no other follows
 
 At the end of the block the group must recover, the traffic must end, and the checks I1 to I12 must
 find nothing in the history and the journals of all brokers. Times go into the report.
 """
 
+import ast
 import base64
 import gzip
 import io
@@ -19,6 +20,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -39,16 +41,8 @@ _PAST: Final[dict[str, list[Event]]] = {}
 """All events of a namespace's group: its journals hold the traffic of every story."""
 
 _NAME: Final = "witness"
+_PROGRAM: Final = "e2e.kind.witness"
 _NUMBERS: Final = count(1)
-_MODULES: Final = (
-    "*.py",
-    "history/*.py",
-    "traffic/*.py",
-    "chaos/__init__.py",
-    "chaos/flow.py",
-    "chaos/watch.py",
-    "kind/*.py",
-)
 _BOUND_S: Final = 300.0
 
 Report = dict[str, str]
@@ -60,42 +54,42 @@ class Story:
     def __init__(self, group: Group, kind: FaultKind) -> None:
         self.group = group
         self._kind = kind
-        self._ours: list[Event] = []
+        self._events: list[Event] = []
         self._open: list[tuple[int, str]] = []
-        self.begun_ms = self.fired_ms = self.healed_ms = 0.0
+        self.started_ms = self.fired_ms = self.healed_ms = 0.0
         # Set at the end: what every broker served, look by look; when messages were acknowledged.
         self.seen: list[Seen] = []
         self.acked_ms: list[float] = []
 
-    # ---- what the test says
+    # ---- what the test reports
     def fired(self, *on: str, detail: str = "") -> None:
         """Record that the fault is about to be done to these brokers."""
         self.fired_ms = self.fired_ms or _now_ms()
-        self._say(Phase(_now_ms(), PhaseName.TROUBLE))
+        self._add(Phase(_now_ms(), PhaseName.TROUBLE))
         for part in on:
             number = next(_NUMBERS)
             self._open.append((number, part))
             for step in (Step.SCHEDULED, Step.FIRED):
-                self._say(Fault(_now_ms(), number, self._kind, part, step, detail))
+                self._add(Fault(_now_ms(), number, self._kind, part, step, detail))
 
     def down(self, broker: str, how: Ending) -> None:
         """Record that the broker's process has ended."""
-        self._say(Down(_now_ms(), broker, self.group.name, how))
+        self._add(Down(_now_ms(), broker, self.group.name, how))
 
     def healed(self) -> None:
         """Record the end of the fault: from now on the cluster must recover."""
         for number, part in self._open:
-            self._say(Fault(_now_ms(), number, self._kind, part, Step.HEALED, ""))
+            self._add(Fault(_now_ms(), number, self._kind, part, Step.HEALED, ""))
         self._open.clear()
         self.healed_ms = _now_ms()
-        self._say(Phase(self.healed_ms, PhaseName.HEALED))
+        self._add(Phase(self.healed_ms, PhaseName.HEALED))
 
     def whole(self) -> None:
         """Record that the group is as declared again."""
-        self._say(Phase(_now_ms(), PhaseName.WHOLE))
+        self._add(Phase(_now_ms(), PhaseName.WHOLE))
 
-    def _say(self, event: Event) -> None:
-        self._ours.append(event)
+    def _add(self, event: Event) -> None:
+        self._events.append(event)
 
     # ---- the pod
     def start(self) -> None:
@@ -105,21 +99,21 @@ class Story:
         kubectl("delete", "pod", _NAME, "-n", group.namespace, "--ignore-not-found", "--now")
         apply(_pod(group, seed))
         from_ms = _now_ms()
-        said = until(lambda: self._said("begun"), "messages flow", _BOUND_S)
-        self.begun_ms = float(said)
-        if not from_ms <= self.begun_ms <= _now_ms():
+        printed_ms = until(lambda: self._printed("started"), "messages flow", _BOUND_S)
+        self.started_ms = float(printed_ms)
+        if not from_ms <= self.started_ms <= _now_ms():
             pytest.fail("the cluster has another clock than this machine: nothing can be judged")
-        self._say(Phase(self.begun_ms, PhaseName.CALM))
+        self._add(Phase(self.started_ms, PhaseName.CALM))
 
     def finish(self) -> tuple[list[Event], list[Seen], list[str]]:
         """End the traffic in order; return history, looks and what did not come in time."""
         self._exec("touch /tmp/finish")
-        lacks: list[str] = json.loads(until(lambda: self._said("over"), "traffic ends", 400))
+        lacks: list[str] = json.loads(until(lambda: self._printed("over"), "traffic ends", 400))
         theirs = [from_line(x) for x in self._read("history.jsonl").decode().splitlines()]
         looks = json.loads(self._read("seen.json"))
         seen = [Seen(at, group, broker, Permission(p)) for at, group, broker, p in looks]
         kubectl("delete", "pod", _NAME, "-n", self.group.namespace, "--wait=false", "--now")
-        setup, rest = theirs[0], [*theirs[1:], *self._ours]
+        setup, rest = theirs[0], [*theirs[1:], *self._events]
         return [setup, *sorted(rest, key=lambda event: event.at_ms)], seen, lacks
 
     def journals(self) -> list[Journal]:
@@ -140,39 +134,40 @@ class Story:
     def _exec(self, script: str, pod: str = _NAME) -> str:
         return kubectl("exec", pod, "-n", self.group.namespace, "--", "sh", "-c", script)
 
-    def _said(self, word: str) -> str:
+    def _printed(self, word: str) -> str:
+        """Return the rest of the pod's line that starts with the word; "" before it is printed."""
         pod = get("pod", _NAME, "-n", self.group.namespace)
         phase = pod["status"].get("phase", "Pending") if pod else "Pending"
         if phase == "Pending":
             return ""
         output = kubectl("logs", _NAME, "-n", self.group.namespace)
         assert phase == "Running", output
-        told = (line.partition(" ") for line in output.splitlines())
-        return next((rest for first, _, rest in told if first == word), "")
+        lines = (line.partition(" ") for line in output.splitlines())
+        return next((rest for first, _, rest in lines if first == word), "")
 
 
 @contextmanager
 def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator[Story]:
     """See the module."""
-    told = Story(group, kind)
-    told.start()
+    recorder = Story(group, kind)
+    recorder.start()
     try:
-        yield told
+        yield recorder
     except (Exception, pytest.fail.Exception):
         with suppress(Exception):  # the next story must know what is in the journals
-            _PAST.setdefault(group.namespace, []).extend(told.finish()[0])
+            _PAST.setdefault(group.namespace, []).extend(recorder.finish()[0])
         raise
-    assert told.healed_ms, "a story says when all is over"
+    assert recorder.healed_ms, "a story ends with `healed`"
     group.wait_ready(_BOUND_S)
-    told.whole()
-    events, seen, lacks = told.finish()
-    told.seen = seen
-    told.acked_ms = sorted({event.at_ms for event in events if isinstance(event, Stored)})
+    recorder.whole()
+    events, seen, lacks = recorder.finish()
+    recorder.seen = seen
+    recorder.acked_ms = sorted({event.at_ms for event in events if isinstance(event, Stored)})
     until(lambda: _settled(group), "all brokers hold the same", 120)
     past = _PAST.setdefault(group.namespace, [])
     past += events
-    verdict = judge(past, told.journals(), LIMITS)
-    _tell(report, title, told, events, verdict)
+    verdict = judge(past, recorder.journals(), LIMITS)
+    _add_times(report, title, recorder, events, verdict)
     assert lacks == []
     wrong = [*map(str, verdict.findings), *verdict.reasons]
     assert not wrong, f"{len(wrong)} findings, the first: " + "\n".join(wrong[:20])
@@ -184,24 +179,24 @@ def _settled(group: Group) -> bool:
     return all(broker.get("lagBytes", 0) == 0 for broker in brokers)
 
 
-def _tell(
+def _add_times(
     report: Report,
     title: str,
-    told: Story,
+    recorder: Story,
     events: Sequence[Event],
     verdict: Verdict,
 ) -> None:
     to_ms = max(event.at_ms for event in events if isinstance(event, Phase))
-    away = outages(told.seen, told.fired_ms, to_ms)[0]
+    away = outages(recorder.seen, recorder.fired_ms, to_ms)[0]
     stored = [event for event in events if isinstance(event, Stored)]
-    acks = told.acked_ms
+    acks = recorder.acked_ms
     whole_ms = next(e.at_ms for e in events if isinstance(e, Phase) and e.name is PhaseName.WHOLE)
-    pause_ms = longest_pause(acks, told.fired_ms, max(whole_ms, acks[-1]))
-    report[f"{title}: nobody served reads, writes"] = (
+    pause_ms = longest_pause(acks, recorder.fired_ms, max(whole_ms, acks[-1]))
+    report[f"{title}: no broker served reads, writes"] = (
         f"{away.reads_ms / 1000:.1f}, {away.writes_ms / 1000:.1f} s"
     )
     report[f"{title}: longest without acks"] = f"{pause_ms / 1000:.1f} s"
-    report[f"{title}: over → whole"] = f"{(whole_ms - told.healed_ms) / 1000:.1f} s"
+    report[f"{title}: over → whole"] = f"{(whole_ms - recorder.healed_ms) / 1000:.1f} s"
     report[f"{title}: acknowledged, findings"] = f"{len(stored)}, {len(verdict.findings)}"
     for line in (f"{name:58} {value:>16}" for name, value in list(report.items())[-4:]):
         print(line, flush=True)
@@ -213,18 +208,45 @@ def _now_ms() -> float:
 
 
 def code(namespace: str) -> Json:
-    """Return the modules of this tree that the pod runs."""
+    """Return a ConfigMap with the pod's program and every module of `e2e` that it imports."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
-        for pattern in _MODULES:
-            for path in sorted((ROOT / "e2e").glob(pattern)):
-                file.write(path, path.relative_to(ROOT))
+        for path in _imported_by(_PROGRAM):
+            file.write(path, path.relative_to(ROOT))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": _NAME, "namespace": namespace},
         "binaryData": {"e2e.zip": base64.b64encode(packed.getvalue()).decode()},
     }
+
+
+def _imported_by(program: str) -> list[Path]:
+    """Return the files of a module and of what it imports from `e2e`, directly or not."""
+    files: dict[str, Path] = {}
+    pending = [program]
+    while pending:
+        name = pending.pop()
+        file = _file_of(name)
+        if name in files or file is None:
+            continue
+        files[name] = file
+        pending.append(name.rpartition(".")[0])  # its package
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                pending += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                module = str(node.module)
+                pending += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+    return sorted(files.values())
+
+
+def _file_of(module: str) -> Path | None:
+    """Return the file of a module of `e2e`; None for any other name."""
+    if module.partition(".")[0] != "e2e":
+        return None
+    path = ROOT / module.replace(".", "/")
+    return next((f for f in (path / "__init__.py", path.with_suffix(".py")) if f.is_file()), None)
 
 
 def _pod(group: Group, seed: int) -> Json:
@@ -235,7 +257,7 @@ def _pod(group: Group, seed: int) -> Json:
     container = {
         "name": "main",
         "image": group.image,
-        "command": ["python", "-m", "e2e.kind.witness", *arguments],
+        "command": ["python", "-m", _PROGRAM, *arguments],
         "env": [{"name": "PYTHONPATH", "value": "/e2e/e2e.zip"}],
         "securityContext": SECURITY,
         "volumeMounts": [{"name": "code", "mountPath": "/e2e"}],

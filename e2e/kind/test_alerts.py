@@ -85,7 +85,7 @@ def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: 
         silent(found, "FmqDamageFound")
 
 
-NOBODYS = {"groups": [{"group": "nobody", "queues": 2}]}
+IN_MISSING_GROUP = {"groups": [{"group": "missing", "queues": 2}]}
 
 
 @causes("FmqTopicNotReady", "FmqJobFailed")
@@ -97,7 +97,7 @@ def test_impossible_topic_and_job_then_alerts_fire(
     kinds = {"apiVersion": "fmq.io/v1alpha1", "metadata": name}
     with scraping(tmp_path / "p", operators(), rules) as found:
         silent(found, "FmqTopicNotReady", "FmqJobFailed")
-        spec = NOBODYS | {"zookeeper": pair.spec["zookeeper"]}
+        spec = IN_MISSING_GROUP | {"zookeeper": pair.spec["zookeeper"]}
         apply(kinds | {"kind": "Topic", "spec": spec})
         archive = {"topics": ["orders"], "claim": "nowhere", "live": True}
         failed = job(pair, "astray", type="archive", archive=archive, timeoutSeconds=60)

@@ -17,21 +17,25 @@ AWAY_S = 60
 
 def test_zookeeper_has_no_quorum_for_a_minute(pair: Group, report: Report) -> None:
     count = get("statefulset", "fmq-zookeeper", "-n", SYSTEM)["spec"]["replicas"]
-    with story(pair, report, "ZooKeeper without a quorum", FaultKind.ZOOKEEPER) as told:
-        told.fired("g1-0", "g1-1")
+    with story(pair, report, "ZooKeeper without a quorum", FaultKind.ZOOKEEPER) as recorder:
+        recorder.fired("g1-0", "g1-1")
         try:
             _scale(count // 2)
-            until(lambda: pair.condition("ZooKeeperConnected")["status"] == "False", "it is told")
-            said = pair.condition("ZooKeeperConnected")
-            assert said["reason"] == "Unreachable" and "fmq-zookeeper-0" in said["message"], said
+            until(
+                lambda: pair.condition("ZooKeeperConnected")["status"] == "False", "it is reported"
+            )
+            condition = pair.condition("ZooKeeperConnected")
+            assert (
+                condition["reason"] == "Unreachable" and "fmq-zookeeper-0" in condition["message"]
+            ), condition
             time.sleep(AWAY_S)
-            assert pair.status["access"] == "FULL", "the master says so itself"
+            assert pair.status["access"] == "FULL", "the master reports it itself"
             assert pair.condition("WriteAvailable")["status"] == "True"
             report["no quorum: kubectl get bg"] = pair.row()
         finally:
             _scale(count)
-            told.healed()
-        until(lambda: pair.condition("ZooKeeperConnected")["status"] == "True", "it is told")
+            recorder.healed()
+        until(lambda: pair.condition("ZooKeeperConnected")["status"] == "True", "it is reported")
     events = pair.events()
     assert "ZooKeeperAway" in events and "ZooKeeperBack" in events, events
 

@@ -19,7 +19,7 @@ from fmqdev.demo.verdict import outages
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(3600)]
 
-Told = Callable[[str, Ending], None]
+RecordEnd = Callable[[str, Ending], None]
 KILLS = int(os.environ.get("KILLS", "3"))
 
 
@@ -28,46 +28,46 @@ def test_reads_come_back_after_every_kill(pair: Group, report: Report) -> None:
     restart for longer."""
     times_ms: list[tuple[float, float]] = []
     title = f"kill -9, {KILLS} times"
-    with story(pair, report, title, FaultKind.KILL) as told, _watched(pair) as said:
+    with story(pair, report, title, FaultKind.KILL) as recorder, _watched(pair) as changes:
         for _ in range(KILLS):
             from_ms = time.monotonic() * 1000
-            told.fired("g1-0")
-            _kill(pair, told.down)
-            _renew(pair, told.down)
+            recorder.fired("g1-0")
+            _kill(pair, recorder.down)
+            _renew(pair, recorder.down)
             until(lambda: pair.status["master"] == "g1-0", "it is master again")
             pair.wait_ready()
             times_ms.append((from_ms, time.monotonic() * 1000))
-        told.healed()
-    away_s = _tell(report, title, told, times_ms)
+        recorder.healed()
+    away_s = _add_outages(report, title, recorder, times_ms)
     # The first outage in the status may have ended while no operator looked; it has no duration.
-    told_s = [int(ms) / 1000 for ms, *_ in map(str.split, said.values()) if ms.isdecimal()]
+    reported_s = [int(ms) / 1000 for ms, *_ in map(str.split, changes.values()) if ms.isdecimal()]
     report[f"{title}: by the clients; each change, and its way back, by the status"] = (
-        f"{away_s}; {told_s} s"
+        f"{away_s}; {reported_s} s"
     )
 
 
 def test_reads_go_over_before_a_deleted_pod_ends(pair: Group, report: Report) -> None:
     """`kubectl delete pod` of the master is an orderly stop, and so a planned move."""
     times_ms: list[tuple[float, float]] = []
-    with story(pair, report, f"kubectl delete pod, {KILLS} times", FaultKind.STOP) as told:
+    with story(pair, report, f"kubectl delete pod, {KILLS} times", FaultKind.STOP) as recorder:
         for _ in range(KILLS):
             from_ms = time.monotonic() * 1000
-            told.fired("g1-0")
-            _renew(pair, told.down, Ending.STOPPED)
+            recorder.fired("g1-0")
+            _renew(pair, recorder.down, Ending.STOPPED)
             until(lambda: pair.status["master"] == "g1-0", "it is master again")
             pair.wait_ready()
             times_ms.append((from_ms, time.monotonic() * 1000))
-        told.healed()
-    _tell(report, f"kubectl delete pod, {KILLS} times", told, times_ms)
+        recorder.healed()
+    _add_outages(report, f"kubectl delete pod, {KILLS} times", recorder, times_ms)
 
 
-def _tell(
-    report: Report, what: str, told: Story, times_ms: list[tuple[float, float]]
+def _add_outages(
+    report: Report, what: str, recorder: Story, times_ms: list[tuple[float, float]]
 ) -> list[float]:
     """Report the longest time without reads in each span, including the way back."""
-    away_s = [round(outages(told.seen, *span)[0].reads_ms / 1000, 2) for span in times_ms]
-    said = f"{statistics.median(away_s):.2f}, {max(away_s):.2f} s"
-    report[f"{what}: without reads, median and most"] = said
+    away_s = [round(outages(recorder.seen, *span)[0].reads_ms / 1000, 2) for span in times_ms]
+    figures = f"{statistics.median(away_s):.2f}, {max(away_s):.2f} s"
+    report[f"{what}: without reads, median and most"] = figures
     print(f"{what}: without reads: {away_s}", flush=True)
     return away_s
 
@@ -92,14 +92,14 @@ def _watched(group: Group) -> Iterator[dict[int, str]]:
             found[int(epoch)] = rest
 
 
-def _kill(group: Group, down: Told) -> None:
+def _kill(group: Group, down: RecordEnd) -> None:
     before = restarts(group.namespace, "g1-0")
     signal_to(group.namespace, "g1-0", "KILL")
     down("g1-0", Ending.KILLED)
     until(lambda: restarts(group.namespace, "g1-0") > before, "it is started again")
 
 
-def _renew(group: Group, down: Told, how: Ending = Ending.KILLED) -> None:
+def _renew(group: Group, down: RecordEnd, how: Ending = Ending.KILLED) -> None:
     """Recreate the pod. After a kill the process may be too young to stop in order."""
     (old,) = (p["metadata"]["uid"] for p in group.pods() if p["metadata"]["name"] == "g1-0")
     kubectl("delete", "pod", "g1-0", "-n", group.namespace)

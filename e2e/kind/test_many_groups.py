@@ -43,8 +43,8 @@ def versions(api: ApiServer) -> dict[str, str]:
 
 def made(api: ApiServer) -> bool:
     groups: list[dict[str, Any]] = api.call("GET", ALL)["items"]
-    told = sum("phase" in group.get("status", {}) for group in groups)
-    return told == GROUPS == len(api.call("GET", KINDS[1])["items"])
+    reported = sum("phase" in group.get("status", {}) for group in groups)
+    return reported == GROUPS == len(api.call("GET", KINDS[1])["items"])
 
 
 @causes("FmqOperatorStalls")
@@ -57,18 +57,18 @@ def test_two_hundred_groups(tmp_path: Path, zookeeper: str, report: dict[str, st
             make_group(api, f"g{n:03}", zookeeper)
         config = kubeconfig(api, tmp_path / "kubeconfig")
         with operator(tmp_path, config) as first:
-            begun_s = time.monotonic()
+            start_s = time.monotonic()
             until(lambda: made(api), "every group has its objects", 400)
-            report[f"{GROUPS} groups made"] = f"{time.monotonic() - begun_s:.1f} s"
+            report[f"{GROUPS} groups made"] = f"{time.monotonic() - start_s:.1f} s"
             until(lambda: first.looked_at(GROUPS), "all is calm", 120)
             before = versions(api)
             until(lambda: (seen := before) == before_again(api, seen), "nothing is written")
             assert first.stop() == 0
         before = versions(api)
         with operator(tmp_path, config) as second:
-            begun_s = time.monotonic()
+            start_s = time.monotonic()
             until(lambda: second.looked_at(GROUPS), "all are looked at", 120)
-            took_s = time.monotonic() - begun_s
+            took_s = time.monotonic() - start_s
             report[f"{GROUPS} groups looked at after a restart"] = f"{took_s:.1f} s"
             memory = second.figure("process_resident_memory_bytes") / 1024 / 1024
             report["memory of the operator then"] = f"{memory:.0f} MiB"

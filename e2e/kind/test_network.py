@@ -21,25 +21,28 @@ HOLDS_S = 15  # many times the session's timeout
 def test_cut_off_from_zookeeper_alone(pair: Group, report: Report) -> None:
     """Its slave's grants hold: it serves on, no slave takes over, the status names the reason."""
     epoch = pair.status["epoch"]
-    with story(pair, report, "master cut off from ZooKeeper", FaultKind.ZOOKEEPER) as told:
-        with _cut_off(told, pair, zookeeper=True):
-            until(lambda: pair.condition("ZooKeeperConnected")["status"] == "False", "it is told")
+    with story(pair, report, "master cut off from ZooKeeper", FaultKind.ZOOKEEPER) as recorder:
+        with _cut_off(recorder, pair, zookeeper=True):
+            until(
+                lambda: pair.condition("ZooKeeperConnected")["status"] == "False",
+                "it is reported",
+            )
             assert "g1-0 cannot reach" in pair.condition("ZooKeeperConnected")["message"]
             time.sleep(HOLDS_S)
             assert pair.status["access"] == "FULL"
-        told.healed()
-    assert pair.status["epoch"] == epoch, "nobody took over"
+        recorder.healed()
+    assert pair.status["epoch"] == epoch, "no slave took over"
 
 
 def test_cut_off_from_its_slave_alone(pair: Group, report: Report) -> None:
     """It drops the slave and serves on; the slave claims nothing from a master that lives."""
     epoch = pair.status["epoch"]
-    with story(pair, report, "master cut off from its slave", FaultKind.CUT) as told:
-        with _cut_off(told, pair, slave=True):
+    with story(pair, report, "master cut off from its slave", FaultKind.CUT) as recorder:
+        with _cut_off(recorder, pair, slave=True):
             until(lambda: pair.status["inSync"] == [], "the slave is counted out", 120)
             time.sleep(HOLDS_S)
             assert (pair.status["mode"], pair.status["master"]) == ("MASTER", "g1-0")
-        told.healed()
+        recorder.healed()
     assert pair.status["inSync"] == ["g1-1"]
     assert pair.status["epoch"] >= epoch
 
@@ -47,21 +50,21 @@ def test_cut_off_from_its_slave_alone(pair: Group, report: Report) -> None:
 def test_cut_off_from_both(pair: Group, report: Report) -> None:
     """It fences itself; the slave serves the reads; later it returns by itself."""
     epoch = pair.status["epoch"]
-    with story(pair, report, "master cut off from both", FaultKind.CUT) as told:
-        with _cut_off(told, pair, zookeeper=True, slave=True):
+    with story(pair, report, "master cut off from both", FaultKind.CUT) as recorder:
+        with _cut_off(recorder, pair, zookeeper=True, slave=True):
             until(lambda: pair.status["access"] == "READ", "the slave serves the reads", 120)
             brokers = {b["broker"]: b["permission"] for b in pair.status["brokers"]}
             assert brokers == {"g1-0": "NONE", "g1-1": "READ"}
             report["cut off from both: kubectl get bg"] = pair.row()
             time.sleep(HOLDS_S)
-        told.healed()
+        recorder.healed()
     assert pair.status["master"] == "g1-0"
     assert pair.status["epoch"] > epoch
 
 
 @contextmanager
 def _cut_off(
-    told: Story, pair: Group, *, zookeeper: bool = False, slave: bool = False
+    recorder: Story, pair: Group, *, zookeeper: bool = False, slave: bool = False
 ) -> Iterator[None]:
     """Cut the master's pod off from these."""
     others: list[str] = []
@@ -69,7 +72,7 @@ def _cut_off(
         others += addresses(SYSTEM, _servers())
     if slave:
         others += addresses(pair.namespace, ["g1-1"])
-    told.fired("g1-0", detail=", ".join(others))
+    recorder.fired("g1-0", detail=", ".join(others))
     with cut(pair.namespace, "g1-0", others):
         yield
 

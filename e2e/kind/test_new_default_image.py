@@ -37,15 +37,15 @@ def test_unpullable_image_stops_the_roll_at_the_first_group(
 ) -> None:
     """One slave of one group; the others report which group is first, and serve as before."""
     install(images | {"broker": WRONG}, zookeepers())
-    until(lambda: WRONG in _images(groups), "one has begun", 120)
-    until(lambda: len(_waiting(groups)) == 2, "the others say whom they wait for", 60)
+    until(lambda: WRONG in _images(groups), "one group has started", 120)
+    until(lambda: len(_waiting(groups)) == 2, "the others report which group they wait for", 60)
     time.sleep(40)  # longer than the operator's pause between two looks
     assert _images(groups).count(WRONG) == 1
     assert len(_waiting(groups)) == 2
     assert [g.status["access"] for g in groups].count("FULL") == 2
     (first,) = [g for g in groups if WRONG in _images([g])]
-    said = " ".join(_waiting(groups))
-    assert said.count(f"{first.namespace}/{first.name} first") == 2, said
+    messages = " ".join(_waiting(groups))
+    assert messages.count(f"{first.namespace}/{first.name} first") == 2, messages
 
 
 def test_good_image_reaches_the_groups_one_after_another(
@@ -53,7 +53,7 @@ def test_good_image_reaches_the_groups_one_after_another(
 ) -> None:
     new = image_like(images["broker"])
     load_image(new, CLUSTER)
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     install(images | {"broker": new}, zookeepers())
     seen: list[str] = []  # groups in the order in which one of their brokers got the new image
 
@@ -61,7 +61,7 @@ def test_good_image_reaches_the_groups_one_after_another(
         now = {group.name: _images([group]) for group in groups}
         seen.extend(name for name, found in now.items() if new in found and name not in seen)
         for name in seen[:-1]:
-            assert set(now[name]) == {new}, f"{seen[-1]} has begun before {name} was done: {now}"
+            assert set(now[name]) == {new}, f"{seen[-1]} has started before {name} was done: {now}"
         return all(set(found) == {new} and len(found) == 2 for found in now.values())
 
     until(all_have_it, "all run the new image", 600)
@@ -69,7 +69,7 @@ def test_good_image_reaches_the_groups_one_after_another(
         group.wait_ready()
     until(lambda: not any(map(_turn, groups)), "every turn is over")
     report["new default image, three groups, one after another"] = (
-        f"{time.monotonic() - begun_s:.0f} s"
+        f"{time.monotonic() - start_s:.0f} s"
     )
 
 
@@ -86,5 +86,5 @@ def _images(groups: list[Group]) -> list[str]:
 
 def _waiting(groups: list[Group]) -> list[str]:
     """Return the messages of groups that wait for their turn."""
-    said = [str(group.status.get("message", "")) for group in groups]
-    return [words for words in said if "the operator's new image comes to 1 group" in words]
+    messages = [str(group.status.get("message", "")) for group in groups]
+    return [text for text in messages if "the operator's new image comes to 1 group" in text]

@@ -31,16 +31,16 @@ def apart(pair: Group) -> Group:
 def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -> None:
     """The slave serves the reads; what the node held comes back with it."""
     node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
-    with story(apart, report, "the master's node lost", FaultKind.KILL) as told:
-        told.fired("g1-0", detail=node)
+    with story(apart, report, "the master's node lost", FaultKind.KILL) as recorder:
+        recorder.fired("g1-0", detail=node)
         with node_lost(node):
-            told.down("g1-0", Ending.KILLED)
+            recorder.down("g1-0", Ending.KILLED)
             until(lambda: apart.status.get("epoch", 0) > epoch, "the slave has taken over", 120)
-            until(lambda: apart.status["access"] == "READ", "the status says so", 120)
+            until(lambda: apart.status["access"] == "READ", "it is reported", 120)
             until(lambda: apart.status["ready"] == "1/2", "its broker is not called ready")
             report["the master's node lost: kubectl get bg"] = apart.row()
             until(lambda: not node_is(node, "True"), "the cluster has noticed", 120)
-        told.healed()
+        recorder.healed()
     assert apart.status["master"] == "g1-0"
     assert node_of(apart, "g1-0") == node, "its volume is there"
 
@@ -48,25 +48,25 @@ def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -
 def test_masters_node_hangs_and_resumes(apart: Group, report: Report) -> None:
     """It wakes up with an expired lease: it serves nothing before it is master again."""
     node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
-    with story(apart, report, "the master's node hangs", FaultKind.PAUSE) as told:
-        told.fired("g1-0", detail=node)
+    with story(apart, report, "the master's node hangs", FaultKind.PAUSE) as recorder:
+        recorder.fired("g1-0", detail=node)
         with node_hangs(node):
             until(lambda: apart.status.get("epoch", 0) > epoch, "the slave has taken over", 120)
             time.sleep(HANGS_S)
-        told.healed()
+        recorder.healed()
     assert apart.status["master"] == "g1-0"
 
 
 def test_the_slaves_node_hangs(apart: Group, report: Report) -> None:
     """The master continues: at once, or as soon as it has dropped that slave."""
     node, master = node_of(apart, "g1-1"), apart.status["master"]
-    with story(apart, report, "the slave's node hangs", FaultKind.PAUSE) as told:
-        told.fired("g1-1", detail=node)
+    with story(apart, report, "the slave's node hangs", FaultKind.PAUSE) as recorder:
+        recorder.fired("g1-1", detail=node)
         with node_hangs(node):
             until(lambda: apart.status["inSync"] == [], "it is not in sync any more", 120)
             assert (apart.status["master"], apart.status["mode"]) == (master, "MASTER")
             time.sleep(HANGS_S)
-        told.healed()
+        recorder.healed()
     assert apart.status["inSync"] == ["g1-1"]
 
 
@@ -74,13 +74,13 @@ def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
     """`kubectl drain` waits for the budget: the slave is master before the pod is evicted."""
     master, node = apart.status["master"], node_of(apart, apart.status["master"])
     slave = next(b for b in ("g1-0", "g1-1") if b != master)
-    with story(apart, report, "the master's node drained", FaultKind.STOP) as told:
-        told.fired(master, detail=node)
+    with story(apart, report, "the master's node drained", FaultKind.STOP) as recorder:
+        recorder.fired(master, detail=node)
         try:
-            began_s = time.monotonic()
+            start_s = time.monotonic()
             _drain(node)
-            report["kubectl drain of the master's node"] = f"{time.monotonic() - began_s:.1f} s"
-            told.down(master, Ending.STOPPED)
+            report["kubectl drain of the master's node"] = f"{time.monotonic() - start_s:.1f} s"
+            recorder.down(master, Ending.STOPPED)
             assert (apart.status["master"], apart.status["mode"]) == (slave, "MASTER")
             report["drained: kubectl get bg"] = apart.row()
             drained = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in apart.pods()}
@@ -88,11 +88,11 @@ def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
             assert drained.get(master) is None, "it waits for its volume's node"
         finally:
             kubectl("uncordon", node)
-        told.healed()
+        recorder.healed()
     assert "Switchover" in apart.events()
     assert not {"DrainOpen", "DrainWaits"} & set(apart.events())
     assert node_of(apart, master) == node
-    assert apart.status["master"] == slave, "nobody asked for it back"
+    assert apart.status["master"] == slave, "no switchover back was requested"
 
 
 def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: Report) -> None:
@@ -103,10 +103,10 @@ def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: 
     apart.spec["promotion"] = {"policy": "after", "afterSeconds": 30}
     apart.apply()
     apart.wait_ready()
-    with story(apart, report, "the master's node lost for good", FaultKind.KILL) as told:
-        told.fired(master, detail=node)
+    with story(apart, report, "the master's node lost for good", FaultKind.KILL) as recorder:
+        recorder.fired(master, detail=node)
         with node_lost(node):
-            told.down(master, Ending.KILLED)
+            recorder.down(master, Ending.KILLED)
             until(lambda: not node_is(node, "True"), "the cluster has noticed", 120)
             why = f"{master}: its node {node} is not ready"
             until(lambda: why in apart.condition("Degraded")["message"], "the node is named", 60)
@@ -114,7 +114,7 @@ def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: 
             until(lambda: apart.status["mode"] == "MASTER", "it has opened its term", 60)
             assert any(pod["metadata"]["name"] == master for pod in apart.pods()), "still there"
             report["a lost node's master replaced: kubectl get bg"] = apart.row()
-        told.healed()
+        recorder.healed()
     assert (apart.status["master"], apart.status["inSync"]) == (slave, [master])
     assert "Promotion" in apart.events()
     apart.spec["promotion"] = {"policy": "off"}

@@ -148,20 +148,20 @@ def test_operator_without_one_read_right_reports_it(
     make_group(api, "g1", zookeeper, "a")
     path = "/apis/fmq.io/v1alpha1/namespaces/a/brokergroups/g1"
 
-    def told() -> dict[str, Any]:
+    def applied() -> dict[str, Any]:
         conditions = api.call("GET", path).get("status", {}).get("conditions", ())
         return next((c for c in conditions if c["type"] == "ConfigApplied"), {})
 
     with operator(tmp_path, kubeconfig(api, tmp_path / "config", OPERATOR)) as blind:
-        until(lambda: told().get("reason") == "OperatorBlind", "its status says so")
-        assert 'cannot list resource "configmaps"' in told()["message"]
+        until(lambda: applied().get("reason") == "OperatorBlind", "its status reports it")
+        assert 'cannot list resource "configmaps"' in applied()["message"]
         events = api.call("GET", "/api/v1/namespaces/a/events")["items"]
         assert [e["message"] for e in events if e["reason"] == "OperatorBlind"] == [
-            told()["message"]
+            applied()["message"]
         ]
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"http://{blind.address}/readyz", timeout=30)
         rights.look()
-        until(lambda: told().get("reason") != "OperatorBlind", "it sees, and says what it sees")
+        until(lambda: applied().get("reason") != "OperatorBlind", "it sees and reports everything")
         with urllib.request.urlopen(f"http://{blind.address}/readyz", timeout=30) as page:
             assert page.status == 200

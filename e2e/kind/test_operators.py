@@ -31,7 +31,7 @@ def test_only_one_of_two_operators_is_active(pair: Group, report: Report) -> Non
     second = _holder()
     until(lambda: restarts(SYSTEM, first) > before, "the first has ended itself", 60)
     _touch(pair)
-    assert _holder() == second, "nobody took it back"
+    assert _holder() == second, "the first did not take it back"
     assert {pod["metadata"]["uid"] for pod in pair.pods()} == pods
     assert pair.status["epoch"] == epoch
 
@@ -39,8 +39,8 @@ def test_only_one_of_two_operators_is_active(pair: Group, report: Report) -> Non
 def test_uninstall_leaves_the_data(pair: Group, images: dict[str, str], report: Report) -> None:
     """The chart's ZooKeeper goes with it: the master serves on, and all is there afterwards."""
     servers = get("statefulset", "fmq-zookeeper", "-n", SYSTEM)["spec"]["replicas"]
-    with story(pair, report, "uninstalled, installed again", FaultKind.ZOOKEEPER) as told:
-        told.fired("g1-0", "g1-1")
+    with story(pair, report, "uninstalled, installed again", FaultKind.ZOOKEEPER) as recorder:
+        recorder.fired("g1-0", "g1-1")
         run("helm", "uninstall", "fmq", "--namespace", SYSTEM, "--wait")
         until(lambda: not _operators(), "no operator is left")
         assert get("crd", "brokergroups.fmq.io") is not None
@@ -49,7 +49,7 @@ def test_uninstall_leaves_the_data(pair: Group, images: dict[str, str], report: 
         claims = get("pvc", "-n", SYSTEM)["items"]
         assert len(claims) >= servers, "ZooKeeper's volumes stay"
         install(images, servers)
-        told.healed()
+        recorder.healed()
         until(lambda: _holder() in _operators(), "an operator works")
         _touch(pair)
 

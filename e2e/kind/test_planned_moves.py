@@ -28,15 +28,15 @@ def test_a_switchover_that_was_asked_for(pair: Group, report: Report) -> None:
     """And back again, to any broker that can."""
     for title, asked in (("a planned switchover", other(pair)), ("and back again", "any")):
         before, to, pods = pair.status["master"], other(pair), _uids(pair)
-        with story(pair, report, title, FaultKind.OPERATOR) as told:
-            told.fired(before, detail=asked)
+        with story(pair, report, title, FaultKind.OPERATOR) as recorder:
+            recorder.fired(before, detail=asked)
             annotate(pair, asked)
             until_master(pair, to)
-            told.healed()
+            recorder.healed()
             last = pair.status["lastTransition"]
             assert (last["from"], last["to"]) == (f"{before} FULL", f"{to} FULL")
             assert f"in place of {before}: a switchover to {to} was asked for" in last["cause"]
-        assert _uids(pair) == pods, "nobody was restarted"
+        assert _uids(pair) == pods, "no broker was restarted"
     assert {"Switchover", "SwitchoverDone"} <= set(pair.events())
 
 
@@ -44,24 +44,24 @@ def test_switchover_duration_is_measured_both_ways(pair: Group, report: Report) 
     """There and back; MOVES=20 for the figures."""
     spans_ms: list[tuple[float, float]] = []
     title = f"planned switchover, {MOVES} times"
-    with story(pair, report, title, FaultKind.OPERATOR) as told:
+    with story(pair, report, title, FaultKind.OPERATOR) as recorder:
         for _ in range(MOVES):
             from_ms, to = time.monotonic() * 1000, other(pair)
-            told.fired(pair.status["master"], detail=to)
+            recorder.fired(pair.status["master"], detail=to)
             annotate(pair, to)
             until_master(pair, to)
             pair.wait_ready()
             spans_ms.append((from_ms, time.monotonic() * 1000))
-        told.healed()
-    away = [outages(told.seen, *span)[0] for span in spans_ms]
-    acks = [longest_pause(told.acked_ms, *span) for span in spans_ms]
+        recorder.healed()
+    away = [outages(recorder.seen, *span)[0] for span in spans_ms]
+    acks = [longest_pause(recorder.acked_ms, *span) for span in spans_ms]
     for what, times_ms in (
         ("reads", [a.reads_ms for a in away]),
         ("writes", [a.writes_ms for a in away]),
         ("acks", acks),
     ):
-        said = f"{statistics.median(times_ms) / 1000:.2f}, {max(times_ms) / 1000:.2f} s"
-        report[f"{title}: without {what}, median and most"] = said
+        figures = f"{statistics.median(times_ms) / 1000:.2f}, {max(times_ms) / 1000:.2f} s"
+        report[f"{title}: without {what}, median and most"] = figures
         print(f"{title}: without {what}: {[round(ms) for ms in times_ms]} ms", flush=True)
 
 
@@ -70,8 +70,8 @@ def test_the_operator_is_killed_in_mid_switchover(pair: Group, report: Report, s
     """The next active operator continues, and no mastership moves twice."""
     until(_holder, "an operator works", 60)
     before, to, epoch = pair.status["master"], other(pair), pair.status["epoch"]
-    with story(pair, report, f"operator killed, switchover {step}", FaultKind.OPERATOR) as told:
-        told.fired(before, detail=step)
+    with story(pair, report, f"operator killed, switchover {step}", FaultKind.OPERATOR) as recorder:
+        recorder.fired(before, detail=step)
         first = _holder()
         known = restarts(SYSTEM, first)
         annotate(pair, "any")
@@ -82,7 +82,7 @@ def test_the_operator_is_killed_in_mid_switchover(pair: Group, report: Report, s
         signal_to(SYSTEM, first, "KILL")
         until(lambda: restarts(SYSTEM, first) > known, "it was killed", 120)
         until_master(pair, to)
-        told.healed()
+        recorder.healed()
     assert pair.status["master"] == to, "it stays"
     assert pair.status["epoch"] == epoch + 3, "given away, claimed, opened, once"
 
@@ -96,12 +96,12 @@ def test_a_master_that_is_lost_for_good_is_replaced(pair: Group, report: Report)
     pair.spec["promotion"] = {"policy": "after", "afterSeconds": 30}
     pair.apply()
     pair.wait_ready()
-    with story(pair, report, "a lost master replaced after 30 s", FaultKind.STOP) as told:
-        told.fired(lost, detail=node)
+    with story(pair, report, "a lost master replaced after 30 s", FaultKind.STOP) as recorder:
+        recorder.fired(lost, detail=node)
         kubectl("taint", "node", node, "fmq-e2e-lost=yes:NoSchedule")
         try:
             kubectl("delete", "pod", lost, "-n", pair.namespace)
-            told.down(lost, Ending.STOPPED)
+            recorder.down(lost, Ending.STOPPED)
             until_master(pair, to)
             assert lost in pair.status["lastTransition"]["cause"], pair.status["lastTransition"]
             assert pair.condition("WriteAvailable")["reason"] == "NotEnoughReplicas"
@@ -109,7 +109,7 @@ def test_a_master_that_is_lost_for_good_is_replaced(pair: Group, report: Report)
             report["lost master replaced: kubectl get bg"] = pair.row()
         finally:
             kubectl("taint", "node", node, "fmq-e2e-lost-")
-        told.healed()
+        recorder.healed()
     assert (pair.status["master"], pair.status["inSync"]) == (to, [lost])
     assert "Promotion" in pair.events()
 

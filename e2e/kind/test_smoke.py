@@ -44,7 +44,7 @@ def test_the_operator_that_works_is_killed(installed: str, report: Report) -> No
     """The standby takes over, by its own clock."""
     until(lambda: _works() and len(_operators()) == 2, "one works, one stands by")
     killed = get("lease", "fmq-operator", "-n", SYSTEM)["spec"]["holderIdentity"]
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     kubectl("delete", "pod", killed, "-n", SYSTEM, "--force", "--grace-period=0")
 
     def taken() -> bool:
@@ -52,14 +52,14 @@ def test_the_operator_that_works_is_killed(installed: str, report: Report) -> No
         return holder not in ("", killed)
 
     until(taken, "another replica works", 60)
-    report["operator killed → the other works"] = f"{time.monotonic() - begun_s:.1f} s"
+    report["operator killed → the other works"] = f"{time.monotonic() - start_s:.1f} s"
 
 
 def test_a_group_comes_up(group: Group, report: Report) -> None:
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     group.make()
     group.wait_ready()
-    report["kubectl apply → Ready"] = f"{time.monotonic() - begun_s:.1f} s"
+    report["kubectl apply → Ready"] = f"{time.monotonic() - start_s:.1f} s"
     assert group.status["master"] == "g1-0"
     assert group.status["inSync"] == ["g1-1"]
     row = group.row().split()
@@ -93,7 +93,7 @@ def test_a_declared_topic(group: Group) -> None:
 
 def test_a_check_of_the_journals(group: Group, report: Report) -> None:
     """A BrokerJob beside the volumes of running brokers gives a verdict about the data."""
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     apply(
         {
             "apiVersion": "fmq.io/v1alpha1",
@@ -110,8 +110,8 @@ def test_a_check_of_the_journals(group: Group, report: Report) -> None:
     status = until(ended, "the check has ended")
     assert (status["phase"], status["verdict"]) == ("Succeeded", "Clean"), status
     assert "verdict (deep): clean" in status["message"]
-    report["a deep check by a BrokerJob"] = f"{time.monotonic() - begun_s:.1f} s"
-    until(lambda: group.condition("IndexConsistent").get("status") == "True", "the group says it")
+    report["a deep check by a BrokerJob"] = f"{time.monotonic() - start_s:.1f} s"
+    until(lambda: group.condition("IndexConsistent").get("status") == "True", "it is reported")
 
 
 def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path) -> None:
@@ -130,13 +130,13 @@ def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path)
         for name, query in rules():
             found.query(query)
             assert set(re.findall(r"fmq_\w+", query)) <= known, name
-        mine = [
+        alerts_here = [
             (name, alert["labels"])
             for name, alerts in found.alerts(pending=True).items()
             for alert in alerts
             if alert["labels"].get("cluster", group.namespace) == group.namespace
         ]
-        assert mine == [], "nothing is wrong"
+        assert alerts_here == [], "nothing is wrong"
     kubectl("delete", "topic.fmq.io", "watched", "-n", group.namespace, "--timeout=30s")
     assert group.verdict()["lost"] == []
 
@@ -160,7 +160,7 @@ def test_the_masters_pod_is_killed(group: Group, report: Report) -> None:
     group.wait_ready()
     verdict = group.verdict()
     assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
-    _tell(report, "master's pod killed", verdict)
+    _add_verdict(report, "master's pod killed", verdict)
     assert group.status["epoch"] > epoch
     assert group.status["master"] == "g1-0"
     assert "LeadershipChanged" in group.events() or group.status["lastTransition"], group.events()
@@ -175,7 +175,7 @@ def test_the_masters_pod_is_deleted(group: Group, report: Report) -> None:
     group.wait_ready()
     verdict = group.verdict()
     assert verdict["lost"] == [], verdict
-    _tell(report, "master's pod deleted", verdict)
+    _add_verdict(report, "master's pod deleted", verdict)
 
 
 def test_a_switchover(group: Group, report: Report) -> None:
@@ -187,7 +187,7 @@ def test_a_switchover(group: Group, report: Report) -> None:
         group.wait_ready()
     verdict = group.verdict()
     assert verdict["lost"] == [], verdict
-    _tell(report, "two planned switchovers", verdict)
+    _add_verdict(report, "two planned switchovers", verdict)
     assert "in place of g1-1: a switchover to g1-0" in group.status["lastTransition"]["cause"]
 
 
@@ -200,7 +200,7 @@ def test_without_the_operator(group: Group, report: Report) -> None:
         kubectl("delete", "pod", "g1-0", "-n", group.namespace, "--force", "--grace-period=0")
         verdict = group.verdict()
         assert verdict["lost"] == [], verdict
-        _tell(report, "the same, operator down", verdict)
+        _add_verdict(report, "the same, operator down", verdict)
         other = Group("g2", group.namespace, group.spec["zookeeper"]["connect"], group.image)
         other.apply()
         kubectl("delete", "brokergroup", "g2", "-n", group.namespace, "--timeout=30s")
@@ -221,7 +221,7 @@ def test_wrong_zookeeper_is_reported_and_blocks_no_other_group(group: Group) -> 
     wrong.apply()
     until(
         lambda: wrong.condition("ZooKeeperConnected").get("status") == "False",
-        "the condition says so",
+        "the condition reports it",
     )
     assert "nowhere.invalid" in wrong.condition("ZooKeeperConnected")["message"]
     assert group.condition("Ready")["status"] == "True"
@@ -235,7 +235,7 @@ def test_foreign_objects_are_left_alone(group: Group) -> None:
     apply({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": spec})
     taken = Group("taken", group.namespace, group.spec["zookeeper"]["connect"], group.image)
     taken.apply()
-    until(lambda: taken.condition("ConfigApplied").get("reason") == "NotOurs", "it is told")
+    until(lambda: taken.condition("ConfigApplied").get("reason") == "NotOurs", "it is reported")
     assert "Service" in taken.condition("ConfigApplied")["message"]
     kubectl("delete", "brokergroup", "taken", "-n", group.namespace, "--timeout=30s")
     there = get("service", "taken-rw", "-n", group.namespace)
@@ -262,10 +262,10 @@ def test_deletion_keeps_the_volumes(group: Group) -> None:
 
 
 def test_recreated_group_has_its_messages(group: Group, report: Report) -> None:
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     group.apply()
     group.wait_ready(240)
-    report["the same group made again → Ready"] = f"{time.monotonic() - begun_s:.1f} s"
+    report["the same group created again → Ready"] = f"{time.monotonic() - start_s:.1f} s"
     output = group.in_pod("fmq consume orders -g again --from earliest -e")
     numbers = {int(line) for line in output.split() if line.isdigit()}
     assert set(range(1, 101)) <= numbers
@@ -287,7 +287,7 @@ def _topic(group: Group, name: str) -> Json:
     }
 
 
-def _tell(report: Report, what: str, verdict: Json) -> None:
+def _add_verdict(report: Report, what: str, verdict: Json) -> None:
     report[f"{what}: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
     report[f"{what}: longest without acks"] = f"{verdict['longest_without_ack_ms']} ms"
     report[f"{what}: acknowledged, lost"] = f"{verdict['acked']}, {len(verdict['lost'])}"

@@ -16,17 +16,17 @@ def test_an_upgrade_to_another_image(pair: Group, images: dict[str, str], report
     new = image_like(images["broker"])
     load_image(new, CLUSTER)
     master, slave = pair.status["master"], _slave(pair)
-    with story(pair, report, "another image, both brokers", FaultKind.OPERATOR) as told:
-        told.fired(slave, master, detail=new)
+    with story(pair, report, "another image, both brokers", FaultKind.OPERATOR) as recorder:
+        recorder.fired(slave, master, detail=new)
         pair.spec["image"] = new
         pair.apply()
         until(lambda: _images(pair) == {new}, "all run the new image", 300)
         pair.wait_ready()
-        told.healed()
+        recorder.healed()
     assert pair.status["master"] == slave, "the old master was restarted as a slave"
-    said = pair.messages("Restarting")
-    assert [message.partition(":")[0] for message in said] == [slave, master], said
-    assert all(new in message for message in said), said
+    messages = pair.messages("Restarting")
+    assert [message.partition(":")[0] for message in messages] == [slave, master], messages
+    assert all(new in message for message in messages), messages
 
 
 def test_unpullable_image_stops_one_slave_and_is_reverted(
@@ -35,19 +35,19 @@ def test_unpullable_image_stops_one_slave_and_is_reverted(
     """The master and its reads continue; the status names the fault; a good image repairs it."""
     master, slave = pair.status["master"], _slave(pair)
     good, wrong = pair.spec.get("image", images["broker"]), "fmq/nowhere:1"
-    with story(pair, report, "an image that cannot be had", FaultKind.OPERATOR) as told:
-        told.fired(slave, detail=wrong)
+    with story(pair, report, "an image that cannot be had", FaultKind.OPERATOR) as recorder:
+        recorder.fired(slave, detail=wrong)
         pair.spec["image"] = wrong
         pair.apply()
-        until(lambda: _no_image(pair, slave), "a condition tells", 120)
-        assert wrong not in _images_of(pair, master), "nobody touches the master"
+        until(lambda: _no_image(pair, slave), "the status names the image", 120)
+        assert wrong not in _images_of(pair, master), "the master is not touched"
         assert (pair.status["master"], pair.status["mode"]) == (master, "MASTER")
-        until(lambda: pair.status["access"] == "READ", "the policy needs the slave, and so it says")
+        until(lambda: pair.status["access"] == "READ", "the policy needs the slave")
         pair.spec["image"] = good
         pair.apply()
         until(lambda: _images(pair) == {good}, "all run the good image again", 300)
         pair.wait_ready()
-        told.healed()
+        recorder.healed()
     assert pair.status["master"] == master, "it never had to move"
 
 

@@ -36,18 +36,18 @@ def test_a_restart_that_was_asked_for(group: Group, report: Report) -> None:
     """Slaves first, one at a time, the master last after a switchover; nothing is lost."""
     before, master = _uids(group), group.status["master"]
     group.start_traffic(60)
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     group.apply(**{"fmq.io/restart": "once"})
     until(lambda: not before & _uids(group) and len(_uids(group)) == 3, "all are new", 300)
     group.wait_ready()
-    report["three brokers restarted one by one"] = f"{time.monotonic() - begun_s:.1f} s"
+    report["three brokers restarted one by one"] = f"{time.monotonic() - start_s:.1f} s"
     made = {p["metadata"]["name"]: p["metadata"]["creationTimestamp"] for p in group.pods()}
     assert made["g1-2"] <= made["g1-1"] <= made["g1-0"], made
-    told = group.messages("Restarting")
-    assert [m.partition(":")[0] for m in told] == ["g1-2", "g1-1", "g1-0"], told
-    assert all("a restart was asked for (once)" in message for message in told), told
+    messages = group.messages("Restarting")
+    assert [m.partition(":")[0] for m in messages] == ["g1-2", "g1-1", "g1-0"], messages
+    assert all("a restart was asked for (once)" in message for message in messages), messages
     assert len(group.messages("Switchover")) == 1
-    assert group.status["master"] != master, "who was master is a slave when it is restarted"
+    assert group.status["master"] != master, "the old master is a slave when it is restarted"
     verdict = group.verdict()
     assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
     report["rolling restart: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
@@ -60,7 +60,7 @@ def test_a_mistake_stays_with_the_pods_that_were_made_with_it(group: Group) -> N
     other = next(b for b in ("g1-2", "g1-1") if b != group.status["master"])
     group.spec["zookeeper"]["connect"] = "nowhere.invalid:2181"
     group.apply()
-    until(lambda: group.condition("ZooKeeperConnected").get("status") == "False", "it is told")
+    until(lambda: group.condition("ZooKeeperConnected").get("status") == "False", "it is reported")
     before = hurting.restarts(group.namespace, other)
     hurting.signal_to(group.namespace, other, "KILL")
     until(lambda: hurting.restarts(group.namespace, other) > before, "its container is another")
@@ -79,7 +79,7 @@ def test_a_slave_is_taken_out(group: Group, report: Report) -> None:
     until(lambda: len(group.pods()) == 2, "its pod is gone")
     until(lambda: len(group.status["inSync"]) == 1, "it is not in sync any more")
     until(
-        lambda: [b["broker"] for b in group.status["brokers"]] == ["g1-0", "g1-1"], "two are told"
+        lambda: [b["broker"] for b in group.status["brokers"]] == ["g1-0", "g1-1"], "two are left"
     )
     assert get("pvc", "data-g1-2", "-n", group.namespace) is not None
     assert group.verdict()["lost"] == []
@@ -104,7 +104,7 @@ def test_fenced_master_serves_nothing_until_the_fence_is_lifted(group: Group) ->
     group.apply(**{"fmq.io/restart": "once"})
     until(lambda: group.status["access"] == "FULL", "it serves again")
     group.wait_ready()
-    assert group.status["epoch"] == epoch, "nobody took over from a broker that lives"
+    assert group.status["epoch"] == epoch, "no slave took over from a broker that lives"
 
 
 def test_a_hibernated_group_has_its_messages_when_it_wakes(group: Group, report: Report) -> None:

@@ -15,19 +15,19 @@ def test_the_masters_volume_is_lost(pair: Group, report: Report) -> None:
     """A new broker of that name copies all from the slave, which serves the reads meanwhile."""
     space, epoch = pair.namespace, pair.status["epoch"]
     volume = get("pvc", "data-g1-0", "-n", space)["spec"]["volumeName"]
-    with story(pair, report, "the master's volume lost", FaultKind.DISK_EMPTY) as told:
+    with story(pair, report, "the master's volume lost", FaultKind.DISK_EMPTY) as recorder:
         with cordoned():  # no new volume before the test has read the reported fault
-            told.fired("g1-0")
+            recorder.fired("g1-0")
             kubectl("delete", "pvc", "data-g1-0", "-n", space, "--wait=false")
             kubectl("delete", "pod", "g1-0", "-n", space, "--force", "--grace-period=0")
-            told.down("g1-0", Ending.KILLED)
+            recorder.down("g1-0", Ending.KILLED)
             until(lambda: get("pv", volume) is None, "the volume is gone")
             until(lambda: pair.status["epoch"] > epoch, "the slave has taken over")
-            until(lambda: pair.condition("StorageReady")["status"] == "False", "it is told")
+            until(lambda: pair.condition("StorageReady")["status"] == "False", "it is reported")
             assert "g1-0" in pair.condition("StorageReady")["message"]
             until(lambda: pair.status["access"] == "READ", "the slave serves the reads")
             report["the master's volume lost: kubectl get bg"] = pair.row()
-        told.healed()
+        recorder.healed()
     assert pair.status["master"] == "g1-0"
     assert get("pvc", "data-g1-0", "-n", space)["spec"]["volumeName"] != volume
     assert {"VolumeGoes", "NoVolume"} & set(pair.events()), pair.events()
@@ -44,7 +44,7 @@ def test_volumes_go_with_the_group_and_not_with_its_stateful_set(
     pair.in_pod("fmq topic create kept --queues 2 && seq 50 | fmq produce kept")
     before, old = _claims(pair), _uids(pair.pods())
     kubectl("delete", "statefulset", "g1", "-n", space, "--timeout=60s")
-    until(lambda: get("statefulset", "g1", "-n", space), "it is made anew")
+    until(lambda: get("statefulset", "g1", "-n", space), "it is recreated")
     until(lambda: len(_uids(pair.pods()) - old) == 2, "so are its pods")
     report["StatefulSet deleted → Ready"] = f"{pair.wait_ready():.1f} s"
     assert _claims(pair) == before

@@ -31,8 +31,8 @@ def run(*command: str, given: str = "", patience_s: float = 600) -> str:
         command, input=given or None, capture_output=True, text=True, timeout=patience_s, cwd=ROOT
     )
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip())[-3000:]
-        raise Failed(f"{shlex.join(command)[:300]}: status {done.returncode}: {said}")
+        output = (done.stderr.strip() or done.stdout.strip())[-3000:]
+        raise Failed(f"{shlex.join(command)[:300]}: status {done.returncode}: {output}")
     return done.stdout
 
 

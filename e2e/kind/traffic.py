@@ -92,7 +92,7 @@ async def main(brokers: str, topic: str, seconds: str, every_ms: str) -> int:
         done = asyncio.Event()
         consuming = asyncio.create_task(consume(client, topic, done))
         reading = asyncio.create_task(read_backlog(client, backlog, done))
-        print("begun", flush=True)
+        print("started", flush=True)
         sent = await produce(client, topic, float(seconds), int(every_ms) / 1000)
         done.set()
         got, longest_ms = await consuming, await reading

@@ -4,7 +4,7 @@ Usage: python -m e2e.kind.witness GROUP NAMESPACE BROKERS ZOOKEEPER SEED
 
 Runs inside the broker's image, with the modules of `e2e` that it needs. It has the traffic and the
 looks of `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
-in ZooKeeper. Prints `begun MS` when messages flow, and ends in order once a file `finish` exists;
+in ZooKeeper. Prints `started MS` when messages flow, and ends in order once a file `finish` exists;
 then prints `over` and waits to be read and removed. Leaves in /tmp: `history.jsonl`, `seen.json`.
 """
 
@@ -24,7 +24,7 @@ from fmqadapters.grpc import GrpcTransport
 from fmqdev.group_nodes import Groups
 
 FOLDER: Final = Path("/tmp")  # of the pod
-BEGUN: Final = "begun"
+STARTED: Final = "started"
 OVER: Final = "over"
 FINISH: Final = "finish"
 _WARM: Final = 100
@@ -84,7 +84,7 @@ async def main(group: str, namespace: str, brokers: str, zookeeper: str, seed: s
 async def _play(flow: Flow, group: str) -> list[str]:
     await flow.start()
     await flow.moved(_WARM, [group], _BOUND_S)
-    print(f"{BEGUN} {now_ms():.0f}", flush=True)
+    print(f"{STARTED} {now_ms():.0f}", flush=True)
     while not (FOLDER / FINISH).exists():
         flow.check()
         await asyncio.sleep(_POLL_S)

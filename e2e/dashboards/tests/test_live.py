@@ -80,14 +80,14 @@ async def test_healthy_cluster_then_panels_have_data_and_alerts_rest(
                     named = set(re.findall(r"{{(\w+)}}", panel.legend))
                     for result in await asyncio.to_thread(look):
                         assert named <= result["metric"].keys(), panel
-            began_s = float(found.query("time()")[1])
+            start_s = float(found.query("time()")[1])
             await asyncio.sleep(2 * CALM_S)
             assert set(await asyncio.to_thread(found.alerts)) - OF_OPERATOR == set()
             shown = [
-                (p, series(found, p, began_s, began_s + 2 * CALM_S)) for p in panels("overview")
+                (p, series(found, p, start_s, start_s + 2 * CALM_S)) for p in panels("overview")
             ]
             assert [panel.title for panel, lines in shown if not lines] == []
-    draw("overview", shown, [(1.0, "begun")], tmp_path / "overview.png")
+    draw("overview", shown, [(1.0, "start")], tmp_path / "overview.png")
     assert (tmp_path / "overview.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -106,7 +106,7 @@ async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
             await silent(found, "FmqNoSlaveInSync")
             cluster.kill("g1-0")
             wanted = partial(fires, found, "FmqGroupTakesNoWrites", group="g1")
-            await found.until(wanted, "nobody takes messages")
+            await found.until(wanted, "no broker takes messages")
             served = partial(found.query, 'fmq_serves{what="read"} == 1')
             await found.until(served, "its slave serves reads")
             await silent(found, "FmqGroupServesNoReads")
@@ -120,11 +120,11 @@ async def test_lone_master_running_but_not_scraped(tmp_path: Path) -> None:
         async with scraped(tmp_path, [slave]) as found:
             wanted = partial(fires, found, "FmqBrokersNotScraped", cluster="dev", group="g1")
             await found.until(wanted, "the master is missed")
-            told = await asyncio.to_thread(found.alerts)
-            assert set(told) - OF_OPERATOR == {"FmqBrokersNotScraped"}
+            firing = await asyncio.to_thread(found.alerts)
+            assert set(firing) - OF_OPERATOR == {"FmqBrokersNotScraped"}
             cluster.kill("g1-0")
             wanted = partial(fires, found, "FmqGroupTakesNoWrites", group="g1")
-            await found.until(wanted, "nobody takes messages")
+            await found.until(wanted, "no broker takes messages")
             await silent(found, "FmqBrokersNotScraped", "FmqGroupServesNoReads")
 
 
@@ -152,7 +152,7 @@ async def test_no_zookeeper_and_no_slave_then_no_broker_may_serve(tmp_path: Path
             await found.until(wanted, "its absence is seen")
             cluster.kill("g1-1")
             wanted = partial(fires, found, "FmqGroupServesNoReads", group="g1")
-            await found.until(wanted, "nobody serves")
+            await found.until(wanted, "no broker serves")
             await found.until(partial(fires, found, "FmqGroupTakesNoWrites"), "nor takes messages")
 
 
@@ -213,7 +213,7 @@ async def test_consumers_are_far_behind(tmp_path: Path) -> None:
 
 @causes("FmqTwoMasters")
 async def test_two_groups_of_one_name(tmp_path: Path) -> None:
-    """Each is right, in an ensemble of its own; reported as one they have two masters."""
+    """Each is right in its own ensemble; reported as one group they have two masters."""
     async with watched(tmp_path / "a", ALONE) as one, watched(tmp_path / "b", ALONE) as other:
         targets = [*one.targets("a-"), *other.targets("b-")]
         async with scraped(tmp_path, targets) as found:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-MAX_HITS = 1645
+MAX_HITS = 1081
 """Hits that are still in the sources. Lower it with every change that removes some."""
 
 REFUSED = {
@@ -44,7 +44,9 @@ REFUSED = {
 """The refused word, and what to write instead."""
 
 _FILES = ("*.py", "*.md", "*.proto", "*.yaml", "*.yml", "*.tpl", "*.toml", "Makefile")
-_LEFT_OUT = re.compile(r"(^CHANGELOG\.md|_pb2\.pyi?|^tools/check_words\.py|^docs/glossary\.md)$")
+_LEFT_OUT = re.compile(
+    r"(^CHANGELOG\.md|_pb2\.pyi?|^tools/(check_words|tests/test_checks)\.py|^docs/glossary\.md)$"
+)
 _SHOULD_BE = "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in REFUSED)
 _WORD = re.compile(rf"(?<![A-Za-z])({_SHOULD_BE})(?![A-Za-z])", re.IGNORECASE)
 

@@ -2,7 +2,7 @@
 
 A room per concern. Imports point downward only (import-linter checks it):
 
-    app            a broker as a process: start, stop, probes, metrics, the table of its calls
+    app            a broker as a process: start, stop, probes, metrics, the table of calls
     failover       evidence -> pure decision -> one step; the steps that open and end a term
     admin | data   what people ask of one broker | stored segments for jobs, retention
     produce | consume        a message on its way in | on its way out, with its progress

@@ -24,7 +24,7 @@ from fmqcore.version import VERSION
 _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
     "cluster": "Configure the broker groups in your ZooKeeper: apply, show, remove-group.",
-    "failover": "Make another broker the master of its group.",
+    "failover": "Make another broker the group's master.",
     "journal": "Inspect a broker's data directory: offline, read-only.",
     "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive and replay.",
     "dev": "A cluster on this machine to write programs against.",

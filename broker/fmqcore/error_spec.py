@@ -128,7 +128,7 @@ _BY_CODE: Final = {int(s.kind.code): s for s in ERRORS if s.kind.code is not Err
 
 
 def spec_of(error: FmqError) -> ErrorSpec:
-    """Return the row of an error: of its class, or of the nearest base class that has one."""
+    """Return the row of the error's class, or of the nearest base class that has one."""
     return next(_BY_KIND[kind] for kind in type(error).__mro__ if kind in _BY_KIND)
 
 

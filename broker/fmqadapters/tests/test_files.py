@@ -246,7 +246,7 @@ async def test_a_full_disk_can_be_locked_and_leaves_nothing_half_made(tmp_path: 
     disk = FileDisk(str(tmp_path), calls)
     calls.fails = dict.fromkeys(("pwritev", "allocate"), errno.ENOSPC)
     await disk.lock("me")
-    assert (tmp_path / "lock").read_bytes() == b"", "it is nobody's who is gone"
+    assert (tmp_path / "lock").read_bytes() == b"", "no process holds it any more"
     before = len(_open_files())
     for failing in (disk.create("a", 4096), disk.replace_file("b", b"x")):
         with pytest.raises(DiskFull):

@@ -51,7 +51,7 @@ async def refused() -> str:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    return await said_of(f"127.0.0.1:{port}")
+    return await error_of(f"127.0.0.1:{port}")
 
 
 async def http() -> str:
@@ -71,10 +71,10 @@ async def answered(answer: bytes) -> str:
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        return await said_of(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        return await error_of(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
 
-async def said_of(address: str) -> str:
+async def error_of(address: str) -> str:
     connection = GrpcTransport().connect(address)
     with pytest.raises(TransportError) as caught:
         await connection.call(STATUS, admin_pb2.StatusRequest(), 10.0)

@@ -125,7 +125,7 @@ class Puller:
             want = self._wanted(group, session, queue)
             if want is None:
                 return picks
-            if before and _holds(before[0], want):  # a further piece of it: at no cost
+            if before and _holds(before[0], want):  # a further piece of that batch: at no cost
                 picks += self._lease(group, session, queue, generation, want, before)
                 continue
             if size >= share and size:

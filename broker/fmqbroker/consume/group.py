@@ -45,7 +45,7 @@ class Session:
         self.batch_once = False  # it knows deliveries without a batch
         self.open_tokens = 0  # asked and not answered
         self.unstorable = False  # it acked what is not here
-        self.uncounted = False  # an ack of it was not taken: none of its tokens is answered
+        self.uncounted = False  # an ack was not accepted: its tokens are not answered
         self.heartbeat = False
         self.leaving = False
         self.over = False  # but for its last words
@@ -134,7 +134,7 @@ class ConsumerGroup:
         # One past the newest offset in the journal, readable or not. A master that comes back
         # commits nothing before its slaves do, and repeated acks are of records delivered before.
         self._appended = appended
-        # Newest epoch in the journal. A slave that serves reads still receives batches of it, so
+        # Newest epoch in the journal. A slave that serves reads still receives its batches, so
         # its end is not known before a later epoch has started.
         self._newest = newest
         self.epoch_ends: dict[tuple[int, int], Offset] = {}  # over: (queue, epoch) → its end
@@ -235,7 +235,7 @@ class ConsumerGroup:
             return
         appended = self._appended(self.topic_id, queue)
         if end > appended:
-            session.unstorable = True  # said again to a reader that has less than the one before
+            session.unstorable = True  # repeated to a reader that has less than the one before
         newest = self._newest()
         if epoch > newest:
             session.unstorable = True  # nothing of that epoch is here
@@ -251,7 +251,7 @@ class ConsumerGroup:
         elif progress.is_full:
             session.uncounted = True
         if end > progress.next:
-            session.unstorable = True  # more of it is set aside than may be
+            session.unstorable = True  # more is set aside than may be
 
     def nack(
         self,

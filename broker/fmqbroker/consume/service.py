@@ -11,8 +11,8 @@ commit token. The same code serves on the master and, in slave-consume, on the s
 done per record. Only the offset store writes to disk.
 
 For clients: in one message `assigned` and `revoked` come before `deliveries`. A `revoked` queue
-gets no more deliveries; acks and nacks of its generation still count until none of its records is
-in flight or `consumer_drain_ms` have passed, so nack (without delay) records not being worked on.
+gets no more deliveries; acks and nacks of that generation still count until no such record is in
+flight or `consumer_drain_ms` have passed, so nack (without delay) records not being worked on.
 `assigned` for a queue that is already held means: start again under that generation. If `sought`
 differs from the one before, the group was moved meanwhile: acks from before that seek are void.
 """

@@ -95,7 +95,7 @@ class SegmentService:
         if not request.at <= end <= readable:
             raise InvalidArgument(
                 f"bytes {request.at} to {end} of segment {base} are asked for; {max(readable, 0)} "
-                "of it are committed here"
+                "bytes are committed here"
             )
 
         async def read(at: int, length: int) -> bytes:

@@ -199,10 +199,10 @@ class Terms:
             _log.info("mastership_given", epoch=edit.epoch, to=edit.reader, end=p.journal.end)
         return done
 
-    def _has_all(self, heir: BrokerId, incarnation: str) -> bool:
+    def _has_all(self, successor: BrokerId, incarnation: str) -> bool:
         """Return whether that very process has this whole journal; durably if the policy asks."""
         p = self._parts  # F16: by its acks, and of the stream that it has now
-        view = p.master.links.get(heir)
+        view = p.master.links.get(successor)
         if view is None or not view.connected or view.incarnation != incarnation:
             return False
         durable = p.group.config.policy.counts is SlaveCounts.DURABLE
@@ -216,7 +216,7 @@ class Terms:
         given = bool(p.group.state.value.heir)
         if not p.group.standing or await p.group.change(lambda _: edit, version) is None:
             return False
-        if given:  # F16: an heir has all that its master had, and here it is on its disk
+        if given:  # F16: a successor has all that its master had, and here it is on its disk
             p.journal.doubts.made_whole()
         _log.info("mastership_taken", epoch=edit.epoch, why=edit.why, end=p.journal.end)
         return True

@@ -60,7 +60,7 @@ class SegmentStore:
         self._bases: list[int] = []
         self._open: OrderedDict[Position, DiskFile] = OrderedDict()
         self._spare: DiskFile | None = None
-        self.shrinks = 0  # how often something went: what was begun before may tell of it
+        self.shrinks = 0  # removals and truncations so far: a read started before one may be stale
         self.changing = asyncio.Lock()  # around making and removing files
 
     # ---- which segments
@@ -143,7 +143,7 @@ class SegmentStore:
     def spare_due(self, written_end: Position) -> bool:
         """Return whether to make a spare: the newest segment is half full, or room was lacking."""
         last = self.last
-        if last is None:  # dropped for want of room: made first, it tells that there is some
+        if last is None:  # dropped for want of room: made first, it shows that there is some
             return self._spare is None and bool(self.space.roll_blocked)
         if self._spare is not None or not last.on_disk:
             return False

@@ -139,12 +139,12 @@ class MasterLink:
         self._next = Position(0)  # the next position to send
         self._received = Position(0)
         self._credit = 0
-        self._answered = False  # it has sent an ack: what the Welcome told it is done
+        self._answered = False  # it has sent an ack: what the Welcome asked for is done
         self._not_before_ms = 0  # a learner is throttled until then
         self._sent_ms = 0
         self._sent_commit = Position(0)
         self._sent_in_sync = False
-        self._last_ack = (False, False)  # (level, bound by a grant) as of its last ack
+        self._last_ack = (False, False)  # (level, bound by a grant) at the last ack
         self._commit_due_ms = 0
         self._farewell = ""  # why the slave is sent away: the last message to it
 

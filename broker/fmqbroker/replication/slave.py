@@ -69,7 +69,9 @@ class SlaveReplication:
         self._me = BrokerId(settings.broker)
         self._delay_ms = settings.redial_min_ms
         self._complained: set[str] = set()  # since the last stream that lasted
-        self._reported: set[tuple[str, BrokerId]] = set()  # since the log said that it broke
+        self._reported: set[tuple[str, BrokerId]] = (
+            set()
+        )  # since the log event that the stream broke
         self._dialed: str | None = None  # who had announced itself as master at the last dial
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
         group.on_master(self._forget)

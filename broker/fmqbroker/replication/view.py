@@ -23,8 +23,8 @@ class LinkView:
     durable_end: Position = Position(0)
     epoch: Epoch = Epoch(0)  # of the newest message its last ack had read; older ones do not count
     lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
-    heard: bool = False  # sent a Hello since the start and needs nothing of its suffix any more
-    reader: bool = False  # it said that it serves (served) reads in slave-consume
+    heard: bool = False  # sent a Hello since the start; its suffix is not needed any more
+    reader: bool = False  # it reported that it serves (served) reads in slave-consume
     incarnation: str = ""  # of the process whose stream it is
     refused: str = ""  # why its last Hello was refused; "" = it was not
     kept: bool = False  # heard when it had all that it ever fsynced

@@ -96,7 +96,7 @@ class BrokerSettings(BaseModel):
     @field_validator("listen", "http_listen")
     @classmethod
     def _can_be_a_port(cls, address: str) -> str:
-        """Who binds takes the number modulo 2**16, and listens where nobody looks for it."""
+        """`bind` takes the number modulo 2**16: the broker would listen on another port."""
         if address and int(address.rpartition(":")[2]) > 65_535:
             raise ValueError("the port is over 65535")
         return address

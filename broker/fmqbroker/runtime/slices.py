@@ -34,7 +34,7 @@ class Slices:
 
 
 async def in_turns(work: Turns[T]) -> T:
-    """Run the work to its end; yield to other tasks at each of its pauses."""
+    """Run the work to its end; yield to other tasks at each pause."""
     while True:
         try:
             next(work)

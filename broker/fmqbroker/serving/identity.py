@@ -108,7 +108,7 @@ async def _wait_for_name(
             raise NameTaken(
                 f"broker id {me} is in use: incarnation {node.incarnation or '?'} at "
                 f"{node.address or 'an unknown address'} lives under it in ZooKeeper; stop that "
-                "process, or start this one with an id of its own"
+                "process, or start this one with another id"
             )
         if not logged:
             logged = True

@@ -26,8 +26,8 @@ class Step(NamedTuple):
 class Loss(Enum):
     """The effect of a crash on bytes that were not synced."""
 
-    ALL = "all of it is lost"
-    NONE = "all of it is there"
+    ALL = "all bytes are lost"
+    NONE = "all bytes are there"
     TORN = "the last write is cut in the middle"
     HOLE = "of the last write only the end is there"
 

@@ -112,5 +112,5 @@ class Watch:
             if place.group == broker.rpartition("-")[0] and floors.get(place, 0) < floor:
                 self.violations.append(
                     f"{broker} serves reads with {place} at {floors.get(place)}; "
-                    f"a consumer was told that {floor} is stored"
+                    f"a consumer had the answer that {floor} is stored"
                 )

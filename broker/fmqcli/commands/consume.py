@@ -206,7 +206,7 @@ async def _end(connected: Any, topic: str) -> dict[tuple[str, int], int]:
 async def _is_there(
     connected: Any, sub: Any, group: str, topic: str, end: dict[tuple[str, int], int]
 ) -> bool:
-    """Whether the group has finished all messages up to `end`, by any of its members."""
+    """Whether the group has finished all messages up to `end`, by any member."""
     await sub.commit()
     rows = await connected.admin().offsets(group, topic)
     done = {(row.broker_group, row.queue): row.committed for row in rows}

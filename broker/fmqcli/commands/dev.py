@@ -172,7 +172,7 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
 
 
 def _there(folder: Path, options: ClusterOptions) -> DevCluster | None:
-    """The cluster in this folder, if all of its processes run and its groups and slaves match."""
+    """The cluster in this folder, if all its processes run and its groups and slaves match."""
     there = DevCluster.attach(folder)
     if there is None or broker_names(there.options) != broker_names(options):
         return None

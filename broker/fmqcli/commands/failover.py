@@ -19,7 +19,7 @@ from fmqcore.ids import BrokerId, GroupName
 from fmqcore.names import require_name
 from fmqcore.zk.group_state import GroupState, Mode
 
-app = typer.Typer(help="Make another broker the master of its group.")
+app = typer.Typer(help="Make another broker the group's master.")
 
 _LOOK_S = 0.05
 
@@ -40,7 +40,7 @@ def failover(
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
 ) -> None:
-    """Make another broker the master of its group.
+    """Make another broker the group's master.
 
     A live master hands over once the other broker has all its data: nothing is lost, and for a
     moment no broker serves. If the master is lost for good, name it with --lost, and name with --to

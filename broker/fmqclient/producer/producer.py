@@ -3,7 +3,7 @@
 `producer/accumulator.py` decides where records go, `producer/sender.py` sends them, and
 `producer/queue_buffer.py` has the rules of order and of retries.
 
-    send_nowait → buffer of its key → (the loop turns) → one message per group → acks → futures
+    send_nowait → buffer of the key → (the loop turns) → one message per group → acks → futures
 
 A future ends with a `SendResult` only when the requested acknowledgement policy held. It ends with
 `DeliveryUnknown` when that cannot be known within `delivery_timeout_s`; every other error means

@@ -11,7 +11,7 @@ Layout, little-endian (the byte diagram is in `docs/reference/file-format.md`):
     96 payload, zero pad
 
 Not here: the payload's columns (`columns.py`) and the control payloads (`control.py`).
-An EOF batch spans the rest of its segment (`total_len`) but only its 96 bytes are written or sent.
+An EOF batch spans the segment's rest (`total_len`) but only its 96 bytes are written or sent.
 """
 
 import struct

@@ -52,7 +52,7 @@ class Link(NamedTuple):
 
     connected: bool = False
     caught_up: bool = False
-    heard: bool = False  # sent a Hello since the start, and nothing of its suffix is missing here
+    heard: bool = False  # sent a Hello since the start, and its suffix is not missing here
     lease_until_ms: int = 0
     incarnation: str = ""  # of the process whose stream it is
     whole: bool = False  # when it was heard, it lacked nothing of what it ever acknowledged to hold

@@ -265,7 +265,7 @@ LENIENT: Final = Guard(
 LINKED_HEARD: Final = Guard(
     "every slave that is linked is heard",
     lambda c: all(link.heard for link in c.evidence.links.values() if link.connected),
-    "{me} waits for the missing end of its journal from a slave",
+    "{me} waits for the missing end of the journal from a slave",
 )
 
 STOPPING: Final = Guard(

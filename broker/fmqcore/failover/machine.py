@@ -24,8 +24,8 @@ could be older than the state.
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
 |                  |        | heard, and enough after an unclean start                |           |
-|                  |        | session; the heir gone before it claimed                | OPEN      |
-| SLAVE_CONSUME(e) | reader | session; wanted; heir                                   | TAKE OVER |
+|                  |        | session; the successor gone before it claimed           | OPEN      |
+| SLAVE_CONSUME(e) | reader | session; wanted; successor                              | TAKE OVER |
 |                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
 |                  |        | gone, in isr, not behind, slaves asked, all others live)|           |
 |                  |        | frozen; session; master back                            | HAND_OVER |

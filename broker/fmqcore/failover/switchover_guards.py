@@ -12,10 +12,11 @@ from fmqcore.policy import HowMany
 
 def _successor_ready(case: Case) -> bool:
     """The wanted broker can soon have all that the master has, and may serve everything."""
-    evidence, heir = case.evidence, case.evidence.wanted
-    link, live, member = evidence.links.get(heir), evidence.live.get(heir), case.config.member(heir)
+    evidence, wanted = case.evidence, case.evidence.wanted
+    link, live = evidence.links.get(wanted), evidence.live.get(wanted)
+    member = case.config.member(wanted)
     return (
-        heir in case.state.isr
+        wanted in case.state.isr
         and (link is not None and link.connected and link.caught_up)
         and (live is not None and live.incarnation == link.incarnation)
         and (member is not None and member.permission is Permission.FULL)

@@ -41,15 +41,15 @@ def give_reads(case: Case) -> GroupState:
 
 def move(case: Case) -> GroupState:
     """SLAVE_CONSUME(e+1, wanted): the wanted broker has all records and takes over at once."""
-    heir = case.evidence.wanted
+    wanted = case.evidence.wanted
     return replace(
         case.state,
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
-        reader=heir,
+        reader=wanted,
         served_end=Position(0),
-        heir=case.evidence.links[heir].incarnation,
-        why=f"master {case.me} gives way to {heir}, as the configuration wants",
+        heir=case.evidence.links[wanted].incarnation,
+        why=f"master {case.me} gives way to {wanted}, as the configuration wants",
     )
 
 

@@ -28,7 +28,7 @@ class Code(Enum):
     R002 = "replicas differ: their histories part"
     R003 = "a replica lacks what others know to be committed"
     R004 = "replicas have nothing in common to compare"
-    O001 = "consumer progress beyond the end of its queue"
+    O001 = "consumer progress beyond the queue's end"
     O002 = "consumer progress in a queue that is not there"
     O003 = "two versions of consumer progress contradict each other"
     O004 = "the side journal of a takeover"

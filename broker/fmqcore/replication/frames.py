@@ -1,6 +1,6 @@
 """Where a run of whole stored batches ends in the journal. Pure.
 
-An EOF batch stands for the rest of its segment but is stored and sent as its 96 header bytes, so
+An EOF batch stands for the segment's rest but is stored and sent as its 96 header bytes, so
 the end is not always `position + len(batches)`. The bytes are FMQ's own and are not checked here.
 """
 

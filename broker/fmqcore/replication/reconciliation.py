@@ -182,8 +182,8 @@ def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
 def _ahead(slave: SlaveView, master: MasterView, common: Common) -> Decision:
     if slave.log_start > master.end:
         why = (
-            f"{slave.broker} begins at {slave.log_start}, beyond the end {master.end} of its "
-            f"journal: the bytes between are in neither; start {master.me} with its own data "
+            f"{slave.broker} begins at {slave.log_start}, beyond the master's journal end "
+            f"{master.end}: the bytes between are in neither; start {master.me} with its own data "
             f"directory, or bring back another in-sync slave first"
         )
         return Decision(Action.REJECT, reason=why, alarm=True)

@@ -27,7 +27,7 @@ def test_clock_bounds_from_an_answer(
 
 
 @pytest.mark.parametrize(
-    ("low_ms", "high_ms", "mine_ms", "ahead_ms"),
+    ("low_ms", "high_ms", "now_ms", "ahead_ms"),
     [
         (100, 200, 150, 0),
         (100, 200, 100, 0),
@@ -39,9 +39,9 @@ def test_clock_bounds_from_an_answer(
     ],
 )
 def test_only_a_certain_difference_counts(
-    low_ms: int, high_ms: int, mine_ms: int, ahead_ms: int
+    low_ms: int, high_ms: int, now_ms: int, ahead_ms: int
 ) -> None:
-    assert Base(low_ms, high_ms).ahead_ms(mine_ms) == ahead_ms
+    assert Base(low_ms, high_ms).ahead_ms(now_ms) == ahead_ms
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ class _Walk:
         if fault.fault not in _PAYLOAD_FAULTS:
             return self._go_on_behind(fault)
         header = advance(self._data, self._report.file.base, self._verifier._cursor, payloads=False)
-        if isinstance(header, Fault):  # told first: taken as it comes, the payload is told, too
+        if isinstance(header, Fault):  # reported first; its payload would be reported, too
             return self._go_on_behind(header)
         if not isinstance(header, BatchHeader):
             return fault

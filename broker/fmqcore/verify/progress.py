@@ -36,8 +36,8 @@ class OffsetHistory:
             if before is None or before.version != entry.version or before == entry:
                 continue
             sentence = (
-                f"{_whose(key)}: version {entry.version} says {_described(entry)}, and it said "
-                f"{_described(before)} before"
+                f"{_whose(key)}: version {entry.version} has {_described(entry)}, and "
+                f"{_described(before)} in an earlier entry"
             )
             found = error(Code.O003, self._file, header.position, sentence, header.end)
             self.findings.append(found._replace(severity=Severity.WARNING, remedy=_SEEK))

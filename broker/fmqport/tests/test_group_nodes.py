@@ -91,7 +91,7 @@ async def test_a_broker_stands_in_an_ensemble_that_lost_its_data(harness: Harnes
 
 
 async def test_a_group_deleted_just_now_gets_no_live_node(harness: Harness) -> None:
-    """Between the read of its configuration and the creation: no parent is created for it."""
+    """Between the read of the configuration and the creation: no parent is created for it."""
     one = await harness.session()
     await served(one)
 

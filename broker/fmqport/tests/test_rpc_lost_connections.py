@@ -59,7 +59,7 @@ class Stuck:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        raise AssertionError("nobody lets it go")
+        raise AssertionError("no caller lets it go")
 
 
 async def test_a_call_out_of_time_leaves_the_streams_of_its_connection(

@@ -27,7 +27,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["a full disk", "nobody reads"])
+@pytest.fixture(params=["a full disk", "no reader"])
 def stderr(request: pytest.FixtureRequest) -> int:
     if request.param == "a full disk":
         return os.open("/dev/full", os.O_WRONLY)

@@ -94,7 +94,7 @@ async def test_send_waits_while_the_receiver_does_not_read(node: Node) -> None:
     while before != sent:  # until it stands still
         before = sent
         await asyncio.sleep(0.3)
-    assert sent < 32, "64 MiB were taken though nobody reads"
+    assert sent < 32, "64 MiB were taken though no side reads"
     go.set()
     await task
     assert await node.how_it_ended() is None

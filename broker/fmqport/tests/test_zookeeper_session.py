@@ -106,7 +106,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 async def main():
     session = ZooKeeperSession(sys.argv[1], timeout_ms=1000)
     await session.start(30)
-    await session.create("/mine", b"", ephemeral=True)
+    await session.create("/own", b"", ephemeral=True)
     if sys.argv[2] == "holding the lock":
         ctypes.PyDLL(None).sleep(300)  # no other thread of this process runs meanwhile
     time.sleep(300)
@@ -123,9 +123,9 @@ async def test_process_with_a_wedged_loop_loses_its_session(zookeeper: str, how:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", WEDGED, zookeeper, how)
     try:
         async with asyncio.timeout(60):
-            while await witness.get("/mine") is None:
+            while await witness.get("/own") is None:
                 await asyncio.sleep(0.01)
-            while await witness.get("/mine") is not None:
+            while await witness.get("/own") is not None:
                 await asyncio.sleep(0.01)
         assert process.returncode is None, "it lives"
     finally:

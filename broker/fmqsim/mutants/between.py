@@ -53,7 +53,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "what an emptied master was given is proof",
-        "who comes first has the newest term and few of its batches; who has the rest is refused",
+        "the first to come has the newest term, few batches; the slave with the rest is refused",
         (
             "fmqcore/failover/guards.py",
             "    if not case.evidence.unproven:\n        return True\n",
@@ -204,7 +204,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         (
             "fmqbroker/consume/offsets/store.py",
             "        if not self._round.entries:\n"
-            "            return  # who waited was told: their term is over, this is the next one\n",
+            "            return  # waiting callers have their error, this is the next term\n",
             "",
         ),
         tests=(
@@ -214,7 +214,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="it stands there for a moment",
     ),
     mutant(
-        "who loses a queue hears of it only if it was sent its newest number",
+        "a member that loses a queue hears of the loss only if it was sent its newest number",
         "a seek gave it a new one: it keeps the queue for its own, and its acks count for nothing",
         (
             "fmqbroker/consume/group.py",
@@ -292,8 +292,8 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who ended between taking the mastership and opening loses what it had stored as a reader",
         (
             "fmqbroker/consume/offsets/store.py",
-            "        if mine and left_in >= opened:\n",
-            "        if mine and left_in == self._journal.epoch - 2:\n",
+            "        if own and left_in >= opened:\n",
+            "        if own and left_in == self._journal.epoch - 2:\n",
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_offset_store.py::"

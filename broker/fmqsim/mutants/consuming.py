@@ -1,4 +1,4 @@
-"""Mistakes of a consumer: what it keeps of its acks, and what it reports of them."""
+"""Mistakes of a consumer: which acks it keeps, and what it reports about them."""
 
 from typing import Final
 

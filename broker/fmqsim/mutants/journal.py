@@ -172,7 +172,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         alone=_LAST_BYTES,
     ),
     mutant(
-        "retention tells nobody",
+        "retention notes no log start",
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),
         tests=(

@@ -63,7 +63,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "no epoch check on ack",
-        "what a slave said in another term counts in this one",
+        "what a slave reported in another term counts in this one",
         (
             "fmqcore/policy.py",
             "        if ends.epoch == master.epoch\n",
@@ -118,8 +118,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         alone="it shows only while ZooKeeper does not answer, and is over with the lease",
     ),
     mutant(
-        "a lost slave fails nobody",
-        "what waits for it waits until its time is out, instead of being told at once",
+        "a lost slave fails no waiter",
+        "what waits for it waits until its time is out, instead of being failed at once",
         (
             ISR,
             "            self._commit.refuse(why, self._journal.end)\n",
@@ -128,7 +128,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_a_policy_that_cannot_be_met_refuses_at_once",
         ),
-        alone="nothing wrong is ever told, only late",
+        alone="no answer is ever wrong, only late",
     ),
     mutant(
         "truncation to the wrong epoch",
@@ -192,7 +192,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "retention deletes under a slave's feet",
-        "a slave in sync that is a little behind must drop all it has and begin anew",
+        "a slave in sync that is a little behind must drop all it has and start again",
         (
             MASTER,
             "return min([self._journal.durable_end, *map(self.counted_end,",
@@ -201,7 +201,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/replication/test_replication.py::test_retention_waits_for_the_slowest_in_sync_slave",
         ),
-        alone="the slave begins anew and has all again: nothing is lost but time",
+        alone="the slave starts again and has all again: nothing is lost but time",
     ),
     mutant(
         "a learner counts",
@@ -229,7 +229,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "an ack of one level is taken for another's",
-        "acks=all is told as soon as the group's own policy holds",
+        "acks=all is answered as soon as the group's own policy holds",
         (
             "fmqbroker/produce/pending_acks.py",
             "ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)",
@@ -258,7 +258,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a replaced stream still counts",
-        "what a slave said before it came back is read after its Hello",
+        "what a slave sent before it came back is read after its Hello",
         (
             STREAMS,
             "            older.view = LinkView()\n            older.cancel()",
@@ -270,8 +270,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         alone="both messages must be read within one turn of the loop",
     ),
     mutant(
-        "a stream is of nobody in the table",
-        "a member that dials before its master was told of it never comes in sync",
+        "a stream is missing in the table",
+        "a member that dials before its master knows that member never comes in sync",
         (MASTER, "        self.links[link.broker] = link.view", "        _ = link.view"),
         tests=(
             "broker/fmqbroker/tests/replication/test_replication.py::test_member_dialing_before_master_knows_it_becomes_in_sync",
@@ -280,7 +280,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "who becomes master keeps what it had settled",
-        "all that it followed as a slave counts as a try of its own, to be cut for a suffix",
+        "all that it followed as a slave counts as an unfinished term, to be cut for a suffix",
         (
             MASTER,
             "        self._settled.all()\n        self._streams.end_all()",
@@ -293,7 +293,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "a term given up counts as a try",
-        "what slaves may have of it is cut to make room for a suffix",
+        "the part that slaves may have is cut to make room for a suffix",
         (
             MASTER,
             "        self._settled.all()\n        self._ends.close()",
@@ -302,11 +302,11 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/replication/test_replication.py::test_broker_that_ended_its_term_ships_all_its_bytes",
         ),
-        alone="what is committed of it is not cut: a second guard",
+        alone="the committed part is not cut: a second guard",
     ),
     mutant(
         "the commit end is not remembered",
-        "after a restart it may be cut back by another master, and nobody objects",
+        "after a restart it may be cut back by another master, and no guard objects",
         (
             "fmqbroker/replication/commit_end.py",
             "            journal.note_commit_end(self._commit.commit_end)\n",

@@ -1,4 +1,4 @@
-"""Mistakes in what is told to producers and consumers."""
+"""Mistakes in what producers and consumers are answered."""
 
 from typing import Final
 
@@ -55,7 +55,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "consumer acks confirmed before they are stored",
-        "a crash takes an ack that its consumer was told to be safe",
+        "a crash takes an ack that its consumer holds for safe",
         (
             "fmqbroker/consume/registry.py",
             "        for written in rounds:\n            await written.wait()\n",
@@ -97,8 +97,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "if the reader dies too, all that was consumed from it is consumed again",
         (
             OFFSETS,
-            "return replace(state, offsets=record) if mine else None",
-            "return None if mine else None",
+            "return replace(state, offsets=record) if is_reader else None",
+            "return None if is_reader else None",
         ),
         focus=Focus(2, DURABLE_ONE, (), TAKEOVER),
         seeds=(31,),
@@ -114,11 +114,11 @@ SERVING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/consume/test_side_journal.py::test_next_takeover_reader_starts_from_record_not_its_journal",
         ),
-        alone="it takes two takeovers in a row, and the side journal has most of it",
+        alone="it takes two takeovers in a row, and the side journal has most entries",
     ),
     mutant(
         "OK over an epoch's end",
-        "an ack of a term that is over: what it told may have been taken back",
+        "an ack of a term that is over: what it confirmed may have been taken back",
         (
             ACKS,
             "elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2",
@@ -129,7 +129,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "out of time is OK",
-        "a wait that ends without the policy having held is told as stored",
+        "a wait that ends without the policy having held is answered as stored",
         (
             ACKS,
             "                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)\n",
@@ -193,7 +193,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "an ack passes what was not acknowledged",
-        "the floor jumps over messages that nobody has done",
+        "the floor jumps over messages that no consumer has done",
         (
             "fmqcore/consume/in_flight.py",
             "            if first <= self.floor:\n",
@@ -213,7 +213,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "an ack of a lost message counts for the one at its offset",
-        "what nobody has seen is called done",
+        "what no consumer has seen is called done",
         (
             "fmqbroker/consume/group.py",
             "            end = min(end, self.epoch_ends.get((queue, epoch), first))\n",
@@ -261,7 +261,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "an ack that the journal refuses is stored",
-        "a full disk: its consumer is told that it is safe",
+        "a full disk: its consumer is answered that it is safe",
         (
             OFFSETS,
             "            full.settle(error)\n        except asyncio.CancelledError",
@@ -287,7 +287,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
     ),
     mutant(
         "acks that found no room are forgotten",
-        "the next try has nothing to store, and its consumer is told that it is stored",
+        "the next try has nothing to store, and its consumer is answered that it is stored",
         (
             "fmqbroker/consume/registry.py",
             "                self._unstored.give_back(entries)\n                self._waiters",
@@ -299,7 +299,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         alone="acks find room when messages do not: the last bytes of a disk must be taken, too",
     ),
     mutant(
-        "what the store refuses is told as stored",
+        "what the store refuses is answered as stored",
         "a seek is answered with OK though the reads were lost before it was stored",
         (
             "fmqbroker/consume/registry.py",
@@ -309,6 +309,6 @@ SERVING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/consume/test_stored_progress.py::test_entry_refused_by_the_store_is_not_reported_stored",
         ),
-        alone="sessions are over by then; nobody seeks a group that lives in that very moment",
+        alone="sessions are over by then; no client seeks a live group in that very moment",
     ),
 )

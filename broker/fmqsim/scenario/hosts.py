@@ -117,7 +117,7 @@ class BrokerHost(Host):
         self.storage = Storage(world.loop, f"/{name}")
         self.lifecycle: SimLifecycle | None = None
         self.gone = False  # no member any more
-        self.doubted_until_s = 0.0  # in sync by the state, maybe that of its last incarnation
+        self.doubted_until_s = 0.0  # in sync by the state, maybe the state of the last incarnation
         self._how: Ending | None = None
 
     async def main(self, process: Process) -> None:

@@ -41,7 +41,7 @@ def test_any_part_of_unsynced_bytes_survives_a_power_cut() -> None:
     torn = {text for text in seen if len(set(text)) > 1}
     assert {"o" * whole, "n" * whole} < set(seen), "nothing, and everything"
     assert len({text for text in torn if "on" not in text}) > 2, "its beginning"
-    assert {text for text in torn if "on" in text}, "any of its sectors"
+    assert {text for text in torn if "on" in text}, "any sector"
     assert {text for text in torn if "on" in text[: PAGE // SECTOR]}, "within a page, too"
 
 

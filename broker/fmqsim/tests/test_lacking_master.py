@@ -37,7 +37,7 @@ def test_emptied_master_waits_for_the_only_acknowledging_slave() -> None:
 
 
 def test_emptied_master_does_not_open_on_a_stale_slaves_bytes() -> None:
-    """No slave is in sync; the first to come has the newest term, and few of its batches (I1)."""
+    """No slave is in sync; the first to come has the newest term, and few batches (I1)."""
 
     async def trouble(stage: Stage) -> None:
         await stage.stored(20)

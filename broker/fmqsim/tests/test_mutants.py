@@ -30,7 +30,7 @@ LISTED = (
     "checkpoint not atomic",
     "dedup table not restored from SNAP",
     "queue index passes the commit end",
-    "retention tells nobody",
+    "retention notes no log start",
     "retention deletes under a slave's feet",
 )
 """Mutants that the project has promised to catch."""

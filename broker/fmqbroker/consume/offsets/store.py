@@ -77,13 +77,13 @@ class OffsetStore(KnownProgress):
         self._settings = settings
         self._clock = clock
         self._keeping = _Keeping.RETIRED
-        self._epoch = Epoch(0)  # of the term in which I keep them
+        self._epoch = Epoch(0)  # of the term in which this store keeps them
         self._installed_end = Position(0)  # master: what was installed lies below
         self._round = Round()
         self._writing = Round()  # what is being appended now, part by part
         self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
         self._takeover = ProgressTable()  # taker: what changed since the claim
-        self._taken_in = Epoch(0)  # the term in which `_takeover` was last begun; 0 = it is empty
+        self._taken_in = Epoch(0)  # the term in which `_takeover` was last started; 0 = it is empty
         self._side: SideJournal | None = None
         self._checkpointed = True
         self._saves = 0  # number of checkpoints started
@@ -177,13 +177,13 @@ class OffsetStore(KnownProgress):
         """
         async with self._lock:
             earlier = await in_turns(decoding_record(record))
-            left_in, mine = await self._own()
+            left_in, own = await self._own()
             await self._close_side(remove=False)
-            if left_in < self._group.state.value.opened:  # by who has what my journal has
-                mine = news_for(self._journal.state.offsets, mine)
+            if left_in < self._group.state.value.opened:  # by a broker that has this journal
+                own = news_for(self._journal.state.offsets, own)
             tail = await offsets_above(self._journal, committed)
             # `earlier` stays whole: a slave with a shorter journal may have to use this table.
-            self._takeover = ProgressTable(merged(mine, tail, earlier))
+            self._takeover = ProgressTable(merged(own, tail, earlier))
             self._taken_in = self._term()
             await self._start_side()
             self._enter(_Keeping.TAKER)
@@ -228,9 +228,9 @@ class OffsetStore(KnownProgress):
     async def install_own(self, opened: Epoch, *, lacking: bool = False) -> None:
         """Install the entries of this broker's side journal if no master opened a term since."""
         async with self._lock:
-            left_in, mine = await self._own()
-        if mine and left_in >= opened:
-            await self._install(mine, lacking=lacking)
+            left_in, own = await self._own()
+        if own and left_in >= opened:
+            await self._install(own, lacking=lacking)
 
     # ---- inside
     async def _take_all_in(self) -> None:
@@ -254,8 +254,8 @@ class OffsetStore(KnownProgress):
 
     async def _own(self) -> tuple[Epoch, _Table]:
         left_in = await SideJournal.epoch_left(self._disk) or Epoch(0)
-        mine = merged(await SideJournal.load(self._disk), self._takeover)
-        return max(left_in, self._taken_in), mine  # there may have been no room for a file
+        own = merged(await SideJournal.load(self._disk), self._takeover)
+        return max(left_in, self._taken_in), own  # there may have been no room for a file
 
     def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
         merge(self._round.entries, entries)
@@ -313,7 +313,7 @@ class OffsetStore(KnownProgress):
 
     async def _write_journal(self) -> None:
         if not self._round.entries:
-            return  # who waited was told: their term is over, this is the next one
+            return  # waiting callers have their error, this is the next term
         full, self._round = self._round, Round()
         self._writing = full
         try:
@@ -400,8 +400,8 @@ class OffsetStore(KnownProgress):
         me = BrokerId(self._settings.broker)
 
         def edit(state: GroupState) -> GroupState | None:
-            mine = (state.mode, state.epoch, state.reader) == (Mode.SLAVE_CONSUME, epoch, me)
-            return replace(state, offsets=record) if mine else None
+            is_reader = (state.mode, state.epoch, state.reader) == (Mode.SLAVE_CONSUME, epoch, me)
+            return replace(state, offsets=record) if is_reader else None
 
         try:
             stands = await self._group.change(edit)
@@ -416,18 +416,20 @@ class OffsetStore(KnownProgress):
         """As a master, empty the state's record once no slave that may claim needs it."""
         epoch = Epoch(0)
 
-        def mine(state: GroupState) -> bool:
+        def is_left_over(state: GroupState) -> bool:
             return (state.mode, state.epoch) == (Mode.MASTER, epoch) and bool(state.offsets)
 
         while True:
             epoch = self._epoch
-            if self._keeping is not _Keeping.MASTER or not mine(self._group.state.value):
+            if self._keeping is not _Keeping.MASTER or not is_left_over(self._group.state.value):
                 await wait_any(self._moved, self._group.changed)
             elif self._commit.all_end < self._installed_end:
                 await wait_any(self._moved, self._commit.changed)
             else:
                 try:
-                    await self._group.change(lambda s: replace(s, offsets="") if mine(s) else None)
+                    await self._group.change(
+                        lambda s: replace(s, offsets="") if is_left_over(s) else None
+                    )
                 except Unavailable:  # it may stay
                     await self._clock.sleep(self._settings.takeover_checkpoint_ms / 1000)
 

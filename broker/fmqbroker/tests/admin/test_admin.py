@@ -109,7 +109,7 @@ async def test_offsets_list_every_queue_with_its_groups_and_holders(tmp_path: Pa
             assert len(reply.queues) == 4
         reply = await admin.offsets(OffsetsRequest(topic="orders"))
         assert {r.group for r in reply.queues} == {"billing"}
-        reply = await admin.offsets(OffsetsRequest(topic="orders", group="nobody"))
+        reply = await admin.offsets(OffsetsRequest(topic="orders", group="unknown"))
         assert not reply.queues
         assert not reply.HasField("error")
 

@@ -79,4 +79,4 @@ async def test_rows_come_page_by_page_all_and_in_order(tmp_path: Path) -> None:
         assert found == list(whole.queues)
         places = [(row.topic, row.queue_id, row.group) for row in found]
         assert places == sorted(places)
-        assert ("orders", 1, "") in places, "a queue that nobody has read"
+        assert ("orders", 1, "") in places, "a queue without a reader"

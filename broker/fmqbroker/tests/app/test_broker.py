@@ -59,7 +59,7 @@ class Process:
         for name, value in options.items():
             command += [f"--{name}", value]
         with self._log.open("ab") as output:
-            self._log_start = output.tell()
+            self._log_start = self._log.stat().st_size
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=output, stderr=output
             )

@@ -152,7 +152,7 @@ def test_a_master_that_refuses_messages_is_not_in_its_role(why: str) -> None:
     assert role_of(seen) == (False, text)
     assert role_of(seen, reads_suffice=True) == (True, text), "and reads are not taken away"
     seen = running(B, TAKEN, serves=Permission.READ, **{kind: why})  # type: ignore[arg-type]
-    assert role_of(seen) == (True, "SLAVE_CONSUME: serves READ"), "nobody expects messages there"
+    assert role_of(seen) == (True, "SLAVE_CONSUME: serves READ"), "no client expects messages there"
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def member(group: ConsumerGroup) -> Session:
     ("first", "end", "epoch", "unstorable"),
     [
         (8, 10, 3, False),
-        (8, 11, 3, True),  # an earlier reader had more of it
+        (8, 11, 3, True),  # an earlier reader had more
         (8, 11, 0, True),
         (0, 2, 4, True),  # nothing of that epoch is here
         (8, 11, 2, True),

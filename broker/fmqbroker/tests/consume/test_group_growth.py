@@ -85,7 +85,7 @@ async def _fill(rig: Rig) -> None:
 
 
 async def _acks_in_pieces(rig: Rig) -> None:
-    """Ack the newest message as a member of its own group, then every other message."""
+    """Ack the newest message as the member of another group, then every other message."""
     async with consuming(rig, "odd", group="odd", credit=0) as odd:
         await until(lambda: len(odd.held) == 4)
         odd.send(one_by_one(odd, [MANY - 1, *range(1, MANY - 1, 2)]))

@@ -1,4 +1,4 @@
-"""Progress that a reader recovers from a damaged or incomplete end of its own journal."""
+"""Progress that a reader recovers from a damaged or incomplete end of the journal."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ async def test_entry_being_stored_does_not_count_as_stored(tmp_path: Path) -> No
 async def test_group_dropped_while_its_start_is_stored_is_not_reused(
     tmp_path: Path,
 ) -> None:
-    """The reads went and came back meanwhile: acks of its members would never be stored."""
+    """The reads went and came back meanwhile: its members' acks would never be stored."""
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a", b"b")
         await rig.committed()

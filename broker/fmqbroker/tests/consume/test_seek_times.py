@@ -79,7 +79,7 @@ async def test_times_before_the_wrong_ones_are_found(tmp_path: Path) -> None:
             reply = await seek(rig, wanted_ms, 0)
             assert progress_of(reply.queues)[0].committed == offset
         reply = await seek(rig, clock.wall_ms(), 1)
-        assert progress_of(reply.queues)[1].committed == 1, "nothing of it is in the future"
+        assert progress_of(reply.queues)[1].committed == 1, "no message is in the future"
 
 
 async def test_a_group_cannot_begin_among_them(tmp_path: Path) -> None:

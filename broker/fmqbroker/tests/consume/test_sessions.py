@@ -91,7 +91,7 @@ async def test_moving_queue_is_drained_without_redelivery(tmp_path: Path) -> Non
             a.ack_range(moving[1], 0, 2, generation=generations[moving[1]], token=5)
             await until(lambda: a.tokens)
             assert stored(rig, moving[1]).floor == 0, "an ack of an older generation is ignored"
-            assert a.ignored == [(moving[1], generations[moving[1]])], "and that is told"
+            assert a.ignored == [(moving[1], generations[moving[1]])], "and that is reported"
 
 
 async def test_record_nacked_while_draining_goes_to_next_holder(tmp_path: Path) -> None:

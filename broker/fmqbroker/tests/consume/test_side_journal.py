@@ -33,7 +33,7 @@ async def test_takeover_reader_stores_in_side_journal_and_checkpoints(tmp_path: 
         await rig.offsets.put(at(rig, 5))
         stored = await SideJournal.load(rig.side)
         assert stored[key()] == OffsetEntry(2 << 32, Offset(5))
-        assert rig.journal.end == end, "in slave-consume nobody appends to the journal"
+        assert rig.journal.end == end, "in slave-consume no broker appends to the journal"
         await until(lambda: rig.group.state.value.offsets)
         assert decode_record(rig.group.state.value.offsets) == stored
         await rig.offsets.put(at(rig, 7, queue=1))
@@ -233,7 +233,7 @@ async def test_grown_side_journal_is_rewritten(
         before = started_in_all
         for floor in range(40, 45):
             await rig.offsets.put(at(rig, floor))
-        assert started_in_all == before, "a table that is large is not written anew at each put"
+        assert started_in_all == before, "a table that is large is not rewritten at each put"
 
 
 async def test_repeated_put_does_not_store_entry_that_found_no_room(

@@ -200,7 +200,9 @@ async def test_unsynced_bytes_of_in_sync_slave_hold_retention(
         master.links[second].durable_end = end
         assert (master.keep_from(), master.held_by_all()) == (end, 8)
         master.links.pop(first)
-        assert (master.keep_from(), master.held_by_all()) == (0, 0), "of it nothing is known"
+        assert (master.keep_from(), master.held_by_all()) == (0, 0), (
+            "nothing is known of that slave"
+        )
         c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset({second})))
         assert (master.keep_from(), master.held_by_all()) == (end, end)
         c.master.group._maybe_isr = frozenset({first, second})

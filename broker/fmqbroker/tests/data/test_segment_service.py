@@ -103,9 +103,9 @@ async def test_nothing_above_the_commit_end_leaves(tmp_path: Path) -> None:
             with pytest.raises(Refused) as caught:
                 await rig.read(SEGMENT, at, length)
             assert caught.value.args[0] == client_pb2.INVALID_ARGUMENT
-        with pytest.raises(Refused, match="4096 of it are committed here"):
+        with pytest.raises(Refused, match="4096 bytes are committed here"):
             await rig.read(SEGMENT, 0, 5000)
-        with pytest.raises(Refused, match="0 of it are committed"):
+        with pytest.raises(Refused, match="0 bytes are committed"):
             await rig.read(2 * SEGMENT, 0, 100)
 
 
@@ -148,7 +148,7 @@ async def test_segment_deleted_during_scan_ends_it_with_an_error(tmp_path: Path,
             assert (reply.log_start, reply.end, list(reply.segments)) == (SEGMENT, SEGMENT, [])
 
 
-@pytest.mark.parametrize("gone", ["retired", "begun anew"])
+@pytest.mark.parametrize("gone", ["retired", "started again"])
 async def test_segment_deleted_during_a_read_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:

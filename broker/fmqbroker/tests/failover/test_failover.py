@@ -84,7 +84,7 @@ async def test_master_cut_from_zookeeper_but_not_from_its_slave(
             for _ in range(int(LONG_S * 100)):
                 lost.append(master.serves is not FULL)
                 await asyncio.sleep(0.01)
-        assert not any(lost), "it served on, by the grants of its slave"
+        assert not any(lost), "it served on, by its slave's grants"
         assert slave.state.epoch == 1
         assert "may serve on" in slave.gate.why
 
@@ -314,7 +314,7 @@ async def test_a_reader_that_restarts_serves_on_and_hands_over(
         await slave.kill()
         slave = await Node(net, S).start()  # its old live node still stands
         await until(lambda: slave.serves is READ)
-        assert slave.state.epoch == 3  # a term of its own: it had lost the previous one
+        assert slave.state.epoch == 3  # its own term: it had lost the previous one
         entry = slave.offsets.get(KEY)
         assert entry is not None
         assert entry.floor == 8
@@ -384,7 +384,7 @@ async def test_a_new_directory_waits_for_the_old_session(zookeeper: str, tmp_pat
 
 
 async def test_aborted_start_remembers_previous_live_node(zookeeper: str, tmp_path: Path) -> None:
-    """It ends before it is announced, repeatedly: the live node is still of its last life."""
+    """It ends before it is announced, repeatedly: the live node is still that of the last life."""
     async with group_of(zookeeper, tmp_path, M) as net:
         (master,) = await whole(net)
         await master.kill()

@@ -25,7 +25,7 @@ async def test_master_with_stuck_writer_gets_no_hand_over(
         await until(lambda: slave.slave.upstream.connected, "linked, no term is open")
         space = master.journal._parts.store.space
         space.note_stuck("no room")
-        await until(lambda: not slave.slave.upstream.connected, "told to go")
+        await until(lambda: not slave.slave.upstream.connected, "sent away")
 
         space.note_unstuck()
         await until(lambda: slave.slave.upstream.connected, "and welcome again")

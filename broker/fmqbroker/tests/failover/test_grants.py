@@ -14,7 +14,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 
 M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 NOW = 1_000
-MINE = GroupState(Mode.MASTER, Epoch(4), master=M, reader=M)
+MASTER = GroupState(Mode.MASTER, Epoch(4), master=M, reader=M)
 
 
 def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) -> Gatherer:
@@ -35,14 +35,14 @@ def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) 
 @pytest.mark.parametrize(
     ("state", "held", "until_ms"),
     [
-        (MINE, 4, FOREVER),  # no slave is in sync: they are unanimous
-        (MINE, 3, 0),  # this broker opened another one
-        (MINE, 5, 0),
-        (MINE, 0, 0),
-        (replace(MINE, master=S, reader=S), 4, 0),
-        (replace(MINE, mode=Mode.SLAVE_CONSUME, reader=S), 4, 0),
-        (replace(MINE, mode=Mode.HANDOVER, reader=S), 4, 0),
-        (replace(MINE, mode=Mode.SLAVE_CONSUME, master=S), 4, 0),  # this broker reads
+        (MASTER, 4, FOREVER),  # no slave is in sync: they are unanimous
+        (MASTER, 3, 0),  # this broker opened another one
+        (MASTER, 5, 0),
+        (MASTER, 0, 0),
+        (replace(MASTER, master=S, reader=S), 4, 0),
+        (replace(MASTER, mode=Mode.SLAVE_CONSUME, reader=S), 4, 0),
+        (replace(MASTER, mode=Mode.HANDOVER, reader=S), 4, 0),
+        (replace(MASTER, mode=Mode.SLAVE_CONSUME, master=S), 4, 0),  # this broker reads
     ],
 )
 def test_empty_set_is_unanimous_only_in_the_masters_own_term(
@@ -63,6 +63,6 @@ def test_empty_set_is_unanimous_only_in_the_masters_own_term(
     ],
 )
 def test_every_slave_in_sync_must_have_granted(granted: dict[str, int], until_ms: int) -> None:
-    found = gatherer(MINE, 4, {S, T}, **granted)
+    found = gatherer(MASTER, 4, {S, T}, **granted)
     assert found.granted_until() == until_ms
     assert found.granted_now() is (until_ms > NOW)

@@ -9,16 +9,16 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.live_broker import LiveBroker
 
 M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
-SHOWN, MINE = 900, 500
+SHOWN, END = 900, 500
 
 
 class Group:
-    """The view of broker M with a journal up to `MINE`; `look` returns since when it waits."""
+    """The view of broker M with a journal up to `END`; `look` returns since when it waits."""
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.live: dict[BrokerId, LiveBroker] = {}
-        self.end = Position(MINE)
+        self.end = Position(END)
         self.read_by(S)
         parts: Any = SimpleNamespace(me=M, group=self, journal=self)
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)

@@ -88,7 +88,7 @@ async def test_recreated_topics_have_their_own_messages(trial: Trial) -> None:
             message = await anext(aiter(subscription))
         assert (message.value, message.offset) == (b"orders", 0)
         (row,) = await admin.offsets("billing", "salaries")
-        assert (row.committed, row.end) == (1, 1), "progress is that of its own topic"
+        assert (row.committed, row.end) == (1, 1), "progress is that of the right topic"
 
 
 async def test_a_topic_with_another_ones_number_is_refused(trial: Trial) -> None:

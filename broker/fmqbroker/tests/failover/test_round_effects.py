@@ -174,8 +174,8 @@ def test_commit_end_never_falls_when_the_set_changes() -> None:
     commit.advance(Position(80), Position(70))
     commit.advance(Position(60), Position(50))
     assert (commit.commit_end, commit.all_end) == (80, 70)
-    commit.refuse("nobody is in sync", Position(90))
-    commit.refuse("nobody is in sync", Position(40))
+    commit.refuse("no slave is in sync", Position(90))
+    commit.refuse("no slave is in sync", Position(40))
     assert commit.failed_below == 90
 
 

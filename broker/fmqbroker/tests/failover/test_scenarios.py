@@ -1,6 +1,6 @@
 """Failover scenarios with real processes: ZooKeeper, brokers, clients, cut links.
 
-Every test ends with the verdict of its stage: on the clients' view (all acknowledged messages are
+Every test ends with the stage's verdict: on the clients' view (all acknowledged messages are
 consumed and still stored, in order, and nothing else) and on the watch's (never two brokers of a
 group with one permission, never reads with offsets older than those acknowledged).
 """
@@ -45,7 +45,7 @@ async def test_master_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
         await switched(stage, epoch)
         await stage.flow()
         await stage.verdict()
-        assert (await stage.state("g2")).epoch == 1, "nobody touched the other group"
+        assert (await stage.state("g2")).epoch == 1, "the other group is untouched"
         await stage.cluster.stop()
         for group in ("g1", "g2"):
             master, slave = stage.cluster.group(group)

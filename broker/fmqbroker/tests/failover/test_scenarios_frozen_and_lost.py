@@ -163,7 +163,7 @@ async def test_master_comes_back_alone_with_a_damaged_tail(
         await stage.gone_from_zookeeper(MASTER)
         [journal] = stage.cluster.brokers[MASTER].data.glob("*.journal")
         raw = bytearray(journal.read_bytes())
-        raw[len(raw.rstrip(b"\0")) - 2000] ^= 1  # some of it was acknowledged
+        raw[len(raw.rstrip(b"\0")) - 2000] ^= 1  # some bytes were acknowledged
         journal.write_bytes(raw)
         stage.cluster.start_broker(MASTER)
         await stage.serves(MASTER, NONE, "it waits to hear its in-sync slaves (g1-1)")

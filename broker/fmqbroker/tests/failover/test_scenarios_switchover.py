@@ -86,7 +86,7 @@ async def test_switchover_there_and_back_under_traffic(
         assert len(set(seen)) == len(rows), "nothing is stored twice"
         print(f"switchover: {len(seen) - len(rows)} of {len(seen)} messages were delivered again")
         for kind, ms in outage.longest_ms.items():
-            print(f"switchover: nobody served {kind.name} for {ms} ms at most")
+            print(f"switchover: no broker served {kind.name} for {ms} ms at most")
 
 
 async def test_old_master_killed_during_a_switchover(

@@ -38,7 +38,7 @@ class Stage:
         self.wins = True  # its compare-and-set does
         self.state = Versioned(state, 3)
         self.standing, self.me = 9, ME
-        self.stands_anew = False  # its live node, while its compare-and-set is in flight
+        self.node_recreated = False  # its live node, while its compare-and-set is in flight
         self.config = SimpleNamespace(policy=AckPolicy(counts=counts))
         self.journal_epoch, self.end, self.durable_end = Epoch(5), END, DURABLE
         self.commit = CommitFrontier()
@@ -76,7 +76,7 @@ class Stage:
     async def change(self, edit: Any, version: int) -> GroupState | None:
         assert version == self.state.version
         self.did.append("set")
-        self.standing += self.stands_anew
+        self.standing += self.node_recreated
         return edit(self.state.value) if self.wins else None
 
     async def withdraw(self) -> None:
@@ -211,13 +211,13 @@ async def test_failed_claim_serves_nothing(standing: int) -> None:
 async def test_term_belongs_to_the_live_node_from_before_it_was_set(step: str) -> None:
     """F13: another broker may have looked in the gap, and be about to claim."""
     stage = Stage(state_of())
-    stage.stands_anew = True
+    stage.node_recreated = True
     assert await getattr(stage.terms, step)(opened(stage), 3)
     assert stage.terms.tenure == Tenure(Epoch(7), 9)
     assert stage.standing == 10
 
 
-ALL = LinkView(connected=True, incarnation="heir", durable_end=Position(END))
+ALL = LinkView(connected=True, incarnation="successor", durable_end=Position(END))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_mastership_moves_once_the_named_process_has_all(
     stage = Stage(state_of(), counts)
     stage.terms.tenure = Tenure(Epoch(6), 9)
     stage.links[OTHER] = link
-    edit = replace(opened(stage), mode=Mode.SLAVE_CONSUME, reader=OTHER, heir="heir")
+    edit = replace(opened(stage), mode=Mode.SLAVE_CONSUME, reader=OTHER, heir="successor")
     assert await stage.terms.move(edit, 3, 0.05) is moves
     dropped = ["close", "hold 0", "close writes", "retire"]
     assert stage.did == [*dropped, "durable", *(["set"] if moves else [])]

@@ -53,7 +53,7 @@ async def test_frames_of_a_new_term_do_not_match_the_previous_epoch(
             assert slave.state == master.state
             state = master.state
         async with running(one) as again:
-            assert again.state == state, "the journal alone tells it"
+            assert again.state == state, "the journal alone holds it"
 
 
 async def test_frames_of_an_exactly_full_segment_keep_their_epoch(tmp_path: Path) -> None:

@@ -142,10 +142,10 @@ async def test_index_read_before_a_reset_is_not_cached(tmp_path: Path) -> None:
             await until(lambda: disk.waits > 0)
             await journal.reset(FIRST)
         await asyncio.wait((looking,))
-        await everything_anew(journal)
+        await grow_again(journal)
 
 
-async def everything_anew(journal: Journal) -> None:
+async def grow_again(journal: Journal) -> None:
     """Grow the journal again at other positions; lookups then use its files."""
     journal.append(epoch(journal.epoch + 1))
     fill(journal, 300, size=700)
@@ -170,7 +170,7 @@ async def test_nothing_from_before_a_reset_is_found_afterwards(
         assert not await journal.find(TOPIC, 0, Offset(0), 1)
         assert journal.committed_offset(TOPIC, 0, Position(1 << 40)) == 0
         assert journal.begin_offset(TOPIC, 0) == 0
-        await everything_anew(journal)
+        await grow_again(journal)
 
 
 async def test_rest_of_a_cold_segment_is_found_after_truncation(
@@ -186,7 +186,7 @@ async def test_rest_of_a_cold_segment_is_found_after_truncation(
         assert held_._cold_bytes == sum(map(catalog._bytes, held_._cold.values()))
         await finds_what_is_there(journal)
         assert journal.next_offset(TOPIC, 0) == 35
-        await everything_anew(journal)
+        await grow_again(journal)
 
 
 async def test_reads_of_an_old_segment_are_cached(

@@ -64,7 +64,7 @@ async def test_empty_new_segment_file_is_not_a_truncated_tail(
 ) -> None:
     """A crash between a roll and its first write leaves nothing unreadable.
 
-    Otherwise its master waits for slaves that none of its acknowledgements need.
+    Otherwise its master waits for slaves that no acknowledgement needs.
     """
     async with running(tmp_path) as journal:
         journal.append(epoch(1))

@@ -182,7 +182,7 @@ async def test_a_stop_and_a_start_keep_everything(tmp_path: Path) -> None:
 async def test_an_orderly_stop_brings_nothing_back(tmp_path: Path) -> None:
     """Losses of an unclean stop last until the journal is whole, over all incarnations."""
     async with running(tmp_path) as journal:
-        assert journal.doubts.lacks, "nobody knows what was in an empty directory before"
+        assert journal.doubts.lacks, "what an empty directory held before is unknown"
         journal.doubts.made_whole()
     async with running(tmp_path, crash=True) as journal:
         assert not journal.doubts.lacks
@@ -316,7 +316,7 @@ def noted(path: Path) -> Checkpoint:
 
 
 async def test_loss_flags_persist_until_the_journal_is_whole(tmp_path: Path) -> None:
-    """Over any number of starts: `unproven`, and the policy of its acknowledgements (ADR 0037)."""
+    """Over any number of starts: `unproven`, and the policy that acknowledged (ADR 0037)."""
     async with running(tmp_path, crash=True) as journal:
         journal.append(epoch(1))
         journal.doubts.note_policy(77)

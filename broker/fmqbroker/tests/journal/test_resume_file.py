@@ -58,7 +58,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def crashed(path: Path) -> None:
-    """Make a journal of one large segment that crashed; its resume file covers most of it."""
+    """Make a journal of one large segment that crashed; its resume file covers most bytes."""
     async with running(path, segment_bytes=LARGE, crash=True) as journal:
         journal.append(epoch(1))
         for number in range(30):
@@ -194,7 +194,7 @@ async def test_resume_file_does_not_undo_a_started_truncation(tmp_path: Path) ->
     assert resume_of(tmp_path).position > ends[20]
     async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
         assert journal.end == ends[20]
-        assert not (tmp_path / RESUME).exists(), "each start would tell that it does not fit"
+        assert not (tmp_path / RESUME).exists(), "each start would report that it does not fit"
 
 
 @pytest.mark.parametrize("way", ["truncate", "reset"])
@@ -229,14 +229,14 @@ async def test_no_resume_capture_during_truncation(
 
     async def slow(self: Checkpoints, **more: Any) -> None:
         if way == "truncate":  # due, and not checked yet
-            tells._captured, journal._flusher.care_at = None, Position(0)
+            resumes._captured, journal._flusher.care_at = None, Position(0)
         store.needs_care.notify()
         for _ in range(10):
             await asyncio.sleep(0)
         await write(self, **more)
 
     async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
-        store, tells = journal._parts.store, journal._resumes
+        store, resumes = journal._parts.store, journal._resumes
         ends = fill(journal, 20) if way == "truncate" else []
         await journal.wait_durable(journal.end)
         monkeypatch.setattr(resume_file.Resumes, "due", counted)
@@ -245,8 +245,8 @@ async def test_no_resume_capture_during_truncation(
             await journal.truncate(ends[10])
         else:
             await journal.reset(Position(LARGE))
-        assert looks < 1000, "the keeper turns in a circle, and nobody else has a turn"
-        assert tells._captured is None or tells._captured.position == journal.end
+        assert looks < 1000, "the keeper turns in a circle, and no other task has a turn"
+        assert resumes._captured is None or resumes._captured.position == journal.end
         monkeypatch.undo()
         monkeypatch.setattr(resume_file, "EVERY_BYTES", 32 * 1024)
         if way == "reset":

@@ -1,4 +1,4 @@
-"""Acks that count towards the commit end, and reports of it, from one half alone."""
+"""Acks that count towards the commit end, and its reports, from one half alone."""
 
 from pathlib import Path
 

@@ -66,7 +66,7 @@ async def test_refused_slaves(tmp_path: Path) -> None:
 
 
 async def test_the_reason_arrives_at_the_slave(tmp_path: Path) -> None:
-    """Even when it is refused in the middle of its stream."""
+    """Even when it is refused in the middle of the stream."""
     async with cluster(tmp_path) as c:
         for slow_s in (0, 0.01, 0.1):
             assert "another process lives" in await refusal(c, slow_s)
@@ -162,7 +162,7 @@ async def test_slave_whole_at_its_hello_has_proved_it(tmp_path: Path) -> None:
         await c.master.start()
         await slave.start()
         assert (await redialled(c)).clean, "it had stopped in order"
-        await until(lambda: c.master.master.links[slave.name].whole, "so it had all of its own")
+        await until(lambda: c.master.master.links[slave.name].whole, "so it had all its bytes")
         await slave.stop(crash=True)
         await slave.start()
         assert not (await redialled(c)).clean
@@ -204,7 +204,7 @@ async def test_failover_hears_link_changes_not_each_ack(tmp_path: Path) -> None:
         master, clock = c.master.master, c.master.clock
         link = master._streams._links[BrokerId("g1-1")]
 
-        async def tells(grant_ms: int) -> bool:
+        async def notifies(grant_ms: int) -> bool:
             waiting = asyncio.create_task(master.changed.wait())
             await turns()
             link.heard_ms = clock.monotonic_ms()
@@ -213,12 +213,12 @@ async def test_failover_hears_link_changes_not_each_ack(tmp_path: Path) -> None:
             waiting.cancel()
             return waiting.done()
 
-        await tells(0)  # the first one reports its position
-        assert await tells(300), "bound"
-        assert not await tells(300), "bound for longer"
+        await notifies(0)  # the first one reports its position
+        assert await notifies(300), "bound"
+        assert not await notifies(300), "bound for longer"
         await until(lambda: clock.monotonic_ms() > link.view.lease_until_ms)
-        assert await tells(0), "not bound any more"
-        assert not await tells(0)
+        assert await notifies(0), "not bound any more"
+        assert not await notifies(0)
         await connection.close()
 
 

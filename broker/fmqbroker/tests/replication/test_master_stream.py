@@ -312,7 +312,7 @@ async def test_own_stall_is_not_a_silent_peer(tmp_path: Path) -> None:
             reported = len(slave.tap.sent)
             await until(partial(lambda before: len(slave.tap.sent) > before + 3, reported))
         assert slave.tap.dials == dials
-        assert len(c.zoo.history) == states, "nobody was taken out of the in-sync set"
+        assert len(c.zoo.history) == states, "no slave was taken out of the in-sync set"
 
 
 @pytest.mark.parametrize("gap_ms", [0, 5, 20, 45])

@@ -223,7 +223,7 @@ async def test_slave_refuses_a_master_that_truncates_committed_bytes(tmp_path: P
             lie = _Lie(action)
             slave.tap.change = lie
             slave.tap.cut()
-            await until(lie.told_twice)
+            await until(lie.read_twice)
             assert slave.journal.end == end
         slave.tap.change = lambda m: [m]
         await c.in_sync()
@@ -243,7 +243,7 @@ class _Lie:
             message.welcome.action, message.welcome.position = self._action, 0
         return [message]
 
-    def told_twice(self) -> bool:
+    def read_twice(self) -> bool:
         return self._reads > 1
 
 

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def announced(c: Cluster, incarnation: str) -> None:
-    """Show the slave that live node of its master; none without an incarnation."""
+    """Show the slave that live node of the master; none without an incarnation."""
     node = LiveBroker(c.master.name, incarnation, "", Epoch(1), Position(0))
     c.slaves[0].group.live = {c.master.name: node} if incarnation else {}
     c.slaves[0].group.changed.notify()

@@ -66,7 +66,7 @@ async def test_every_policy_holds_back_until_enough_slaves_count(
                 await c.committed(end)
             else:
                 await turns(20)
-                assert master.commit.commit_end == before, (counts, how_many, "nobody")
+                assert master.commit.commit_end == before, (counts, how_many, "no slave")
             local.tap.open.set()
             await c.acked(local, end)
             if alone or how_many in ONE_ENOUGH:
@@ -196,7 +196,7 @@ async def test_broker_without_a_term_commits_and_removes_nothing(tmp_path: Path)
         await until(lambda: not c.master.master.links[slave.name].connected)
         await turns()
         assert commit.commit_end == committed < end
-        assert c.isr == {slave.name}, "its stream broke in nobody's term"
+        assert c.isr == {slave.name}, "its stream broke outside of any term"
 
 
 async def test_acks_of_an_older_term_do_not_count(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ async def test_grant_promise_is_stored_before_it_is_sent(tmp_path: Path) -> None
         async def promises_nothing() -> None:
             promised, reported = upstream.promised_until_ms, len(sent)
             await until(lambda: len(sent) > reported + 3)
-            assert upstream.promised_until_ms == promised, "it serves nobody as master"
+            assert upstream.promised_until_ms == promised, "it serves no slave as master"
 
         for taken in (replace(state, mode=Mode.SLAVE_CONSUME), another):
             c.zoo.set_state(taken)

@@ -1,4 +1,4 @@
-"""The part of its journal a master without a term takes for settled, as a table."""
+"""The part of the journal that a master without a term takes for settled, as a table."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -71,7 +71,7 @@ def test_shippable_end_of_a_starting_master(
 ) -> None:
     """F9: not an unfinished term, for its number may yet become another broker's claim."""
     settled = found(state, newest, committed).settled()
-    assert settled.end == END, "nobody has asked yet"
+    assert settled.end == END, "no slave has asked yet"
     for _ in range(2):
         settled.look_back()
         assert settled.end == end
@@ -114,7 +114,7 @@ def test_only_bytes_present_at_start_can_be_an_unfinished_term() -> None:
     ],
 )
 def test_term_in_the_group_state_is_not_unfinished(state: GroupState, left_over: bool) -> None:
-    """It was appended, and only the state knows of it besides."""
+    """It was appended, and only the state has it besides."""
     it = found(SERVES, 4)
     settled = it.settled()
     assert not settled.left_over()

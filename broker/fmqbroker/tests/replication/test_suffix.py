@@ -158,7 +158,7 @@ async def test_room_for_a_suffix_ends_the_other_slaves_streams(tmp_path: Path) -
         master._commit.commit_end = Position(0)
         assert master._yields_to() == c.isr == {first, second}
         c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset()))
-        assert master._yields_to() == {first, second}, "nobody is known to have all"
+        assert master._yields_to() == {first, second}, "no slave is known to have all"
         c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset(), reader=first))
         assert master._yields_to() == {first}
         decision = Decision(Action.SEND_SUFFIX, Position(64), instead=True)

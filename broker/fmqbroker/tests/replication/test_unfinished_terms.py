@@ -73,7 +73,7 @@ async def test_unfinished_term_is_not_shipped_after_restart(tmp_path: Path) -> N
         await level(c)
         assert slave.journal.end == start
         before = c.zoo.history[-1].epoch
-        assert {message.epoch for message in reported} == {before}, "its number is not told either"
+        assert {message.epoch for message in reported} == {before}, "its number is not sent either"
         assert {e.epoch for message in reported for e in message.welcome.epochs} == {before}
         slave.tap.change = lambda message: [message]
         await slave.stop()
@@ -82,7 +82,9 @@ async def test_unfinished_term_is_not_shipped_after_restart(tmp_path: Path) -> N
         await comes_to_serve(c)
 
 
-@pytest.mark.parametrize("taken", [False, True], ids=["nobody claimed", "its number is a claim's"])
+@pytest.mark.parametrize(
+    "taken", [False, True], ids=["no broker claimed", "its number is a claim's"]
+)
 async def test_term_copied_by_a_slave_is_no_longer_unfinished(tmp_path: Path, taken: bool) -> None:
     """A master of an older version shipped it: it was pulled and truncated again without end."""
     async with cluster(tmp_path) as c:

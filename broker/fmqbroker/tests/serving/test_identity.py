@@ -1,4 +1,4 @@
-"""A restarted broker's memory of its earlier incarnations and their promises (F3)."""
+"""A restarted broker remembers its earlier incarnations and their promises (F3)."""
 
 from pathlib import Path
 from types import SimpleNamespace

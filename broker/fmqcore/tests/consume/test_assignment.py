@@ -151,7 +151,7 @@ def test_draining_queue_gets_a_new_generation_after_a_seek() -> None:
     table = Assignments(2, drain_ms=100)
     table.join("a", (), 0)
     table.join("b", {1}, 0)
-    assert table.bump(1) is None, "nobody gets more of it"
+    assert table.bump(1) is None, "no member gets more"
     assert table.holdings[1].generation == 2
     assert table.settle((), 10) == Moves([], [Move(1, "b", 3)], [Move(1, "a", 2)])
 

@@ -187,7 +187,7 @@ def test_progress_over_missing_records_is_void(
 
 
 def test_progress_of_the_same_term_over_missing_records_is_void() -> None:
-    """It gets a version of its own, or it would lose to the entry it replaces."""
+    """It gets a new version, or it would lose to the entry it replaces."""
     key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
     made = next_version(None, term) + 5
     for sought in (0, 2 << 32):

@@ -111,7 +111,7 @@ def _wishes(w: World, i: int, b: Broker) -> Iterator[int]:
     yield b.view.master
     if w.moves:
         yield from (j for j in range(len(w.brokers)) if j != b.view.master)
-    elif b.view.heir and b.view.reader == i:
+    elif b.view.successor and b.view.reader == i:
         yield i
 
 
@@ -187,7 +187,7 @@ def _take(w: World, i: int, d: Decision, p: Protocol) -> World:
             served = d.action is Action.TAKE_OVER and b.frozen and p.carries_record
             rec = b.rec if d.edit.sealed or (served and p.records_fit) else b.view.rec
             flying = from_state(d.edit, 0 if d.action is Action.OPEN else rec)
-            if d.action is Action.TAKE_OVER and not b.view.heir:
+            if d.action is Action.TAKE_OVER and not b.view.successor:
                 w = w._replace(moves=max(0, w.moves - 1))
             return _with(w, i, b._replace(flying=flying, tenure=0, lease=False, stood=True))
         case Action.FREEZE:
@@ -200,9 +200,9 @@ def _take(w: World, i: int, d: Decision, p: Protocol) -> World:
             assert d.edit is not None
             flying = from_state(d.edit, b.view.rec)
             gone = b._replace(flying=flying, tenure=0, lease=False, stood=True)
-            heir = w.brokers[flying.reader]._replace(same=True)
+            successor = w.brokers[flying.reader]._replace(same=True)
             after = _with(w, i, gone, moves=max(0, w.moves - 1))
-            return _with(after, flying.reader, heir)
+            return _with(after, flying.reader, successor)
         case _:
             return w
 
@@ -219,7 +219,7 @@ def _begin(w: World, i: int, epoch: int) -> World:
 def _flying(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
     if b.flying is None:
         return
-    if b.flying.heir and p.waits_for_heir and w.brokers[b.flying.reader].has != b.has:
+    if b.flying.successor and p.waits_for_successor and w.brokers[b.flying.reader].has != b.has:
         yield f"in vain {i}", _with(w, i, b._replace(flying=None))
         return
     lost = b._replace(flying=None, unsettled=True, current=False)
@@ -257,14 +257,14 @@ def _land(w: World, i: int, b: Broker, new: Zk, p: Protocol) -> World:
     """Written and answered; the broker's own term starts."""
     after = _written(w, new, b.rec, i)
     own = b._replace(flying=None, view=new, current=True, maybe=EMPTY)
-    mine_now = new.epoch != w.zk.epoch and (new.mode is Mode.MASTER or new.reader == i)
-    mine_now = mine_now and not new.base
+    now_ours = new.epoch != w.zk.epoch and (new.mode is Mode.MASTER or new.reader == i)
+    now_ours = now_ours and not new.base
     if new.master != w.zk.master:
         own = own._replace(heard=EMPTY, grants=EMPTY)
-    if mine_now and new.mode is not Mode.HANDOVER:
+    if now_ours and new.mode is not Mode.HANDOVER:
         own = own._replace(tenure=new.epoch, lease=b.stood and i in w.nodes)
         own = _inherit(after, i, own, p) if own.stands and not own.stood else own
-    if new.mode is Mode.SLAVE_CONSUME and mine_now:
+    if new.mode is Mode.SLAVE_CONSUME and now_ours:
         own = own._replace(frozen=0, rec=max(b.rec, w.zk.rec))
     if new.mode is Mode.MASTER:
         own = own._replace(got=None)

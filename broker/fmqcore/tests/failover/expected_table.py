@@ -30,13 +30,13 @@ def config(f: Facts) -> GroupConfig:
     masked = Permission.FULL if f.get("reads", True) else Permission.WRITE
     asked = HowMany.NONE if f.get("none") else HowMany.ONE
     cached = AckPolicy(flush=Flush.OS_CACHE, how_many=asked)
-    heir = Permission.READ if f.get("masked") else Permission.FULL
+    permission = Permission.READ if f.get("masked") else Permission.FULL
     return GroupConfig(
         GroupName("g"),
         M,
         (
             Member(M, "m:1", permission=masked),
-            Member(S, "s:1", permission=heir),
+            Member(S, "s:1", permission=permission),
             Member(T, "t:1"),
             Member(U, "u:1"),
         ),
@@ -54,10 +54,10 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     reader = M if mode is Mode.MASTER else S
     sealed = f.get("sealed", False)
     served_end = Position(2 * f.get("lacks", False))  # the journal ends at 1
-    heir = "i" if f.get("heir") else ""
+    successor = "i" if f.get("successor") else ""
     base = Epoch(EPOCH + 1 if f.get("gathering") else 0)
     opened = EPOCH if mode is Mode.MASTER else Epoch(EPOCH - 1)
-    shape = mode, EPOCH, M, reader, isr, "cmVj", sealed, False, "w", "", served_end, heir, base
+    shape = mode, EPOCH, M, reader, isr, "cmVj", sealed, False, "w", "", served_end, successor, base
     return GroupState(*shape, opened=opened)
 
 
@@ -166,9 +166,9 @@ def master_master(f: Facts) -> Action:
     able = s_able or f.get("t")
     if f.get("held") and f.get("stopping") and f.get("session") and able and f.get("reads", True):
         return Action.YIELD
-    heir = s_able and not f.get("masked") and not f.get("other_life")
+    successor = s_able and not f.get("masked") and not f.get("other_life")
     current = state_current(f)
-    if f.get("held") and f.get("session") and f.get("wish") and heir and not f.get("slow"):
+    if f.get("held") and f.get("session") and f.get("wish") and successor and not f.get("slow"):
         return Action.MOVE if current else Action.WAIT
     fits = bool(current and (not f.get("gathering") or given_back))
     good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
@@ -205,7 +205,7 @@ def _returns(f: Facts, mode: Mode) -> Action:
         return Action.OPEN
     if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):
         return Action.OPEN
-    unused = mode is Mode.SLAVE_CONSUME and f.get("heir")
+    unused = mode is Mode.SLAVE_CONSUME and f.get("successor")
     whole = not f.get("hollow") or (reader_heard and f.get("t")) or f.get("gathering")
     if unused and gone and linked_heard and enough and whole:
         return Action.OPEN
@@ -231,7 +231,7 @@ def consume_reader(f: Facts) -> Action:
     )  # fmt: skip
     if session and not current:
         return Action.WAIT
-    if session and f.get("wish") and f.get("heir") and not f.get("reborn"):
+    if session and f.get("wish") and f.get("successor") and not f.get("reborn"):
         return Action.TAKE_OVER
     if session and f.get("wish") and frozen and promotable:
         return Action.TAKE_OVER
@@ -278,9 +278,9 @@ OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "emptied", "alone", "riva
 RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
              "long", "lenient", "sealed", "away", "lacks")  # fmt: skip
 GIVEN = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
-         "long", "heir", "hollow", "gathering", "away")  # fmt: skip
+         "long", "successor", "hollow", "gathering", "away")  # fmt: skip
 EMPTIED = ("session", "fresh", "record", "reader_heard", "t", "emptied", "reader_gone", "long",
-           "sealed", "heir", "both")  # fmt: skip
+           "sealed", "successor", "both")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
@@ -305,7 +305,8 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "reads")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
-     ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "heir", "reborn")),
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "successor",
+      "reborn")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "behind", "none",
       "gathering", "alone", "in_isr", "lost")),
@@ -322,7 +323,8 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     # A state that is older than a journal, of this broker or of another member.
     (Mode.MASTER, M, master_master, ("held", "session", "fresh", "newer")),
     (Mode.SLAVE_CONSUME, M, consume_master,
-     ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "heir")),
+     ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long",
+      "successor")),
     (Mode.HANDOVER, M, hand_over_master,
      ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "sealed")),
     (Mode.MASTER, M, master_master,
@@ -331,7 +333,7 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "fits", "newer")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
-     ("held", "frozen", "session", "fresh", "master_gone", "wish", "heir", "lost", "fits",
+     ("held", "frozen", "session", "fresh", "master_gone", "wish", "successor", "lost", "fits",
       "newer")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, "reader_gone", "fits")),
     (Mode.HANDOVER, S, hand_over_reader,

@@ -81,7 +81,7 @@ def test_random_walks_heal_once_faults_end() -> None:
         assert healed.zk.mode is Mode.MASTER, f"seed {seed} stays {healed}"
         assert serves(healed, healed.zk.master, protocol) is Permission.FULL, f"seed {seed}"
         masters[healed.zk.master] += 1
-    assert all(masters), f"ways on which nobody else became master prove little: {masters}"
+    assert all(masters), f"ways on which no other broker became master prove little: {masters}"
 
 
 def written(slaves: int, *, cuts: int, crashes: int) -> World:
@@ -109,7 +109,7 @@ def _without_claim(p: Protocol) -> Protocol:
 LACKS = "a term is opened without what was acknowledged"
 MISTAKES = [
     (
-        "the heir opens without the claim",
+        "the successor opens without the claim",
         _without_claim(GOOD),
         whole,
         1,
@@ -117,8 +117,8 @@ MISTAKES = [
     ),
     ("a promotion with a slave unheard", planted(GOOD, g.GATHERED.name), written, 2, LACKS),
     (
-        "the heir's end is not waited for",
-        replace(GOOD, waits_for_heir=False, memo={}),
+        "the successor's end is not waited for",
+        replace(GOOD, waits_for_successor=False, memo={}),
         whole,
         2,
         LACKS,

@@ -16,13 +16,13 @@ from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.live_broker import LiveBroker
 
-MINE = Tenure(Epoch(7), 1)
+TENURE = Tenure(Epoch(7), 1)
 
 
 def test_a_tenure_ends_on_a_gap_of_the_live_node() -> None:
-    assert after_announce(MINE, 1, granted_now=False) == MINE, "it stood throughout"
-    assert after_announce(MINE, 2, granted_now=False) is None, "somebody may have claimed"
-    assert after_announce(MINE, 2, granted_now=True) == Tenure(Epoch(7), 2), "nobody could"
+    assert after_announce(TENURE, 1, granted_now=False) == TENURE, "it stood throughout"
+    assert after_announce(TENURE, 2, granted_now=False) is None, "somebody may have claimed"
+    assert after_announce(TENURE, 2, granted_now=True) == Tenure(Epoch(7), 2), "no broker could"
     assert after_announce(None, 2, granted_now=True) is None
 
 
@@ -56,7 +56,7 @@ def test_best_slave_is_chosen_by_epoch_then_end_then_name() -> None:
     assert best(4, 108)
     assert not best(4, 92)
     assert best(4, 100), "the smaller name"
-    assert is_best(me, (Epoch(1), Position(0)), config, state, {}), "nobody else is there"
+    assert is_best(me, (Epoch(1), Position(0)), config, state, {}), "no other broker is there"
 
 
 def test_term_whose_record_is_handed_over() -> None:
@@ -70,10 +70,10 @@ def test_epochs_that_surely_belong_to_a_takeover() -> None:
         mode: [n for n in range(9) if is_claim(GroupState(mode, Epoch(5)), Epoch(n))]
         for mode in Mode
     }
-    nobody: list[int] = []
+    no_broker: list[int] = []
     assert reported == {
-        Mode.NEW: nobody,
-        Mode.MASTER: nobody,
+        Mode.NEW: no_broker,
+        Mode.MASTER: no_broker,
         Mode.SLAVE_CONSUME: [5],
         Mode.HANDOVER: [4, 5],
     }

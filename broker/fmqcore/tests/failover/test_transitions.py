@@ -66,7 +66,7 @@ def test_orderly_successor_has_delivered_nothing_yet() -> None:
     assert (moved.reader, moved.served_end, moved.heir) == (S, 0, "i")
 
 
-SUCCESSOR: Facts = {"session": True, "fresh": True, "wish": True, "heir": True}
+SUCCESSOR: Facts = {"session": True, "fresh": True, "wish": True, "successor": True}
 PROMOTED: Facts = ALONE_NOW | {"wish": True, "lost": True, "frozen": True, "reader_gone": False}
 
 
@@ -75,7 +75,7 @@ def test_successor_keeps_the_record_and_counts_the_old_master() -> None:
     assert (taken.master, taken.reader) == (S, S)
     assert taken.isr == {M, T, U}
     assert (taken.offsets, taken.sealed, taken.heir) == ("b2xk", False, "")
-    assert (taken.base, taken.lost) == (EPOCH, ""), "it has all, and nobody is lost"
+    assert (taken.base, taken.lost) == (EPOCH, ""), "it has all, and no broker is lost"
 
 
 def test_promoted_slave_brings_its_record_and_drops_lost_broker() -> None:
@@ -158,7 +158,9 @@ def test_interval_fsync_does_not_count_as_fsync(flush: Flush) -> None:
     stands, known = state(Mode.MASTER, BACK), evidence(Mode.MASTER, BACK)
     assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.WAIT
     known = replace(known, live={M: known.live[M]})
-    assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.OPEN, "nobody is there"
+    assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.OPEN, (
+        "no broker is there"
+    )
 
 
 def test_master_without_in_sync_slaves_waits_under_no_policy() -> None:

@@ -39,7 +39,7 @@ class Zk(NamedTuple):
     sealed: bool = False
     degraded: bool = False
     master: int = 0
-    heir: bool = False  # the process that `Broker.same` marks
+    successor: bool = False  # the process that `Broker.same` marks
     base: int = 0
     lost: int | None = None
 
@@ -102,7 +102,7 @@ class Protocol:
     count_unsettled: bool = True  # an in-sync set that may stand counts for the lease
     new_term_after_gap: bool = True  # a tenure does not survive a gap of the live node
     grants_while_claiming: bool = False
-    waits_for_heir: bool = True
+    waits_for_successor: bool = True
     carries_record: bool = True  # a new master has the record it made as a reader
     records_fit: bool = True  # into the group's state, at a hand-over
     memo: dict[object, Decision] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def to_state(zk: Zk) -> GroupState:
         mode=zk.mode,
         epoch=Epoch(zk.epoch),
         master=NAMES[zk.master],
-        heir="same" if zk.heir else "",
+        heir="same" if zk.successor else "",
         base=Epoch(zk.base),
         lost=NAMES[zk.lost] if zk.lost is not None else BrokerId(""),
         reader=NAMES[zk.reader],

@@ -232,7 +232,7 @@ def test_a_missing_segment_is_named(with_checkpoint: bool) -> None:
             assert (refusal.file, refusal.position) == (segment_name(base), base)
             assert "missing" in refusal.sentence
         else:
-            assert refusal is None, "without a checkpoint nobody knows of either end"
+            assert refusal is None, "without a checkpoint neither end is known"
     nothing = {n: d for n, d in files.items() if segment_base(n) is None}
     assert (recovered(nothing).survey.refusal is None) is not with_checkpoint
 

@@ -132,7 +132,7 @@ CASES: list[tuple[str, dict[str, bytes], BatchFault]] = [
     ("another queue", {"at_30": u(2, 2)}, BatchFault.OFFSET),
     ("no records", {"at_36": u(0, 4)}, BatchFault.OFFSET),
     ("an epoch that falls", {"at_24": u(0, 4)}, BatchFault.EPOCH),
-    ("an epoch nobody opened", {"at_24": u(2, 4)}, BatchFault.EPOCH),
+    ("an epoch that was not opened", {"at_24": u(2, 4)}, BatchFault.EPOCH),
     ("SNAP in the middle", {"at_7": u(BatchType.SNAP, 1)}, BatchFault.TYPE),
     ("a payload of another CRC", {"at_12": u(1, 4)}, BatchFault.PAYLOAD_CRC),
     (

@@ -1,4 +1,4 @@
-"""The journal's state: the sum of its batches, SNAP and replay, the producer table."""
+"""The journal's state: the sum of the batches, SNAP and replay, the producer table."""
 
 import pytest
 from hypothesis import given, settings

@@ -24,7 +24,7 @@ def test_the_cursor_carries_epoch_and_that_it_knows_every_queue() -> None:
     writer = small()
     _, cursor = received(writer, writer.headers[-1])
     assert cursor.epoch == writer.epoch
-    assert cursor.complete, "its first SNAP told all queues there are"
+    assert cursor.complete, "its first SNAP named all queues there are"
     assert cursor.segment is not None
 
 
@@ -32,7 +32,7 @@ def test_the_cursor_carries_epoch_and_that_it_knows_every_queue() -> None:
     ("what", "changes", "fault"),
     [
         ("an epoch that falls", {"at_24": u(0, 4)}, BatchFault.EPOCH),
-        ("an epoch nobody opened", {"at_24": u(2, 4)}, BatchFault.EPOCH),
+        ("an epoch that was not opened", {"at_24": u(2, 4)}, BatchFault.EPOCH),
         ("a queue that begins in its middle", {"at_30": u(9, 2)}, BatchFault.OFFSET),
         ("a place before this one", {"at_16": u(96, 8)}, BatchFault.POSITION),
         ("a place behind this one", {"at_16": u(1 << 20, 8)}, BatchFault.POSITION),

@@ -24,11 +24,11 @@ def main() -> None:
         message = what_is_missing(error, "cli")
         if not message:
             raise
-        sys.exit(_say(f"fmq: {message}"))
+        sys.exit(_print_error(f"fmq: {message}"))
     command_line.main()
 
 
-def _say(text: str) -> int:
+def _print_error(text: str) -> int:
     """One line on standard error, and sysexits' EX_UNAVAILABLE."""
     sys.stderr.write(f"{text}\n")
     return 69

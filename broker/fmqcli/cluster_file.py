@@ -101,9 +101,9 @@ class ClusterSpec:
         try:
             return _File.model_validate(data)
         except ValidationError as error:
-            found = error.errors()[0]
-            place = ".".join(str(part) for part in found["loc"] if part != "[key]")
-            problem = _PROBLEMS.get(found["type"], found["msg"])
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+            problem = _PROBLEMS.get(first["type"], first["msg"])
             raise self._wrong(place or "the file", problem) from None
 
     def _group(self, name: str, of: _Group, policy: _Policy) -> GroupConfig:
@@ -229,18 +229,18 @@ def differences(old: GroupConfig, new: GroupConfig) -> list[str]:
     """Return what changes, for people."""
     before, after = as_data(old), as_data(new)
     names = {m["id"]: m for m in before.pop("members")}
-    found = []
+    lines = []
     for member in after.pop("members"):
         was = names.pop(member["id"], None)
         if was is None:
-            found.append(f"+ {member['id']} at {member['address']}")
+            lines.append(f"+ {member['id']} at {member['address']}")
         else:
-            found += _changes(member["id"], was, member)
-    found += [f"- {name}" for name in names]
+            lines += _changes(member["id"], was, member)
+    lines += [f"- {name}" for name in names]
     if old.removal is not new.removal:
-        found.append("its removal is given up: give its topics back to it with fmq topic alter")
-    found += _changes("policy", before.pop("policy"), after.pop("policy"))
-    return found + _changes("group", before, after)
+        lines.append("its removal is given up: give its topics back to it with fmq topic alter")
+    lines += _changes("policy", before.pop("policy"), after.pop("policy"))
+    return lines + _changes("group", before, after)
 
 
 def _changes(what: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -72,24 +72,24 @@ class Registry:
         """Return the topics that name the group, as new as can be."""
         node = paths.topics_node(self._cluster)
         await self._coordination.sync(node)
-        found = []
+        topics = []
         for topic in await self._coordination.children(node):
             read = await self._coordination.get(paths.topic_node(self._cluster, topic))
             if read is not None:
-                found.append(topic_from_json(read.data))
-        return [topic for topic in found if any(g.group == name for g in topic.groups)]
+                topics.append(topic_from_json(read.data))
+        return [topic for topic in topics if any(g.group == name for g in topic.groups)]
 
     async def edit_topic(self, name: str, edit: Callable[[TopicConfig], TopicConfig]) -> None:
         """Change a topic, again if others change it meanwhile; nothing if it is gone."""
         node = paths.topic_node(self._cluster, name)
         for _ in range(_TRIES):
-            found = await self._coordination.get(node, synced=True)
-            if found is None:
+            stored = await self._coordination.get(node, synced=True)
+            if stored is None:
                 return
-            before = topic_from_json(found.data)
+            before = topic_from_json(stored.data)
             try:
                 if (after := edit(before)) != before:
-                    await self._coordination.set(node, topic_to_json(after), found.version)
+                    await self._coordination.set(node, topic_to_json(after), stored.version)
             except (BadVersion, NoNode):
                 continue
             return
@@ -143,41 +143,43 @@ class Registry:
         Returns the new state; raises `InvalidArgument`, `NotFound`.
         """
         node = paths.state_node(self._cluster, name)
-        found = await self._coordination.get(node)
-        if found is None:
+        stored = await self._coordination.get(node)
+        if stored is None:
             raise NotFound(f"group {name} of cluster {self._cluster} has no state: it is new")
-        state = state_from_json(found.data)
+        state = state_from_json(stored.data)
         if state.epoch != at:
             raise InvalidArgument(
                 f"group {name} is in epoch {state.epoch}, not {at}: check it with fmq status"
             )
         after = begin_again_state(state)
         try:
-            await self._coordination.set(node, state_to_json(after), found.version)
+            await self._coordination.set(node, state_to_json(after), stored.version)
         except (BadVersion, NoNode):
             raise changed(name) from None
         return after
 
-    async def want(self, group: GroupName, master: BrokerId, lost: BrokerId) -> GroupState:
+    async def request_master(
+        self, group: GroupName, master: BrokerId, lost: BrokerId
+    ) -> GroupState:
         """Make a member the wanted master (`lost` is lost for good; "": no broker is).
 
         Returns the state as it was then; raises `NotFound`.
         """
         for _ in range(_TRIES):
-            found = await self.group(group)
-            if found is None:
+            config = await self.group(group)
+            if config is None:
                 known = ", ".join(sorted(await self.groups())) or "none"
                 raise NotFound(f"cluster {self._cluster} has no group {group!r}; it has: {known}")
-            if found.value.member(master) is None:
-                known = ", ".join(m.id for m in found.value.members)
+            if config.value.member(master) is None:
+                known = ", ".join(m.id for m in config.value.members)
                 raise NotFound(f"group {group} has no broker {master!r}; it has: {known}")
             state = await self.state(group)
-            if (found.value.master, found.value.lost) == (master, lost):
+            if (config.value.master, config.value.lost) == (master, lost):
                 return state
             try:
                 node = paths.config_node(self._cluster, group)
-                data = config_to_json(replace(found.value, master=master, lost=lost))
-                await self._coordination.set(node, data, found.version)
+                data = config_to_json(replace(config.value, master=master, lost=lost))
+                await self._coordination.set(node, data, config.version)
             except (BadVersion, NoNode):
                 continue
             return state

@@ -66,7 +66,7 @@ def unread_of(topic: TopicConfig, group: GroupName, rows: Sequence[QueueOffsets]
         raise Unavailable(
             f"group {group} does not report queue {missing[0]} of topic {topic.name} yet: try again"
         )
-    found = []
+    unread = []
     for consumers in sorted({row.group for row in rows if row.group}) or [""]:
         lags = {
             queue: row.lag if consumers and (row := known.get((queue, consumers))) else count
@@ -75,8 +75,8 @@ def unread_of(topic: TopicConfig, group: GroupName, rows: Sequence[QueueOffsets]
         group_rows = [row for row in here if row.group == consumers and consumers]
         if messages := sum(lags.values()):
             has_members = any(row.session for row in group_rows)
-            found.append(Unread(topic.name, consumers, messages, has_members))
-    return found
+            unread.append(Unread(topic.name, consumers, messages, has_members))
+    return unread
 
 
 class GroupRemoval:
@@ -111,12 +111,12 @@ class GroupRemoval:
 
     async def finish(self) -> None:
         """Remove the group, starting wherever an earlier run stopped."""
-        found = await self._groups.group(self._name)
+        config = await self._groups.group(self._name)
         version = -1
-        if found is not None:
-            if not _is_empty(found.value):
-                found = await self._empty(found)
-            version = found.version
+        if config is not None:
+            if not _is_empty(config.value):
+                config = await self._empty(config)
+            version = config.version
         await self._leave_topics()
         await self._await_no_broker()
         await self._leave_topics()  # a broker of an older version gives them back to its group
@@ -171,7 +171,7 @@ class GroupRemoval:
     async def _refuse_unread(self, topics: Sequence[TopicConfig]) -> None:
         """Raise before anything is changed: messages that no member reads would never be read."""
         async with self._admin() as admin:
-            found = [each for each in await self._unread(admin) if not each.has_members]
+            found = [unread for unread in await self._unread(admin) if not unread.has_members]
         if found:
             untouched = any(_weight(topic, self._name) for topic in topics)
             raise InvalidArgument(
@@ -179,9 +179,9 @@ class GroupRemoval:
             )
 
     def _not_consumed(self, found: Sequence[Unread]) -> str:
-        some, first = "; ".join(map(str, found[:_NAMED])), found[0]
+        examples, first = "; ".join(map(str, found[:_NAMED])), found[0]
         if len(found) > _NAMED:
-            some += f"; and {len(found) - _NAMED} more"
+            examples += f"; and {len(found) - _NAMED} more"
         reader = first.consumers or "NAME"
         give_up = (
             f"fmq group seek {reader} {first.topic} --to latest"
@@ -189,8 +189,8 @@ class GroupRemoval:
             else f"fmq topic delete {first.topic}"
         )
         return (
-            f"group {self._name} is not removed, as it holds what is not consumed: {some}. Let it "
-            f"be read (fmq consume {first.topic} -g {reader} --from earliest -e), or give it up "
+            f"group {self._name} is not removed, as it holds what is not consumed: {examples}. Let "
+            f"it be read (fmq consume {first.topic} -g {reader} --from earliest -e), or give it up "
             f"({give_up}), then run this again"
         )
 
@@ -225,29 +225,29 @@ class GroupRemoval:
                     talk(f"waiting until all is read: {found[0]}")
                 await asyncio.sleep(_POLL_S)
 
-    async def _empty(self, found: Versioned[GroupConfig]) -> Versioned[GroupConfig]:
+    async def _empty(self, config: Versioned[GroupConfig]) -> Versioned[GroupConfig]:
         """Take WRITE from its brokers, wait until all is read, and note that."""
         members = tuple(
             replace(m, permission=Permission.READ if m.permission else m.permission)
-            for m in found.value.members
+            for m in config.value.members
         )
-        draining = replace(found.value, members=members, removal=Removal.DRAINING)
-        if draining != found.value:
-            found = await self._put(draining, found.version)
+        draining = replace(config.value, members=members, removal=Removal.DRAINING)
+        if draining != config.value:
+            config = await self._put(draining, config.version)
         topics = await self._topics()
         if not self._lost and await self._was_in_service(topics):
             talk(f"the brokers of group {self._name} take no messages from now on")
             for topic in topics:  # one that was made meanwhile
                 await self._close(topic)
             await self._await_read_to_the_end()
-        return await self._put(replace(found.value, removal=Removal.EMPTY), found.version)
+        return await self._put(replace(config.value, removal=Removal.EMPTY), config.version)
 
     async def _put(self, config: GroupConfig, version: int) -> Versioned[GroupConfig]:
         await self._groups.write(config, version)
-        found = await self._groups.group(self._name)
-        if found is None or found.value != config:
+        stored = await self._groups.group(self._name)
+        if stored is None or stored.value != config:
             raise changed(self._name)
-        return found
+        return stored
 
     async def _await_read_to_the_end(self) -> None:
         """Wait for it within one term in which the master could store nothing of any producer."""

@@ -42,7 +42,7 @@ from fmqwire.methods import PRODUCE
 
 BATCH_BYTES: Final = MAX_PAYLOAD // 2
 """A record that does not fit into its queue's batch any more starts the next step."""
-PATIENCE_S: Final = 120.0
+CONFIRM_TIMEOUT_S: Final = 120.0
 """How long the same batch is retried; then the run ends, and the next run goes on."""
 ANSWER_S: Final = 30.0
 
@@ -117,13 +117,13 @@ class Plan:
         if self.same_queue:
             return pinned_group(self.topic, None, record.queue), record.queue
         if record.key:
-            found = pick_by_key(groups, [g.group for g in groups], record.key)
+            chosen = pick_by_key(groups, [g.group for g in groups], record.key)
         else:
             places = [(g.group, q) for g in groups for q in range(g.queues)]
-            found = places[number % len(places)] if places else None
-        if found is None:
+            chosen = places[number % len(places)] if places else None
+        if chosen is None:
             raise Unavailable(f"topic {self.topic.name} has no group that takes messages")
-        return found
+        return chosen
 
     def steps(
         self, records: Sequence[Archived], number: int
@@ -215,7 +215,7 @@ class Lines:
         self._streams.clear()
 
     async def _store(self, group: GroupName, left: dict[int, InFlightBatch]) -> None:
-        until_ms = self._clock.monotonic_ms() + PATIENCE_S * 1000
+        until_ms = self._clock.monotonic_ms() + CONFIRM_TIMEOUT_S * 1000
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
             try:
@@ -227,8 +227,10 @@ class Lines:
                 return
             self._drop(group)
             if self._clock.monotonic_ms() >= until_ms:
-                raise DeliveryUnknown(f"group {group} did not confirm in {PATIENCE_S:.0f} s: {why}")
-            self._routes.want()
+                raise DeliveryUnknown(
+                    f"group {group} did not confirm in {CONFIRM_TIMEOUT_S:.0f} s: {why}"
+                )
+            self._routes.request_refresh()
             await backoff.wait()
 
     async def _try(self, group: GroupName, left: dict[int, InFlightBatch]) -> str:

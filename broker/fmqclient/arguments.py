@@ -18,9 +18,9 @@ def check_all(what: str, given: object) -> None:
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InvalidArgument(f"{what}s must be a list, not {type(given).__name__}")
     if set(map(type, given)) - {bytes}:
-        for one in given:
-            if one is not None or what == "value":
-                as_bytes(what, one)
+        for value in given:
+            if value is not None or what == "value":
+                as_bytes(what, value)
 
 
 def check_place(group: object, queue: object) -> None:

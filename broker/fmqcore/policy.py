@@ -258,7 +258,7 @@ def slaves_to_hear(policy: AckPolicy, isr_size: int, configured: int | None = No
 def mark_of(policy: AckPolicy, zones: Iterable[str]) -> int:
     """Return a number, 1 to 2**24 - 2, that identifies a policy and the slaves' zones."""
     asked = policy.flush, policy.counts, policy.how_many, policy.strict
-    text = " ".join((*(str(each) for each in asked), *sorted(zones)))
+    text = " ".join((*(str(rule) for rule in asked), *sorted(zones)))
     return 1 + crc32c(text.encode()) % (MIXED - 1)
 
 

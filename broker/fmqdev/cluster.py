@@ -202,9 +202,9 @@ class DevCluster:
         try:
             await self.leave()
             masters = [b.id for b in self.brokers.values() if b is self.group(b.group)[0]]
-            for some in (masters, [b for b in self.brokers if b not in masters], [ZOOKEEPER]):
+            for names in (masters, [b for b in self.brokers if b not in masters], [ZOOKEEPER]):
                 await asyncio.gather(
-                    *(self._children[b].stop() for b in some if b in self._children)
+                    *(self._children[b].stop() for b in names if b in self._children)
                 )
         finally:
             for child in self._children.values():

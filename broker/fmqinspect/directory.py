@@ -140,7 +140,7 @@ def _length(name: str, names: list[str]) -> int:
 def _files_named(checkpoint: bytes | None) -> object:
     """Return what a checkpoint states about which files there are."""
     try:
-        found = decode_checkpoint(checkpoint or b"")
+        decoded = decode_checkpoint(checkpoint or b"")
     except Malformed:
         return checkpoint
-    return found.log_start, found.bases, found.drop_from
+    return decoded.log_start, decoded.bases, decoded.drop_from

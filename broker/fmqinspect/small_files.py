@@ -18,7 +18,7 @@ from fmqinspect.files import DataDirectory
 
 
 class Notes:
-    """After `look`, `found` has a note for each of these files that exists."""
+    """After `read`, `found` has a note for each of these files that exists."""
 
     def __init__(self, opened: DataDirectory, segments: Sequence[SegmentFile]) -> None:
         self.found: list[Note] = []
@@ -30,7 +30,7 @@ class Notes:
         """The findings of all notes."""
         return [note.finding for note in self.found if note.finding is not None]
 
-    def look(self, reports: Sequence[SegmentReport] | None) -> list[str]:
+    def read(self, reports: Sequence[SegmentReport] | None) -> list[str]:
         """Read the files; return what cannot be read. `reports`: None if no segment was read."""
         unreadable = []
         known = (

@@ -20,15 +20,15 @@ async def next_topic_id(
 
     `wanted`: the number that the topic is known to have had. Raises `Unavailable`.
     """
-    taken = TopicId(0)
+    assigned = TopicId(0)
 
-    def take(numbers: TopicNumbers) -> TopicNumbers:
-        nonlocal taken
-        taken, after = numbers.take(name, wanted)
+    def assign(numbers: TopicNumbers) -> TopicNumbers:
+        nonlocal assigned
+        assigned, after = numbers.assign(name, wanted)
         return after
 
-    await _change(coordination, node, take)
-    return taken
+    await _change(coordination, node, assign)
+    return assigned
 
 
 async def claim_topic_ids(coordination: Coordination, node: str, noted: Noted) -> TopicNumbers:

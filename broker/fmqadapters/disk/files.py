@@ -159,10 +159,10 @@ class FileDisk:
 
     def _list(self) -> _Listing:
         try:
-            found = sorted(self._calls.scan(self._path))
+            entries = sorted(self._calls.scan(self._path))
         except OSError as error:
             raise DiskFailed(f"list {self._path}: {error}") from error
-        return [each for each in found if each[0] != LOCK_NAME and not each[0].endswith(_TMP)]
+        return [e for e in entries if e[0] != LOCK_NAME and not e[0].endswith(_TMP)]
 
     def _opened(self, path: str, fd: int) -> OpenFile:
         return OpenFile(

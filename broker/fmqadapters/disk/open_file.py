@@ -168,18 +168,18 @@ class OpenFile:
 
 def pwrite_all(calls: Syscalls, fd: int, pieces: Sequence[Chunk], at: int) -> None:
     """Write all of `pieces` from byte `at` on, however often the kernel stops short."""
-    left = [piece for piece in pieces if len(piece)]
-    while left:
-        group = left[:_IOV_MAX]
+    remaining = [piece for piece in pieces if len(piece)]
+    while remaining:
+        group = remaining[:_IOV_MAX]
         done = calls.pwritev(fd, group, at)
         at += done
         taken = 0
         while taken < len(group) and done >= len(group[taken]):
             done -= len(group[taken])
             taken += 1
-        del left[:taken]
+        del remaining[:taken]
         if done:
-            left[0] = memoryview(left[0])[done:]
+            remaining[0] = memoryview(remaining[0])[done:]
 
 
 def pread_all(calls: Syscalls, fd: int, length: int, at: int) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 from fmqcore.address import is_host
 from fmqcore.errors import InvalidArgument
 
-_LOOK_S: Final = 5.0
+_TIMEOUT_S: Final = 5.0
 
 
 def check_address(address: str) -> str:
@@ -33,7 +33,7 @@ def check_address(address: str) -> str:
 async def unresolved(address: str) -> dict[str, str]:
     """Return the names in `host:port,host:port/root` that do not resolve here, with the reason.
 
-    A name is left out if the name service does not answer within `_LOOK_S` seconds.
+    A name is left out if the name service does not answer within `_TIMEOUT_S` seconds.
     """
     loop = asyncio.get_running_loop()
     found: dict[str, str] = {}
@@ -42,7 +42,7 @@ async def unresolved(address: str) -> dict[str, str]:
             found[host] = "it is empty"
             continue
         try:
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:  # the latter: no name can be like that
             found[host] = (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -21,12 +21,12 @@ def ready(
     """
     wanted: dict[int, int] = {}
     for sockets, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
-        for one in sockets:
-            wanted[one.fileno()] = wanted.get(one.fileno(), 0) | event
+        for waiting in sockets:
+            wanted[waiting.fileno()] = wanted.get(waiting.fileno(), 0) | event
     poll = select.poll()
     for descriptor, events in wanted.items():
         poll.register(descriptor, events)
-    found = dict(poll.poll(None if timeout_s is None else max(0.0, timeout_s * 1000)))
-    readable = [one for one in readers if found.get(one.fileno(), 0) & ~select.POLLOUT]
-    writable = [one for one in writers if found.get(one.fileno(), 0) & ~select.POLLIN]
+    events_of = dict(poll.poll(None if timeout_s is None else max(0.0, timeout_s * 1000)))
+    readable = [r for r in readers if events_of.get(r.fileno(), 0) & ~select.POLLOUT]
+    writable = [w for w in writers if events_of.get(w.fileno(), 0) & ~select.POLLIN]
     return readable, writable, []

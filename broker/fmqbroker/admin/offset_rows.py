@@ -93,9 +93,9 @@ class OffsetRows:
         """Return, by queue, the version of the last seek; 0 = none so far."""
         live = self._groups.get(group, topic.id)
         progress = [] if live is None else live.progress
-        found = self._offsets.get_all([OffsetKey(group, topic.id, queue) for queue in queues])
+        entries = self._offsets.get_all([OffsetKey(group, topic.id, queue) for queue in queues])
         sought = dict.fromkeys(queues, 0)
-        for key, entry in found.items():
+        for key, entry in entries.items():
             sought[key.queue_id] = entry.version if entry.deleted else entry.sought
         held = {queue: progress[queue].sought for queue in queues if queue < len(progress)}
         return sought | held

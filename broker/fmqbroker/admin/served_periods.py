@@ -74,17 +74,17 @@ class ServedPeriods:
         self.note()
         now_ms, upstream = self._clock.monotonic_ms(), self._slave.upstream
         refusal = self._intake.refusal()
-        found = admin_pb2.ServedPeriods(heard_master=upstream.heard_master)
+        periods = admin_pb2.ServedPeriods(heard_master=upstream.heard_master)
         if upstream.heard_master:
-            found.heard_ms = now_ms - upstream.heard_ms
+            periods.heard_ms = now_ms - upstream.heard_ms
         if refusal is None or refusal.cause is not Cause.ROLE:
-            found.unanswered = self.unanswered()
+            periods.unanswered = self.unanswered()
         for period, kind in ((self.reads, "reads"), (self.writes, "writes")):
             if period.since_ms is not None:
-                setattr(found, f"{kind}_for_ms", now_ms - period.since_ms)
+                setattr(periods, f"{kind}_for_ms", now_ms - period.since_ms)
             elif period.until_ms is not None:
-                setattr(found, f"{kind}_ended_ms", now_ms - period.until_ms)
-        return found
+                setattr(periods, f"{kind}_ended_ms", now_ms - period.until_ms)
+        return periods
 
     def _unconnected(self) -> str:
         """Return which lost links keep batches from being acknowledged; "" = none.

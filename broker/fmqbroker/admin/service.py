@@ -227,13 +227,13 @@ class AdminService:
         Raises `UnknownTopic`, or the conflict between a topic and the journal.
         """
         here = [t for t in self._cluster.topics.values() if t.queues_in(self._broker_group)]
-        found = [topic for topic in here if name in ("", topic.name)]
-        if name and not found:
+        topics = [topic for topic in here if name in ("", topic.name)]
+        if name and not topics:
             raise UnknownTopic(f"topic {name} has no queue in group {self._broker_group}")
-        for topic in found:  # left out in silence, its lag would look like nothing
+        for topic in topics:  # left out in silence, its lag would look like nothing
             if (why := conflict(topic, self._journal.state.topics)) is not None:
                 raise why
-        return sorted(found, key=lambda topic: topic.name)
+        return sorted(topics, key=lambda topic: topic.name)
 
     async def _seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
         self._gate.require(Permission.READ)
@@ -311,22 +311,22 @@ class AdminService:
 
     async def _delete_group(self, group: str, topic: str) -> int:
         self._gate.require(Permission.READ)
-        slices, found = Slices(), list[tuple[TopicId, list[int]]]()
+        slices, pending = Slices(), list[tuple[TopicId, list[int]]]()
         for topic_id in [t.id for t in self._topics(topic)] if topic else self._offsets.topics():
             queues = self._offsets.queues_of(group, topic_id)
             await slices.step(1 + len(queues))
             if queues:
-                found.append((topic_id, queues))
-        if not found:
+                pending.append((topic_id, queues))
+        if not pending:
             raise NotFound(f"consumer group {group} has no progress in group {self._broker_group}")
-        for topic_id, _ in found:
+        for topic_id, _ in pending:
             self._require_unused(group, topic_id)
         deleted = 0
-        while found:
-            topics = [found.pop()]
+        while pending:
+            topics = [pending.pop()]
             entries = len(topics[0][1])
-            while found and entries + len(found[-1][1]) <= _DELETED_AT_ONCE:
-                topics.append(found.pop())
+            while pending and entries + len(pending[-1][1]) <= _DELETED_AT_ONCE:
+                topics.append(pending.pop())
                 entries += len(topics[-1][1])
             await self._forget(group, topics)
             deleted += entries

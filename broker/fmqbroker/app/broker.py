@@ -58,7 +58,7 @@ _log = structlog.get_logger()
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
 _GRACE_S: Final = 0.1  # and what was sent may still be read
 _LOG_S: Final = 5.0  # how often the wait for ZooKeeper is logged
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 _FOR_EVER_S: Final = 1e9
 
 
@@ -145,7 +145,7 @@ class Broker:
                 break
             except Unavailable as error:
                 _log.warning("waiting_for_zookeeper", why=str(error))
-                await self._ports.clock.sleep(_AGAIN_S)
+                await self._ports.clock.sleep(_RETRY_S)
         me, config = BrokerId(self._settings.broker), group.config
         if config.member(me) is None:
             members = ", ".join(member.id for member in config.members)
@@ -155,7 +155,7 @@ class Broker:
             )
 
     async def _log_waiting(self) -> None:
-        await self._ports.clock.sleep(_AGAIN_S)
+        await self._ports.clock.sleep(_RETRY_S)
         while True:
             _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
             await self._ports.clock.sleep(_LOG_S)

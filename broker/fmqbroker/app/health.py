@@ -38,7 +38,7 @@ from fmqport.disk import Disk, DiskFailed, DiskFile, DiskFull
 
 NAME: Final = "probe"
 _PAGE_BYTES: Final = 4096
-_PATIENCE_S: Final = 2.0
+_PROBE_TIMEOUT_S: Final = 2.0
 
 
 class Answer(NamedTuple):
@@ -101,7 +101,7 @@ class Health:
         """Write one page and fsync it, behind pending journal writes."""
         started_ms = self._clock.monotonic_ms()
         try:
-            async with asyncio.timeout(_PATIENCE_S), self._probing:
+            async with asyncio.timeout(_PROBE_TIMEOUT_S), self._probing:
                 file = await self._opened()
                 await file.write([(0, [bytes(_PAGE_BYTES)])], sync=True)
         except DiskFull as error:

@@ -146,7 +146,9 @@ class BrokerCollector:
             "fmq_journal_refuses", "1 while messages are refused for lack of room", bool(j.full)
         )
         yield self._gauge(
-            "fmq_unwritable", "1 while the policy cannot be met", bool(r.commit.writable)
+            "fmq_unwritable",
+            "1 while the policy cannot be met",
+            r.commit.unwritable_reason is not None,
         )
 
         sent = CounterMetricFamily("fmq_scan_bytes", "Stored bytes given to data jobs", labels=_OWN)

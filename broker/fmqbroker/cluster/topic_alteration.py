@@ -82,14 +82,14 @@ async def _alter(
 ) -> TopicConfig:
     node = layout.topic_node(cluster, name)
     for _ in range(_TRIES):
-        there = await coordination.get(node) if is_name(name) else None
-        if there is None:
+        stored = await coordination.get(node) if is_name(name) else None
+        if stored is None:
             raise UnknownTopic(f"there is no topic {name!r}")
-        before = topic_from_json(there.data)
+        before = topic_from_json(stored.data)
         after = edit(before)
         if after != before:
             try:
-                await coordination.set(node, topic_to_json(after), there.version)
+                await coordination.set(node, topic_to_json(after), stored.version)
             except (BadVersion, NoNode):
                 continue
             _log.info("topic_altered", topic=name, id=after.id, groups=_text(after))

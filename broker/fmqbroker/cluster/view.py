@@ -28,7 +28,7 @@ from fmqproto.v1 import client_pb2
 
 _log = structlog.get_logger()
 
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 """Seconds after a failed read until the next try, if no watch fires before."""
 
 
@@ -102,7 +102,7 @@ class ClusterView:
         except Unavailable:
             self._dirty = dirty | self._dirty
             try:
-                async with asyncio.timeout(_AGAIN_S):
+                async with asyncio.timeout(_RETRY_S):
                     await self._wake.wait()
             except TimeoutError:
                 self._wake.set()
@@ -274,10 +274,10 @@ class ClusterView:
             raise AlreadyExists(f"there is a topic {name!r} already in cluster {self._cluster}")
         async with self._reading:
             await self._read([("topic", name)])
-        found = self.topics.get(name)
-        if found is None:
+        created = self.topics.get(name)
+        if created is None:
             raise Unavailable(f"topic {name!r} was deleted by somebody else meanwhile: try again")
-        return found
+        return created
 
     async def reread_topic(self, name: str) -> None:
         """Read the topic's current node into the view."""
@@ -290,16 +290,16 @@ class ClusterView:
         Its id is never given again. Raises `NotFound`, `Unavailable`.
         """
         node = layout.topic_node(self._cluster, name)
-        there = await self._coordination.get(node) if is_name(name) else None
-        if there is None:
+        stored = await self._coordination.get(node) if is_name(name) else None
+        if stored is None:
             raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
-        topic = topic_from_json(there.data)
+        topic = topic_from_json(stored.data)
         if number and topic.id != number:
             raise NotFound(f"topic {name!r} is another one by now: it has not the id {number}")
         topics = layout.topics_node(self._cluster)
         await forget_topic_id(self._coordination, topics, name, topic.id)
         try:
-            await self._coordination.delete(node, there.version)
+            await self._coordination.delete(node, stored.version)
         except BadVersion:
             raise Unavailable(f"topic {name!r} is being changed: try again") from None
         _log.info("topic_deleted", topic=name)
@@ -320,9 +320,9 @@ class ClusterView:
         # Before the topics, which are created later. What ZooKeeper lost is not gone.
         numbers = await topic_numbers(self._coordination, node)
         for name in await self._coordination.children(node):
-            found = await self._coordination.get(layout.topic_node(self._cluster, name))
-            if found is not None:
-                strange.discard(topic_from_json(found.data).id)
+            stored = await self._coordination.get(layout.topic_node(self._cluster, name))
+            if stored is not None:
+                strange.discard(topic_from_json(stored.data).id)
         lost = set(numbers.lost.values())
         return frozenset(t for t in strange - lost if numbers.was_given(t))
 

@@ -140,7 +140,7 @@ class Puller:
                 continue  # retention, meanwhile
             chosen = _choose(found, want, share - size, budget - size, not picks, alone)
             picks += self._lease(group, session, queue, generation, want, chosen)
-            size += sum(each.total_len for each in chosen)
+            size += sum(batch.total_len for batch in chosen)
             alone = alone and not chosen
             before = chosen[-1:] if session.batch_once else ()
             full = len(chosen) < len(found) and found[len(chosen)].base_offset < want[1]
@@ -167,7 +167,7 @@ class Puller:
                 begin=begin,
                 why="retention has deleted what was not consumed",
             )
-            session.skipped += [(queue, left) for left in progress.skip_to(begin)]
+            session.skipped += [(queue, skipped) for skipped in progress.skip_to(begin)]
             group.mark(queue)
         commit_end = self._commit.commit_end
         up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)

@@ -164,7 +164,7 @@ class ConsumerGroup:
             return 0
         return 0 if queue in self._paused else holding.generation
 
-    def must_learn(self, queue: int, epoch: int) -> bool:
+    def lacks_epoch_end(self, queue: int, epoch: int) -> bool:
         """Return whether the end of a past epoch in the queue still has to be looked up."""
         over = 0 < epoch < self._newest() and 0 <= queue < len(self.progress)
         return over and (queue, epoch) not in self.epoch_ends

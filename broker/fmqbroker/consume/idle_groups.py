@@ -70,9 +70,9 @@ class IdleGroups:
         """Check every `EVERY_S` seconds until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S)
-            await self.look()
+            await self.check_once()
 
-    async def look(self) -> int:
+    async def check_once(self) -> int:
         """Note groups with members, delete long idle ones; return the number of entries deleted."""
         if not self._gate.permission() & Permission.WRITE:
             self._epoch = Epoch(0)
@@ -92,15 +92,15 @@ class IdleGroups:
 
     async def _progress(self) -> dict[_GroupKey, list[OffsetKey]]:
         """Return the keys of progress entries by group and topic."""
-        slices, found = Slices(), dict[_GroupKey, list[OffsetKey]]()
+        slices, keys_of = Slices(), dict[_GroupKey, list[OffsetKey]]()
         for topic_id in self._journal.state.offsets.topics():
             for group in list(self._journal.state.offsets.groups_in(topic_id)):
                 table = self._journal.state.offsets
                 keys = [OffsetKey(group, topic_id, q) for q in table.queues_of(group, topic_id)]
                 if kept := [key for key in keys if not table[key].deleted]:
-                    found[group, topic_id] = kept
+                    keys_of[group, topic_id] = kept
                 await slices.step(1 + len(keys))
-        return found
+        return keys_of
 
     async def _sorted_out(
         self, progress: Iterable[_GroupKey]

@@ -69,11 +69,11 @@ class QueueMoments:
         self, topic_id: TopicId, queues: int, start: int, start_ms: int
     ) -> list[Offset]:
         """Return `position` for each of the first `queues` queues."""
-        slices, found = Slices(), list[Offset]()
+        slices, offsets = Slices(), list[Offset]()
         for queue in range(queues):
             await slices.step()
-            found.append(await self.position(topic_id, queue, start, start_ms))
-        return found
+            offsets.append(await self.position(topic_id, queue, start, start_ms))
+        return offsets
 
 
 def _time(ms: int) -> str:

@@ -108,7 +108,7 @@ class GroupTable(QueueMoments):
             begins = await self.positions(topic.id, queues, start, start_ms)
             self.require()
         if note := self.opening_note(name, topic, temporary=temporary):
-            self._unstored.left |= note
+            self._unstored.entries |= note
             self._unsaved.notify()
         if key not in self._groups:
             group = self._groups[key] = self._make(name, topic, begins)
@@ -125,7 +125,7 @@ class GroupTable(QueueMoments):
     def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
         """Return the notes to store in one write with the group's start (`group_notes.py`)."""
         new = (name, topic.id) not in self._groups and not self.has_started(name, topic)
-        known = (self._offsets, self._unstored.left)
+        known = (self._offsets, self._unstored.entries)
         return opening_note(*known, name, topic.id, new=new, temporary=temporary)
 
     async def _await_start(self, group: ConsumerGroup) -> None:
@@ -138,12 +138,14 @@ class GroupTable(QueueMoments):
             raise NoPermission(f"consumer group {group.name} was dropped meanwhile: open again")
         group.beginning = False
 
-    async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
+    async def find_epoch_ends(
+        self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]
+    ) -> None:
         """Look up the unknown ends of the epochs of `acks`, before the group processes them."""
         names = sorted({(ack.queue_id, Epoch(ack.epoch)) for ack in acks})
         if len(group.epoch_ends) + len(names) > _MOST_EPOCH_ENDS:  # epochs that no reader saw
             group.epoch_ends.clear()
-        while unknown := [each for each in names if group.must_learn(*each)]:
+        while unknown := [name for name in names if group.lacks_epoch_end(*name)]:
             for queue, epoch in unknown:
                 end = await self._journal.epoch_end(group.topic_id, queue, epoch)
                 group.epoch_ends[queue, epoch] = end
@@ -324,9 +326,9 @@ class GroupTable(QueueMoments):
         progress: list[QueueProgress] = []
         keys = {group.key(q): at for q, at in enumerate(begins, len(group.progress))}
         self._unstored.make_ready((group.name, group.topic_id))
-        known, left = self._offsets.get_all(keys), self._unstored.left
-        if left:
-            merge(known, {key: left[key] for key in keys if key in left})
+        known, unstored = self._offsets.get_all(keys), self._unstored.entries
+        if unstored:
+            merge(known, {key: unstored[key] for key in keys if key in unstored})
         for key, begin in keys.items():
             queue, entry = key.queue_id, known.get(key)
             if entry is None or entry.deleted:
@@ -341,9 +343,9 @@ class GroupTable(QueueMoments):
     def has_started(self, name: str, topic: TopicConfig) -> bool:
         """Return whether the group has progress on that topic."""
         self._unstored.make_ready((name, topic.id))
-        left = self._unstored.left
+        unstored = self._unstored.entries
         keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._broker_group)))
-        known = (e for k in keys for e in (left.get(k), self._offsets.get(k)) if e)
+        known = (e for k in keys for e in (unstored.get(k), self._offsets.get(k)) if e)
         return any(not entry.deleted for entry in known)
 
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:

@@ -191,7 +191,7 @@ class FetchService:
         error: FmqError | None = None
         try:
             while request is not None:
-                await self.groups.learn(group, request.acks)
+                await self.groups.find_epoch_ends(group, request.acks)
                 self._take(group, session, request)
                 request = await stream.receive()
         except TransportError:

@@ -61,9 +61,9 @@ class TopicSweep:
         """Check every `EVERY_S` seconds until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S)
-            await self.look()
+            await self.check_once()
 
-    async def look(self) -> int:
+    async def check_once(self) -> int:
         """Delete progress in long-gone topics (C7); return the number of entries deleted."""
         if not self._gate.permission() & Permission.WRITE:
             self._gone_since_ms.clear()  # another master, or none, has looked meanwhile
@@ -94,22 +94,24 @@ class TopicSweep:
             await self._offsets.put({key: tombstone(v) for key, v in versions.items()})
             dropped += keys
         if dropped:
-            some = sorted({key.topic_id for key in dropped})[:10]
-            _log.info("progress_in_deleted_topics_dropped", entries=len(dropped), topics=some)
+            topics_shown = sorted({key.topic_id for key in dropped})[:10]
+            _log.info(
+                "progress_in_deleted_topics_dropped", entries=len(dropped), topics=topics_shown
+            )
         return len(dropped)
 
     async def _entries(self, topics: frozenset[TopicId]) -> list[OffsetKey]:
         """Return at most `AT_ONCE` entries of groups without members."""
-        slices, found = Slices(), list[OffsetKey]()
+        slices, keys = Slices(), list[OffsetKey]()
         for topic_id in sorted(topics):
             for group in self._offsets.groups_in(topic_id):
                 queues = self._offsets.queues_of(group, topic_id)
                 await slices.step(1 + len(queues))
                 if not self._is_read(group, topic_id):
-                    found += [OffsetKey(group, topic_id, queue) for queue in queues]
-                if len(found) >= AT_ONCE:
-                    return found[:AT_ONCE]
-        return found
+                    keys += [OffsetKey(group, topic_id, queue) for queue in queues]
+                if len(keys) >= AT_ONCE:
+                    return keys[:AT_ONCE]
+        return keys
 
     def _is_read(self, group: str, topic_id: TopicId) -> bool:
         live = self._groups.get(group, topic_id)

@@ -29,13 +29,13 @@ class Unstored:
     """The progress of one broker's consumer groups that its store does not have yet."""
 
     def __init__(self, offsets: OffsetStore) -> None:
-        self.left: Entries = {}
+        self.entries: Entries = {}
         self._offsets = offsets
         self._dirty: dict[GroupKey, ConsumerGroup] = {}
         self._dropped: dict[GroupKey, tuple[ConsumerGroup, Epoch]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.left or self._dirty or self._dropped)
+        return bool(self.entries or self._dirty or self._dropped)
 
     def mark(self, group: ConsumerGroup) -> None:
         """Note that a live group has dirty queues."""
@@ -56,28 +56,28 @@ class Unstored:
                 self._dropped[key] = (group, self._offsets.epoch)
 
     def make_ready(self, key: GroupKey) -> None:
-        """Move what was dropped of this group to `left`: the group is about to start again."""
+        """Move what was dropped of this group to `entries`: the group is about to start again."""
         if key in self._dropped:
             group, epoch = self._dropped[key]
-            self.left |= self._entries_of_dropped(key, group, epoch, len(group.dirty))
+            self.entries |= self._entries_of_dropped(key, group, epoch, len(group.dirty))
 
     def give_back(self, entries: Entries) -> None:
         """Put entries back that could not be stored; those that came since are newer."""
-        entries |= self.left
-        self.left = entries
+        entries |= self.entries
+        self.entries = entries
 
     def clear_gone(self) -> None:
         """Drop everything but the dirty queues of live groups."""
-        self.left, self._dropped = {}, {}
+        self.entries, self._dropped = {}, {}
 
     def take(self) -> Entries:
         """Take what one turn of the loop may take; call again while this object is true."""
         entries: Entries = {}
         room = A_TURN
         while self and room > 0:
-            if self.left:
-                keys = list(islice(self.left, room))
-                entries |= {key: self.left.pop(key) for key in keys}
+            if self.entries:
+                keys = list(islice(self.entries, room))
+                entries |= {key: self.entries.pop(key) for key in keys}
                 room -= len(keys)
             elif self._dropped:
                 at, (group, epoch) = next(iter(self._dropped.items()))

@@ -62,9 +62,9 @@ class Retention:
         """Check every `EVERY_S` seconds until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S)
-            await self.look()
+            await self.check_once()
 
-    async def look(self) -> int:
+    async def check_once(self) -> int:
         """Delete the segments that may be deleted; return the number of bytes freed."""
         journal = self._journal
         ours = min(self._commit.commit_end, journal.durable_end)

@@ -49,7 +49,7 @@ class SegmentService:
         """Return the segments that can be read now."""
         journal, settings, end = self._journal, self._settings, self._end()
         extents = journal.raw.extents()
-        found = [e for e in extents if e.base < end and e.end > request.since]
+        readable = [e for e in extents if e.base < end and e.end > request.since]
         return wire.SegmentsReply(
             cluster=settings.cluster,
             group=settings.group,
@@ -58,7 +58,7 @@ class SegmentService:
             end=max(end, journal.log_start),
             segments=[
                 wire.StoredSegment(base=e.base, end=e.end, sealed=e.end <= journal.end)
-                for e in found
+                for e in readable
             ],
         )
 

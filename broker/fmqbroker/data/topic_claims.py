@@ -31,7 +31,7 @@ from fmqport.clock import Clock
 from fmqport.coordination import Coordination
 from fmqport.topic_ids import claim_topic_ids
 
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 
 _log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class TopicClaims:
                 await self.claim()
             except FmqError as error:
                 _log.warning("topic_numbers_not_claimed", why=str(error))
-                await self._clock.sleep(_AGAIN_S)
+                await self._clock.sleep(_RETRY_S)
                 continue
             await self._view.changed.wait()
 
@@ -87,16 +87,16 @@ class TopicClaims:
                 continue  # it was deleted meanwhile
 
     async def _is_being_removed(self) -> bool:
-        found = await self._coordination.get(layout.config_node(self._cluster, self._group))
-        return found is None or config_from_json(found.data).removal is not Removal.NONE
+        config = await self._coordination.get(layout.config_node(self._cluster, self._group))
+        return config is None or config_from_json(config.data).removal is not Removal.NONE
 
     def _topics_with_fewer_queues(self) -> list[TopicConfig]:
-        known, found = self._view.topics_by_id, []
+        known, topics = self._view.topics_by_id, []
         for number, (name, queues) in self._journal.state.topics.items():
             topic = known.get(number)
             if topic and topic.name == name and topic.queues_in(self._group) < queues:
-                found.append(topic)
-        return found
+                topics.append(topic)
+        return topics
 
     async def _claim_numbers(self) -> None:
         noted, known = self._journal.state.topics, self._view.numbers

@@ -223,7 +223,7 @@ class Failover:
         # The gate's signal: the end of a lease may be the only event that makes a reader hand over.
         signals = (self._wake, self._group.changed, *replication, self._gate.changed)
         await wait_any(*signals, timeout_s=timeout_s)
-        self._lease.look()
+        self._lease.recheck()
         await self._clock.sleep(_QUIET_S)
 
     def _decide(self, *, fresh: bool) -> Decision:

@@ -53,7 +53,7 @@ from fmqcore.zk.group_state import GroupState
 
 _log = structlog.get_logger()
 
-_LOOK_S: Final = 0.01  # while no broker serves: the poll of the successor's end
+_POLL_S: Final = 0.01  # while no broker serves: the poll of the successor's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Terms:
         committed, served = p.commit.commit_end, p.journal.durable_end
         await self._or_drop(self._become_taker(record, committed))
         p.commit.advance(served, p.commit.all_end)
-        p.journal.note_commit_end(served)  # R5: what I serve is never cut off
+        p.journal.note_commit_end(served)  # R5: what is served is never cut off
         p.lease.hold(self.tenure)
         await p.lease.renew()
         return True
@@ -190,7 +190,7 @@ class Terms:
             async with asyncio.timeout(within_s):
                 await p.journal.wait_durable(p.journal.end)
                 while not self._has_all(edit.reader, edit.heir):
-                    await wait_any(p.master.changed, timeout_s=_LOOK_S)
+                    await wait_any(p.master.changed, timeout_s=_POLL_S)
         except TimeoutError:
             _log.warning("move_in_vain", to=edit.reader, why="it did not have all in time")
             return False

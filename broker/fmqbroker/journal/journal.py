@@ -67,7 +67,7 @@ class Journal:
         resume_every_bytes: int | None,
     ) -> None:
         """Use `open` instead."""
-        self.doubts = recovered.doubts  # what I may have lost
+        self.doubts = recovered.doubts  # what this broker may have lost
         self.clean = recovered.clean  # the stop before this start was orderly (False: none was)
         self.appended = Signal()  # `end` moved (or went back: truncate, reset)
         self._settings = settings
@@ -348,8 +348,8 @@ class Journal:
 
     async def find_time(self, topic_id: TopicId, queue_id: int, wall_ms: int) -> Offset:
         """Return the first offset stored at or after that time; `next_offset` if there is none."""
-        found = await self._parts.catalog.find_time((topic_id, queue_id), wall_ms)
-        return self.next_offset(topic_id, queue_id) if found is None else found
+        offset = await self._parts.catalog.find_time((topic_id, queue_id), wall_ms)
+        return self.next_offset(topic_id, queue_id) if offset is None else offset
 
     # ---- retention
     async def retire(self, keep_from: Position, now_ms: int, *, by_age: bool = True) -> int:

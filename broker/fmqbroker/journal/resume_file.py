@@ -53,7 +53,7 @@ class Resumes:
         self._cuts = 0  # the flusher's, when it was captured
         flusher.care_at = self._next(Position(tail.end))
 
-    async def look(self) -> None:
+    async def capture_or_write(self) -> None:
         """Capture if it is due; write what was captured once its bytes are in the file."""
         if self._head.being_cut:
             return
@@ -72,7 +72,7 @@ class Resumes:
                 await self._write(self._captured)
 
     def due(self) -> bool:
-        """Return whether `look` has work now. (The keeper calls `look` until it has none.)"""
+        """Return whether `capture_or_write` has work now; the keeper calls it until it has none."""
         if self._head.being_cut:
             return False
         if self._captured is None:

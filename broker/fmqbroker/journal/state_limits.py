@@ -68,9 +68,9 @@ class StateLimits:
         """Log nearly full tables and forgotten producers, until cancelled."""
         while True:
             await clock.sleep(_EVERY_S)
-            self.look()
+            self.check_once()
 
-    def look(self) -> None:
+    def check_once(self) -> None:
         """See `run`."""
         forgotten = self._journal.state.forgotten_producers
         if forgotten > self._forgotten:

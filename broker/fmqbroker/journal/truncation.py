@@ -102,8 +102,8 @@ async def retire(
     """
     store = parts.store
     keep_from = min(keep_from, parts.flusher.durable_end)
-    for each in store.segments:
-        seen_ms.setdefault(each.base, now_ms)
+    for segment in store.segments:
+        seen_ms.setdefault(segment.base, now_ms)
     count = 0
     for segment, following in zip(store.segments, store.segments[1:], strict=False):
         if segment.end > keep_from:

@@ -33,7 +33,7 @@ class Keeper:
                 await space.keep_reserve()
                 await store.make_spare(flusher.written_end)
                 await catalog.save(flusher.durable_end, self._parts.checkpoints.commit_end)
-                await self._resumes.look()
+                await self._resumes.capture_or_write()
             except DiskFull as error:
                 space.note_full(str(error))
             if space.tight:

@@ -21,7 +21,7 @@ from fmqcore.ids import Permission
 
 _log = structlog.get_logger()
 
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 """Polling interval: an expiring lease and a disk that fills up send no signal."""
 
 
@@ -58,7 +58,7 @@ class Intake:
             return Refusal(Cause.ROLE, f"it may not serve writes: {self._gate.why}")
         if full := self._journal.full:
             return Refusal(Cause.ROOM, full)
-        if unmet := self._commit.writable:
+        if (unmet := self._commit.unwritable_reason) is not None:
             return Refusal(Cause.POLICY, unmet)
         return None
 
@@ -78,7 +78,7 @@ class Intake:
                 before = cause
                 self._reply(refusal)
             signals = self._gate.changed, self._commit.policy_changed
-            await wait_any(*signals, timeout_s=_LOOK_S)
+            await wait_any(*signals, timeout_s=_POLL_S)
 
     def _reply(self, refusal: Refusal | None) -> None:
         epoch = self._gate.epoch

@@ -80,7 +80,7 @@ class AckQueue:
                     base_offset=first.base_offset,
                     store_ms=first.store_ms,
                 )
-            elif why := self._lost(first, epoch):
+            elif (why := self._loss_reason(first, epoch)) is not None:
                 ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)
             else:
                 break
@@ -103,17 +103,18 @@ class AckQueue:
         epochs = self._journal.state.epochs
         return epochs[-1][0] if epochs else Epoch(0)
 
-    def _lost(self, first: Waiting, epoch: Epoch) -> str:
-        """Return why `first` can no longer be acknowledged, or "" while it still can."""
+    def _loss_reason(self, first: Waiting, epoch: Epoch) -> str | None:
+        """Return why `first` can no longer be acknowledged; None while it can."""
         if first.epoch != epoch:
             return f"appended in epoch {first.epoch}, now it is {epoch}"
         if first.failed_below < self._commit.failed_below >= first.end:
-            return f"lost before the policy held: {self._commit.writable or 'an in-sync slave'}"
+            cause = self._commit.unwritable_reason or "an in-sync slave"
+            return f"lost before the policy held: {cause}"
         if not self._gate.permission() & Permission.WRITE:
             return f"this broker may no longer write: {self._gate.why}"
         if self._clock.monotonic_ms() >= first.deadline_ms:
             return "the policy did not hold in time"
-        return ""
+        return None
 
 
 def _held_bytes(waiting: Waiting) -> int:

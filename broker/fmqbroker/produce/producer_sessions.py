@@ -32,15 +32,15 @@ class Sessions:
         """Add a session; mark all but its producer's newest ones as superseded."""
         if not session.producer_id:
             return
-        others = self._of.setdefault(session.producer_id, set())
-        others.add(session)
-        newest = max(each.producer_epoch for each in others)
-        for each in others:
-            each.superseded = each.superseded or each.producer_epoch < newest
+        sessions = self._of.setdefault(session.producer_id, set())
+        sessions.add(session)
+        newest = max(s.producer_epoch for s in sessions)
+        for other in sessions:
+            other.superseded = other.superseded or other.producer_epoch < newest
 
     def closed(self, session: Numbered) -> None:
         """Remove a session whose stream has ended."""
-        others = self._of.get(session.producer_id, set())
-        others.discard(session)
-        if not others:
+        sessions = self._of.get(session.producer_id, set())
+        sessions.discard(session)
+        if not sessions:
             self._of.pop(session.producer_id, None)

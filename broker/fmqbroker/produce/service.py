@@ -139,7 +139,7 @@ class ProduceService:
             raise errors.InvalidArgument(
                 f"producer epoch {opening.producer_epoch} is over {MAX_PRODUCER_EPOCH}"
             )
-        await self.learn(lambda: all(name in self.view.topics for name in opening.topics))
+        await self.refresh_topics(lambda: all(name in self.view.topics for name in opening.topics))
         for name in opening.topics:
             if name not in self.view.topics:
                 raise errors.UnknownTopic(f"no topic called {name}: create it first")
@@ -148,7 +148,7 @@ class ProduceService:
             if (why := conflict(topic, self.journal.state.topics)) is not None:
                 raise why
 
-    async def learn(self, known: Callable[[], bool]) -> None:
+    async def refresh_topics(self, known: Callable[[], bool]) -> None:
         """Refresh the topics from ZooKeeper unless `known()` is true."""
         if known():
             return
@@ -295,7 +295,7 @@ class ProduceSession:
         strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
         if strange - self._strange:
             self._strange |= strange
-            await self._service.learn(lambda: False)
+            await self._service.refresh_topics(lambda: False)
 
     def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
         payload, level = batch.payload, int(batch.ack)
@@ -319,8 +319,9 @@ class ProduceSession:
                 self._service.limits.require_producer(
                     producer_id, (topic_id, queue_id), self._clock.wall_ms()
                 )
-            if self._commit.writable and level in _BY_POLICY:
-                raise errors.NotEnoughReplicas(self._commit.writable)
+            unmet = self._commit.unwritable_reason
+            if unmet is not None and level in _BY_POLICY:
+                raise errors.NotEnoughReplicas(unmet)
             draft = BatchDraft(
                 BatchType.DATA,
                 payload,

@@ -18,10 +18,11 @@ class CommitFrontier:
     def __init__(self) -> None:
         self.commit_end = Position(0)
         self.all_end = Position(0)  # durable on the master and on every in-sync slave
-        self.writable = ""  # empty, or why the policy cannot be met now: NOT_ENOUGH_REPLICAS
+        # Why the policy cannot be met now (NOT_ENOUGH_REPLICAS); None while it can.
+        self.unwritable_reason: str | None = None
         self.failed_below = Position(0)  # uncommitted appends below fail as DELIVERY_UNKNOWN
         self.changed = Signal()
-        self.policy_changed = Signal()  # `writable` is another
+        self.policy_changed = Signal()  # `unwritable_reason` has changed
 
     def advance(self, commit_end: Position, all_end: Position) -> None:
         """Move forward; a lower value changes nothing (R4)."""
@@ -36,14 +37,14 @@ class CommitFrontier:
 
         A failed batch may still commit later: its producer has got DELIVERY_UNKNOWN for it.
         """
-        self.writable = why
+        self.unwritable_reason = why
         self.failed_below = max(self.failed_below, failed_below)
         self.policy_changed.notify()
         self.changed.notify()
 
     def accept(self) -> None:
         """Accept new batches again: the policy can be met."""
-        if self.writable:
-            self.writable = ""
+        if self.unwritable_reason is not None:
+            self.unwritable_reason = None
             self.policy_changed.notify()
             self.changed.notify()

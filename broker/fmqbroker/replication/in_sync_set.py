@@ -113,7 +113,7 @@ class InSyncSet:
         current, asked = self.current, self._pending
         return current is not None and asked is not None and not asked >= current
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Check for changes: a link or an ack brought news. Cheap while no learner is joining."""
         self._wake.notify()
 
@@ -215,9 +215,9 @@ class InSyncSet:
         me = config.member(self._me)
         why = can_meet(config.policy, zones, "" if me is None else me.zone, current)
         if not why:
-            if self._commit.writable:
+            if self._commit.unwritable_reason is not None:
                 _log.info("writes_accepted", epoch=self._epoch, isr=sorted(current))
             self._commit.accept()
-        elif why != self._commit.writable:
+        elif why != self._commit.unwritable_reason:
             _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), why=why)
             self._commit.refuse(why, self._journal.end)

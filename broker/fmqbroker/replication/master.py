@@ -163,7 +163,7 @@ class MasterReplication:
             me=self._me,
             incarnation=self._incarnation,
         )
-        if twin := self._streams.twin(link):
+        if (twin := self._streams.twin_reason(link)) is not None:
             _log.error("two_of_one_name", slave=broker, why=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
@@ -171,8 +171,9 @@ class MasterReplication:
         if stranger or self._group.config.member(broker) is None:
             await link.reconcile()
             return
-        if cannot := self._streams.overtaken(link) or self._cannot_open():
-            await link.reject(cannot)
+        refusal = self._streams.overtaken_reason(link) or self._unopenable_reason()
+        if refusal is not None:
+            await link.reject(refusal)
             return
         self._streams.replace(link)
         why = "cancelled"
@@ -193,9 +194,10 @@ class MasterReplication:
 
     async def _welcome_and_run(self, link: MasterLink) -> str:
         async with self.reconciling:  # one suffix at a time, and no decision on a moving end
-            if cannot := self._cannot_open():  # this broker's term came in doubt while this waited
-                await link.reject(cannot)
-                return cannot
+            refusal = self._unopenable_reason()
+            if refusal is not None:  # this broker's term came in doubt while this waited
+                await link.reject(refusal)
+                return refusal
             decision = await link.reconcile()
         refused_before = link.view.refused
         link.view.refused = decision.reason if decision.action is Action.REJECT else ""
@@ -219,7 +221,7 @@ class MasterReplication:
         link.view.connected = link.view.heard = True
         link.view.whole = link.view.whole or link.slave.whole  # what it had is here now
         link.view.kept = link.view.kept or not link.slave.tail_cut
-        self._isr.look()
+        self._isr.recheck()
         self.changed.notify()
         return await link.run()
 
@@ -232,7 +234,7 @@ class MasterReplication:
             _log.info("slave_lost", slave=link.broker, why=why)
             self._lost.add(link.broker)
         view.connected = view.caught_up = False
-        self._isr.look()
+        self._isr.recheck()
         self.changed.notify()
 
     # ---- what a link asks (`master_stream.Host`)
@@ -247,11 +249,11 @@ class MasterReplication:
         shipped = [e for e, start in self._journal.state.epochs if start < self._settled.end]
         return max([self._group.state.value.epoch, *shipped[-1:]])
 
-    def cannot_pull(self, link: MasterLink) -> str:
+    def pull_refusal(self, link: MasterLink) -> str | None:
         """See `Host`."""
         if not self._streams.counts(link):
             return f"the stream of {link.broker} counts no more"
-        return "a term was opened while a suffix was on its way" if self._epoch else ""
+        return "a term was opened while a suffix was on its way" if self._epoch else None
 
     def ship_end(self) -> Position:
         """See `Host`."""
@@ -334,7 +336,7 @@ class MasterReplication:
             return
         self._compute()
         if link.broker == self._isr.awaited or not self.in_sync(link.broker):
-            self._isr.look()
+            self._isr.recheck()
         now = self._clock.monotonic_ms()
         if news or now - self._notified_ms >= _NOTIFY_HEARTBEATS * self._settings.heartbeat_ms:
             self._notified_ms = now
@@ -345,21 +347,24 @@ class MasterReplication:
         assert not self._epoch  # R2: no other broker appends while this broker's term is open
         self._settled.all()
 
-    def removal_reason(self, broker: BrokerId) -> str:
+    def removal_reason(self, broker: BrokerId) -> str | None:
         """See `Host`."""
         config = self._group.config
         if config.master != self._me:
             return f"{self._me} is not the master any more: that is {config.master}"
         if config.member(broker) is None:
             return f"{broker} is no member of group {config.group} any more"
-        return self._cannot_open()
+        return self._unopenable_reason()
 
-    def _cannot_open(self) -> str:
-        """Return why this broker can open no term now: a reader must not stop for it then."""
+    def _unopenable_reason(self) -> str | None:
+        """Return why this broker can open no term now (a reader must not stop for it then).
+
+        None while it can.
+        """
         if self._group.unsettled and self._left_over():
             return f"{self._me} does not know yet whether its term stands"
         stuck = "" if self._epoch else self._journal.stuck
-        return stuck and f"{self._me} cannot open a term: {stuck}"
+        return f"{self._me} cannot open a term: {stuck}" if stuck else None
 
     # ---- the commit end, and what the in-sync set rests on
     def _compute(self) -> None:
@@ -381,11 +386,11 @@ class MasterReplication:
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:
         """Return the facts of every configured slave, for the in-sync set."""
-        found: dict[BrokerId, LinkFacts] = {}
+        facts: dict[BrokerId, LinkFacts] = {}
         for member in self._group.config.slaves:
             view = self.links.setdefault(member.id, LinkView())
             link = self._streams.of(member.id)
-            found[member.id] = LinkFacts(
+            facts[member.id] = LinkFacts(
                 connected=view.connected,
                 lost=member.id in self._lost,
                 current=view.epoch == self._epoch,
@@ -393,7 +398,7 @@ class MasterReplication:
                 counted_end=self.counted_end(view),
                 lag_ms=0 if link is None else link.lag_ms,
             )
-        return found
+        return facts
 
     def _nudge_all(self) -> None:
         for link in self._streams:

@@ -59,8 +59,8 @@ class Host(Protocol):
         """The term under which messages are sent."""
         ...
 
-    def cannot_pull(self, link: "MasterLink") -> str:
-        """Return why nothing from that stream may be appended; "" if it may."""
+    def pull_refusal(self, link: "MasterLink") -> str | None:
+        """Return why nothing from that stream may be appended; None if it may."""
         ...
 
     def ship_end(self) -> Position:
@@ -98,8 +98,8 @@ class Host(Protocol):
         """Take note that bytes of a suffix are now part of the journal, for every slave."""
         ...
 
-    def removal_reason(self, broker: BrokerId) -> str:
-        """Return why this broker must no longer serve that slave; "" if it must."""
+    def removal_reason(self, broker: BrokerId) -> str | None:
+        """Return why this broker must no longer serve that slave; None if it must."""
         ...
 
 
@@ -218,7 +218,7 @@ class MasterLink:
 
     def _require_pull(self) -> None:
         """Check after each wait: the acting master may have changed since the message was sent."""
-        if why := self._host.cannot_pull(self):
+        if (why := self._host.pull_refusal(self)) is not None:
             raise LinkBroken(why)
 
     # ---- the stream
@@ -378,7 +378,7 @@ class MasterLink:
             self._watched.waited(self._clock.monotonic_ms() - now, heartbeat_ms)
             if silence.beat(self.heard_ms):
                 raise LinkBroken(f"{self.broker} has sent nothing for {silence.silent_ms} ms")
-            if why := self._host.removal_reason(self.broker):
+            if (why := self._host.removal_reason(self.broker)) is not None:
                 raise await self._send_away(why)
 
     async def _send_away(self, why: str) -> LinkBroken:

@@ -26,7 +26,9 @@ class Streams:
         self._settings = settings
         self._clock = clock
         self._links: dict[BrokerId, MasterLink] = {}
-        self._dials: dict[BrokerId, tuple[str, int]] = {}  # the newest, as long as I live
+        self._dials: dict[
+            BrokerId, tuple[str, int]
+        ] = {}  # the newest, as long as this process lives
 
     def __iter__(self) -> Iterator[MasterLink]:
         """Iterate over the links in the order of the slaves' names."""
@@ -40,21 +42,21 @@ class Streams:
         """Return False if a newer link has replaced this one or all links were ended."""
         return self._links.get(link.broker) is link
 
-    def twin(self, link: MasterLink) -> str:
-        """Return why another live process uses the same name; "" if there is none."""
+    def twin_reason(self, link: MasterLink) -> str | None:
+        """Return how another live process uses the same name; None if there is none."""
         other = self._links.get(link.broker)
         if other is None or other.incarnation == link.incarnation:
-            return ""
+            return None
         silent_ms = self._clock.monotonic_ms() - other.heard_ms
         if silent_ms > _TWIN_HEARTBEATS * self._settings.heartbeat_ms:
-            return ""
+            return None
         return f"incarnation {other.incarnation} was heard {silent_ms} ms ago"
 
-    def overtaken(self, link: MasterLink) -> str:
-        """Return why this Hello is late (its slave has dialled again since); "" if it is not."""
+    def overtaken_reason(self, link: MasterLink) -> str | None:
+        """Return why this Hello is late: its slave has dialled again since; None if it is not."""
         incarnation, dial = self._dials.get(link.broker, ("", 0))
         if incarnation != link.incarnation or dial <= link.dial:
-            return ""
+            return None
         return f"dial {link.dial} of {link.broker} comes after dial {dial}"
 
     def replace(self, link: MasterLink) -> None:

@@ -160,7 +160,9 @@ class Upstream:
                     return
                 case Action.TRUNCATE_TO:
                     self._refuse_below_commit(position)
-                    async with self._cutting:  # D10: I may be master by now, and about to append
+                    async with (
+                        self._cutting
+                    ):  # D10: this broker may be master by now, and about to append
                         self._require_master()
                         await self._journal.truncate(position)
                     return

@@ -22,7 +22,7 @@ class LinkView:
     received_end: Position = Position(0)
     durable_end: Position = Position(0)
     epoch: Epoch = Epoch(0)  # of the newest message its last ack had read; older ones do not count
-    lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
+    lease_until_ms: int = 0  # the master's monotonic clock: the slave's unexpired grant
     heard: bool = False  # sent a Hello since the start; its suffix is not needed any more
     reader: bool = False  # it reported that it serves (served) reads in slave-consume
     incarnation: str = ""  # of the process whose stream it is
@@ -50,11 +50,11 @@ class UpstreamView:
 
     connected: bool = False  # stream up and welcomed
     caught_up: bool = False  # its end equals the master's end as last sent, or nothing is missing
-    promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
-    claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
-    held: Held = Held()  # R8: what others than I have for sure; it outlives the stream
+    promised_until_ms: int = 0  # this broker's monotonic clock: it claims nothing before
+    claiming: bool = False  # set by failover alone: about to claim, grants nothing
+    held: Held = Held()  # R8: what other brokers have for sure; it outlives the stream
     heard_master: BrokerId = BrokerId("")  # whom the last message came from; it outlives the stream
-    heard_ms: int = 0  # my monotonic clock: when that message came
+    heard_ms: int = 0  # this broker's monotonic clock: when that message came
 
 
 class MasterReplication(Protocol):

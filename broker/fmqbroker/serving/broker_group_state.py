@@ -50,7 +50,7 @@ class Proof:
     """A timed read of the state that was answered, as evidence for a lease."""
 
     sent_ms: int  # monotonic, before it was sent
-    standing: int  # of my live node, before and after; 0 = it did not stand throughout
+    standing: int  # of this broker's live node, before and after; 0 = it did not stand throughout
 
 
 class GroupStore:
@@ -335,7 +335,7 @@ class GroupStore:
                 callback()
 
     async def _read_live(self) -> dict[BrokerId, LiveBroker]:
-        found: dict[BrokerId, LiveBroker] = {}
+        brokers: dict[BrokerId, LiveBroker] = {}
         for name in await self._coordination.children(f"{self._root}/live"):
             node = await self._coordination.get(f"{self._root}/live/{name}")
             if node is None:
@@ -344,8 +344,8 @@ class GroupStore:
             broker = BrokerId(name)
             nothing = LiveBroker(broker, "", "", Epoch(0), Position(0))
             known = self.live.get(broker, nothing)
-            found[broker] = self._decoded(f"live/{name}", node.data, live_from_json, known)
-        return found
+            brokers[broker] = self._decoded(f"live/{name}", node.data, live_from_json, known)
+        return brokers
 
     async def _note_vanished(self) -> None:
         """Log once that the configuration is gone, and why; the known one is kept."""

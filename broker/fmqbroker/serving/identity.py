@@ -32,7 +32,7 @@ from fmqcore.zk.live_broker import LiveBroker
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 _SESSIONS: Final = 2
 """Session timeouts to wait for a name: ZooKeeper checks its sessions once a tick, and a
 timeout is at least two ticks, so a session ends within two timeouts."""
@@ -120,7 +120,7 @@ async def _wait_for_name(
                 waiting_ms=_SESSIONS * group.session_timeout_ms,
                 why="its session may be over soon: it is not of this data directory's last broker",
             )
-        await clock.sleep(_LOOK_S)
+        await clock.sleep(_POLL_S)
         try:
             await group.refresh()
         except Unavailable:  # no answer proves nothing: sessions do not run out meanwhile either

@@ -67,7 +67,7 @@ class Lease:
             self._moved.notify()
             self._looked.notify()
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Check again: the grants may now hold or end at another time."""
         self._looked.notify()
 

@@ -41,8 +41,8 @@ class LiveNode:
         make_parent: Callable[[], Awaitable[bool]],
     ) -> None:
         """`make_parent` creates the parent of the node, and returns False for a removed group."""
-        self.superseded = False  # another process announces itself under my name
-        self.earlier: frozenset[str] = frozenset()  # my incarnations that are dead
+        self.superseded = False  # another process announces itself under this name
+        self.earlier: frozenset[str] = frozenset()  # this broker's dead incarnations
         self._coordination = coordination
         self._clock = clock
         self._path = path

@@ -156,18 +156,18 @@ def _settings(given: dict[str, Any]) -> Any:
             if name in ("listen", "http_listen"):
                 problem = "must be host:port"
             given_text = f"setting {name}: {problem} (given: {given.get(name, 'nothing')})"
-            _say(given_text if name else problem)
-        _say("`fmq broker settings` lists them all")
+            _print_error(given_text if name else problem)
+        _print_error("`fmq broker settings` lists them all")
         raise typer.Exit(USAGE) from None
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        _say(f"--set {text}: must be NAME=VALUE")
+        _print_error(f"--set {text}: must be NAME=VALUE")
         raise typer.Exit(USAGE)
     return name, value
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     typer.echo(f"fmq broker: {text}", err=True)

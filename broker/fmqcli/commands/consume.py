@@ -29,11 +29,11 @@ from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.names import require_name
 
 _FETCH = 1000
-_LOOK_S = 0.2
-_LOOK_AGAIN_S = 1.0
+_FETCH_WAIT_S = 0.2
+_END_POLL_S = 1.0
 _QUIET_S = 3.0
 """After this time with nothing to print, report which groups are not reached, and why."""
-_PATIENCE_S = 30.0
+_UNKNOWN_TIMEOUT_S = 30.0
 """How long a group may have no broker that reports the progress: a failover takes seconds."""
 
 
@@ -101,9 +101,9 @@ def consume(
         raise  # quietly: who read has seen enough
     except BaseException:
         if printer.printed:
-            printer.say()
+            printer.print_summary()
         raise
-    printer.say()
+    printer.print_summary()
     if count and printer.printed < count:
         raise typer.Exit(FAILED)
 
@@ -133,15 +133,15 @@ class _Printer:
     _reported: dict[str, str] = field(default_factory=dict)
     _unknown_since: float | None = None  # whether the end is reached
 
-    def say(self) -> None:
-        """How many there were."""
+    def print_summary(self) -> None:
+        """Print how many messages were printed."""
         again = "" if self.ack or not self.printed else ", not acknowledged: they come again"
         talk(f"{counted(self.printed, 'message')}{again}")
 
     async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""
         end = await _end(connected, topic) if self.at_end else None
-        wait_s = _LOOK_S if end is not None or self.timeout_s else _QUIET_S
+        wait_s = _FETCH_WAIT_S if end is not None or self.timeout_s else _QUIET_S
         quiet_s, looked_s = 0.0, time.monotonic()
         while not self.count or self.printed < self.count:
             most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
@@ -155,7 +155,7 @@ class _Printer:
                         del end[m.group, m.queue]
                 if not end:
                     break
-                if time.monotonic() - looked_s < _LOOK_AGAIN_S:
+                if time.monotonic() - looked_s < _END_POLL_S:
                     continue
                 looked_s = time.monotonic()
                 if await self._is_there(connected, sub, group, topic, end):
@@ -174,15 +174,15 @@ class _Printer:
     async def _is_there(self, connected: Any, *of: Any) -> bool:
         """See `_is_there`; False while no broker can answer, unless that lasts."""
         try:
-            there = await _is_there(connected, *of)
+            is_there = await _is_there(connected, *of)
         except Unavailable:
             now = time.monotonic()
             self._unknown_since = now if self._unknown_since is None else self._unknown_since
-            if now - self._unknown_since > _PATIENCE_S:
+            if now - self._unknown_since > _UNKNOWN_TIMEOUT_S:
                 raise
             return False
         self._unknown_since = None
-        return there
+        return is_there
 
     def _report_unconnected(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""

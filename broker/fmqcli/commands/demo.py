@@ -86,7 +86,7 @@ def _remove_data(directory: Path) -> None:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
+        for cause in error.exceptions:
+            yield from _leaves(cause)
     else:
         yield error

@@ -154,11 +154,11 @@ def _refuse_foreign(cluster: DevCluster) -> None:
 
 
 async def _up(folder: Path, options: ClusterOptions) -> None:
-    if (there := _there(folder, options)) is not None:
+    if (running := _running(folder, options)) is not None:
         talk(f"it is up already, in {folder}; another one beside it: fmq dev up --dir FOLDER")
-        if (there.options.policy, there.options.settings) != (options.policy, options.settings):
+        if (running.options.policy, running.options.settings) != (options.policy, options.settings):
             talk("its policy or settings are as it was started, not as asked for now")
-        typer.echo(there.url)
+        typer.echo(running.url)
         return
     talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
     cluster = DevCluster(folder, options, detach=True)
@@ -171,13 +171,13 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
     typer.echo(cluster.url)
 
 
-def _there(folder: Path, options: ClusterOptions) -> DevCluster | None:
+def _running(folder: Path, options: ClusterOptions) -> DevCluster | None:
     """The cluster in this folder, if all its processes run and its groups and slaves match."""
-    there = DevCluster.attach(folder)
-    if there is None or broker_names(there.options) != broker_names(options):
+    attached = DevCluster.attach(folder)
+    if attached is None or broker_names(attached.options) != broker_names(options):
         return None
-    runs = (*there.brokers, *(() if there.options.zookeeper else (ZOOKEEPER,)))
-    return there if all(map(there.alive, runs)) else None
+    runs = (*attached.brokers, *(() if attached.options.zookeeper else (ZOOKEEPER,)))
+    return attached if all(map(attached.alive, runs)) else None
 
 
 async def _down(folder: Path, *, wipe: bool) -> None:
@@ -185,14 +185,14 @@ async def _down(folder: Path, *, wipe: bool) -> None:
     was_running = cluster.running
     await cluster.stop()
     _refuse_foreign(cluster)
-    what = "stopped" if was_running else "was not running"
+    outcome = "stopped" if was_running else "was not running"
     if not wipe:
-        talk(f"{what}; its data stay in {folder}")
+        talk(f"{outcome}; its data stay in {folder}")
     elif others := await cluster.wipe():
-        some = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-        talk(f"{what}; it is removed; {folder} stays, as more is in it: {some}")
+        names = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        talk(f"{outcome}; it is removed; {folder} stays, as more is in it: {names}")
     else:
-        talk(f"{what}; {folder} is removed")
+        talk(f"{outcome}; {folder} is removed")
 
 
 async def _status(folder: Path, output: Output) -> None:

@@ -21,7 +21,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 
 app = typer.Typer(help="Make another broker the group's master.")
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @app.command()
@@ -63,7 +63,7 @@ async def _move(
         master = (await groups.state(group)).master
         if lost != master and await groups.group(group) is not None:  # else `want` reports it
             raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
-    state = await groups.want(group, to, lost)
+    state = await groups.request_master(group, to, lost)
     if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):
         talk(
             f"master {state.master} is gone and {state.reader} serves the reads: only it can be "
@@ -81,7 +81,7 @@ async def _move(
         if state.why != reported:
             reported = state.why
             talk(f"{group}, epoch {state.epoch}: {reported}")
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
         state = await groups.state(group)
     talk(f"{to} is master of {group} in epoch {state.epoch}")
 

@@ -108,14 +108,14 @@ def delete(
     """Forget a consumer group's progress."""
     require_name("consumer group", name)
 
-    async def look() -> None:
+    async def require_existing() -> None:
         async with client(brokers) as connected:
             if not await connected.admin().offsets(name, topic):
                 where = f" on topic {topic}" if topic else ""
                 raise NotFound(f"there is no consumer group {name!r}{where}")
 
     if not yes:
-        run(look)
+        run(require_existing)
         confirm(f"Forget the progress of consumer group {name}?")
 
     async def work() -> int:

@@ -43,7 +43,7 @@ _VERDICTS: Final = {
 }
 _BAR_FROM_BYTES: Final = 64 * 1024 * 1024
 _LOOKS: Final = 10
-_LOOK_AGAIN_S: Final = 0.05
+_RETRY_S: Final = 0.05
 _LINES: Final = 500  # written in one go
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def ls(directory: Directory, output: OutputOption = Output.TABLE) -> None:
         listing = _Listing(opened)
         rows = list(listing.rows())
         common.show(output, _COLUMNS, map(_cells, rows), rows)
-        code = listing.say()
+        code = listing.print_notes()
     raise typer.Exit(code)
 
 
@@ -143,7 +143,7 @@ class _Verification:
             for file in files:
                 self._one(file, progress)
         self._verifier.finish()
-        self._unreadable += self._notes.look(self._reports)
+        self._unreadable += self._notes.read(self._reports)
 
     @property
     def _findings(self) -> list[Finding]:
@@ -229,7 +229,7 @@ class _Again:
         if not self._left:
             return False
         self._left -= 1
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_RETRY_S)
         self._data.refresh()
         return True
 
@@ -262,9 +262,9 @@ class _Listing:
             self._torn |= report.moving and not opened.live
             yield row
 
-    def say(self) -> int:
+    def print_notes(self) -> int:
         """Print the directory's findings and its notes; return the exit code."""
-        unread = self._notes.look(None)
+        unread = self._notes.read(None)
         if self._opened.unread:
             unread.append(f"{CHECKPOINT}: {self._opened.unread}")
         for line in unread:
@@ -297,7 +297,9 @@ def _cells(row: show.Row) -> list[str]:
 
 def _looked_at(opened: DataDirectory, findings: Sequence[Finding]) -> list[Finding]:
     """What is no file is not listed: what stands in a missing one's place?"""
-    return [with_what_is_there(each, in_place_of(opened.path, each.file)) for each in findings]
+    return [
+        with_what_is_there(finding, in_place_of(opened.path, finding.file)) for finding in findings
+    ]
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def produce(
                     finally:
                         watching.cancel()
             except BaseException:  # an interrupt, a line that is no message
-                job.say_cut_short()
+                job.report_cut_short()
                 raise
         return job.failed
 
@@ -160,7 +160,7 @@ class _Job:
             for future in self._waiting:  # the error that ends this reports their fate
                 future.add_done_callback(lambda f: f.cancelled() or f.exception())
             raise
-        self._say(time.monotonic() - started)
+        self._report(time.monotonic() - started)
 
     async def _send_all(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
         started = time.monotonic()
@@ -244,7 +244,7 @@ class _Job:
         if printed:
             write(b"".join(printed))
 
-    def say_cut_short(self) -> None:
+    def report_cut_short(self) -> None:
         """The command ends before its input, and its producer is closed."""
         if self._sent:
             self._count_up()
@@ -255,7 +255,7 @@ class _Job:
             return json.dumps(result._asdict()).encode() + b"\n"
         return f"{result.group} {result.queue} {result.offset}\n".encode()
 
-    def _say(self, seconds: float) -> None:
+    def _report(self, seconds: float) -> None:
         rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
         lost = f", {self.failed:,} not" if self.failed else ""
         done = (

@@ -55,14 +55,14 @@ def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> N
 
 def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
     """What a group does not do, one sentence each; nothing: it is healthy."""
-    there = [row for row in rows if row.group == group and not row.error]
-    found = []
-    if not any(row.serves & Permission.READ for row in there):
-        found.append(f"group {group}: no broker serves READ")
-    if not any(row.takes_messages for row in there):
-        why = next((row.refusal for row in there if row.permission & Permission.WRITE), "")
-        found.append(f"group {group}: takes no messages: {why or 'no broker serves WRITE'}")
-    return found
+    reached = [row for row in rows if row.group == group and not row.error]
+    troubles = []
+    if not any(row.serves & Permission.READ for row in reached):
+        troubles.append(f"group {group}: no broker serves READ")
+    if not any(row.takes_messages for row in reached):
+        why = next((row.refusal for row in reached if row.permission & Permission.WRITE), "")
+        troubles.append(f"group {group}: takes no messages: {why or 'no broker serves WRITE'}")
+    return troubles
 
 
 def _cells(row: BrokerStatus, replica: Any) -> tuple[Any, ...]:

@@ -121,12 +121,12 @@ def delete(
 ) -> None:
     """Delete a topic; its messages go with retention."""
 
-    async def look() -> None:
+    async def require_existing() -> None:
         async with client(brokers) as connected:
             await connected.admin().topic(name)
 
     if not yes:
-        run(look)
+        run(require_existing)
         confirm(f"Delete topic {name} and all its messages?")
 
     async def work() -> None:

@@ -103,8 +103,8 @@ def record_rows(header: BatchHeader, payload: Buffer) -> list[Row]:
         if records.tags is not None:
             row |= _text("tag", records.tags[number])
         if records.headers is not None:
-            found = columns.decode_headers(records.headers[number])
-            row["headers"] = texts(found)
+            headers = columns.decode_headers(records.headers[number])
+            row["headers"] = texts(headers)
         if records.born_ms is not None:
             row["born_ms"] = records.born_ms[number]
         rows.append(row)

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 
 class ReaderWatch:
@@ -47,7 +47,7 @@ class ReaderWatch:
         if hung_up(self._fd):
             self._gone()
         else:  # there is something to read, which is not ours: look again, but not all the time
-            self._later = self._loop.call_later(_LOOK_S, self._watch)
+            self._later = self._loop.call_later(_POLL_S, self._watch)
 
 
 def hung_up(fd: int) -> bool:

@@ -27,7 +27,7 @@ async def in_service(zookeeper: str, master: str, slave: str, lost: str = "") ->
             Mode.MASTER, Epoch(3), BrokerId(master), BrokerId(master), frozenset({BrokerId(slave)})
         )
         await groups._coordination.create(state_node("prod", G1), state_to_json(state))
-        await groups.want(G1, BrokerId(master), BrokerId(lost))
+        await groups.request_master(G1, BrokerId(master), BrokerId(lost))
 
 
 async def config_of_g1(zookeeper: str) -> GroupConfig:

@@ -84,9 +84,9 @@ class Failing(Sub):
         return [QueueOffsets(group, topic, "g1", 0, committed=1, begin=0, end=1)]
 
 
-@pytest.mark.parametrize(("patience_s", "code"), [(30.0, 0), (-1.0, common.UNAVAILABLE)])
+@pytest.mark.parametrize(("timeout_s", "code"), [(30.0, 0), (-1.0, common.UNAVAILABLE)])
 def test_failover_does_not_end_consuming_to_the_end(
-    monkeypatch: pytest.MonkeyPatch, patience_s: float, code: int
+    monkeypatch: pytest.MonkeyPatch, timeout_s: float, code: int
 ) -> None:
     sub = Failing(silent=3)
 
@@ -95,6 +95,6 @@ def test_failover_does_not_end_consuming_to_the_end(
         yield sub
 
     monkeypatch.setattr(consume, "client", client)
-    monkeypatch.setattr(consume, "_PATIENCE_S", patience_s, raising=False)
+    monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", timeout_s)
     assert main.run(["consume", "t", "-g", "g", "-e"]) == code
     assert sub.silent == (0 if code == 0 else 2)

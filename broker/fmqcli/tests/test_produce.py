@@ -66,7 +66,7 @@ async def test_interrupted_produce_reports_how_much_is_stored(
     with pytest.raises(asyncio.CancelledError):
         await sending
     futures[1].set_exception(TooLarge("too large"))
-    job.say_cut_short()
+    job.report_cut_short()
     printed = capsys.readouterr()
     assert printed.out == "g1 0 7\n"
     assert printed.err == "fmq: cut short: of 3 sent 1 are stored\n"

@@ -34,7 +34,7 @@ async def test_readable_socket_is_checked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Incoming data is not the command's to read, and no sign that the peer has gone."""
-    monkeypatch.setattr("fmqcli.stdio.reader_watch._LOOK_S", 0.01)
+    monkeypatch.setattr("fmqcli.stdio.reader_watch._POLL_S", 0.01)
     gone = asyncio.Event()
     ours, theirs = socket.socketpair()
     with ours:

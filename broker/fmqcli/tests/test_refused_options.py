@@ -50,7 +50,7 @@ def test_one_way_produce_does_not_claim_records_are_stored(
         fixed = {"unanswered": acks == "one_way"}
         job = produce._Job("t", None, None, fixed, 0, 0, common.Output.TABLE, False)
         job._sent = job._stored = 3
-        job._say(0.01)
+        job._report(0.01)
         assert message in capsys.readouterr().err
 
 

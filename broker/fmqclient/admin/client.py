@@ -96,15 +96,15 @@ class Admin:
             if_not_exists=if_not_exists,
         )
         await self._routes.refresh(everything=True)
-        there = name in self._routes.table.topics
+        existed = name in self._routes.table.topics
         try:
             topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
         except AlreadyExists as refused:
-            if there or not _tried_before(refused):
+            if existed or not _tried_before(refused):
                 raise
             topic = await self._as_asked(request, refused)
         await self._routes.refresh()
-        self._routes.know(topic)
+        self._routes.keep_created(topic)
         return topic
 
     async def alter_topic(
@@ -123,7 +123,7 @@ class Admin:
         request = alter_request(name, queues, groups, all_groups=all_groups)
         topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
         await self._routes.refresh()
-        self._routes.know(topic)
+        self._routes.keep_created(topic)
         return topic
 
     async def _as_asked(
@@ -274,11 +274,11 @@ class Admin:
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
         deleted = 0
         for name in await self._groups_of(topic):
-            there = len(await self._rows(name, topic, group))
+            rows = len(await self._rows(name, topic, group))
             try:
                 deleted += (await self._ask_reader(name, DELETE_GROUP, request)).deleted
             except NotFound as refused:
-                deleted += there if _tried_before(refused) else 0
+                deleted += rows if _tried_before(refused) else 0
         if not deleted:
             raise NotFound(f"there is no consumer group {group!r}")
         return deleted
@@ -375,8 +375,8 @@ class Admin:
                     lost = error
                 else:
                     return reply
-        each = "; ".join(dict.fromkeys(errors))  # both times most say the same
-        raise Unavailable(f"no broker serves the reads of group {group}: {each}")
+        reasons = "; ".join(dict.fromkeys(errors))  # both times most say the same
+        raise Unavailable(f"no broker serves the reads of group {group}: {reasons}")
 
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:
         await self._routes.refresh()

@@ -142,7 +142,7 @@ class AckTracker:
         fresh, self._fresh = self._fresh, []
         for first, end in fresh:
             self.done.add(first, end)
-        return [_named(*each) for each in (*again, *fresh)]
+        return [_named(*marks) for marks in (*again, *fresh)]
 
     @property
     def has_unconfirmed(self) -> bool:
@@ -185,13 +185,13 @@ class AckTracker:
         if term != self.term:
             return []
         begin, until = _mark(epoch, first), _mark(epoch, end)
-        left = self.done.gaps(begin, until) if len(self.done) else [(begin, until)]
+        undone = self.done.gaps(begin, until) if len(self.done) else [(begin, until)]
         newest = (_mark(self._epoch, self._first), _mark(self._epoch, self._end))
         for acked in (*self._fresh, newest):  # not sent yet
             if acked[0] < until and begin < acked[1]:
                 unsent = RangeSet([acked])
-                left = [gap for part in left for gap in unsent.gaps(*part)]
-        return [_named(*part)[:2] for part in left]
+                undone = [gap for part in undone for gap in unsent.gaps(*part)]
+        return [_named(*part)[:2] for part in undone]
 
     def came_again(self, first: int, end: int, epoch: int) -> bool:
         """Note that a range of one batch was redelivered: acks in it are to be sent again.

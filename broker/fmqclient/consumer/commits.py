@@ -81,13 +81,13 @@ class Commits:
         self._answered = max(self._answered, token)
         for tracker in trackers:
             tracker.token_answered()
-        waiters = [each for each in self._under_way.pop(token, []) if not each.done()]
+        waiters = [w for w in self._under_way.pop(token, []) if not w.done()]
         lost = [t for t in trackers if t.stale]
         if not (waiters and lost):
             for waiter in waiters:
                 waiter.set_result(None)
             return
-        waiters += [each for each in self._waiting if not each.done()]
+        waiters += [w for w in self._waiting if not w.done()]
         self._waiting = []
         for waiter in waiters:  # every earlier caller: the lost acks may be theirs
             waiter.set_exception(StaleAssignment(lost_acks(lost)))

@@ -93,7 +93,7 @@ class Handout:
     def deliver(self, batch: DeliveredBatch) -> None:
         """Append a delivery to the end of the line."""
         if batch.again:
-            batch.say_again()
+            batch.report_again()
             self._leave_out_waiting(batch)
         elif (waiting := self._waiting.get(batch.tracker)) is not None:
             for first, end in batch.ranges:
@@ -109,9 +109,9 @@ class Handout:
             if now is not None and now.tracker is batch.tracker and now.term == batch.term:
                 for first, end in ((self._next, self._end), *self._rest):
                     waiting.add(Offset(first), Offset(end))
-            for each in self._batches:
-                if each.tracker is batch.tracker and each.term == batch.term:
-                    for first, end in each.ranges:
+            for other in self._batches:
+                if other.tracker is batch.tracker and other.term == batch.term:
+                    for first, end in other.ranges:
                         waiting.add(first, end)
         batch.ranges = [gap for piece in batch.ranges for gap in waiting.gaps(*piece)]
         for first, end in batch.ranges:

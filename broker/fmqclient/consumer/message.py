@@ -109,7 +109,7 @@ class DeliveredBatch:
         """Whether the program has acked another copy of this message meanwhile."""
         return self.tracker.is_done(offset, self.term, self.epoch)
 
-    def say_again(self) -> None:
+    def report_again(self) -> None:
         """Repeat the acks of this redelivered range that are not known to be stored.
 
         The broker had no room for them, or received them late.

@@ -135,7 +135,7 @@ class Session(Speaker):
             except FmqError as error:
                 self.why = str(error)
                 self._judge(error)
-            self._routes.want()
+            self._routes.request_refresh()
             await backoff.wait()
 
     def _is_in_topic(self) -> bool:
@@ -227,7 +227,7 @@ class Session(Speaker):
             self._heard_ms = self._clock.monotonic_ms()
             if reply.epoch > self.epoch:
                 self.epoch = Epoch(reply.epoch)
-                self._routes.want()
+                self._routes.request_refresh()
             for move in reply.revoked:
                 self._revoke(move)
             for move in reply.assigned:
@@ -235,8 +235,8 @@ class Session(Speaker):
             before: DeliveredBatch | None = None
             for delivery in reply.deliveries:
                 before = self._take(delivery, before)
-            for each in reply.skipped:
-                self._note_skipped(each)
+            for skipped in reply.skipped:
+                self._note_skipped(skipped)
             for move in reply.ignored:
                 if (late := self.trackers.get(move.queue_id)) is not None:
                     late.came_too_late(move.generation)

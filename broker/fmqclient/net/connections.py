@@ -58,14 +58,14 @@ async def ask_whether_alive(
     A try during which the program blocked the loop proves nothing, nor does one during which the
     broker was heard after all.
     """
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         started_ms = clock.monotonic_ms()
         try:
             await connection.call(ROUTES, client_pb2.RouteRequest(), timeout_s)
         except TransportError:
             if heard_ms() > started_ms:
                 return
-            if not left or not watch.blocked_since(started_ms):
+            if not tries_left or not watch.blocked_since(started_ms):
                 raise
         else:
             return

@@ -51,7 +51,7 @@ class Routes:
         self._listeners[listener] = None
         return lambda: self._listeners.pop(listener, None)
 
-    def want(self) -> None:
+    def request_refresh(self) -> None:
         """Refresh soon, because something may have changed."""
         self._wanted.set()
 
@@ -84,7 +84,7 @@ class Routes:
             )
         return known
 
-    def know(self, topic: TopicConfig) -> None:
+    def keep_created(self, topic: TopicConfig) -> None:
         """Keep a topic that was just created for `STRANGE_MS`, whatever brokers answer.
 
         They may not know it yet.

@@ -73,7 +73,9 @@ class Sender:
         self._accumulator = accumulator
         self._settings = settings
         self._loop_watch = watch or LoopWatch(clock)
-        self._error_policy = ErrorPolicy(clock, accumulator, self.avoid, self.renew, routes.want)
+        self._error_policy = ErrorPolicy(
+            clock, accumulator, self.avoid, self.renew, routes.request_refresh
+        )
         self._one_way = settings.level == client_pb2.ONE_WAY
         self._up = grants(routes.table.groups.get(group), Permission.WRITE)
         self._avoid_until_ms = 0
@@ -152,7 +154,7 @@ class Sender:
                 stream = await self._open()
             except FmqError as error:
                 self._set_down(str(error))
-                self._routes.want()
+                self._routes.request_refresh()
                 await backoff.wait()
                 continue
             sent_before = self._correlation
@@ -163,7 +165,7 @@ class Sender:
                 self._lost()
             if self._correlation > sent_before:
                 backoff.reset()
-            self._routes.want()
+            self._routes.request_refresh()
             await backoff.wait()
 
     async def _open(self) -> Stream:
@@ -340,7 +342,7 @@ class Sender:
             self._heard_ms = self._clock.monotonic_ms()
             if reply.epoch > self._epoch:
                 self._epoch = Epoch(reply.epoch)
-                self._routes.want()
+                self._routes.request_refresh()
             leave: FmqError | None = None
             for ack in reply.acks:
                 found = self._sent.pop(ack.correlation, None)

@@ -114,7 +114,7 @@ class Consumer(Part):
         self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
         self._acked: deque[AsyncMessage] = deque()
         self._handed: deque[AsyncMessage] = deque()  # given to the program, and not reported yet
-        self._saying = False  # `_say_acks` is scheduled
+        self._flush_scheduled = False  # `_flush_acks` is scheduled
         self._ahead: Ahead[Message] = Ahead()
         consumer._on_drop = self._dropped
         consumer._report_hand_overs_later()
@@ -145,12 +145,12 @@ class Consumer(Part):
             self._given.update(dict.fromkeys(m._message for m in found))
         if found:
             self._handed.extend(m._message for m in found)
-            self._say_soon()
+            self._flush_acks_soon()
         return found
 
     def _fetch(self, max_messages: int, timeout: float | None) -> None:
         async def work() -> None:
-            self._say_acks()
+            self._flush_acks()
             found = await self._consumer.fetch(max_messages, timeout)
             # Here, in the loop's thread: the queue may go, and the waiting call be interrupted.
             self._ahead.add([Message(self, m) for m in found])
@@ -166,7 +166,7 @@ class Consumer(Part):
         """Wait until every ack so far is stored. Raises as `fmqclient.Consumer.commit` does."""
 
         async def work() -> None:
-            self._say_acks()
+            self._flush_acks()
             await self._consumer.commit(timeout_s)
 
         self._loop.run(work())
@@ -219,7 +219,7 @@ class Consumer(Part):
     async def _end(self) -> None:
         """Send the acks and leave."""
         self._ack_given()
-        self._say_acks()
+        self._flush_acks()
         await super()._end()
 
     def _failed(self) -> None:
@@ -239,15 +239,19 @@ class Consumer(Part):
     def _ack(self, message: AsyncMessage) -> None:
         """Send the ack soon, not only at the next fetch, which may be hours of work away."""
         self._acked.append(message)
-        self._say_soon()
+        self._flush_acks_soon()
 
-    def _say_soon(self) -> None:
-        if not self._saying:  # not by what is there: another thread may have added to it since
-            self._saying = True
-            self._loop.later(self._ACKS_WITHIN_S, self._say_acks)
+    def _flush_acks_soon(self) -> None:
+        if (
+            not self._flush_scheduled
+        ):  # not by what is there: another thread may have added to it since
+            self._flush_scheduled = True
+            self._loop.later(self._ACKS_WITHIN_S, self._flush_acks)
 
-    def _say_acks(self) -> None:
-        self._saying = False  # before it looks: what comes now is seen, or reported by a later call
+    def _flush_acks(self) -> None:
+        self._flush_scheduled = (
+            False  # before it looks: what comes now is seen, or reported by a later call
+        )
         handed: list[AsyncMessage] = []
         while self._handed:
             handed.append(self._handed.popleft())

@@ -299,7 +299,7 @@ class QueueProgress:
         """Mark done what retention removed below `offset`; return the ranges not acked."""
         if offset <= self.floor:
             return []
-        left = self._acked.gaps(self.floor, offset)
+        unacked = self._acked.gaps(self.floor, offset)
         low, self.floor = self.floor, offset
         self.next = max(self.next, offset)
         maps: tuple[RangeMap[_Flying], RangeMap[_Delayed], RangeMap[int]]
@@ -308,7 +308,7 @@ class QueueProgress:
             where.take(low, offset)
         self._acked.remove_below(offset)
         self._raise_floor()
-        return left
+        return unacked
 
     def _aside(self) -> int:
         return len(self._acked) + len(self._delayed) + len(self._due)

@@ -33,7 +33,9 @@ class Action(Enum):
     FREEZE = "freeze"  # stop serving for good in this term, then freeze the offsets
     HAND_OVER = "hand over"  # compare-and-set HANDOVER(e+1)
     SEND_RECORD = "send the record"  # give the frozen offsets to the master
-    YIELD = "yield"  # I stop: serve no more, then compare-and-set SLAVE_CONSUME(e+1, a slave)
+    YIELD = (
+        "yield"  # an orderly stop: serve no more, then compare-and-set SLAVE_CONSUME(e+1, a slave)
+    )
     MOVE = "move"  # serve no more, wait until the successor has all, then SLAVE_CONSUME(e+1, it)
     TAKE_OVER = "take over"  # journal durable, then compare-and-set MASTER(e+1, me); no term yet
     OPEN = "open"  # EPOCH batch, offsets installed, all durable, then compare-and-set MASTER(e+1)
@@ -72,15 +74,15 @@ class Evidence:
     """Everything that `decide` may use besides configuration, state and time."""
 
     # ZooKeeper
-    session_live: bool = False  # connected, and my live node stands in this very session
+    session_live: bool = False  # connected, and the live node stands in this very session
     fresh: bool = False  # config, state and then `live` were read, synced, just now
     wanted: BrokerId = BrokerId("")  # whom the configuration wants as master
     incarnation: str = ""  # of this process
-    superseded: bool = False  # another process announces itself under my name
+    superseded: bool = False  # another process announces itself under this name
     lease_out: bool = False  # the ZooKeeper lease has run out
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
     # this broker's terms and journal
-    held: Epoch = Epoch(0)  # the term that I opened myself and still hold; 0 = none
+    held: Epoch = Epoch(0)  # the term that this broker opened and still holds; 0 = none
     journal_epoch: Epoch = Epoch(0)
     journal_end: Position = Position(0)
     has_records: bool = False
@@ -88,14 +90,14 @@ class Evidence:
     may_lack: bool = False  # an unclean stop, and no term opened, nor level with a master since
     tail_cut: bool = False  # a start since then cut away what it could not read
     unproven: bool = False  # the journal was pulled since its disk was lost, or is its first
-    other_policy: bool = False  # what I acknowledged was under another policy than the one now
+    other_policy: bool = False  # it acknowledged under another policy than the one now
     # as slave
     upstream_connected: bool = False
     upstream_caught_up: bool = False
     promised_until_ms: int = 0
     checks: int = 0  # good claim checks so far, without a bad one between
     next_check_ms: int = 0
-    frozen: Epoch = Epoch(0)  # the slave-consume term whose record I froze; 0 = none
+    frozen: Epoch = Epoch(0)  # the slave-consume term whose record it froze; 0 = none
     frozen_offsets: str | None = None  # that record, base64; None = too large for ZooKeeper
     behind: bool = False  # the same, as a slave
     # as master
@@ -134,7 +136,7 @@ class Decision:
     permission: Permission  # what the state grants me; bounded by the lease
     lease: LeaseRule
     why: str  # a sentence for people: why it is as it is, or what is awaited; LOOK has none
-    may_grant: bool = False  # my acks to the master may carry grants
+    may_grant: bool = False  # its acks to the master may carry grants
     edit: GroupState | None = None
     checking: bool = False  # claim checks are under way: keep the count
     wake_ms: int | None = None  # decide again then, if nothing happens before

@@ -90,7 +90,7 @@ def _enough_heard(case: Case) -> bool:
         return False
     policy = case.config.policy
     if case.evidence.unproven and policy.how_many is HowMany.NONE:
-        return False  # whatever was acknowledged was on my disk alone, and may be at any of them
+        return False  # whatever was acknowledged was on one disk alone, and may be at any of them
     lossy = case.evidence.tail_cut or policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
         return False

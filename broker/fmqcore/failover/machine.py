@@ -132,7 +132,7 @@ def decide(
         older = state.mode is not Mode.NEW and not g.STATE_CURRENT.holds(case)
         if older and not evidence.fresh:  # the cached state may be the old one
             return Decision(Action.LOOK, part, permission, lease, "", may_grant)
-        why = _say(case, g.STATE_CURRENT.unmet) if older else _waiting_for(case, part, rows)
+        why = _sentence(case, g.STATE_CURRENT.unmet) if older else _waiting_for(case, part, rows)
         why += _narrowed(case, part, permission, rules)
         checking = any(_checks_between(case, r) for r in rows)
         wake = _wake_ms(case, rows)
@@ -145,7 +145,7 @@ def decide(
     edit = row.edit(case) if row.edit is not None else None
     # F1: a change of who serves raises the epoch, by exactly one (but for a NEW group's jump).
     assert edit is None or edit.epoch == next_epoch(case) > state.epoch
-    why = edit.why if edit is not None else _say(case, _DOING[row.action])
+    why = edit.why if edit is not None else _sentence(case, _DOING[row.action])
     return Decision(row.action, part, permission, lease, why, may_grant, edit, checking)
 
 
@@ -193,13 +193,13 @@ def _narrowed(case: Case, part: Part, permission: Permission, rules: Rules) -> s
 def _waiting_for(case: Case, part: Part, rows: tuple[Row, ...]) -> str:
     """Describe the first guard that does not hold, in the row that got furthest."""
     if not rows:
-        return _say(case, _IDLE.get((case.state.mode, part), "nothing to do"))
+        return _sentence(case, _IDLE.get((case.state.mode, part), "nothing to do"))
     unmet = [next(i for i, guard in enumerate(r.guards) if not guard.holds(case)) for r in rows]
     furthest = max(range(len(rows)), key=lambda i: (unmet[i], -i))
-    return _say(case, rows[furthest].guards[unmet[furthest]].unmet)
+    return _sentence(case, rows[furthest].guards[unmet[furthest]].unmet)
 
 
-def _say(case: Case, text: str) -> str:
+def _sentence(case: Case, text: str) -> str:
     return text.format(
         me=case.me,
         group=case.config.group,

@@ -249,15 +249,15 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
         known = f"the broker stopped in order with all below {durable_end} durable"
     match stop:
         case Fault():
-            code, what = FAULT_CODES[stop.fault], stop.sentence
+            code, sentence = FAULT_CODES[stop.fault], stop.sentence
             if stop.fault is BatchFault.CONTENT:
                 known += ", and its checksum is right: perhaps a newer FMQ wrote it"
         case Blank():
-            code, what = Code.J001, "zeros where a batch must be, or bytes behind the end"
+            code, sentence = Code.J001, "zeros where a batch must be, or bytes behind the end"
         case Sealed():
-            code, what = Code.J005, "the segment is sealed and the one behind it is missing"
+            code, sentence = Code.J005, "the segment is sealed and the one behind it is missing"
             file = segment_name(stop.position)
-    return error(code, file, stop.position, f"{what} ({known})")
+    return error(code, file, stop.position, f"{sentence} ({known})")
 
 
 def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[Finding]:

@@ -102,10 +102,10 @@ class MasterView:
     log_start: Position
     end: Position
     opening: bool  # no term of this broker is open: what it lacks may still be pulled
-    chain: int | None  # header CRC of my batch that ends where the slave ends; None: none does
+    chain: int | None  # header CRC of the batch that ends where the slave ends; None: none does
     twin: str = ""  # another process that lives under the slave's name
     suffix_fits: bool = True  # False: its suffix came and did not chain to this journal
-    yields_to: Set[BrokerId] = frozenset()  # whose journal goes before what I was given
+    yields_to: Set[BrokerId] = frozenset()  # whose journals go before what this master was given
 
 
 @dataclass(frozen=True, slots=True)

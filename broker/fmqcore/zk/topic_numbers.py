@@ -61,7 +61,7 @@ class TopicNumbers:
             numbers = replace(numbers, skipped=skipped, lost={**numbers.lost, name: newest})
         return numbers
 
-    def take(self, name: str, wanted: int = 0) -> tuple[TopicId, "TopicNumbers"]:
+    def assign(self, name: str, wanted: int = 0) -> tuple[TopicId, "TopicNumbers"]:
         """Return the number for a new topic of that name, and the numbers after that.
 
         The topic gets its own number if the journals show one; else `wanted`, the number that it is
@@ -113,7 +113,7 @@ def numbers_to_json(numbers: TopicNumbers) -> bytes:
     """Encode the numbers; a ZooKeeper that lost nothing has only `next_id`."""
     data: dict[str, object] = {"next_id": numbers.next_id}
     if numbers.skipped:
-        data["skipped"] = [list(each) for each in numbers.skipped]
+        data["skipped"] = [list(pair) for pair in numbers.skipped]
     if numbers.lost:
         data["lost"] = dict(sorted(numbers.lost.items()))
     return json.dumps(data).encode()

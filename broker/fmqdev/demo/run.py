@@ -54,7 +54,7 @@ VICTIM: Final = "g1"
 """The group that loses its master."""
 
 _NEWCOMER_READS: Final = 500
-_PATIENCE_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 _QUIET_S: Final = 1.0
 _POLL_S: Final = 0.05
 
@@ -216,7 +216,7 @@ class _Demo:
         started_ms = now_ms()
         self._show.step(f"starting {self._master} again")
         self._cluster.start_broker(self._master)
-        await self._cluster.wait_healthy(within_s=_PATIENCE_S)
+        await self._cluster.wait_healthy(within_s=_TIMEOUT_S)
         took_s = (now_ms() - started_ms) / 1000
         state = await self._cluster.groups.state(VICTIM)
         back = await self._offsets(client)
@@ -242,15 +242,13 @@ class _Demo:
         """Wait until it happened, on however slow a machine: as long as anything moves."""
         moved, loop = self._moved(), asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_PATIENCE_S) as patience:
+            async with asyncio.timeout(_TIMEOUT_S) as patience:
                 while not happened():
                     await asyncio.sleep(_POLL_S)
                     if moved != (moved := self._moved()):
-                        patience.reschedule(loop.time() + _PATIENCE_S)
+                        patience.reschedule(loop.time() + _TIMEOUT_S)
         except TimeoutError:
-            raise DemoFailed(
-                f"no progress for {_PATIENCE_S:g} s while waiting for {what}"
-            ) from None
+            raise DemoFailed(f"no progress for {_TIMEOUT_S:g} s while waiting for {what}") from None
 
     def _moved(self) -> tuple[int, int]:
         return self._producing.acked, self._consuming.consumed
@@ -258,7 +256,7 @@ class _Demo:
     async def _all_consumed(self) -> None:
         """Wait until every acknowledged message is consumed; otherwise the verdict reports it."""
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 while self._consuming.missing():  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
         except TimeoutError:

@@ -157,9 +157,9 @@ def _at(place: Place, offset: int, more: str) -> str:
 def _finding(code: str, what: str, found: Sequence[str]) -> Finding | None:
     if not found:
         return None
-    some = "; ".join(found[:EXAMPLES])
+    examples = "; ".join(found[:EXAMPLES])
     more = f"; and {len(found) - EXAMPLES} more" if len(found) > EXAMPLES else ""
-    return Finding(code, len(found), f"{len(found):,} {what}: {some}{more}")
+    return Finding(code, len(found), f"{len(found):,} {what}: {examples}{more}")
 
 
 # ---- offsets that a group took over and gave back

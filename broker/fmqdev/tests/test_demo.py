@@ -117,7 +117,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 async def test_slow_machine_is_awaited_and_a_stuck_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(demo_module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(demo_module, "_TIMEOUT_S", 0.5)
     demo = object.__new__(demo_module._Demo)  # only its waiting: there is no cluster
     demo._producing = Producing(History(), "t", limit=0)
     demo._consuming = Consuming(History(), "t", "g")

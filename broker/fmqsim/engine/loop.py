@@ -293,8 +293,8 @@ class SimLoop(_Base):
             self.now += _TURN_S
             self._still += number
             if self._still > _LIVELOCK:
-                what = ready[0].callback
-                raise Stuck(f"at {self.now:.3f} s something turns in a circle: {what!r}")
+                callback = ready[0].callback
+                raise Stuck(f"at {self.now:.3f} s something turns in a circle: {callback!r}")
             for _ in range(number):
                 handle = ready.popleft()
                 if handle.gone:

@@ -51,7 +51,7 @@ class Act:
         self.on = ""
         self.long = False  # so long that somebody else takes over
         self._number = number
-        self._say(Step.SCHEDULED)
+        self._record(Step.SCHEDULED)
         self._fired = False
 
     @property
@@ -63,7 +63,7 @@ class Act:
         """Report that the fault has had its effect."""
         self._fired = True
         self.on = on or self.on
-        self._say(Step.FIRED, detail)
+        self._record(Step.FIRED, detail)
 
     def also(self, kind: FaultKind, detail: str) -> None:
         """Report another effect of the fault."""
@@ -74,7 +74,7 @@ class Act:
     def healed(self, detail: str = "") -> None:
         """Report that the fault is over, if it has fired."""
         if self._fired:
-            self._say(Step.HEALED, detail)
+            self._record(Step.HEALED, detail)
 
     async def last(self, low_s: float, high_s: float) -> None:
         """Let the fault last for a random time between the two.
@@ -92,7 +92,7 @@ class Act:
             b.name for b in self.world.brokers.values() if b.group == group and b.name != self.on
         ]
 
-    def _say(self, step: Step, detail: str = "") -> None:
+    def _record(self, step: Step, detail: str = "") -> None:
         world = self.world
         text = f"{self.name} {detail}".strip()
         world.history.add(Fault(world.loop.now_ms, self._number, self.kind, self.on, step, text))

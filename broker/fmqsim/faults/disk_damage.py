@@ -14,7 +14,7 @@ from fmqsim.scenario.hosts import BrokerHost
 REFUSES_S = 3.0
 """Seconds after which a broker that does not come up with a damaged disk gets an empty one."""
 POLL_S = 0.05
-PATIENCE_S = 60.0
+SERVE_TIMEOUT_S = 60.0
 """Seconds to wait for the others: their absence is no reason to empty the disk."""
 
 
@@ -71,7 +71,7 @@ async def _stuck(act: Act, host: BrokerHost) -> bool:
     """Whether the broker does not come up, though all the others have been there all the while."""
     loop, others = act.world.loop, [act.world.brokers[name] for name in act.peers()]
     started_s = since_s = loop.now
-    while not _serves(act, host) and loop.now - started_s < PATIENCE_S:
+    while not _serves(act, host) and loop.now - started_s < SERVE_TIMEOUT_S:
         if not all(other.node.alive and not other.node.paused for other in others):
             since_s = loop.now
         elif loop.now - since_s >= REFUSES_S:

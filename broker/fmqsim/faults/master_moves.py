@@ -74,7 +74,7 @@ def _want(act: Act, broker: str, lost: str = "") -> None:
     if lost:  # its copy counts for nothing any more: as if its disk were gone
         act.also(FaultKind.DISK_EMPTY, f"{lost} is declared lost")
     if any(str(m.id) == broker for m in act.world.configs[group].members):
-        act.world.operator.want(group, broker, lost)
+        act.world.operator.request_master(group, broker, lost)
         act.fired(f"{broker} shall be master of {group}")
 
 

@@ -66,8 +66,8 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "what comes late over its connection is stored before the newer one has stored anything",
         (
             "fmqbroker/produce/producer_sessions.py",
-            "            each.superseded = each.superseded or each.producer_epoch < newest\n",
-            "            each.superseded = False\n",
+            "            other.superseded = other.superseded or other.producer_epoch < newest\n",
+            "            other.superseded = False\n",
         ),
         tests=(
             "broker/fmqbroker/tests/produce/test_produce.py::test_late_batch_of_older_session_is_refused",

@@ -249,5 +249,5 @@ def _first(error: BaseException) -> BaseException:
 
 def _of(error: BaseException, kind: type[FmqError] | tuple[type[FmqError], ...]) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_of(each, kind) for each in error.exceptions)
+        return all(_of(cause, kind) for cause in error.exceptions)
     return isinstance(error, kind)

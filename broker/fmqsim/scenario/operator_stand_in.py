@@ -48,7 +48,7 @@ class Operator:
         )
         self.put(replace(config, members=members))
 
-    def want(self, group: str, broker: str, lost: str = "") -> None:
+    def request_master(self, group: str, broker: str, lost: str = "") -> None:
         """Make a broker the wanted master; `lost` declares another broker lost."""
         config = self._world.configs[group]
         if lost:

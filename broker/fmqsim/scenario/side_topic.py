@@ -34,7 +34,7 @@ from fmqsim.scenario.scene import CLUSTER
 
 NAME: Final = "side"
 _MOST_QUEUES: Final = 5
-_PATIENCE_S: Final = 15.0
+_QUIET_TIMEOUT_S: Final = 15.0
 """Seconds that a healthy cluster has to deliver what must arrive."""
 _DELIVERY_S: Final = 8.0
 _POLL_S: Final = 0.05
@@ -204,14 +204,14 @@ class _Life:
                 async with client.consumer(NAME, group=NAME, close_timeout_s=2) as consumer:
                     while True:
                         for message in await consumer.fetch(100, 0.2):
-                            self.take(message)
+                            self.accept(message)
                             message.ack_now()
                         self._refused = ""
             except FmqError as error:
                 self._refused = f"{type(error).__name__}: {error}"
                 await asyncio.sleep(_POLL_S)
 
-    def take(self, message: Message) -> None:
+    def accept(self, message: Message) -> None:
         """Check a message that arrived."""
         record, lane = record_of(message.value), (message.group, message.queue, message.key)
         if record not in self._got and record < self._newest.get(lane, 0):
@@ -234,7 +234,7 @@ class _Life:
                 quiet_since_s = None
             elif quiet_since_s is None:
                 quiet_since_s = now_s
-            elif now_s - quiet_since_s > _PATIENCE_S:
+            elif now_s - quiet_since_s > _QUIET_TIMEOUT_S:
                 missing = sorted(self._acked - self._got)
                 if self._refused or not self._may_lose():
                     self._bug(f"acknowledged, and not there: {missing[:5]} {self._refused}")

@@ -159,7 +159,7 @@ class World:
             self.phase(PhaseName.WHOLE)
         self.traffic.stop_sending()
         plan = self.scene.plan  # a seek that ended later would move a group that all have left
-        names = {each.name for each in plan.sending} | {each.name for each in plan.seeking}
+        names = {s.name for s in plan.sending} | {s.name for s in plan.seeking}
         asking = [c for c in self.clients.values() if c.name in names | {side.NAME}]
         await self.until(lambda: all(client.done for client in asking), ANSWER_S)
         self.phase(PhaseName.ANSWERED)

@@ -72,7 +72,7 @@ def test_new_master_with_a_new_disk_waits_for_no_third_broker(
         third = stage.down(THIRD)
         await stage.comes(lambda: not stage.in_sync(THIRD), "one has left")
         await stage.stored(10)
-        stage.operator.want("g1", SLAVE)
+        stage.operator.request_master("g1", SLAVE)
         await stage.comes(
             lambda: stage.now_state.master == SLAVE and stage.now_state.base == 0, "it serves"
         )
@@ -231,7 +231,7 @@ def test_claim_from_an_unopened_master_keeps_delivered_records() -> None:
         await stage.until(lambda: False, 4)  # everything is read, acked and checkpointed
         stage.cut(SLAVE, THIRD)
         shown = stage.now_state.served_end
-        stage.operator.want("g1", SLAVE, lost=MASTER)
+        stage.operator.request_master("g1", SLAVE, lost=MASTER)
         await stage.comes(lambda: stage.now_state.base, "the mastership is taken")
         slave = stage.empty(SLAVE)
         stage.heal(SLAVE, THIRD)
@@ -256,7 +256,7 @@ def test_bytes_only_sent_by_a_lost_master_stay_there() -> None:
         await stage.stored(10)
         master = stage.down(MASTER)
         await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
-        stage.operator.want("g1", SLAVE, lost=MASTER)
+        stage.operator.request_master("g1", SLAVE, lost=MASTER)
         await stage.comes(lambda: stage.now_state.master == SLAVE, "it is master")
         stage.heal(MASTER, SLAVE)
         master.let_go()

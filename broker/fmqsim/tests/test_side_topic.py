@@ -69,26 +69,26 @@ def came(record: int, queue: int = 0, key: bytes = b"k") -> Any:
 
 
 def another_life(life: _Life) -> None:
-    life.take(came(1))
+    life.accept(came(1))
 
 
 def nobodys(life: _Life) -> None:
-    life.take(came(99))
+    life.accept(came(99))
 
 
 def refused_and_there(life: _Life) -> None:
     life.settle(11, UnknownTopic("no such topic"))
-    life.take(came(11))
+    life.accept(came(11))
 
 
 def there_and_refused(life: _Life) -> None:
-    life.take(came(11))
+    life.accept(came(11))
     life.settle(11, UnknownTopic("no such topic"))
 
 
 def out_of_order(life: _Life) -> None:
-    life.take(came(12))
-    life.take(came(11))
+    life.accept(came(12))
+    life.accept(came(11))
 
 
 def without_an_outcome(life: _Life) -> None:
@@ -115,11 +115,11 @@ def test_a_rule_that_is_broken_is_a_bug(broken: Callable[[_Life], None], lines: 
 
 def test_allowed_outcomes_are_no_bugs() -> None:
     life, traffic = a_life(carried=(1,))
-    life.take(came(1))  # it was in flight when the topic was recreated
-    life.take(came(12))
-    life.take(came(12))
-    life.take(came(11, queue=1))
-    life.take(came(13))
+    life.accept(came(1))  # it was in flight when the topic was recreated
+    life.accept(came(12))
+    life.accept(came(12))
+    life.accept(came(11, queue=1))
+    life.accept(came(13))
     for record in (11, 12):
         life.settle(record, None)
     life.settle(13, asyncio.CancelledError())
@@ -140,5 +140,5 @@ async def test_acknowledged_message_must_arrive_unless_loss_is_allowed(
     life.settle(11, None)
     assert not await life.drain()
     assert bool(traffic.bugs) is not life._may_lose()
-    life.take(came(11))
+    life.accept(came(11))
     assert await life.drain()

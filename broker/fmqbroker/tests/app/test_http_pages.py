@@ -53,7 +53,7 @@ def running(
         gate=(gate := SimpleNamespace(permission=lambda: serves, why="because", epoch=1)),
         intake=Intake(
             cast(Gate, gate),
-            cast(CommitFrontier, SimpleNamespace(writable=unmet)),
+            cast(CommitFrontier, SimpleNamespace(unwritable_reason=unmet or None)),
             cast(Journal, SimpleNamespace(full=full)),
         ),
         group=SimpleNamespace(

@@ -101,7 +101,7 @@ async def test_reader_counts_acks_of_epoch_records_it_gets_later(tmp_path: Path)
 def test_epochs_whose_end_is_looked_up(queue: int, epoch: int, learns: bool) -> None:
     group = of_two_queues()
     group.epoch_ends[1, 1] = Offset(5)
-    assert group.must_learn(queue, epoch) is learns
+    assert group.lacks_epoch_end(queue, epoch) is learns
 
 
 def of_two_queues() -> ConsumerGroup:
@@ -223,7 +223,7 @@ async def test_epoch_ending_during_another_lookup_is_looked_up_too(
 
         monkeypatch.setattr(rig.journal, "epoch_end", slow)
         acks = [client_pb2.AckRange(epoch=epoch) for epoch in (1, 3)]
-        await rig.fetch.groups.learn(group, acks)
+        await rig.fetch.groups.find_epoch_ends(group, acks)
         assert group.epoch_ends == {(0, 1): 2, (0, 3): 3}
 
 
@@ -238,6 +238,6 @@ async def test_the_ends_that_are_known_are_bounded(
         for first in range(2, 14, 4):
             names = {(0, epoch) for epoch in range(first, first + 4)}
             acks = [client_pb2.AckRange(epoch=epoch) for _, epoch in names]
-            await rig.fetch.groups.learn(group, acks)
+            await rig.fetch.groups.find_epoch_ends(group, acks)
             assert names <= set(group.epoch_ends)
             assert len(group.epoch_ends) <= 5

@@ -32,7 +32,7 @@ async def minutes(rig: World, duty: Any, ms: int) -> int:
     for _ in range(round(ms / 1000 / EVERY_S)):
         rig.days.ahead_ms += round(EVERY_S * 1000)
         rig.permit(Permission.FULL)
-        went += await duty.look()
+        went += await duty.check_once()
     return went
 
 
@@ -43,7 +43,7 @@ async def test_temporary_group_is_removed_after_its_member_dies(tmp_path: Path, 
         duty = rig.duty()
         await opened(rig, start=start, temporary=True)
         await opened(rig, "named", start=start)
-        await duty.look()
+        await duty.check_once()
         assert rig.offsets.is_temporary(GROUP, TOPIC.id)
         assert await minutes(rig, duty, 2 * TEMPORARY_MS) == 4
         assert rig.offsets.queues_of(GROUP, TOPIC.id) == []
@@ -82,7 +82,7 @@ async def test_a_temporary_group_opened_by_name_stays(tmp_path: Path) -> None:
         await opened(rig, temporary=True)
         await opened(rig)
         await opened(rig, temporary=True)
-        await duty.look()
+        await duty.check_once()
         assert not rig.offsets.is_temporary(GROUP, TOPIC.id)
         assert await minutes(rig, duty, 3 * TEMPORARY_MS) == 0
 
@@ -106,7 +106,7 @@ async def test_group_that_starts_again_gets_its_full_retention(
     async with running(rig):
         duty = rig.duty()
         await opened(rig, temporary=before == TEMPORARY_QUEUE)
-        await duty.look()
+        await duty.check_once()
         assert await rig.live(duty, 10) == 4
         if how == "opened":
             await opened(rig)

@@ -58,7 +58,7 @@ class World(Rig):
         for _ in range(round(2 * days)):
             self.days.ahead_ms += DAY_MS // 2
             self.permit(Permission.FULL)
-            went += await duty.look()
+            went += await duty.check_once()
         return went
 
 
@@ -67,7 +67,7 @@ async def test_memberless_group_is_removed_after_its_retention(tmp_path: Path) -
     async with running(rig):
         duty = rig.duty()
         await rig.offsets.put({key(0): ENTRY, key(1): ENTRY})
-        await duty.look()  # its time starts
+        await duty.check_once()  # its time starts
         assert await rig.live(duty, 7) == 0
         assert rig.journal.state.progress(key(0)) == ENTRY
         assert await rig.live(duty, 2) == 2
@@ -93,7 +93,7 @@ async def test_the_note_survives_snap_and_restart(tmp_path: Path) -> None:
     rig = World(tmp_path)
     async with running(rig):
         await rig.offsets.put({key(0): ENTRY})
-        await rig.duty().look()
+        await rig.duty().check_once()
     went = 0
     for day in range(1, 11):
         ahead_ms = rig.days.ahead_ms
@@ -105,7 +105,7 @@ async def test_the_note_survives_snap_and_restart(tmp_path: Path) -> None:
             for _ in range(2):
                 rig.days.ahead_ms += DAY_MS // 2
                 rig.permit(Permission.FULL, day + 1)
-                went += await duty.look()
+                went += await duty.check_once()
     assert went == 1
 
 
@@ -128,12 +128,12 @@ async def test_progress_stays(tmp_path: Path, why: str) -> None:
     async with running(rig):
         duty = rig.duty()
         await rig.offsets.put({key(0): ENTRY})
-        await duty.look()
+        await duty.check_once()
         rig.doubt = "it jumped" if why == "clock in doubt" else ""
         for _ in range(40):
             rig.days.ahead_ms += DAY_MS
             rig.permit(Permission.READ if why == "a slave" else Permission.FULL)
-            assert await duty.look() == 0
+            assert await duty.check_once() == 0
         assert rig.journal.state.progress(key(0)) == ENTRY
 
 
@@ -141,16 +141,16 @@ async def test_a_new_master_waits_for_members_to_come_back(tmp_path: Path) -> No
     rig = World(tmp_path)
     async with running(rig):
         await rig.offsets.put({key(0): ENTRY})
-        await rig.duty().look()
+        await rig.duty().check_once()
         rig.days.ahead_ms += 30 * DAY_MS
         rig.permit(Permission.FULL)
         duty = rig.duty()
-        assert await duty.look() == 0
+        assert await duty.check_once() == 0
         async with consuming(rig, "a") as consumer:
             await until(lambda: len(consumer.held) == 4)
             rig.days.ahead_ms += HOUR_MS
             rig.permit(Permission.FULL)
-            assert await duty.look() == 0
+            assert await duty.check_once() == 0
         await until(lambda: not rig.fetch.groups.get(key(0).group, key(0).topic_id).sessions)  # type: ignore[union-attr]
         assert await rig.live(duty, 7) == 0, "seen with members an hour ago"
 
@@ -164,7 +164,7 @@ async def test_idle_temporary_group_is_removed_soon(tmp_path: Path) -> None:
         duty = rig.duty()
         went = 0
         for _ in range(round(2 * TEMPORARY_MS / 1000 / EVERY_S)):
-            went += await duty.look()
+            went += await duty.check_once()
             rig.days.ahead_ms += round(EVERY_S * 1000)
             rig.permit(Permission.FULL)
         assert went == 1

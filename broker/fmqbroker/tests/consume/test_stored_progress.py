@@ -286,7 +286,7 @@ async def test_leftover_of_a_dropped_group_loses_to_newer_entry(
         rig.produce(0, *[b"v"] * 5)
         for floor in (2, 3):
             await rig.offsets.put(at(rig, floor))
-        rig.fetch.groups._unstored.left = old
+        rig.fetch.groups._unstored.entries = old
         async with consuming(rig) as consumer:
             await until(lambda: len(consumer.held) == 4)
             assert consumer.begins[0] == 3

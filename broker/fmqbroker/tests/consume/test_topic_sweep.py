@@ -62,7 +62,7 @@ async def a_day(rig: Rig, sweep: TopicSweep) -> int:
     """Run all looks of a day but the last; return how many entries were removed."""
     went = 0
     for _ in range(LOOKS):
-        went += await sweep.look()
+        went += await sweep.check_once()
         rig.hand.advance(HOUR_MS)
     return went
 
@@ -71,11 +71,11 @@ async def test_progress_of_a_topic_missing_for_a_day_is_removed(tmp_path: Path) 
     async with running(Rig(tmp_path)) as rig:
         sweep = await a_sweep(rig, Zoo())
         assert await a_day(rig, sweep) == 0
-        assert await sweep.look() == len(LOST)
+        assert await sweep.check_once() == len(LOST)
         state = rig.journal.state
         assert [state.progress(k) for k in LOST] == [None, None]
         assert state.progress(key(0)) == OffsetEntry(1, Offset(3))
-        assert await sweep.look() == 0
+        assert await sweep.check_once() == 0
         later = JournalState.from_snap(state.to_snap(rig.clock.wall_ms() + 25 * 3600 * 1000))
         assert set(later.offsets) == {key(0)}
 
@@ -150,10 +150,10 @@ async def test_a_topic_that_was_there_in_between_was_not_gone(tmp_path: Path) ->
         sweep = await a_sweep(rig, zoo)
         assert await a_day(rig, sweep) == 0
         zoo.add("audit", GONE)
-        assert await sweep.look() == 0
+        assert await sweep.check_once() == 0
         del zoo.nodes[layout.topic_node("c", "audit")]
         assert await a_day(rig, sweep) == 0
-        assert await sweep.look() == len(LOST)
+        assert await sweep.check_once() == len(LOST)
 
 
 async def test_another_masters_day_does_not_count(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ async def test_another_masters_day_does_not_count(tmp_path: Path) -> None:
         sweep = await a_sweep(rig, Zoo())
         assert await a_day(rig, sweep) == 0
         rig.permit(Permission.READ)
-        assert await sweep.look() == 0
+        assert await sweep.check_once() == 0
         rig.permit(Permission.FULL)
-        assert await sweep.look() == 0
+        assert await sweep.check_once() == 0
 
 
 async def test_progress_of_a_topic_being_read_stays(tmp_path: Path) -> None:
@@ -176,10 +176,10 @@ async def test_progress_of_a_topic_being_read_stays(tmp_path: Path) -> None:
             await until(lambda: len(consumer.held) == 4)
             await sweep._view.load()
             await a_day(rig, sweep)
-            assert await sweep.look() == len(LOST)
+            assert await sweep.check_once() == len(LOST)
             assert rig.journal.state.progress(key(0))
         await until(lambda: not rig.fetch.groups.get("billing", TOPIC.id).sessions)  # type: ignore[union-attr]
-        await sweep.look()
+        await sweep.check_once()
         assert rig.journal.state.progress(key(0)) is None
         assert rig.fetch.groups.get("billing", TOPIC.id) is None, "it would store it again"
 
@@ -191,7 +191,7 @@ async def test_many_entries_are_swept_in_parts(
     async with running(Rig(tmp_path)) as rig:
         sweep = await a_sweep(rig, Zoo())
         assert await a_day(rig, sweep) == 0
-        assert [await sweep.look() for _ in range(3)] == [1, 1, 0]
+        assert [await sweep.check_once() for _ in range(3)] == [1, 1, 0]
 
 
 async def test_zookeeper_is_not_asked_for_topics_that_are_known(tmp_path: Path) -> None:

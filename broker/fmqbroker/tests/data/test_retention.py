@@ -43,16 +43,16 @@ async def test_in_sync_slave_holds_retention_until_disk_is_full(
             await quick.reaches(c.master.journal.end)
             await c.acked(quick, c.master.journal.end)
         keeping = retention(c.master)
-        await keeping.look()
+        await keeping.check_once()
         held = c.master.journal.log_start
         assert held <= c.master.master.links[slow.name].received_end
-        assert await keeping.look() == 0
+        assert await keeping.check_once() == 0
         assert c.isr == {slow.name, quick.name}
 
         space = c.master.journal._parts.store.space
         space._min_free = 1 << 62
         await space.check()
-        assert await keeping.look() > 0
+        assert await keeping.check_once() > 0
         assert keeping.left_behind == {slow.name: 1}
         assert c.master.journal.log_start > c.master.master.links[slow.name].received_end
         space._min_free = 0
@@ -76,7 +76,7 @@ async def test_master_keeps_uncommitted_segments(tmp_path: Path) -> None:
         committed = c.master.commit.commit_end
         end = c.master.produce(20, size=30_000)  # as for producers that ask for its own disk only
         await c.master.journal.wait_durable(end)
-        await retention(c.master).look()
+        await retention(c.master).check_once()
         assert c.master.journal.log_start <= committed == c.master.commit.commit_end
 
 
@@ -89,7 +89,7 @@ async def test_slave_out_of_sync_does_not_hold_retention(tmp_path: Path) -> None
         end = c.master.produce(20, size=30_000)
         await c.committed(end)
         await c.acked(other, end)
-        assert await retention(c.master).look() > 0
+        assert await retention(c.master).check_once() > 0
 
 
 async def full_slave(c: Cluster) -> Node:
@@ -107,7 +107,7 @@ async def test_slave_deletes_only_segments_its_master_surely_has(tmp_path: Path)
     async with cluster(tmp_path, 1, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         slave = await full_slave(c)
         assert slave.slave.upstream.held == Held(c.master.name, Epoch(1), slave.journal.end)
-        assert await retention(slave).look() > 0
+        assert await retention(slave).check_once() > 0
 
 
 def taken_over(state: GroupState) -> GroupState:
@@ -143,7 +143,7 @@ async def test_slave_keeps_segments_the_master_may_lack(
         slave.commit.advance(slave.journal.durable_end, Position(0))  # as a takeover reader does
         slave.slave.upstream.held = slave.slave.upstream.held._replace(keep_from=behind)
         c.zoo.set_state(change(c.zoo.history[-1]))
-        await retention(slave).look()
+        await retention(slave).check_once()
         assert begins <= slave.journal.log_start <= (begins if all_of_it else behind)
         assert all_of_it or slave.journal.log_start > begins
 
@@ -174,13 +174,13 @@ async def test_slave_keeps_segments_another_in_sync_slave_lacks(tmp_path: Path) 
         await until(lambda: quick.commit.commit_end > end)
         lacks = c.master.master.links[slow.name].received_end
         assert quick.slave.upstream.held.keep_from <= lacks
-        await retention(quick).look()
+        await retention(quick).check_once()
         assert quick.journal.log_start <= lacks
         slow.tap.reading.set()
         await c.equal()
         end = c.master.journal.end
         await until(lambda: quick.slave.upstream.held.keep_from == end)
-        assert await retention(quick).look() > 0
+        assert await retention(quick).check_once() > 0
 
 
 async def test_unsynced_bytes_of_in_sync_slave_hold_retention(

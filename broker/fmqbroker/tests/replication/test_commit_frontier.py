@@ -35,8 +35,8 @@ def test_a_refusal_and_its_end_wake_those_who_wait_for_either() -> None:
     commit.accept()
     assert (commit.policy_changed.count, commit.changed.count) == (0, 0), "it was met already"
     commit.refuse("no slave is in sync", Position(9))
-    assert (commit.writable, commit.failed_below) == ("no slave is in sync", 9)
+    assert (commit.unwritable_reason, commit.failed_below) == ("no slave is in sync", 9)
     assert (commit.policy_changed.count, commit.changed.count) == (1, 1)
     commit.accept()
-    assert (commit.writable, commit.failed_below) == ("", 9)
+    assert (commit.unwritable_reason, commit.failed_below) == (None, 9)
     assert (commit.policy_changed.count, commit.changed.count) == (2, 2)

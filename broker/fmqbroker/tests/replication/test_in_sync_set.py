@@ -19,14 +19,14 @@ CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)
 
 async def test_a_policy_that_cannot_be_met_refuses_at_once(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
-        assert c.master.commit.writable == ""
+        assert c.master.commit.unwritable_reason is None
         await c.slaves[0].stop(crash=True)
         await until(lambda: c.isr == set())
-        await until(lambda: c.master.commit.writable)
-        assert "needs one in-sync slave" in c.master.commit.writable
+        await until(lambda: c.master.commit.unwritable_reason)
+        assert "needs one in-sync slave" in (c.master.commit.unwritable_reason or "")
         await c.slaves[0].start()
         await c.in_sync()
-        await until(lambda: c.master.commit.writable == "")
+        await until(lambda: c.master.commit.unwritable_reason is None)
         c.master.produce()
         await c.committed()
         await c.equal()
@@ -104,7 +104,7 @@ async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
         await c.committed(end)
         assert c.isr == {other.name}
         assert c.master.commit.failed_below == failed
-        assert c.master.commit.writable == ""
+        assert c.master.commit.unwritable_reason is None
 
 
 async def test_lost_slave_blocks_acks_while_zookeeper_is_away(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ async def test_a_silent_slave_is_noticed(tmp_path: Path) -> None:
         slave.tap.open.clear()
         await until(lambda: not c.master.master.links[slave.name].connected, "it is noticed")
         await until(lambda: not c.isr)
-        await until(lambda: c.master.commit.writable)
+        await until(lambda: c.master.commit.unwritable_reason)
         slave.tap.open.set()
         await c.in_sync()
         c.master.produce()

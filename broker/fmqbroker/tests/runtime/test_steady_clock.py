@@ -107,15 +107,15 @@ async def test_a_clock_ahead_for_a_moment_deletes_nothing(tmp_path: Path) -> Non
             "g1-0", journal, commit, alone, alone, alone, clock, lambda: clock.doubt  # type: ignore[arg-type]
         )  # fmt: skip
         wall.now_ms += 8 * DAY_MS
-        assert await retention.look() == 0
+        assert await retention.check_once() == 0
         stored = journal.append(data(b"meanwhile"))
         assert stored.store_ms == wall.now_ms - 8 * DAY_MS
         wall.advance(14_000)
-        assert await retention.look() == 0
+        assert await retention.check_once() == 0
         wall.now_ms -= 8 * DAY_MS
-        assert await retention.look() == 0
+        assert await retention.check_once() == 0
         wall.advance(8 * DAY_MS)
-        assert await retention.look() > 0
+        assert await retention.check_once() > 0
 
 
 async def test_messages_stored_in_the_future_are_retired(tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ async def test_lease_end_is_notified(group: Group) -> None:
             while gate.permission():
                 await gate.changed.wait()
             gate.count_grants(lambda: FOREVER)  # and that it holds again
-            lease.look()
+            lease.recheck()
             await gate.changed.wait()
         assert gate.permission() is FULL
     finally:

@@ -23,15 +23,15 @@ def noted(**topics: int) -> Noted:
 def test_a_whole_zookeeper_is_left_as_it_is() -> None:
     numbers = TopicNumbers(next_id=8)
     assert numbers.claim(noted(orders=2, gone=7)) is numbers
-    assert numbers.take("audit") == (8, TopicNumbers(9))
+    assert numbers.assign("audit") == (8, TopicNumbers(9))
     assert numbers_to_json(numbers) == b'{"next_id": 8}'
 
 
 def test_each_lost_topic_gets_its_own_number_back() -> None:
     numbers = TopicNumbers().claim(noted(salaries=1, orders=2))
-    orders, numbers = numbers.take("orders")
-    audit, numbers = numbers.take("audit")
-    salaries, numbers = numbers.take("salaries")
+    orders, numbers = numbers.assign("orders")
+    audit, numbers = numbers.assign("audit")
+    salaries, numbers = numbers.assign("salaries")
     assert (orders, audit, salaries) == (2, 3, 1)
     assert all(map(numbers.was_given, (1, 2, 3)))
 
@@ -50,15 +50,15 @@ def test_journals_claim_in_any_order(order: tuple[Noted, ...]) -> None:
 def test_numbers_newer_than_an_older_backup_are_restored() -> None:
     numbers = TopicNumbers(next_id=3).claim(noted(old=1, other=2, young=4))
     assert numbers.lost == {"young": 4}
-    assert numbers.take("new")[0] == 5
+    assert numbers.assign("new")[0] == 5
     assert not numbers.was_given(3)
 
 
 def test_a_name_with_two_lost_numbers_gets_the_newest() -> None:
     journal = {TopicId(2): ("orders", 4), TopicId(5): ("orders", 4)}
     numbers = TopicNumbers().claim(journal)
-    assert numbers.take("orders")[0] == 5
-    after = numbers.take("orders")[1].forget("orders", TopicId(5))
+    assert numbers.assign("orders")[0] == 5
+    after = numbers.assign("orders")[1].forget("orders", TopicId(5))
     assert after.claim(journal) == after, "the older one does not come back"
 
 
@@ -67,38 +67,38 @@ def test_the_newest_counts_whichever_journal_claims_first(order: tuple[int, int]
     numbers = TopicNumbers()
     for number in order:
         numbers = numbers.claim(noted(orders=number))
-    assert numbers.take("orders")[0] == 5
+    assert numbers.assign("orders")[0] == 5
     assert [n for n in range(1, 7) if numbers.was_given(n)] == [2]
 
 
 def test_a_topic_deleted_after_that_gets_another_number() -> None:
-    number, numbers = TopicNumbers().claim(noted(orders=2)).take("orders")
-    assert number == numbers.take("orders")[0] == 2, "making it failed: the same number again"
+    number, numbers = TopicNumbers().claim(noted(orders=2)).assign("orders")
+    assert number == numbers.assign("orders")[0] == 2, "making it failed: the same number again"
     assert numbers.forget("orders", TopicId(9)) is numbers, "not under its own number"
     numbers = numbers.forget("orders", TopicId(2))
-    assert numbers.claim(noted(orders=2)).take("orders")[0] == 3
+    assert numbers.claim(noted(orders=2)).assign("orders")[0] == 3
 
 
 def test_wanted_number_is_given_unless_another_topic_may_own_it() -> None:
-    number, numbers = TopicNumbers().take("orders", wanted=5)
-    assert (number, numbers.take("audit", wanted=2)[0]) == (5, 2)
-    assert numbers.take("audit", wanted=5)[0] == 6
-    assert numbers.claim(noted(salaries=2)).take("audit", wanted=2)[0] == 6
-    assert numbers.claim(noted(salaries=2)).take("salaries", wanted=3)[0] == 2
+    number, numbers = TopicNumbers().assign("orders", wanted=5)
+    assert (number, numbers.assign("audit", wanted=2)[0]) == (5, 2)
+    assert numbers.assign("audit", wanted=5)[0] == 6
+    assert numbers.claim(noted(salaries=2)).assign("audit", wanted=2)[0] == 6
+    assert numbers.claim(noted(salaries=2)).assign("salaries", wanted=3)[0] == 2
 
 
 def test_a_wished_number_that_was_given_is_not_given_again() -> None:
     """Else two topics would share it, and readers of one would get the other's messages."""
-    assert TopicNumbers(next_id=8).take("orders", wanted=5) == (8, TopicNumbers(9))
-    number, numbers = TopicNumbers().take("orders", wanted=5)
-    assert numbers.take("orders")[0] == number == 5, "making it failed: the same number again"
+    assert TopicNumbers(next_id=8).assign("orders", wanted=5) == (8, TopicNumbers(9))
+    number, numbers = TopicNumbers().assign("orders", wanted=5)
+    assert numbers.assign("orders")[0] == number == 5, "making it failed: the same number again"
 
 
 def test_numbers_that_are_all_given_again_leave_no_trace_but_the_lost_names() -> None:
     numbers = TopicNumbers().claim(noted(audit=1, orders=3))
     assert numbers.skipped == ((1, 2), (2, 4))
     for name, skipped in (("audit", ((2, 4),)), ("orders", ((2, 3),))):
-        _, numbers = numbers.take(name)
+        _, numbers = numbers.assign(name)
         assert numbers.skipped == skipped
     assert numbers_from_json(b"") == TopicNumbers()
 

@@ -34,11 +34,11 @@ def base_of(peer_wall_ms: int, asked_ms: int, heard_ms: int) -> Base | None:
     return Base(peer_wall_ms - heard_ms, peer_wall_ms - asked_ms)
 
 
-def disagreement(ahead_ms: Mapping[BrokerId, int]) -> str:
-    """Return a sentence about the clock that differs most, if by too much; else ""."""
+def disagreement(ahead_ms: Mapping[BrokerId, int]) -> str | None:
+    """Return a sentence about the clock that differs most, if by too much; else None."""
     broker = max(sorted(ahead_ms), key=lambda b: abs(ahead_ms[b]), default=None)
     if broker is None or abs(ahead_ms[broker]) <= APART_MS:
-        return ""
+        return None
     by_s = int(ahead_ms[broker] / 1000)
     where = f"{by_s} s ahead of" if by_s > 0 else f"{-by_s} s behind"
     return f"the clock of {broker} is {where} this broker's: correct the wrong clock"

@@ -62,10 +62,10 @@ class ServedPeriods:
         """Check now; the intake's watch calls this at each change and several times a second."""
         now_ms, permission = self._clock.monotonic_ms(), self._gate.permission()
         self.reads.note(now_ms, served=bool(permission & Permission.READ))
-        self.writes.note(now_ms, served=not self.unanswered())
+        self.writes.note(now_ms, served=self.unanswered_reason() is None)
 
-    def unanswered(self) -> str:
-        """Return why no `send` would be acknowledged now; "" = one would be."""
+    def unanswered_reason(self) -> str | None:
+        """Return why no `send` would be acknowledged now; None if one would be."""
         refusal = self._intake.refusal()
         return self._unconnected() if refusal is None else refusal.why
 
@@ -78,7 +78,7 @@ class ServedPeriods:
         if upstream.heard_master:
             periods.heard_ms = now_ms - upstream.heard_ms
         if refusal is None or refusal.cause is not Cause.ROLE:
-            periods.unanswered = self.unanswered()
+            periods.unanswered = self.unanswered_reason() or ""
         for period, kind in ((self.reads, "reads"), (self.writes, "writes")):
             if period.since_ms is not None:
                 setattr(periods, f"{kind}_for_ms", now_ms - period.since_ms)
@@ -86,15 +86,15 @@ class ServedPeriods:
                 setattr(periods, f"{kind}_ended_ms", now_ms - period.until_ms)
         return periods
 
-    def _unconnected(self) -> str:
-        """Return which lost links keep batches from being acknowledged; "" = none.
+    def _unconnected(self) -> str | None:
+        """Return which lost links keep batches from being acknowledged; None if none do.
 
         A dead slave stays in the in-sync set until its link is given up: messages are taken, but
         none that needs that slave is acknowledged.
         """
         state, config = self._group.state.value, self._group.config
         if state.mode is not Mode.MASTER or state.master != self._me:
-            return ""
+            return None
         linked = frozenset(b for b in state.isr if self._is_linked(b))
         if config.policy.how_many is HowMany.ALL and linked != state.isr:
             lacking = ", ".join(sorted(state.isr - linked))
@@ -102,7 +102,7 @@ class ServedPeriods:
         me = config.member(self._me)
         zones = {member.id: member.zone for member in config.slaves}
         why = can_meet(config.policy, zones, "" if me is None else me.zone, linked)
-        return f"in-sync slaves are not connected: {why}" if why else ""
+        return f"in-sync slaves are not connected: {why}" if why else None
 
     def _is_linked(self, broker: BrokerId) -> bool:
         link = self._master.links.get(broker)

@@ -167,7 +167,7 @@ class AdminService:
         damage, why, refusal = self._journal.damage, self._gate.why, self._intake.refusal()
         if damage is not None:
             return f"its journal is damaged: {damage}"
-        if doubt := clock_doubt(self._clock):
+        if (doubt := clock_doubt(self._clock)) is not None:
             why = f"{why}; nothing is deleted by age: {doubt}"
         if refusal is None or refusal.cause is Cause.ROLE:
             return why

@@ -258,7 +258,7 @@ class _Parts:
         )
         return periods, admin
 
-    def _clock_doubt(self) -> str:
+    def _clock_doubt(self) -> str | None:
         return clock_doubt(self._ports.clock)
 
     def _make_sweeps(self) -> tuple[IdleGroups, TopicSweep]:

@@ -179,7 +179,7 @@ class BrokerCollector:
             yield self._by(f"fmq_slave_{name}", f"Of each slave: {text}", "slave", pairs)
 
     def _clock(self, r: Running) -> Iterator[Family]:
-        doubt = bool(clock_doubt(r.clock))
+        doubt = clock_doubt(r.clock) is not None
         yield self._gauge(
             "fmq_clock_in_doubt",
             "1 while nothing is deleted by age, as the clock may be wrong",

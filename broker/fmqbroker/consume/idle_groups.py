@@ -53,7 +53,7 @@ class IdleGroups:
         groups: GroupTable,
         clock: Clock,
         retention_ms: int,
-        clock_doubt: Callable[[], str] = lambda: "",
+        clock_doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.forgotten = 0  # groups, counted once for each topic
         self._journal = journal
@@ -79,7 +79,7 @@ class IdleGroups:
             return 0
         if self._epoch != self._gate.epoch:
             self._epoch, self._since_ms = self._gate.epoch, self._clock.monotonic_ms()
-        if self._clock_doubt():
+        if self._clock_doubt() is not None:
             return 0
         try:
             progress = await self._progress()

@@ -45,7 +45,7 @@ class Retention:
         master: MasterReplication,
         slave: SlaveReplication,
         clock: Clock,
-        clock_doubt: Callable[[], str] = lambda: "",
+        clock_doubt: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.left_behind: dict[BrokerId, int] = {}
         self._me = me
@@ -86,13 +86,14 @@ class Retention:
     def _may_by_age(self) -> bool:
         """Return whether the clock is good enough to delete by age; log each change of that."""
         doubt = self._clock_doubt()
-        if bool(doubt) is not self._held:
-            self._held = bool(doubt)
-            if doubt:
+        held = doubt is not None
+        if held is not self._held:
+            self._held = held
+            if held:
                 _log.warning("deletion_by_age_held", why=doubt)
             else:
                 _log.info("deletion_by_age_goes_on")
-        return not doubt
+        return not held
 
     def _others_hold(self) -> Position:
         """Return up to where the acting master and all in-sync slaves have the journal.

@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class Resumes:
-    """One task (the keeper) calls `look`; the flusher wakes it when something is due."""
+    """The keeper alone calls `capture_or_write`; the flusher wakes it when something is due."""
 
     def __init__(
         self,

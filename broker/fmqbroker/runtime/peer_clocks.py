@@ -64,7 +64,7 @@ class PeerClocks:
         self._members = members
         for broker in [b for b in self._bases if b not in members]:
             del self._bases[broker], self._noted_ms[broker]
-        self._look()
+        self._note_change()
 
     def ahead_ms(self, broker: BrokerId) -> int | None:
         """Return how far that broker's clock is ahead of this one, at least; None if unknown."""
@@ -72,8 +72,8 @@ class PeerClocks:
         return None if base is None else base.ahead_ms(self._my_base_ms())
 
     @property
-    def doubt(self) -> str:
-        """Empty, or which clock is too far from this broker's."""
+    def doubt(self) -> str | None:
+        """Which clock is too far from this broker's; None if none is."""
         my_base_ms = self._my_base_ms()
         return disagreement({b: base.ahead_ms(my_base_ms) for b, base in self._bases.items()})
 
@@ -85,15 +85,15 @@ class PeerClocks:
         if self._members is not None and broker not in self._members:
             return
         self._bases[broker], self._noted_ms[broker] = base, now_ms
-        self._look()
+        self._note_change()
 
-    def _look(self) -> None:
+    def _note_change(self) -> None:
         """Log once when a difference appears, and once when it is over."""
         why = self.doubt
-        if bool(why) is self._apart:
+        if (why is not None) is self._apart:
             return
-        self._apart = bool(why)
-        if why:
+        self._apart = why is not None
+        if why is not None:
             _log.error("clocks_differ", why=why)
         else:
             _log.warning("clocks_agree")

@@ -71,8 +71,8 @@ class SteadyClock(Clock):
             _log.warning("clock_far_from_journal", gap_ms=gap_ms, held_ms=HOLD_MS)
 
     @property
-    def doubt(self) -> str:
-        """Empty, or why nothing may be deleted by age now."""
+    def doubt(self) -> str | None:
+        """Why nothing may be deleted by age now; None if it may."""
         wall_ms, now_ms = self.wall_ms(), self._clock.monotonic_ms()
         if self._jumped_at_ms is not None:
             by_s = (self._clock.wall_ms() - wall_ms) // 1000
@@ -108,9 +108,9 @@ class SteadyClock(Clock):
         return self._clock.random_id()
 
 
-def clock_doubt(clock: Clock) -> str:
-    """Return why nothing may be deleted by age now, or ""."""
-    return clock.doubt if isinstance(clock, SteadyClock) else ""
+def clock_doubt(clock: Clock) -> str | None:
+    """Return why nothing may be deleted by age now; None if it may."""
+    return clock.doubt if isinstance(clock, SteadyClock) else None
 
 
 def peer_clocks(clock: Clock) -> PeerClocks:

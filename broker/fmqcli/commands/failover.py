@@ -61,7 +61,8 @@ async def _move(
 ) -> None:
     if lost:
         master = (await groups.state(group)).master
-        if lost != master and await groups.group(group) is not None:  # else `want` reports it
+        # `request_master` reports a missing group.
+        if lost != master and await groups.group(group) is not None:
             raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
     state = await groups.request_master(group, to, lost)
     if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):

@@ -43,7 +43,7 @@ class World(Rig):
     def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(path, **settings)
         self.days = self.clock = Days()
-        self.doubt = ""
+        self.doubt: str | None = None
 
     def duty(self) -> IdleGroups:
         groups, retention_ms = self.fetch.groups, self.settings.offsets_retention_ms
@@ -129,7 +129,7 @@ async def test_progress_stays(tmp_path: Path, why: str) -> None:
         duty = rig.duty()
         await rig.offsets.put({key(0): ENTRY})
         await duty.check_once()
-        rig.doubt = "it jumped" if why == "clock in doubt" else ""
+        rig.doubt = "it jumped" if why == "clock in doubt" else None
         for _ in range(40):
             rig.days.ahead_ms += DAY_MS
             rig.permit(Permission.READ if why == "a slave" else Permission.FULL)

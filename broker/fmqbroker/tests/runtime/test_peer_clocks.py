@@ -26,11 +26,11 @@ def test_the_last_comparison_counts() -> None:
     wall = Wall()
     peers = PeerClocks(wall)
     peers.heard(A, wall.now_ms + DAY_MS, wall.mono_ms)
-    assert "g1-1 is 86400 s ahead of this broker's" in peers.doubt
+    assert "g1-1 is 86400 s ahead of this broker's" in (peers.doubt or "")
     wall.advance(40 * DAY_MS)
     assert peers.ahead_ms(A) == DAY_MS, "a silent broker's clock is not right for that"
     peers.heard(A, wall.now_ms, wall.mono_ms)
-    assert (peers.doubt, peers.ahead_ms(A), peers.ahead_ms(B)) == ("", 0, None)
+    assert (peers.doubt, peers.ahead_ms(A), peers.ahead_ms(B)) == (None, 0, None)
 
 
 def test_a_late_answer_changes_nothing() -> None:
@@ -40,16 +40,16 @@ def test_a_late_answer_changes_nothing() -> None:
     answered_ms, asked_ms = wall.now_ms, wall.mono_ms
     wall.advance(HOLD_MS)  # this process stood still
     peers.heard(A, answered_ms, asked_ms)
-    assert "86400 s behind this broker's" in peers.doubt
+    assert "86400 s behind this broker's" in (peers.doubt or "")
 
 
 def test_a_corrected_clock_agrees_with_a_silent_broker() -> None:
     wall = Wall()
     peers = PeerClocks(wall)
     peers.report_clock(A, ahead_ms=DAY_MS)
-    assert "g1-1 is 86400 s behind this broker's" in peers.doubt
+    assert "g1-1 is 86400 s behind this broker's" in (peers.doubt or "")
     wall.now_ms -= DAY_MS
-    assert peers.doubt == ""
+    assert peers.doubt is None
 
 
 def test_a_removed_member_does_not_count() -> None:
@@ -58,9 +58,9 @@ def test_a_removed_member_does_not_count() -> None:
     peers.heard(A, wall.now_ms + DAY_MS, wall.mono_ms)
     peers.heard(B, wall.now_ms, wall.mono_ms)
     peers.keep({A})
-    assert peers.doubt
+    assert "g1-1" in (peers.doubt or "")
     peers.keep({B})
-    assert (peers.doubt, peers.ahead_ms(B)) == ("", None)
+    assert (peers.doubt, peers.ahead_ms(B)) == (None, None)
 
 
 def test_a_removed_broker_that_still_answers_stays_forgotten() -> None:
@@ -69,7 +69,7 @@ def test_a_removed_broker_that_still_answers_stays_forgotten() -> None:
     peers.keep({B})
     peers.heard(A, clock.wall_ms() + DAY_MS, clock.monotonic_ms())
     peers.report_clock(A, DAY_MS)
-    assert (peers.doubt, peers.ahead_ms(A)) == ("", None)
+    assert (peers.doubt, peers.ahead_ms(A)) == (None, None)
     peers.keep({A, B})
     peers.heard(A, clock.wall_ms() + DAY_MS, clock.monotonic_ms())
     assert peers.doubt
@@ -97,7 +97,7 @@ async def with_clocks(c: Cluster, *ahead_ms: int) -> None:
     await c.in_sync()
 
 
-def doubt(node: Node) -> str:
+def doubt(node: Node) -> str | None:
     return clock_doubt(node.clock)
 
 
@@ -106,11 +106,11 @@ async def test_both_ends_of_a_stream_see_the_difference(tmp_path: Path) -> None:
         await with_clocks(c, 0, DAY_MS, 0)
         master, wrong, right = c.nodes
         await until(lambda: doubt(master) and doubt(wrong), "both know")
-        assert "the clock of g1-1 is 86" in doubt(master)
-        assert " s ahead of this broker's" in doubt(master)
-        assert "the clock of g1-0 is 86" in doubt(wrong)
-        assert " s behind this broker's" in doubt(wrong)
-        assert doubt(right) == "", "it agrees with the master"
+        assert "the clock of g1-1 is 86" in (doubt(master) or "")
+        assert " s ahead of this broker's" in (doubt(master) or "")
+        assert "the clock of g1-0 is 86" in (doubt(wrong) or "")
+        assert " s behind this broker's" in (doubt(wrong) or "")
+        assert doubt(right) is None, "it agrees with the master"
         members = [m for m in c.zoo.config.members if m.id != wrong.name]
         c.zoo.config = replace(c.zoo.config, members=tuple(members))
         c.zoo.notify()
@@ -130,7 +130,7 @@ async def test_an_older_version_is_not_compared(tmp_path: Path) -> None:
         await with_clocks(c, 0, DAY_MS)
         await until(lambda: doubt(c.master), "the slave sends its time")
         await c.acked(slave, c.master.produce())
-        assert doubt(slave) == ""
+        assert doubt(slave) is None
         await c.equal()
     assert not wire.MasterMessage.FromString(b"").HasField("clock_ahead_ms")
     peers = PeerClocks(SystemClock())

@@ -338,8 +338,9 @@ class ClusterView:
         if silent:
             raise Unavailable(
                 f"ZooKeeper has lost topics of cluster {self._cluster}, and group "
-                f"{', '.join(silent)} has not claimed the topic numbers of its journals yet: "
-                f"topic {name!r} might get one of them; start one of that group, then try again"
+                f"{', '.join(silent)} has not claimed its journals' topic numbers yet: "
+                f"topic {name!r} might get one of them; start a broker of that group, then try "
+                "again"
             )
 
     def lasting_groups(self) -> list[GroupName]:

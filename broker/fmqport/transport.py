@@ -4,10 +4,15 @@ A message is a protobuf message of `fmqproto`; a method is named by its `Method`
 messages of one stream arrive whole, in order, at most once; `send` returns when the stream took the
 message (back-pressure), not when the peer read it; a dead peer ends `receive` with
 `TransportError`. There are no guarantees between streams.
+
+A server's handler gets a `CallContext` (by whom, until when) and the request. An `Interceptor`
+stands around handlers: it sees every call once, at its start, never its records.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from math import inf
 from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
@@ -24,6 +29,10 @@ A reply may be larger, as a list of all offsets is.
 """
 
 
+NO_TIMEOUT: Final = inf
+"""Of streams, and of calls whose callers set their own limits."""
+
+
 class TransportError(FmqError):
     """The peer cannot be reached, went away, or refused the method."""
 
@@ -34,15 +43,80 @@ class MessageTooLarge(TransportError):
     code = ErrorCode.TOO_LARGE
 
 
+class CallRefused(TransportError):
+    """The peer answered with an error. `error` is that error, typed by its code on the wire."""
+
+    def __init__(self, text: str, error: FmqError) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+class Plane(Enum):
+    """What a method carries."""
+
+    DATA = "data"
+    ADMIN = "admin"
+    REPLICATION = "replication"
+
+
+class Right(Enum):
+    """What a caller must be allowed to do. (`Permission` is what a broker may serve.)"""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    DESCRIBE = "describe"
+    SCAN = "scan"
+    MANAGE_TOPICS = "manage_topics"
+    MANAGE_GROUPS = "manage_groups"
+    REPLICATE = "replicate"
+
+
+class QuotaClass(Enum):
+    """The budget that a call draws on. Replication has none: durability depends on it."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    SCAN = "scan"
+    REQUEST = "request"
+    UNLIMITED = "unlimited"
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of a service, e.g. `/fmqproto.v1.Client/Produce`."""
+    """One method of a service, e.g. `/fmqproto.v1.Client/Produce`. The rows: `fmqwire.methods`."""
 
     path: str
     request: type[Message]
     reply: type[Message]
     streaming: bool
+    plane: Plane
+    right: Right
+    quota: QuotaClass
+    idempotent: bool  # a second try of the same request changes nothing more
+    timeout_s: float  # how long a caller waits if it has no limit of its own
     max_request_bytes: int = MAX_CALL_BYTES  # of a call; a stream's messages: MAX_MESSAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """By whom a call is made."""
+
+    name: str
+
+
+ANONYMOUS: Final = Principal("anonymous")
+"""Every caller, as long as no part proves who calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What is known of a call besides its request. Made by the transport when the call arrives."""
+
+    method: Method
+    peer: str  # the caller's address, for people
+    principal: Principal = ANONYMOUS
+    deadline: float | None = None  # of the caller, as `asyncio.timeout_at` takes it; None: none
+    trace_id: str = ""  # the caller's `traceparent`; "" if it gave none
 
 
 class Stream(Protocol):
@@ -61,7 +135,10 @@ class Stream(Protocol):
         ...
 
     async def receive(self) -> Any:
-        """Return the next message, None when the peer is done sending. Raises `TransportError`."""
+        """Return the next message, None when the peer is done sending.
+
+        Raises `TransportError`; a client's end `CallRefused` if the handler raised an error.
+        """
         ...
 
     async def done_sending(self) -> None:
@@ -84,12 +161,16 @@ class Connection(Protocol):
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
         """Send one request and return its reply. Raises `TransportError`, also on a timeout.
 
-        Raises `MessageTooLarge` if the request is over the limit of a call.
+        Raises `CallRefused` if the handler raised an error, `MessageTooLarge` if the request is
+        over the limit of a call.
         """
         ...
 
     async def open(self, method: Method, timeout_s: float) -> Stream:
-        """Open a stream and return it once the peer is connected. Raises `TransportError`."""
+        """Open a stream and return it once the peer is connected.
+
+        Raises `TransportError`, and `CallRefused` if the handler has raised an error by then.
+        """
         ...
 
     async def close(self) -> None:
@@ -97,17 +178,20 @@ class Connection(Protocol):
         ...
 
 
-StreamHandler = Callable[[Stream], Awaitable[None]]
-"""Serves one stream, which ends when it returns. A raised `FmqError` ends it with its text.
+Handler = Callable[[CallContext, Any], Awaitable[Any]]
+"""Answers one call: gets its request, returns its reply. A raised `FmqError` is the caller's
+`CallRefused`. It runs to its end, even if its caller has gone.
 
-When the peer dies, a `send` or `receive` in progress raises `TransportError`; a handler that is in
-neither is cancelled.
+For a streaming method the request is the `Stream`, which ends when the handler returns (None) or
+raises. When the peer dies, a `send` or `receive` in progress raises `TransportError`; a handler
+that is in neither is cancelled.
 """
 
-CallHandler = Callable[[Any], Awaitable[Message]]
-"""Answers one request. A raised `FmqError` becomes the caller's `TransportError`.
+Handlers = Mapping[Method, Handler]
 
-It runs to its end, even if its caller has gone.
+Interceptor = Callable[[CallContext, Any, Handler], Awaitable[Any]]
+"""Stands around a handler: gets what it gets, and the handler. It returns what the handler returns,
+raises instead of calling it, or calls it with another context or a wrapped `Stream`.
 """
 
 
@@ -131,12 +215,6 @@ class Transport(Protocol):
         """Return a connection to `host:port`; no I/O yet."""
         ...
 
-    async def serve(
-        self,
-        address: str,
-        *,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
-    ) -> Server:
+    async def serve(self, address: str, handlers: Handlers) -> Server:
         """Listen on `host:port`. Raises `TransportError` naming the address if it is taken."""
         ...

@@ -3,7 +3,6 @@
 The same traffic runs on real and on simulated ports; it must not reach for either by itself.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -12,12 +11,11 @@ from google.protobuf.message import Message
 import fmqclient
 from fmqport.clock import Clock
 from fmqport.transport import (
-    CallHandler,
     Connection,
+    Handlers,
     Method,
     Server,
     Stream,
-    StreamHandler,
     Transport,
     TransportError,
 )
@@ -64,15 +62,9 @@ class Severable:
         self._open.append(connection)
         return connection
 
-    async def serve(
-        self,
-        address: str,
-        *,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
-    ) -> Server:
+    async def serve(self, address: str, handlers: Handlers) -> Server:
         """See `Transport`."""
-        return await self._inner.serve(address, calls=calls, streams=streams)
+        return await self._inner.serve(address, handlers)
 
     async def sever(self) -> None:
         """Close all connections at once, without a goodbye."""

@@ -5,6 +5,7 @@
 | `options.py` | every gRPC option that FMQ sets, and why |
 | `client.py` | a connection: dialling, calls, the client's end of a stream |
 | `server.py` | a listening server: dispatch by method, the server's end of a stream |
+| `error_codes.py`, `error_text.py` | a failed call: its typed error, its text |
 
 Messages are serialised here, by protobuf; gRPC itself only ever sees bytes. Leaves nothing on disk.
 """

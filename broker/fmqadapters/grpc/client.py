@@ -12,8 +12,15 @@ from google.protobuf.message import DecodeError, Message
 from grpc import ChannelConnectivity, StatusCode, aio
 
 from fmqadapters.grpc import options
+from fmqadapters.grpc.error_codes import error_in
 from fmqadapters.grpc.error_text import in_words
-from fmqport.transport import MAX_MESSAGE_BYTES, MessageTooLarge, Method, TransportError
+from fmqport.transport import (
+    MAX_MESSAGE_BYTES,
+    CallRefused,
+    MessageTooLarge,
+    Method,
+    TransportError,
+)
 
 _EOF = aio.EOF
 _LOST = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
@@ -95,9 +102,10 @@ class GrpcConnection:
             await channel.close()
 
     def _failed(self, method: Method, error: aio.AioRpcError) -> TransportError:
-        too_large = error.code() is StatusCode.RESOURCE_EXHAUSTED
-        kind = MessageTooLarge if too_large else TransportError
-        return kind(f"{self._address}: {method.path}: {_text(error)}")
+        place = f"{self._address}: {method.path}"
+        if error.code() is StatusCode.RESOURCE_EXHAUSTED:
+            return MessageTooLarge(f"{place}: {_text(error)}")
+        return _failure(place, error)
 
 
 class ClientStream:
@@ -121,7 +129,7 @@ class ClientStream:
         try:
             await self._call.write(raw)
         except aio.AioRpcError as error:
-            raise TransportError(f"{self._address}: {_text(error)}") from None
+            raise _failure(self._address, error) from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
             await self._ended(before)
 
@@ -131,7 +139,7 @@ class ClientStream:
         try:
             raw = await self._call.read()
         except aio.AioRpcError as error:
-            raise TransportError(f"{self._address}: {_text(error)}") from None
+            raise _failure(self._address, error) from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
             await self._ended(before)
         if raw is _EOF:
@@ -148,7 +156,7 @@ class ClientStream:
         try:
             await self._call.done_writing()
         except aio.AioRpcError as error:
-            raise TransportError(f"{self._address}: {_text(error)}") from None
+            raise _failure(self._address, error) from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
             await self._ended(before)
 
@@ -161,8 +169,10 @@ class ClientStream:
         _reraise_own_cancel(before)
         if self._call.cancelled() or not self._call.done():
             raise TransportError(f"{self._address}: the stream was cancelled")
-        why = in_words(await self._call.details(), (await self._call.code()).name)
-        raise TransportError(f"{self._address}: the stream has ended: {why}")
+        details, code = await self._call.details(), await self._call.code()
+        refused = error_in(await self._call.trailing_metadata(), details or "")
+        text = f"{self._address}: the stream has ended: {in_words(details, code.name)}"
+        raise TransportError(text) if refused is None else CallRefused(text, refused)
 
 
 def serialize(message: Message, peer: str, limit: int = MAX_MESSAGE_BYTES) -> bytes:
@@ -211,6 +221,13 @@ def _reraise_own_cancel(before: int) -> None:
 
 def _is_ready(channel: aio.Channel) -> bool:
     return channel.get_state() is ChannelConnectivity.READY
+
+
+def _failure(place: str, error: aio.AioRpcError) -> TransportError:
+    """Return the error of a failed call: the handler's, or the connection's."""
+    text = f"{place}: {_text(error)}"
+    refused = error_in(error.trailing_metadata(), error.details() or "")
+    return TransportError(text) if refused is None else CallRefused(text, refused)
 
 
 def _text(error: aio.AioRpcError) -> str:

@@ -7,26 +7,34 @@ neither is cancelled.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
 import grpc
-import structlog
 from google.protobuf.message import Message
 from grpc import StatusCode, aio
 
 from fmqadapters.grpc import options
 from fmqadapters.grpc.client import parse, serialize
+from fmqadapters.grpc.error_codes import trailer_of
 from fmqcore.errors import FmqError
-from fmqport.transport import CallHandler, MessageTooLarge, Method, StreamHandler, TransportError
+from fmqport.transport import (
+    CallContext,
+    Handler,
+    Handlers,
+    MessageTooLarge,
+    Method,
+    TransportError,
+)
 
-_log = structlog.get_logger()
 _Context = Any  # aio.ServicerContext: grpc has no types
 _CLOSE_NOTICE_S = 0.02
 _LAST_WORDS_S = 0.3
 _LONGEST = 2000  # bytes, up to three each in a trailer; gRPC carries 8 KiB for sure
+_TRACE_KEY = "traceparent"  # W3C Trace Context
+_LONGEST_TRACE = 64  # characters; version 00 has 55
 
 
 class GrpcServer:
@@ -38,16 +46,10 @@ class GrpcServer:
         self._handlers = handlers
 
     @classmethod
-    async def listen(
-        cls,
-        address: str,
-        *,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
-    ) -> "GrpcServer":
+    async def listen(cls, address: str, handlers: Handlers) -> "GrpcServer":
         """Bind and serve; raise `TransportError` naming the address if it is not available."""
         server = aio.server(options=options.SERVER)
-        methods = _Methods(calls, streams)
+        methods = _Methods(handlers)
         server.add_generic_rpc_handlers((methods,))
         try:
             port = server.add_insecure_port(address)
@@ -76,38 +78,37 @@ class GrpcServer:
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """Returns the handler of a path to gRPC; an unknown path is UNIMPLEMENTED for the caller."""
 
-    def __init__(
-        self, calls: Mapping[Method, CallHandler], streams: Mapping[Method, StreamHandler]
-    ) -> None:
+    def __init__(self, handlers: Handlers) -> None:
         self.running: set[asyncio.Task[Any]] = set()
         self._handlers = {
-            **{m.path: self._call_handler(m, handler) for m, handler in calls.items()},
-            **{m.path: self._stream_handler(m, handler) for m, handler in streams.items()},
+            m.path: (self._stream_handler if m.streaming else self._call_handler)(m, handler)
+            for m, handler in handlers.items()
         }
 
     def service(self, details: Any) -> Any:
         """See `grpc.GenericRpcHandler`."""
         return self._handlers.get(details.method)
 
-    def _call_handler(self, method: Method, handler: CallHandler) -> Any:
+    def _call_handler(self, method: Method, handler: Handler) -> Any:
         async def answer(raw: bytes, context: _Context) -> bytes:
             try:
                 request = parse(method.request, raw, _peer(context), method.max_request_bytes)
-                reply: Message = await asyncio.shield(self._run(handler(request)))
+                work = handler(_call_of(method, context), request)
+                reply: Message = await asyncio.shield(self._run(work))
                 return serialize(reply, _peer(context))
             except MessageTooLarge as error:
                 await context.abort(StatusCode.RESOURCE_EXHAUSTED, _detail(error))
                 raise AssertionError from error  # abort has raised
             except FmqError as error:
-                await context.abort(StatusCode.FAILED_PRECONDITION, _detail(error))
+                await _refuse(context, error)
                 raise AssertionError from error  # abort has raised
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
-    def _stream_handler(self, method: Method, handler: StreamHandler) -> Any:
+    def _stream_handler(self, method: Method, handler: Handler) -> Any:
         async def serve(_: object, context: _Context) -> None:
             stream = ServerStream(method, context)
-            task = self._run(handler(stream))
+            task = self._run(handler(_call_of(method, context), stream))
             try:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -118,7 +119,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
                     await context.abort(StatusCode.CANCELLED, "cancelled by the broker")
                 raise
             except FmqError as error:
-                await context.abort(StatusCode.FAILED_PRECONDITION, _detail(error))
+                await _refuse(context, error)
             finally:
                 stream.fail()  # a stray task that still holds it must not touch a finished call
 
@@ -132,9 +133,8 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self.running.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, FmqError):
-            _log.error("handler_failed", exc_info=error)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone: then no task asks for it
 
 
 class ServerStream:
@@ -206,6 +206,21 @@ class ServerStream:
 
     def _gone(self) -> TransportError:
         return TransportError(f"{self._peer}: the stream is over: the peer is gone, or cancelled")
+
+
+def _call_of(method: Method, context: _Context) -> CallContext:
+    """Return what gRPC knows of the call that arrived."""
+    left_s = context.time_remaining()
+    deadline = None if left_s is None else asyncio.get_running_loop().time() + left_s
+    metadata = context.invocation_metadata() or ()
+    trace = next((value for key, value in metadata if key == _TRACE_KEY), "")
+    peer = _peer(context)
+    return CallContext(method, peer, deadline=deadline, trace_id=trace[:_LONGEST_TRACE])
+
+
+async def _refuse(context: _Context, error: FmqError) -> None:
+    """End the call with an error; does not return."""
+    await context.abort(StatusCode.FAILED_PRECONDITION, _detail(error), trailer_of(error))
 
 
 def _detail(error: FmqError) -> str:

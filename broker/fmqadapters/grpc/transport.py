@@ -1,10 +1,9 @@
 """The transport port over gRPC: opens connections and servers."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fmqadapters.grpc.client import GrpcConnection
-from fmqport.transport import CallHandler, Method, StreamHandler
+from fmqport.transport import Handlers
 
 if TYPE_CHECKING:
     from fmqadapters.grpc.server import GrpcServer
@@ -17,14 +16,8 @@ class GrpcTransport:
         """See `Transport`."""
         return GrpcConnection(address)
 
-    async def serve(
-        self,
-        address: str,
-        *,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
-    ) -> "GrpcServer":
+    async def serve(self, address: str, handlers: Handlers) -> "GrpcServer":
         """See `Transport`."""
-        from fmqadapters.grpc.server import GrpcServer  # only now: a client has no broker's log
+        from fmqadapters.grpc.server import GrpcServer  # only now: a client needs no server
 
-        return await GrpcServer.listen(address, calls=calls, streams=streams)
+        return await GrpcServer.listen(address, handlers)

@@ -1,8 +1,9 @@
 """Handlers of the calls of people and the operator: topics, consumer groups, broker status.
 
-A refusal is the reply's typed `Error`; the call itself does not fail. The broker that holds READ
-serves offsets, seek and deletion: the master, or the slave in slave-consume. Order of effects: a
-seek or deletion is stored (`OffsetStore`) before it is answered.
+A handler raises what it refuses; an interceptor puts the error into the reply
+(`app/interceptors.py`). The broker that holds READ serves offsets, seek and deletion: the master,
+or the slave in slave-consume. Order of effects: a seek or deletion is stored (`OffsetStore`) before
+it is answered.
 """
 
 import asyncio
@@ -21,12 +22,10 @@ from fmqbroker.replication.view import MasterReplication
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.steady_clock import clock_doubt
-from fmqbroker.runtime.wire_errors import as_error
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.errors import (
-    FmqError,
     InvalidArgument,
     NotFound,
     StaleAssignment,
@@ -41,7 +40,9 @@ from fmqcore.zk.topic_changes import GroupChange
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
+from fmqport.transport import CallContext, Handlers
 from fmqproto.v1 import admin_pb2, client_pb2
+from fmqwire import methods
 
 _DELETED_AT_ONCE: Final = 500
 """Maximum entries that one write deletes, unless one topic has more."""
@@ -85,21 +86,33 @@ class AdminService:
         self._rows = OffsetRows(self._broker_group, journal, offsets, fetch.groups)
         self._started_ms = clock.monotonic_ms()
 
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {
+            methods.CREATE_TOPIC: self.create_topic,
+            methods.ALTER_TOPIC: self.alter_topic,
+            methods.DELETE_TOPIC: self.delete_topic,
+            methods.OFFSETS: self.offsets,
+            methods.SEEK: self.seek,
+            methods.DELETE_GROUP: self.delete_group,
+            methods.STATUS: self.status,
+        }
+
     # ---- topics
     async def create_topic(
-        self, request: admin_pb2.CreateTopicRequest
+        self, _: CallContext, request: admin_pb2.CreateTopicRequest
     ) -> admin_pb2.CreateTopicReply:
         """Create a topic in ZooKeeper."""
         groups = [TopicGroup(GroupName(g.group), g.queues, g.weight) for g in request.groups]
-        try:
-            topic = await self._cluster.create_topic(
-                request.name, request.queues, groups, if_not_exists=request.if_not_exists
-            )
-        except FmqError as error:
-            return admin_pb2.CreateTopicReply(error=as_error(error))
+        topic = await self._cluster.create_topic(
+            request.name, request.queues, groups, if_not_exists=request.if_not_exists
+        )
         return admin_pb2.CreateTopicReply(topic=_route_of(topic))
 
-    async def alter_topic(self, request: admin_pb2.AlterTopicRequest) -> admin_pb2.AlterTopicReply:
+    async def alter_topic(
+        self, _: CallContext, request: admin_pb2.AlterTopicRequest
+    ) -> admin_pb2.AlterTopicReply:
         """Give a topic more queues, more groups or other weights."""
         changes = [
             GroupChange(
@@ -112,53 +125,39 @@ class AdminService:
         view, named = self._cluster, {change.group for change in changes}
         if request.all_groups:
             changes += [GroupChange(g) for g in view.lasting_groups() if g not in named]
-        try:
-            topic = await alter_topic(
-                self._coordination, self._settings.cluster, view, request.name,
-                request.queues, changes,
-            )  # fmt: skip
-        except FmqError as error:
-            return admin_pb2.AlterTopicReply(error=as_error(error))
+        topic = await alter_topic(
+            self._coordination, self._settings.cluster, view, request.name, request.queues, changes
+        )
         return admin_pb2.AlterTopicReply(topic=_route_of(topic))
 
     async def delete_topic(
-        self, request: admin_pb2.DeleteTopicRequest
+        self, _: CallContext, request: admin_pb2.DeleteTopicRequest
     ) -> admin_pb2.DeleteTopicReply:
         """Delete a topic from ZooKeeper; retention deletes its stored messages later."""
-        try:
-            number = TopicId(request.id) if request.id else None
-            await self._cluster.delete_topic(request.name, number)
-        except FmqError as error:
-            return admin_pb2.DeleteTopicReply(error=as_error(error))
+        number = TopicId(request.id) if request.id else None
+        await self._cluster.delete_topic(request.name, number)
         return admin_pb2.DeleteTopicReply()
 
     # ---- consumer groups
-    async def offsets(self, request: admin_pb2.OffsetsRequest) -> admin_pb2.OffsetsReply:
+    async def offsets(
+        self, _: CallContext, request: admin_pb2.OffsetsRequest
+    ) -> admin_pb2.OffsetsReply:
         """Return progress per queue and consumer group (lag: `fmqcore.consume.offsets.lag`)."""
         reply = admin_pb2.OffsetsReply()
-        try:
-            self._gate.require(Permission.READ)
-            await self._rows.fill(reply, self._topics(request.topic), request)
-            self._gate.require(Permission.READ)  # rows take many turns of the loop
-        except FmqError as error:
-            return admin_pb2.OffsetsReply(error=as_error(error))
+        self._gate.require(Permission.READ)
+        await self._rows.fill(reply, self._topics(request.topic), request)
+        self._gate.require(Permission.READ)  # rows take many turns of the loop
         return reply
 
-    async def seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
+    async def seek(self, _: CallContext, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
         """Move a consumer group; its live sessions go on from the new offsets."""
-        try:
-            return await self._seek(request)
-        except FmqError as error:
-            return admin_pb2.SeekReply(error=as_error(error))
+        return await self._seek(request)
 
     async def delete_group(
-        self, request: admin_pb2.DeleteGroupRequest
+        self, _: CallContext, request: admin_pb2.DeleteGroupRequest
     ) -> admin_pb2.DeleteGroupReply:
         """Delete a consumer group's progress; refused while the group has live sessions."""
-        try:
-            deleted = await self._delete_group(request.group, request.topic)
-        except FmqError as error:
-            return admin_pb2.DeleteGroupReply(error=as_error(error))
+        deleted = await self._delete_group(request.group, request.topic)
         return admin_pb2.DeleteGroupReply(deleted=deleted)
 
     # ---- status
@@ -173,7 +172,9 @@ class AdminService:
             return why
         return f"{why}; it takes no messages: {refusal.why}"
 
-    async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
+    async def status(
+        self, _: CallContext, _request: admin_pb2.StatusRequest
+    ) -> admin_pb2.StatusReply:
         """Return the status of this broker."""
         gate, journal, state = self._gate, self._journal, self._group.state.value
         me = BrokerId(self._settings.broker)

@@ -24,7 +24,7 @@ from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
 from fmqbroker.app.health import Health, Running
 from fmqbroker.app.probe import BrokerProbe
-from fmqbroker.app.server import calls_of, streams_of
+from fmqbroker.app.server import bind
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.idle_groups import IdleGroups
 from fmqbroker.consume.offsets.side_journal import SideDisk
@@ -234,6 +234,11 @@ class _Parts:
         self._periods, self._admin = self._make_admin(me, ports)
         self._segments = SegmentService(settings, clock, journal, self._commit)
         self._idle_groups, self._sweep = self._make_sweeps()
+        serving = (
+            self._produce, self._fetch, view, self._master, self._failover, self._admin,
+            self._segments,
+        )  # fmt: skip
+        self._handlers = bind(part.handlers for part in serving)
 
     def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:
         """Make the parts that answer people and the operator."""
@@ -350,11 +355,7 @@ class _Parts:
         settings, config = self._settings, self._group.config
         member = config.member(BrokerId(settings.broker))
         address = settings.listen or (member.address if member is not None else "")
-        server = await self._ports.transport.serve(
-            address,
-            calls=calls_of(self._view, self._failover, self._admin, self._segments),
-            streams=streams_of(self._produce, self._fetch, self._master, self._segments),
-        )
+        server = await self._ports.transport.serve(address, self._handlers)
         _log.info("listening", broker=settings.broker, group=settings.group, address=address)
         return server
 

@@ -1,54 +1,51 @@
-"""The table from the wire's methods to the parts of a broker that serve them.
+"""From the table of the wire's methods to the handlers that a server gets.
 
-No decisions are made here: each part checks what a caller may do.
+Each part of the broker offers its handlers as `{method: handler}`. `bind` requires one handler for
+every row of `fmqwire.methods`, and puts the interceptors around each: the only place where a part
+that concerns all calls (access control, quotas, tracing) is added. No decisions are made here: each
+part checks what a broker may serve now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
-from fmqbroker.admin.service import AdminService
-from fmqbroker.cluster.view import ClusterView
-from fmqbroker.consume.service import FetchService
-from fmqbroker.data.segment_service import SegmentService
-from fmqbroker.failover.loop import Failover
-from fmqbroker.produce.service import ProduceService
-from fmqbroker.replication.master import MasterReplication
-from fmqport.transport import CallHandler, Method, StreamHandler
-from fmqproto.v1 import client_pb2
-from fmqwire import methods
+from fmqbroker.app.interceptors import STANDARD
+from fmqport.transport import CallContext, Handler, Handlers, Interceptor, Method
+from fmqwire.methods import METHODS
 
 
-def streams_of(
-    produce: ProduceService,
-    fetch: FetchService,
-    master: MasterReplication,
-    segments: SegmentService,
-) -> Mapping[Method, StreamHandler]:
-    """Return the handlers of the bidirectional streams."""
-    return {
-        methods.PRODUCE: produce.serve,
-        methods.CONSUME: fetch.serve,
-        methods.REPLICATE: master.serve,
-        methods.READ_SEGMENT: segments.serve,
-    }
+def bind(
+    parts: Iterable[Handlers],
+    *,
+    methods: Sequence[Method] = METHODS,
+    interceptors: Sequence[Interceptor] = STANDARD,
+) -> Handlers:
+    """Return the handler of every method, inside the interceptors, the first one outermost.
+
+    Raises `AssertionError` if a method has no handler or two, or a handler no row.
+    """
+    handlers = dict[Method, Handler]()
+    for part in parts:
+        for method, handler in part.items():
+            if method in handlers:
+                raise AssertionError(f"{method.path} has two handlers: one part must serve it")
+            handlers[method] = handler
+    missing = [method.path for method in methods if method not in handlers]
+    unknown = [method.path for method in handlers if method not in methods]
+    if missing or unknown:
+        raise AssertionError(f"methods without a handler: {missing}; without a row: {unknown}")
+    return {method: around(handler, interceptors) for method, handler in handlers.items()}
 
 
-def calls_of(
-    view: ClusterView, failover: Failover, admin: AdminService, segments: SegmentService
-) -> Mapping[Method, CallHandler]:
-    """Return the handlers of calls with one request and one reply."""
+def around(handler: Handler, interceptors: Sequence[Interceptor]) -> Handler:
+    """Return the handler inside the interceptors."""
+    for interceptor in reversed(interceptors):
+        handler = partial(_call, interceptor, handler)
+    return handler
 
-    async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
-        return await view.routes(request.topics)
 
-    return {
-        methods.ROUTES: routes,
-        methods.HAND_OVER: failover.on_hand_over,
-        methods.CREATE_TOPIC: admin.create_topic,
-        methods.ALTER_TOPIC: admin.alter_topic,
-        methods.DELETE_TOPIC: admin.delete_topic,
-        methods.OFFSETS: admin.offsets,
-        methods.SEEK: admin.seek,
-        methods.DELETE_GROUP: admin.delete_group,
-        methods.STATUS: admin.status,
-        methods.SEGMENTS: segments.list,
-    }
+async def _call(
+    interceptor: Interceptor, handler: Handler, context: CallContext, request: Any
+) -> Any:
+    return await interceptor(context, request, handler)

@@ -24,7 +24,9 @@ from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_
 from fmqcore.zk.topic_numbers import TopicNumbers, numbers_from_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists
 from fmqport.topic_ids import forget_topic_id, next_topic_id, topic_numbers
+from fmqport.transport import CallContext, Handlers
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import ROUTES
 
 _log = structlog.get_logger()
 
@@ -210,14 +212,21 @@ class ClusterView:
             self.topics_by_id.pop(topic.id, None)
 
     # ---- routes
-    async def routes(self, topics: Sequence[str]) -> client_pb2.RouteReply:
-        """Return the route table, limited to `topics` if any are named; unknown ones are left out.
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {ROUTES: self.routes}
+
+    async def routes(
+        self, _: CallContext, request: client_pb2.RouteRequest
+    ) -> client_pb2.RouteReply:
+        """Return the route table, limited to the named topics if any; unknown ones are left out.
 
         Built in short turns of the loop. All groups are as of the same moment at the end, because
         the serving brokers must be consistent. Each topic is as of some moment since the call.
         """
         reply, slices = client_pb2.RouteReply(cluster=self._cluster), Slices()
-        for name in topics or sorted(self.topics):
+        for name in request.topics or sorted(self.topics):
             if topic := self.topics.get(name):
                 reply.topics.append(topic_route(topic))
             await slices.step()

@@ -49,8 +49,9 @@ from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
-from fmqport.transport import Stream, TransportError
+from fmqport.transport import CallContext, Handlers, Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import CONSUME
 
 _REFRESH_S: Final = 1.0
 """Time limit for asking ZooKeeper about a topic that may have just been created elsewhere."""
@@ -105,7 +106,12 @@ class FetchService:
         except (TimeoutError, FmqError) as error:
             _log.warning("stopping_with_unstored_acks", error=str(error))
 
-    async def serve(self, stream: Stream) -> None:
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {CONSUME: self.serve}
+
+    async def serve(self, _: CallContext, stream: Stream) -> None:
         """Serve one consumer session, from its first message to its end."""
         opening = await stream.receive()
         if opening is None:

@@ -20,8 +20,9 @@ from fmqbroker.runtime.wire_errors import as_error
 from fmqcore.errors import FmqError, InvalidArgument, NotFound, Overloaded
 from fmqcore.ids import Position
 from fmqport.clock import Clock
-from fmqport.transport import Stream
+from fmqport.transport import CallContext, Handlers, Stream
 from fmqproto.v1 import segments_pb2 as wire
+from fmqwire.methods import READ_SEGMENT, SEGMENTS
 
 CHUNK_BYTES: Final = 256 * 1024
 STUCK_S: Final = 60.0
@@ -45,7 +46,12 @@ class SegmentService:
         self._throttle = _Throttle(clock, settings.scan_bytes_per_s)
         self._streams = 0
 
-    async def list(self, request: wire.SegmentsRequest) -> wire.SegmentsReply:
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {SEGMENTS: self.list, READ_SEGMENT: self.serve}
+
+    async def list(self, _: CallContext, request: wire.SegmentsRequest) -> wire.SegmentsReply:
         """Return the segments that can be read now."""
         journal, settings, end = self._journal, self._settings, self._end()
         extents = journal.raw.extents()
@@ -62,7 +68,7 @@ class SegmentService:
             ],
         )
 
-    async def serve(self, stream: Stream) -> None:
+    async def serve(self, _: CallContext, stream: Stream) -> None:
         """Serve one range of one segment."""
         try:
             request: wire.SegmentRead | None = await _soon(stream.receive())

@@ -37,7 +37,9 @@ from fmqcore.zk.group_state import GroupState
 from fmqcore.zk.live_broker import LiveBroker
 from fmqport.clock import Clock
 from fmqport.lifecycle import Lifecycle
+from fmqport.transport import CallContext, Handlers
 from fmqproto.v1 import replication_pb2
+from fmqwire.methods import HAND_OVER
 
 _log = structlog.get_logger()
 
@@ -126,8 +128,13 @@ class Failover:
         finally:
             self._gate.close("stopped")
 
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {HAND_OVER: self.on_hand_over}
+
     async def on_hand_over(
-        self, request: replication_pb2.HandOverRequest
+        self, _: CallContext, request: replication_pb2.HandOverRequest
     ) -> replication_pb2.HandOverReply:
         """Take a reader's offsets; reply once they are in a term that this broker opened.
 

@@ -41,8 +41,9 @@ from fmqcore.journal.state import ProducedBatch
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
-from fmqport.transport import Stream, TransportError
+from fmqport.transport import CallContext, Handlers, Stream, TransportError
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import PRODUCE
 
 _log = structlog.get_logger()
 
@@ -82,7 +83,12 @@ class ProduceService:
         self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
         self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
 
-    async def serve(self, stream: Stream) -> None:
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {PRODUCE: self.serve}
+
+    async def serve(self, _: CallContext, stream: Stream) -> None:
         """Serve one producer session; raise `FmqError` if it breaks the protocol."""
         opening = await stream.receive()
         if opening is None:

@@ -37,8 +37,9 @@ from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.in_sync_set import LinkFacts
 from fmqcore.replication.reconciliation import Action, Decision, MasterView
 from fmqport.clock import Clock
-from fmqport.transport import Stream
+from fmqport.transport import CallContext, Handlers, Stream
 from fmqproto.v1 import replication_pb2 as wire
+from fmqwire.methods import REPLICATE
 
 _log = structlog.get_logger()
 
@@ -146,7 +147,12 @@ class MasterReplication:
             await self._group.changed.wait()
 
     # ---- one slave's stream
-    async def serve(self, stream: Stream) -> None:
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {REPLICATE: self.serve}
+
+    async def serve(self, _: CallContext, stream: Stream) -> None:
         """Serve one `Replicate` stream until it breaks."""
         hello = await self._hello(stream)
         broker = BrokerId(hello.broker)

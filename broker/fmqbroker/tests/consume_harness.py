@@ -32,6 +32,7 @@ from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.disk import Disk
+from fmqport.tests.call_context import CALL
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeReply, ConsumeRequest
@@ -346,7 +347,7 @@ async def consuming(rig: Rig, session: str = "s1", **fields: Any) -> AsyncIterat
 
     async def serve() -> None:
         with suppress(TransportError):
-            await rig.fetch.serve(BrokerEnd(pipe))
+            await rig.fetch.serve(CALL, BrokerEnd(pipe))
         consumer.over = True
 
     consumer.send(open_request(session, **fields))

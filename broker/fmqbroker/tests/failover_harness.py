@@ -35,6 +35,7 @@ from fmqcore.errors import FmqError, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Offset, Permission, Position, TopicId
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode
+from fmqport.tests.call_context import CALL
 from fmqport.transport import TransportError
 from fmqproto.v1 import replication_pb2
 
@@ -104,7 +105,7 @@ class SlaveSide:
         )
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await master.failover.on_hand_over(request)
+                reply = await master.failover.on_hand_over(CALL, request)
         except TimeoutError:
             raise TransportError("time is out") from None
         return "" if reply.installed else reply.reason

@@ -18,6 +18,7 @@ from fmqcore.batch.crc import crc32c
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import GroupName, Permission, Position, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqport.tests.call_context import CALL
 from fmqproto.v1 import client_pb2 as wire
 
 G1 = GroupName("g1")
@@ -71,7 +72,7 @@ class Bench:
         self, producer_id: int = 5, epoch: int = 0, *topics: str
     ) -> AsyncIterator["Session"]:
         session = Session(self)
-        task = asyncio.create_task(self.service.serve(BrokerEnd(session.pipe)))
+        task = asyncio.create_task(self.service.serve(CALL, BrokerEnd(session.pipe)))
         opening = wire.ProduceOpen(
             producer_id=producer_id, producer_epoch=epoch, topics=topics or ["orders"]
         )

@@ -33,9 +33,9 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import Disk
 from fmqport.tests.held_port import held_port
-from fmqport.transport import CallHandler, Connection, Method, Server, Stream
+from fmqport.transport import CallContext, Connection, Method, Server, Stream
 from fmqproto.v1 import replication_pb2 as wire
-from fmqwire.methods import HAND_OVER, REPLICATE
+from fmqwire.methods import HAND_OVER
 
 GENEROUS_S = 30.0
 MASTER = BrokerId("g1-0")
@@ -250,13 +250,13 @@ class Node:
         transport = TapTransport(self.tap)
         self.slave = SlaveReplication(self.settings, self.clock, transport, *parts)
         self._task = asyncio.create_task(self._run())
-        calls: dict[Method, CallHandler] = {HAND_OVER: self._handed_over}
-        self._server = await GrpcTransport().serve(
-            self.address, calls=calls, streams={REPLICATE: self.master.serve}
-        )
+        handlers = {HAND_OVER: self._handed_over, **self.master.handlers}
+        self._server = await GrpcTransport().serve(self.address, handlers)
         return self
 
-    async def _handed_over(self, request: wire.HandOverRequest) -> wire.HandOverReply:
+    async def _handed_over(
+        self, _: CallContext, request: wire.HandOverRequest
+    ) -> wire.HandOverReply:
         self.handed.append(request)
         return wire.HandOverReply(installed=not self.why_not, reason=self.why_not)
 

@@ -48,8 +48,6 @@ from fmqwire.methods import (
     STATUS,
 )
 
-CALL_TIMEOUT_S: Final = 10.0
-STATUS_TIMEOUT_S: Final = 2.0
 _SEEKS: Final = 5
 _UINT32: Final = 2**32
 _PAGE: Final = 1000
@@ -296,7 +294,7 @@ class Admin:
     async def _status_of(self, route: GroupRoute, broker: str, address: str) -> BrokerStatus:
         try:
             reply = await self._connections.to(address).call(
-                STATUS, admin_pb2.StatusRequest(), STATUS_TIMEOUT_S
+                STATUS, admin_pb2.StatusRequest(), STATUS.timeout_s
             )
         except TransportError as error:
             return BrokerStatus(
@@ -324,7 +322,7 @@ class Admin:
             for broker in candidates(route, Permission.FULL):
                 try:
                     reply = await self._connections.to(broker.address).call(
-                        method, request, CALL_TIMEOUT_S
+                        method, request, method.timeout_s
                     )
                     _raise(reply, lost)
                 except (TransportError, Unavailable) as error:
@@ -367,7 +365,7 @@ class Admin:
             for broker in candidates(route, Permission.READ) if route else ():
                 try:
                     reply = await self._connections.to(broker.address).call(
-                        method, request, CALL_TIMEOUT_S
+                        method, request, method.timeout_s
                     )
                     _raise(reply, lost)
                 except (TransportError, NoPermission) as error:

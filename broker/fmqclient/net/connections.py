@@ -11,10 +11,17 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fmqclient.net.loop_turns import LoopWatch
-from fmqcore.errors import NoPermission, error_of
+from fmqcore.errors import ErrorCode, NoPermission, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock
-from fmqport.transport import Connection, Method, Stream, Transport, TransportError
+from fmqport.transport import (
+    CallRefused,
+    Connection,
+    Method,
+    Stream,
+    Transport,
+    TransportError,
+)
 from fmqproto.v1 import client_pb2
 from fmqwire.methods import ROUTES
 
@@ -153,6 +160,17 @@ async def _give_up(trying: "Iterable[asyncio.Task[tuple[Stream, Any]]]") -> None
 
 
 async def _open(
+    connections: Connections, broker: BrokerRoute, method: Method, greeting: Message
+) -> tuple[Stream, Any]:
+    try:
+        return await _greeted(connections, broker, method, greeting)
+    except CallRefused as refused:
+        if refused.error.code is ErrorCode.INTERNAL:  # nothing is certain: try another broker
+            raise
+        raise refused.error from refused
+
+
+async def _greeted(
     connections: Connections, broker: BrokerRoute, method: Method, greeting: Message
 ) -> tuple[Stream, Any]:
     stream = await connections.to(broker.address).open(method, DIAL_TIMEOUT_S)

@@ -21,7 +21,6 @@ from fmqwire.methods import ROUTES
 
 REFRESH_MS = 10_000
 MIN_INTERVAL_S = 0.05
-CALL_TIMEOUT_S = 1.5
 STRANGE_MS = 5000
 """Milliseconds after which a broker must have learned of a topic that the routes know."""
 
@@ -122,7 +121,7 @@ class Routes:
             request = client_pb2.RouteRequest(topics=(name,))
             try:
                 connection = self._connections.to(address)
-                reply = await connection.call(ROUTES, request, CALL_TIMEOUT_S)
+                reply = await connection.call(ROUTES, request, ROUTES.timeout_s)
             except TransportError:
                 self._silent[address] = None
                 continue
@@ -174,7 +173,7 @@ class Routes:
             try:
                 connection = self._connections.to(address)
                 reply: client_pb2.RouteReply = await connection.call(
-                    ROUTES, request, CALL_TIMEOUT_S
+                    ROUTES, request, ROUTES.timeout_s
                 )
             except TransportError as error:
                 errors.append(f"{address} ({str(error).rpartition(': ')[2]})")

@@ -14,7 +14,7 @@ from fmqclient.tests.double_parts import ConsumeDouble, GroupDouble
 from fmqcore.errors import ErrorCode, OutOfSequence, ProducerFenced
 from fmqcore.ids import Permission
 from fmqport.tests.held_port import held_port
-from fmqport.transport import CallHandler, Server, Stream, Transport, TransportError
+from fmqport.transport import CallContext, Handler, Server, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
 from fmqwire.methods import CONSUME, PRODUCE, ROUTES
 
@@ -43,13 +43,16 @@ class BrokerDouble:
         self.max_batch_bytes = 0
         self._server: Server | None = None
 
-    async def start(self, routes: CallHandler | None = None) -> None:
+    async def start(self, routes: Handler | None = None) -> None:
         real = isinstance(self.cluster.transport, GrpcTransport)
         self.address = self.address or f"127.0.0.1:{held_port(self) if real else 0}"
         self._server = await self.cluster.transport.serve(
             self.address,
-            calls={ROUTES: routes or self.cluster.routes},
-            streams={PRODUCE: self._produce, CONSUME: self._consume},
+            {
+                ROUTES: routes or self.cluster.routes,
+                PRODUCE: self._produce,
+                CONSUME: self._consume,
+            },
         )
         self.address = f"127.0.0.1:{self._server.port}"
 
@@ -63,7 +66,7 @@ class BrokerDouble:
         for stream in streams:
             stream.cancel()
 
-    async def _produce(self, stream: Stream) -> None:
+    async def _produce(self, _: CallContext, stream: Stream) -> None:
         opening = (await stream.receive()).open
         self.opened += 1
         reply = client_pb2.ProduceReply(
@@ -115,7 +118,7 @@ class BrokerDouble:
             ack.code, ack.message = int(ErrorCode.DELIVERY_UNKNOWN), "not in time"
         return None if batch.ack == client_pb2.ONE_WAY else ack
 
-    async def _consume(self, stream: Stream) -> None:
+    async def _consume(self, _: CallContext, stream: Stream) -> None:
         opening = await stream.receive()
         reply = client_pb2.ConsumeReply(
             opened=client_pb2.ConsumeOpened(
@@ -156,7 +159,9 @@ class ClusterDouble:
     def url(self) -> str:
         return "fmq://" + ",".join(b.address for b in self.brokers.values())
 
-    async def routes(self, request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+    async def routes(
+        self, _: CallContext, request: client_pb2.RouteRequest
+    ) -> client_pb2.RouteReply:
         self.asked += 1
         wanted = list(request.topics) or list(self.topics)
         return client_pb2.RouteReply(
@@ -193,10 +198,12 @@ class ClusterDouble:
     async def knows_only(self, broker: str, topics: dict[str, int]) -> None:
         """Make that broker return only these routes from now on, as if it knew no others."""
 
-        async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+        async def routes(
+            context: CallContext, request: client_pb2.RouteRequest
+        ) -> client_pb2.RouteReply:
             there, self.topics = self.topics, topics
             try:
-                return await self.routes(request)
+                return await self.routes(context, request)
             finally:
                 self.topics = there
 

@@ -5,13 +5,22 @@ guarantees of streams hold (`fmqport.transport`); messages sent before a cancel 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
 from google.protobuf.message import Message
 
-from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+from fmqport.transport import CallContext, Handler, Handlers, Method, TransportError
+
+
+def answering(answer: Callable[[Any], Awaitable[Any]]) -> Handler:
+    """Return a handler that looks at the request alone."""
+
+    async def handle(_: CallContext, request: Any) -> Any:
+        return await answer(request)
+
+    return handle
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -112,12 +121,10 @@ class MemoryServer:
         self,
         transport: "MemoryTransport",
         port: int,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
+        handlers: Handlers,
     ) -> None:
         self.port = port
-        self.calls = calls
-        self.streams = streams
+        self.handlers = handlers
         self.pairs: list[_Pair] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self._transport = transport
@@ -137,7 +144,7 @@ class MemoryServer:
 
         async def serve() -> None:
             try:
-                await self.streams[method](stream)
+                await self.handlers[method](CallContext(method, "client"), stream)
             except* TransportError:
                 pass
             finally:
@@ -164,7 +171,9 @@ class MemoryConnection:
 
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
         await asyncio.sleep(self._transport.delay())
-        return await self._server().calls[method](request)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        context = CallContext(method, "client", deadline=deadline)
+        return await self._server().handlers[method](context, request)
 
     async def open(self, method: Method, timeout_s: float) -> MemoryStream:
         await asyncio.sleep(self._transport.delay())
@@ -190,15 +199,9 @@ class MemoryTransport:
     def connect(self, address: str) -> MemoryConnection:
         return MemoryConnection(self, address)
 
-    async def serve(
-        self,
-        address: str,
-        *,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
-    ) -> MemoryServer:
+    async def serve(self, address: str, handlers: Handlers) -> MemoryServer:
         port = int(address.rpartition(":")[2])
         if not port:
             port = self._ports = self._ports + 1
-        server = self.servers[port] = MemoryServer(self, port, calls, streams)
+        server = self.servers[port] = MemoryServer(self, port, handlers)
         return server

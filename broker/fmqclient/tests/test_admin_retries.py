@@ -8,7 +8,7 @@ import pytest
 import fmqclient
 from fmqclient.admin.client import Admin
 from fmqclient.tests.double import ClusterDouble, cluster
-from fmqclient.tests.memory import MemoryTransport, SeededClock
+from fmqclient.tests.memory import MemoryTransport, SeededClock, answering
 from fmqclient.tests.test_recreated_topics import run
 from fmqcore.errors import AlreadyExists, NotFound, Unavailable
 from fmqport.transport import TransportError
@@ -30,11 +30,11 @@ class _Answers:
         self._one = one
         for name, broker in one.brokers.items():
             server = transport.servers[int(broker.address.rpartition(":")[2])]
-            calls = cast("dict[Any, Any]", server.calls)
-            calls[CREATE_TOPIC] = self._of(name, self._create)
-            calls[DELETE_TOPIC] = self._of(name, self._delete)
-            calls[OFFSETS] = self._of(name, self._offsets)
-            calls[DELETE_GROUP] = self._of(name, self._forget)
+            handlers = cast("dict[Any, Any]", server.handlers)
+            handlers[CREATE_TOPIC] = answering(self._of(name, self._create))
+            handlers[DELETE_TOPIC] = answering(self._of(name, self._delete))
+            handlers[OFFSETS] = answering(self._of(name, self._offsets))
+            handlers[DELETE_GROUP] = answering(self._of(name, self._forget))
 
     def there(self, name: str, number: int, queues: int) -> client_pb2.TopicRoute:
         groups = [client_pb2.TopicGroup(group=g, weight=1, queues=queues) for g in self._one.groups]

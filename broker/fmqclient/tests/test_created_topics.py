@@ -10,7 +10,7 @@ import fmqclient
 from fmqclient.admin.client import Admin
 from fmqclient.net.routes import STRANGE_MS
 from fmqclient.tests.double import ClusterDouble
-from fmqclient.tests.memory import MemoryTransport
+from fmqclient.tests.memory import MemoryTransport, answering
 from fmqclient.tests.test_stale_routes import client_of, played, run
 from fmqproto.v1 import admin_pb2, client_pb2
 from fmqwire.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK
@@ -27,15 +27,15 @@ class _Brokers:
         self._one = one
         for broker in one.brokers.values():
             server = transport.servers[int(broker.address.rpartition(":")[2])]
-            calls = cast("dict[Any, Any]", server.calls)
-            calls[CREATE_TOPIC] = self._create
-            calls[DELETE_TOPIC] = self._delete
+            handlers = cast("dict[Any, Any]", server.handlers)
+            handlers[CREATE_TOPIC] = answering(self._create)
+            handlers[DELETE_TOPIC] = answering(self._delete)
             for method, reply in (
                 (OFFSETS, admin_pb2.OffsetsReply),
                 (SEEK, admin_pb2.SeekReply),
                 (DELETE_GROUP, admin_pb2.DeleteGroupReply),
             ):
-                calls[method] = self._reader(method, reply)
+                handlers[method] = answering(self._reader(method, reply))
 
     async def _create(self, request: Any) -> admin_pb2.CreateTopicReply:
         group = client_pb2.TopicGroup(group="g1", weight=1, queues=request.queues)

@@ -7,7 +7,7 @@ import pytest
 
 import fmqclient
 from fmqclient.tests.double import cluster, until
-from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
+from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop, answering
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import GroupName
 from fmqport.transport import TransportError
@@ -80,7 +80,7 @@ def test_unresponsive_broker_is_probed_and_left() -> None:
                 broker = double.brokers["g1-0"]
                 broker.script = lambda _: "hang" if silent else None
                 server = transport.servers[int(broker.address.rpartition(":")[2])]
-                server.calls = {**server.calls, ROUTES: dead}
+                server.handlers = {**server.handlers, ROUTES: answering(dead)}
                 await p.send("orders", b"b", key=b"k")
                 assert double.values() == [b"a", b"b"]
 

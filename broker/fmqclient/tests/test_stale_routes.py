@@ -12,7 +12,7 @@ from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import GroupName
 from fmqcore.routing import RouteTable
-from fmqport.transport import Stream
+from fmqport.transport import CallContext, Stream
 from fmqproto.v1 import admin_pb2, client_pb2
 
 G1 = GroupName("g1")
@@ -228,7 +228,7 @@ def test_removed_group_is_not_asked_again(
     run(work())
 
 
-async def _unknown(stream: Stream) -> None:
+async def _unknown(_: CallContext, stream: Stream) -> None:
     """Return a broker without the topic to be read."""
     await stream.receive()
     reply = client_pb2.ConsumeReply(opened=client_pb2.ConsumeOpened(), epoch=1)

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from fmqadapters.grpc import GrpcTransport, options
 from fmqcore.errors import ErrorCode
 from fmqport.transport import (
     MAX_MESSAGE_BYTES,
+    CallContext,
     Connection,
     MessageTooLarge,
-    Method,
     Server,
     Stream,
     TransportError,
@@ -28,7 +29,7 @@ HOST = "127.0.0.1"
 SOON = 20.0
 
 
-async def echo(stream: Stream) -> None:
+async def echo(_: CallContext, stream: Stream) -> None:
     while (request := await stream.receive()) is not None:
         acks = [client_pb2.ProduceAck(correlation=b.correlation) for b in request.batches]
         await stream.send(client_pb2.ProduceReply(acks=acks))
@@ -36,7 +37,7 @@ async def echo(stream: Stream) -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    server = await GrpcTransport().serve(f"{HOST}:0", calls={}, streams={methods.PRODUCE: echo})
+    server = await GrpcTransport().serve(f"{HOST}:0", {methods.PRODUCE: echo})
     async with asyncio.timeout(60):
         yield server
         await server.close(0)
@@ -88,9 +89,7 @@ async def test_undecodable_message_ends_its_stream_with_a_reason(
     server: Server, connection: Connection
 ) -> None:
     # A client with another message type for Produce.
-    wrong = Method(
-        methods.PRODUCE.path, admin_pb2.CreateTopicRequest, client_pb2.ProduceReply, True
-    )
+    wrong = replace(methods.PRODUCE, request=admin_pb2.CreateTopicRequest)
     stream = await connection.open(wrong, SOON)
     await stream.send(admin_pb2.CreateTopicRequest(name="\x07"))
     with pytest.raises(TransportError, match="are no ProduceRequest"):
@@ -115,15 +114,15 @@ async def test_call_over_the_size_limit_is_refused_unread() -> None:
     """The bytes are in an unknown field: protobuf itself would take them."""
     asked: list[Any] = []
 
-    async def status(request: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
+    async def status(_: CallContext, request: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
         asked.append(request)
         return admin_pb2.StatusReply(broker="g1-0")
 
-    server = await GrpcTransport().serve(f"{HOST}:0", calls={methods.STATUS: status}, streams={})
+    server = await GrpcTransport().serve(f"{HOST}:0", {methods.STATUS: status})
     address = f"{HOST}:{server.port}"
     connection = GrpcTransport().connect(address)
     path, large = methods.STATUS.path, client_pb2.ProduceBatch(payload=bytes(40_000_000))
-    strange = Method(path, client_pb2.ProduceBatch, admin_pb2.StatusReply, False)
+    strange = replace(methods.STATUS, request=client_pb2.ProduceBatch)
     with pytest.raises(MessageTooLarge, match="over the limit of 4194304 bytes") as caught:
         await connection.call(strange, large, SOON)
     assert caught.value.code is ErrorCode.TOO_LARGE
@@ -135,6 +134,24 @@ async def test_call_over_the_size_limit_is_refused_unread() -> None:
     assert (await connection.call(methods.STATUS, admin_pb2.StatusRequest(), SOON)).broker == "g1-0"
     await connection.close()
     await server.close(0)
+
+
+async def test_traceparent_of_a_caller_is_in_its_context() -> None:
+    contexts: list[CallContext] = []
+
+    async def status(context: CallContext, _: object) -> admin_pb2.StatusReply:
+        contexts.append(context)
+        return admin_pb2.StatusReply()
+
+    server = await GrpcTransport().serve(f"{HOST}:0", {methods.STATUS: status})
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with aio.insecure_channel(f"{HOST}:{server.port}") as channel:  # ours sends none
+        call = channel.unary_unary(methods.STATUS.path)
+        for value in (trace, "x" * 1000):
+            await call(b"", metadata=(("traceparent", value),))
+    await server.close(0)
+    assert [context.trace_id for context in contexts] == [trace, "x" * 64]
+    assert contexts[0].deadline is None, "it gave none"
 
 
 class Relay:
@@ -174,7 +191,7 @@ async def test_message_over_receiver_limit_fails_only_its_stream(
     name = "grpc.max_receive_message_length"
     others = [option for option in options.SERVER if option[0] != name]
     monkeypatch.setattr(options, "SERVER", [*others, (name, 1000)])
-    small = await GrpcTransport().serve(f"{HOST}:0", calls={}, streams={methods.PRODUCE: echo})
+    small = await GrpcTransport().serve(f"{HOST}:0", {methods.PRODUCE: echo})
     far = GrpcTransport().connect(f"{HOST}:{small.port}")
     stream = await far.open(methods.PRODUCE, SOON)
     batch = client_pb2.ProduceBatch(payload=bytes(1001))
@@ -190,7 +207,7 @@ async def test_message_over_receiver_limit_fails_only_its_stream(
 async def test_silently_vanished_peer_is_noticed_at_both_ends() -> None:
     ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def watch(stream: Stream) -> None:
+    async def watch(_: CallContext, stream: Stream) -> None:
         await stream.send(client_pb2.ProduceReply())
         try:
             await stream.receive()
@@ -198,7 +215,7 @@ async def test_silently_vanished_peer_is_noticed_at_both_ends() -> None:
             ended.set_result(error)
             raise
 
-    server = await GrpcTransport().serve(f"{HOST}:0", calls={}, streams={methods.PRODUCE: watch})
+    server = await GrpcTransport().serve(f"{HOST}:0", {methods.PRODUCE: watch})
     relay = Relay(server.port)
     wire = await relay.start()
     connection = GrpcTransport().connect(f"{HOST}:{wire.sockets[0].getsockname()[1]}")

@@ -4,14 +4,15 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from grpc import aio
 
 from fmqadapters.grpc import GrpcTransport
-from fmqport.tests.transport_kit import HOST, SOON, Node, asked, echo, read_for_ever
-from fmqport.transport import Method, Stream, TransportError
+from fmqport.tests.transport_kit import HOST, SOON, Node, asked, echo, echo_call, read_for_ever
+from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
 from fmqwire import methods
 
@@ -52,7 +53,7 @@ class Stuck:
         self.started = asyncio.Event()
         self.cancelled = False
 
-    async def answer(self, _: object) -> client_pb2.RouteReply:
+    async def answer(self, _: object, __: object) -> client_pb2.RouteReply:
         self.started.set()
         try:
             await asyncio.Event().wait()
@@ -65,8 +66,8 @@ class Stuck:
 async def test_a_call_out_of_time_leaves_the_streams_of_its_connection(
     node: Node, channels: list[Any]
 ) -> None:
-    calls = {methods.ROUTES: Stuck().answer}
-    server = await node.transport.serve(f"{HOST}:0", calls=calls, streams={methods.PRODUCE: echo})
+    handlers = {methods.ROUTES: Stuck().answer, methods.PRODUCE: echo_call}
+    server = await node.transport.serve(f"{HOST}:0", handlers)
     node.servers.append(server)
     connection = node.connect(server)
     stream = await connection.open(methods.PRODUCE, SOON)
@@ -148,9 +149,7 @@ async def test_undecodable_answer_tears_its_stream_down(node: Node) -> None:
         await read_for_ever(stream)
 
     connection = node.connect(await node.serve(greet))
-    wrong = Method(
-        methods.PRODUCE.path, client_pb2.ProduceRequest, admin_pb2.CreateTopicRequest, True
-    )
+    wrong = replace(methods.PRODUCE, reply=admin_pb2.CreateTopicRequest)
     stream = await connection.open(wrong, SOON)
     with pytest.raises(TransportError, match="are no CreateTopicRequest"):
         await stream.receive()
@@ -159,8 +158,7 @@ async def test_undecodable_answer_tears_its_stream_down(node: Node) -> None:
 
 async def test_a_closed_server_leaves_no_handler_of_a_call(node: Node) -> None:
     stuck = Stuck()
-    calls = {methods.ROUTES: stuck.answer}
-    server = await node.transport.serve(f"{HOST}:0", calls=calls, streams={})
+    server = await node.transport.serve(f"{HOST}:0", {methods.ROUTES: stuck.answer})
     connection = node.connect(server)
     asking = asyncio.create_task(connection.call(methods.ROUTES, client_pb2.RouteRequest(), SOON))
     await stuck.started.wait()

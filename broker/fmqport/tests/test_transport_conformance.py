@@ -7,7 +7,7 @@ import pytest
 
 from fmqcore.errors import NotFound
 from fmqport.tests.transport_kit import HOST, SOON, Node, answered, asked, echo, read_for_ever
-from fmqport.transport import Stream, TransportError
+from fmqport.transport import CallContext, Stream, TransportError
 from fmqproto.v1 import client_pb2
 from fmqwire import methods
 
@@ -169,7 +169,7 @@ async def test_an_unknown_method_is_refused(node: Node) -> None:
 async def test_a_call_is_answered_refused_or_out_of_time(node: Node) -> None:
     hang, ended = asyncio.Event(), asyncio.Event()
 
-    async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+    async def routes(_: CallContext, request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
         match request.topics[0]:
             case "good":
                 return client_pb2.RouteReply(cluster="c")
@@ -180,7 +180,7 @@ async def test_a_call_is_answered_refused_or_out_of_time(node: Node) -> None:
                 ended.set()
                 return client_pb2.RouteReply()
 
-    server = await node.transport.serve(f"{HOST}:0", calls={methods.ROUTES: routes}, streams={})
+    server = await node.transport.serve(f"{HOST}:0", {methods.ROUTES: routes})
     node.servers.append(server)
     connection = node.connect(server)
 

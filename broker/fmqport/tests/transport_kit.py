@@ -4,14 +4,15 @@ A simulated adapter is one more entry of `ADAPTERS`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fmqadapters.grpc import GrpcTransport
-from fmqport.transport import Connection, Server, Stream, StreamHandler, Transport
+from fmqport.transport import CallContext, Connection, Server, Stream, Transport
 from fmqproto.v1 import client_pb2
 from fmqwire import methods
 
 ADAPTERS: dict[str, Callable[[], Transport]] = {"grpc": GrpcTransport}
+StreamHandler = Callable[[Stream], Awaitable[None]]
 HOST = "127.0.0.1"
 SOON = 20.0  # a bound for events, never a measurement
 
@@ -26,7 +27,7 @@ class Node:
         self.ended: asyncio.Queue[BaseException | None] = asyncio.Queue()  # how handlers ended
 
     async def serve(self, handler: StreamHandler, port: int = 0) -> Server:
-        async def watched(stream: Stream) -> None:
+        async def watched(_: CallContext, stream: Stream) -> None:
             try:
                 await handler(stream)
             except BaseException as error:
@@ -34,9 +35,7 @@ class Node:
                 raise
             self.ended.put_nowait(None)
 
-        server = await self.transport.serve(
-            f"{HOST}:{port}", calls={}, streams={methods.PRODUCE: watched}
-        )
+        server = await self.transport.serve(f"{HOST}:{port}", {methods.PRODUCE: watched})
         self.servers.append(server)
         return server
 
@@ -74,6 +73,10 @@ async def echo(stream: Stream) -> None:
     while (request := await stream.receive()) is not None:
         batch = request.batches[0]
         await stream.send(answered(batch.correlation, str(len(batch.payload))))
+
+
+async def echo_call(_: CallContext, stream: Stream) -> None:
+    await echo(stream)
 
 
 async def read_for_ever(stream: Stream) -> None:

@@ -2,21 +2,38 @@
 
 It keeps the promises of gRPC's adapter: a connection dials at its first use and again after a loss,
 an attempt is given up after a second, a call's handler runs to its end even if its caller is gone,
-and a closing server lets running handlers end within its grace. Leaves nothing behind.
+its deadline counts from when the process reads the call, and a closing server lets running handlers
+end within its grace. Leaves nothing behind.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from fmqcore.errors import FmqError
-from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+from fmqport.transport import (
+    CallContext,
+    CallRefused,
+    Handler,
+    Handlers,
+    Method,
+    TransportError,
+)
 from fmqsim.engine.network import Network
 from fmqsim.engine.node import Process
 from fmqsim.engine.stream import ClientStream, ServerStream, parse, serialize
-from fmqsim.engine.wire import CLIENT, SERVER, Frame, Kind, Wire
+from fmqsim.engine.wire import (
+    CLIENT,
+    SERVER,
+    Frame,
+    Kind,
+    Refusal,
+    Wire,
+    failure,
+    refusal_of,
+)
 
 CONNECT_S: Final = 1.0
 """Timeout of one attempt, as in `fmqadapters.grpc.options`."""
@@ -37,16 +54,10 @@ class SimTransport:
         self._process.check()
         return SimConnection(self._network, self._process, address)
 
-    async def serve(
-        self,
-        address: str,
-        *,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
-    ) -> "SimServer":
+    async def serve(self, address: str, handlers: Handlers) -> "SimServer":
         """See `Transport`."""
         self._process.check()
-        return SimServer(self._network, self._process, address, calls, streams)
+        return SimServer(self._network, self._process, address, handlers)
 
 
 class SimConnection:
@@ -73,10 +84,12 @@ class SimConnection:
         try:
             async with asyncio.timeout(timeout_s):
                 wire = await self._dial(timeout_s)
-                end = CallEnd(wire, method, raw)
+                end = CallEnd(wire, method, raw, timeout_s)
                 answer = await self._unless_closed(end.answer)
         except TimeoutError:
             raise TransportError(f"{self._address}: {method.path}: no answer in time") from None
+        except CallRefused as refused:
+            raise CallRefused(f"{self._address}: {refused}", refused.error) from None
         except TransportError as error:
             raise TransportError(f"{self._address}: {error}") from None
         finally:
@@ -136,12 +149,12 @@ class SimConnection:
 class CallEnd:
     """A client's running call."""
 
-    def __init__(self, wire: Wire, method: Method, raw: bytes) -> None:
+    def __init__(self, wire: Wire, method: Method, raw: bytes, timeout_s: float) -> None:
         self._wire = wire
         self._number = wire.number()
         self.answer: asyncio.Future[bytes] = wire.loop.create_future()
         wire.ends[CLIENT][self._number] = self
-        wire.push(CLIENT, (Kind.CALL, self._number, (method.path, raw)))
+        wire.push(CLIENT, (Kind.CALL, self._number, (method.path, raw, timeout_s)))
         if not wire.up[CLIENT]:
             self.lost("the connection was closed")
 
@@ -152,10 +165,10 @@ class CallEnd:
         else:
             self.lost(body)
 
-    def lost(self, why: str) -> None:
+    def lost(self, why: str | Refusal) -> None:
         """See `End`."""
         if not self.answer.done():
-            self.answer.set_exception(TransportError(why))
+            self.answer.set_exception(failure("", why))
 
     def forget(self) -> None:
         """Drop the call: its caller no longer waits, the handler runs on."""
@@ -171,14 +184,12 @@ class SimServer:
         network: Network,
         process: Process,
         address: str,
-        calls: Mapping[Method, CallHandler],
-        streams: Mapping[Method, StreamHandler],
+        handlers: Handlers,
     ) -> None:
         self.process = process
         self.wires: dict[Wire, None] = {}
         self._network = network
-        self._calls = {method.path: (method, handler) for method, handler in calls.items()}
-        self._streams = {method.path: (method, handler) for method, handler in streams.items()}
+        self._handlers = {method.path: (method, handler) for method, handler in handlers.items()}
         self._running: dict[asyncio.Task[None], None] = {}
         self.address = network.listen(address, self)
 
@@ -215,44 +226,53 @@ class SimServer:
             self._begin_call(wire, number, *body)
 
     def _begin_stream(self, wire: Wire, number: int, path: str) -> None:
-        found = self._streams.get(path)
-        if found is None:
+        found = self._handlers.get(path)
+        if found is None or not found[0].streaming:
             wire.push(SERVER, (Kind.END, number, f"{path}: not implemented"))
             return
         method, handler = found
         stream = ServerStream(wire, number, method, self._network.window_bytes)
-        stream.task = self._run(self._serve(handler, stream))
+        context = CallContext(method, wire.client)
+        stream.task = self._run(self._serve(handler, context, stream))
 
-    async def _serve(self, handler: StreamHandler, stream: ServerStream) -> None:
-        why = "cancelled by the broker"
+    async def _serve(self, handler: Handler, context: CallContext, stream: ServerStream) -> None:
+        why: str | Refusal = "cancelled by the broker"
         try:
-            await handler(stream)
+            await handler(context, stream)
             why = ""
         except FmqError as error:
-            why = str(error) or type(error).__name__
+            why = refusal_of(error)
         except Exception as error:
             why = f"Unexpected {type(error)}"
             raise
         finally:
             stream.over(why)
 
-    def _begin_call(self, wire: Wire, number: int, path: str, raw: bytes) -> None:
-        found = self._calls.get(path)
-        if found is None:
+    def _begin_call(self, wire: Wire, number: int, path: str, raw: bytes, timeout_s: float) -> None:
+        found = self._handlers.get(path)
+        if found is None or found[0].streaming:
             wire.push(SERVER, (Kind.REFUSED, number, f"{path}: not implemented"))
             return
         method, handler = found
-        self._run(self._answer(wire, number, method, handler, raw))
+        self._run(self._answer(wire, number, method, handler, raw, timeout_s))
 
     async def _answer(
-        self, wire: Wire, number: int, method: Method, handler: CallHandler, raw: bytes
+        self,
+        wire: Wire,
+        number: int,
+        method: Method,
+        handler: Handler,
+        raw: bytes,
+        timeout_s: float,
     ) -> None:
         kind, body = Kind.REFUSED, b""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        context = CallContext(method, wire.client, deadline=deadline)
         try:
-            reply = await handler(parse(method.request, raw, wire.client))
+            reply = await handler(context, parse(method.request, raw, wire.client))
             kind, body = Kind.REPLY, serialize(reply, wire.client)
         except FmqError as error:
-            wire.push(SERVER, (kind, number, str(error) or type(error).__name__))
+            wire.push(SERVER, (kind, number, refusal_of(error)))
         except Exception as error:
             wire.push(SERVER, (kind, number, f"Unexpected {type(error)}"))
             raise

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from fmqport.transport import Method, TransportError
 from fmqsim.engine.node import Process
-from fmqsim.engine.wire import CLIENT, SERVER, Kind, Wire
+from fmqsim.engine.wire import CLIENT, SERVER, Kind, Refusal, Wire, failure
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
@@ -50,7 +50,7 @@ class StreamEnd:
         self._process: Process = wire.processes[self.side]
         self._inbox: deque[bytes] = deque()
         self._unread = 0  # bytes sent that the peer has not taken
-        self._error = ""  # why every call fails
+        self._error: str | Refusal = ""  # why every call fails
         self._closed = ""  # why nothing can be sent any more, though what came can be read
         self._done = False  # nothing more comes
         self._receiver: asyncio.Future[None] | None = None
@@ -92,7 +92,7 @@ class StreamEnd:
         try:
             while not self._inbox:
                 if self._error:
-                    raise TransportError(f"{self._peer}: {self._error}")
+                    raise failure(self._peer, self._error)
                 if self._done:
                     return None
                 self._receiver = self._wire.loop.create_future()
@@ -133,7 +133,7 @@ class StreamEnd:
         if self._wire.loop.random.random() < 0.5:
             self._inbox.clear()  # what had come in is lost with it, or not
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str | Refusal) -> None:
         """Fail every call from now on, once the messages that arrived before are read."""
         if not self._error:
             self._error = why
@@ -150,7 +150,7 @@ class StreamEnd:
 
     def _may_send(self) -> None:
         if self._error or self._closed:
-            raise TransportError(f"{self._peer}: {self._error or self._closed}")
+            raise failure(self._peer, self._error or self._closed)
 
     def _taken(self, size: int) -> None:
         """Let the peer send as many bytes again, a moment after the program took a message."""
@@ -215,13 +215,13 @@ class ServerStream(StreamEnd):
         else:
             self.lost(body)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str | Refusal) -> None:
         """See `StreamEnd`; also cancels a handler that neither sends nor receives."""
         if not self._error and self._process.alive:
             self._wire.loop.on_node(self._process, self._cancel_idle)
         super().fail(why)
 
-    def over(self, error: str) -> None:
+    def over(self, error: str | Refusal) -> None:
         """Notify the client that the handler has ended, unless it knows; stray calls fail."""
         if not self._error:
             self._push(Kind.END, error)

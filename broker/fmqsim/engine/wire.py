@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from fmqcore.errors import FmqError, error_of
+from fmqport.transport import CallRefused, TransportError
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Process
 
@@ -23,17 +25,40 @@ class Kind(IntEnum):
     """The kind of a frame."""
 
     OPEN = 1  # a stream begins: its method's path
-    CALL = 2  # (path, request)
+    CALL = 2  # (path, request, the caller's timeout in seconds)
     DATA = 3  # a message of a stream
     HALF = 4  # the client is done sending
-    END = 5  # the server's handler is over: "" or the error's text
+    END = 5  # the server's handler is over: "", its `Refusal`, or the text of another failure
     REPLY = 6  # a call's reply
-    REFUSED = 7  # a call's error
+    REFUSED = 7  # a call's `Refusal`, or the text of another failure
     RESET = 8  # a stream was cancelled
     CLOSED = 9  # the connection is closed
 
 
 Frame = tuple[Kind, int, Any]
+
+
+class Refusal(NamedTuple):
+    """The error of a handler on its way to the caller."""
+
+    code: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def refusal_of(error: FmqError) -> Refusal:
+    """Return the error in the form of a frame."""
+    return Refusal(int(error.code), str(error) or type(error).__name__)
+
+
+def failure(place: str, why: str | Refusal) -> TransportError:
+    """Return the error of a call or stream that failed, named by its place."""
+    text = f"{place}: {why}" if place else f"{why}"
+    if isinstance(why, Refusal):
+        return CallRefused(text, error_of(why.code, why.text))
+    return TransportError(text)
 
 
 class Link:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqport.tests.transport_kit import answered, asked, echo
-from fmqport.transport import Connection, Stream, TransportError
+from fmqport.transport import CallContext, Connection, Stream, TransportError
 from fmqproto.v1 import client_pb2
 from fmqsim.adapters.transport import SimTransport
 from fmqsim.engine.loop import SimLoop
@@ -33,18 +33,18 @@ class Stage:
     async def start(self) -> None:
         async def serve(process: Process) -> None:
             await SimTransport(self.network, process).serve(
-                ADDRESS, calls={methods.ROUTES: self.routes}, streams={methods.PRODUCE: self.handle}
+                ADDRESS, {methods.ROUTES: self.routes, methods.PRODUCE: self.handle}
             )
             await self.loop.create_future()
 
         self.server.start(serve)
         await asyncio.sleep(0.01)
 
-    async def routes(self, _: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+    async def routes(self, _: CallContext, __: client_pb2.RouteRequest) -> client_pb2.RouteReply:
         self.calls += 1
         return client_pb2.RouteReply(cluster="c")
 
-    async def handle(self, stream: Stream) -> None:
+    async def handle(self, _: CallContext, stream: Stream) -> None:
         try:
             await echo(stream)
         except TransportError as error:

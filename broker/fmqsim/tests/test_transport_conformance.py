@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from fmqport.tests.test_call_context_conformance import *  # noqa: F403
 from fmqport.tests.test_transport_conformance import *  # noqa: F403
 from fmqport.tests.test_transport_ends_conformance import *  # noqa: F403
 from fmqport.tests.transport_kit import Node

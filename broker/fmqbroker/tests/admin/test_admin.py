@@ -12,6 +12,7 @@ from fmqbroker.admin.service import AdminService
 from fmqbroker.produce.intake import Intake
 from fmqbroker.replication.view import LinkView, UpstreamView
 from fmqbroker.runtime.notifier import Signal
+from fmqbroker.tests.calls import Calls
 from fmqbroker.tests.consume_harness import (
     ME,
     SLAVE,
@@ -66,7 +67,7 @@ class Session:
     state = SessionState.CONNECTED
 
 
-def admin_of(rig: Rig, replication: Replication | None = None) -> AdminService:
+def admin_of(rig: Rig, replication: Replication | None = None) -> Calls:
     rig.group.config = GroupConfig(  # type: ignore[attr-defined]
         GroupName("g1"), ME, (Member(ME, "a:1"), Member(SLAVE, "b:1"))
     )
@@ -76,7 +77,7 @@ def admin_of(rig: Rig, replication: Replication | None = None) -> AdminService:
     group, intake = rig.group, Intake(rig.gate, rig.commit, rig.journal)
     periods = ServedPeriods(ME, rig.hand, rig.gate, intake, group, linked, slave)  # type: ignore[arg-type]
     more: Any = (rig.cluster, rig.offsets, rig.fetch, linked, Session(), intake, periods)
-    return AdminService(*parts, *more)
+    return Calls(AdminService(*parts, *more))
 
 
 def rows(found: Any) -> list[tuple[str, int, str, int, int, int]]:

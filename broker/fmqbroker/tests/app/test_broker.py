@@ -152,7 +152,7 @@ async def test_sends_in_flight_at_orderly_stop_are_acknowledged(broker: Process)
 
 
 async def test_a_taken_port_is_a_clear_refusal(broker: Process) -> None:
-    taken = await GrpcTransport().serve(broker.address, calls={}, streams={})
+    taken = await GrpcTransport().serve(broker.address, {})
     try:
         assert await (await broker.start()).ended() == 69
         assert f"cannot listen on {broker.address}" in broker.log

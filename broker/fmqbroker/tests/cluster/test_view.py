@@ -13,6 +13,8 @@ from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
+from fmqport.tests.call_context import CALL
+from fmqproto.v1.client_pb2 import RouteRequest
 
 pytestmark = pytest.mark.processes
 
@@ -89,7 +91,7 @@ async def test_an_empty_zookeeper_is_an_empty_view(session: ZooKeeperSession) ->
     view = ClusterView(session, CLUSTER)
     await view.load()
     assert (view.configs, view.topics) == ({}, {})
-    empty = await view.routes([])
+    empty = await view.routes(CALL, RouteRequest())
     assert empty.cluster == CLUSTER
     assert not empty.groups
 
@@ -234,7 +236,7 @@ async def test_topics_unavailable_without_zookeeper_but_routes_work(
         await view.create_topic("more", 1, [], if_not_exists=False)
     with pytest.raises(Unavailable):
         await view.refresh()
-    assert [topic.name for topic in (await view.routes([])).topics] == ["orders"]
+    assert [topic.name for topic in (await view.routes(CALL, RouteRequest())).topics] == ["orders"]
 
 
 async def test_routes_report_role_permission_sync_and_liveness(
@@ -247,7 +249,7 @@ async def test_routes_report_role_permission_sync_and_liveness(
     live = layout.live_broker_node(CLUSTER, G1, B)
     await other.create(live, b"{}", ephemeral=True, make_parents=True)
     await until(view, lambda: view.live[G1] and view.states[G1].epoch)
-    reply = await view.routes(["orders", "unknown"])
+    reply = await view.routes(CALL, RouteRequest(topics=["orders", "unknown"]))
     assert [topic.name for topic in reply.topics] == ["orders"]
     assert [group.group for group in reply.groups] == ["g1", "g2"]
     first = reply.groups[0]

@@ -26,9 +26,7 @@ from fmqwire.methods import CONSUME
 
 @asynccontextmanager
 async def listening(rig: Rig) -> AsyncIterator[Server]:
-    server = await GrpcTransport().serve(
-        "127.0.0.1:0", calls={}, streams={CONSUME: rig.fetch.serve}
-    )
+    server = await GrpcTransport().serve("127.0.0.1:0", rig.fetch.handlers)
     try:
         yield server
     finally:

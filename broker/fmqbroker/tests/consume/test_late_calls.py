@@ -4,20 +4,21 @@ from pathlib import Path
 from typing import Any
 
 import fmqclient
-from fmqbroker.admin.service import AdminService
+from fmqbroker.app.interceptors import STANDARD
+from fmqbroker.app.server import around
 from fmqbroker.cluster.view import ClusterView
-from fmqbroker.runtime.wire_errors import as_error
 from fmqbroker.tests.admin.test_admin import admin_of
+from fmqbroker.tests.calls import Calls
 from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
 from fmqclient.tests.memory import MemoryConnection, MemoryTransport
-from fmqcore.errors import ErrorCode, FmqError
+from fmqcore.errors import ErrorCode
 from fmqcore.ids import BrokerId, GroupName, TopicId
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqport.coordination import BadVersion, Node, NodeExists
-from fmqport.transport import TransportError
+from fmqport.transport import CallContext, TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
-from fmqwire.methods import CREATE_TOPIC, DELETE_TOPIC, OFFSETS, ROUTES, SEEK
+from fmqwire.methods import CREATE_TOPIC, DELETE_TOPIC, ROUTES, SEEK
 
 
 class HeldTransport(MemoryTransport):
@@ -40,14 +41,14 @@ class _HeldConnection(MemoryConnection):
             copy = type(request)()
             copy.CopyFrom(request)
             server = self._server()
-            held.late.append(lambda: server.calls[method](copy))
+            held.late.append(lambda: server.handlers[method](CallContext(method, "late"), copy))
             if held.lost_after:
                 await held.late[0]()
             raise TransportError(f"{self.address}: no answer in time")
         return await super().call(method, request, timeout_s)
 
 
-async def _routes(_: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+async def _routes(_: CallContext, __: client_pb2.RouteRequest) -> client_pb2.RouteReply:
     broker = client_pb2.BrokerRoute(id="g1-0", address="h:1001", permission=3, live=True)
     return client_pb2.RouteReply(
         cluster="c",
@@ -62,8 +63,8 @@ async def _routes(_: client_pb2.RouteRequest) -> client_pb2.RouteReply:
     )
 
 
-def calls_of(admin: AdminService) -> dict[Any, Any]:
-    return {ROUTES: _routes, SEEK: admin.seek, OFFSETS: admin.offsets}
+def handlers_of(admin: Calls) -> dict[Any, Any]:
+    return {**admin.handlers, ROUTES: _routes}
 
 
 async def test_late_seek_does_not_undo_a_later_seek(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ async def test_late_seek_does_not_undo_a_later_seek(tmp_path: Path) -> None:
         rig.produce(0, *(b"%d" % n for n in range(10)))
         await rig.committed()
         net = HeldTransport(SEEK)
-        await net.serve("h:1001", calls=calls_of(admin), streams={})
+        await net.serve("h:1001", handlers_of(admin))
         async with fmqclient.connect("fmq://h:1001", transport=net) as c:
             at_8 = await c.admin().seek("billing", "orders", offset=8, queues=[("g1", 0)])
             assert at_8[0].committed == 8
@@ -92,7 +93,7 @@ async def test_seek_whose_earlier_try_arrived_late_still_succeeds(tmp_path: Path
         rig.produce(0, *(b"%d" % n for n in range(10)))
         await rig.committed()
         net = HeldTransport(SEEK, lost_after=True)
-        await net.serve("h:1001", calls=calls_of(admin), streams={})
+        await net.serve("h:1001", handlers_of(admin))
         async with fmqclient.connect("fmq://h:1001", transport=net) as c:
             for offset in (8, 3):
                 rows = await c.admin().seek("billing", "orders", offset=offset, queues=[("g1", 0)])
@@ -144,23 +145,21 @@ async def test_late_deletion_does_not_touch_recreated_topic() -> None:
     view = ClusterView(tree, "c")  # type: ignore[arg-type]
     await view.load()
 
-    async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
-        return await view.routes(request.topics)
-
-    async def create(request: admin_pb2.CreateTopicRequest) -> admin_pb2.CreateTopicReply:
+    async def create(
+        _: CallContext, request: admin_pb2.CreateTopicRequest
+    ) -> admin_pb2.CreateTopicReply:
         topic = await view.create_topic(request.name, request.queues, (), if_not_exists=True)
         return admin_pb2.CreateTopicReply(topic=client_pb2.TopicRoute(name=topic.name, id=topic.id))
 
-    async def delete(request: admin_pb2.DeleteTopicRequest) -> admin_pb2.DeleteTopicReply:
-        try:
-            await view.delete_topic(request.name, TopicId(request.id) if request.id else None)
-        except FmqError as error:
-            return admin_pb2.DeleteTopicReply(error=as_error(error))
+    async def delete(
+        _: CallContext, request: admin_pb2.DeleteTopicRequest
+    ) -> admin_pb2.DeleteTopicReply:
+        await view.delete_topic(request.name, TopicId(request.id) if request.id else None)
         return admin_pb2.DeleteTopicReply()
 
     net = HeldTransport(DELETE_TOPIC)
-    calls: dict[Any, Any] = {ROUTES: routes, CREATE_TOPIC: create, DELETE_TOPIC: delete}
-    await net.serve("h:1001", calls=calls, streams={})
+    handlers = {CREATE_TOPIC: create, DELETE_TOPIC: around(delete, STANDARD)}
+    await net.serve("h:1001", {**view.handlers, **handlers})
     async with fmqclient.connect("fmq://h:1001", transport=net) as c:
         admin = c.admin()
         for call in (admin.create_topic, admin.delete_topic, admin.create_topic):

@@ -25,7 +25,7 @@ class Wrong(SystemClock):
 
 
 async def seek(rig: Rig, at_ms: int, *queues: int) -> SeekReply:
-    return await admin_of(rig).seek(
+    reply: SeekReply = await admin_of(rig).seek(
         SeekRequest(
             topic="orders",
             group="billing",
@@ -34,6 +34,7 @@ async def seek(rig: Rig, at_ms: int, *queues: int) -> SeekReply:
             queues=queues,
         )
     )
+    return reply
 
 
 @pytest.mark.parametrize("ahead_ms", [DAY_MS, FUTURE_MS // 2])

@@ -16,6 +16,7 @@ from fmqbroker.tests.journal_kit import SEGMENT, epoch, everything, fill, runnin
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
 from fmqcore.ids import Position
 from fmqcore.journal.segments import index_name, segment_name
+from fmqport.tests.call_context import CALL
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsRequest
@@ -38,7 +39,7 @@ class Rig:
     def ask(self, base: int, at: int = 0, length: int = 0, **more: Any) -> tuple[Pipe, Any]:
         pipe = Pipe()
         pipe.requests.put_nowait(SegmentRead(base=base, at=at, length=length, **more))
-        return pipe, asyncio.create_task(self.service.serve(BrokerEnd(pipe)))
+        return pipe, asyncio.create_task(self.service.serve(CALL, BrokerEnd(pipe)))
 
     async def read(self, base: int, at: int = 0, length: int = 0, **more: Any) -> bytes:
         """Read a whole range; an error is raised by its code."""
@@ -74,7 +75,7 @@ async def serving(path: Path, **changes: Any) -> AsyncIterator[Rig]:
 async def test_committed_segments_are_listed_and_read_byte_for_byte(tmp_path: Path) -> None:
     async with serving(tmp_path) as rig:
         rig.committed(rig.journal.end)
-        reply = await rig.service.list(SegmentsRequest())
+        reply = await rig.service.list(CALL, SegmentsRequest())
         assert (reply.group, reply.broker, reply.log_start) == ("g1", "g1-0", 0)
         assert reply.end == rig.journal.end
         assert [s.base for s in reply.segments] == [SEGMENT * i for i in range(len(reply.segments))]
@@ -87,16 +88,16 @@ async def test_committed_segments_are_listed_and_read_byte_for_byte(tmp_path: Pa
         assert data == files[: rig.journal.end]
         assert await rig.read(SEGMENT, 100, 50) == files[SEGMENT + 100 : SEGMENT + 150]
         assert rig.service.sent_bytes == len(data) + 50
-        later = await rig.service.list(SegmentsRequest(since=SEGMENT))
+        later = await rig.service.list(CALL, SegmentsRequest(since=SEGMENT))
         assert [s.base for s in later.segments] == [s.base for s in reply.segments][1:]
 
 
 async def test_nothing_above_the_commit_end_leaves(tmp_path: Path) -> None:
     async with serving(tmp_path) as rig:
-        assert not (await rig.service.list(SegmentsRequest())).segments
+        assert not (await rig.service.list(CALL, SegmentsRequest())).segments
         end = SEGMENT + 4096  # within a sealed segment
         rig.committed(end)
-        reply = await rig.service.list(SegmentsRequest())
+        reply = await rig.service.list(CALL, SegmentsRequest())
         assert (reply.end, [s.base for s in reply.segments]) == (end, [0, SEGMENT])
         assert len(await rig.read(SEGMENT)) == 4096
         for at, length in ((0, 4097), (4097, 0), (4000, 97), (1 << 40, 1)):
@@ -141,7 +142,7 @@ async def test_segment_deleted_during_scan_ends_it_with_an_error(tmp_path: Path,
         assert last.error.code == client_pb2.NOT_FOUND
         with pytest.raises(Refused):
             await rig.read(SEGMENT)
-        reply = await rig.service.list(SegmentsRequest())
+        reply = await rig.service.list(CALL, SegmentsRequest())
         if gone == "retired":
             assert reply.log_start == reply.segments[0].base == rig.journal.log_start > SEGMENT
         else:
@@ -223,7 +224,7 @@ async def test_a_reader_that_takes_nothing_loses_its_place(
         await scan
         assert pipe.torn.is_set()
         silent = Pipe()
-        await rig.service.serve(BrokerEnd(silent))
+        await rig.service.serve(CALL, BrokerEnd(silent))
         assert silent.torn.is_set()
         monkeypatch.setattr("fmqbroker.data.segment_service.STUCK_S", 60)
         assert len(await rig.read(0)) == SEGMENT

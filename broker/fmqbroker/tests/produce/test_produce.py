@@ -23,6 +23,7 @@ from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import ErrorCode, Malformed
 from fmqcore.ids import Permission, Position, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqport.tests.call_context import CALL
 from fmqproto.v1 import client_pb2 as wire
 
 # ---- opening
@@ -62,7 +63,7 @@ async def test_session_starts_with_exactly_one_open(tmp_path: Path) -> None:
         pipe = Pipe()
         pipe.requests.put_nowait(wire.ProduceRequest(batches=[batch()]))
         with pytest.raises(Malformed, match="open"):
-            await b.service.serve(BrokerEnd(pipe))
+            await b.service.serve(CALL, BrokerEnd(pipe))
         async with b.session() as s:
             await s.put(wire.ProduceRequest(open=wire.ProduceOpen()))
             await asyncio.sleep(0.01)

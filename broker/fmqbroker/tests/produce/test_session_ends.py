@@ -25,6 +25,7 @@ from fmqcore.errors import ErrorCode
 from fmqcore.ids import Epoch, Permission, Position, TopicId
 from fmqcore.journal.segments import eof_batch
 from fmqcore.zk.topic import TopicGroup
+from fmqport.tests.call_context import CALL
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2 as wire
 
@@ -215,7 +216,7 @@ async def test_sessions_that_end_leave_nothing(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         s = Session(b)
         await s.put(wire.ProduceRequest(open=wire.ProduceOpen(producer_id=5, topics=["orders"])))
-        await b.service.serve(Gone(s.pipe))
+        await b.service.serve(CALL, Gone(s.pipe))
         assert not b.service.sessions
         async with b.session(5, 0), b.session(5, 0), b.session(5, 1), b.session(6, 0):
             assert len(b.service.sessions) == 4

@@ -15,6 +15,7 @@ from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
 from fmqcore.ids import Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqport.coordination import ConnectionLost
+from fmqport.tests.call_context import CALL
 from fmqproto.v1 import replication_pb2 as wire
 
 MIB = 1 << 20
@@ -176,7 +177,7 @@ async def test_broker_that_is_not_a_member_leaves_no_trace(tmp_path: Path) -> No
             hello = wire.Hello(
                 cluster="c", group="g1", broker=f"x{number}", incarnation="x", dial=1
             )
-            await c.master.master.serve(Says(hello))
+            await c.master.master.serve(CALL, Says(hello))
         assert len(c.master.master._streams._dials) < 5
 
 
@@ -188,7 +189,7 @@ async def test_a_slave_of_another_group_cuts_no_stream(tmp_path: Path) -> None:
         slave.tap.open.clear()
         await asyncio.sleep(0.3)
         hello = wire.Hello(cluster="c", group="other", broker=slave.name, incarnation="x", dial=1)
-        await c.master.master.serve(Says(hello))
+        await c.master.master.serve(CALL, Says(hello))
         slave.tap.open.set()
         await turns()
         assert c.master.master._streams.of(slave.name) is link

@@ -23,7 +23,7 @@ from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState
-from fmqport.transport import Stream, TransportError
+from fmqport.transport import CallContext, Stream, TransportError
 from fmqproto.v1 import replication_pb2 as wire
 from fmqwire.methods import REPLICATE
 
@@ -335,12 +335,12 @@ async def test_a_silent_peer_before_the_welcome(tmp_path: Path) -> None:
     """A server accepts the stream and never answers: the slave gives up and dials again."""
     dialled: list[Stream] = []
 
-    async def swallow(stream: Stream) -> None:
+    async def swallow(_: CallContext, stream: Stream) -> None:
         dialled.append(stream)
         while await stream.receive() is not None:
             pass
 
-    server = await GrpcTransport().serve("127.0.0.1:0", calls={}, streams={REPLICATE: swallow})
+    server = await GrpcTransport().serve("127.0.0.1:0", {REPLICATE: swallow})
     node = await lone_slave(tmp_path, server.port, dead_after_ms=100)
     await until(lambda: len(dialled) > 2)
     await node.stop()
@@ -378,13 +378,13 @@ class Usage:
 async def test_a_thousand_redials_leak_nothing(tmp_path: Path, listening: bool) -> None:
     dials = 0
 
-    async def drop(stream: Stream) -> None:
+    async def drop(_: CallContext, stream: Stream) -> None:
         nonlocal dials
         dials += 1
         if dials % 2:  # with and without a message
             await stream.receive()
 
-    server = await GrpcTransport().serve("127.0.0.1:0", calls={}, streams={REPLICATE: drop})
+    server = await GrpcTransport().serve("127.0.0.1:0", {REPLICATE: drop})
     port = server.port
     if not listening:
         await server.close(0)

@@ -9,7 +9,7 @@ from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
 from fmqcore.ids import Epoch, Position
 from fmqcore.zk.live_broker import LiveBroker
-from fmqport.transport import Stream
+from fmqport.transport import CallContext, Stream
 from fmqproto.v1 import replication_pb2 as wire
 from fmqwire.methods import REPLICATE
 
@@ -54,7 +54,7 @@ async def test_a_master_that_comes_is_dialed_at_once(
 async def test_slave_leaves_a_master_that_takes_no_suffix(tmp_path: Path) -> None:
     """It requests one and hangs: the sent bytes fill the wire, and no task waits for ever."""
 
-    async def hang(stream: Stream) -> None:
+    async def hang(_: CallContext, stream: Stream) -> None:
         await stream.receive()
         welcome = wire.Welcome(action=wire.SEND_SUFFIX, position=0, master=MASTER)
         await stream.send(wire.MasterMessage(welcome=welcome))
@@ -64,7 +64,7 @@ async def test_slave_leaves_a_master_that_takes_no_suffix(tmp_path: Path) -> Non
         slave = c.slaves[0]
         await c.committed(c.master.produce(count=120, size=200_000))
         await c.master.stop(crash=True)
-        server = await GrpcTransport().serve(c.master.address, calls={}, streams={REPLICATE: hang})
+        server = await GrpcTransport().serve(c.master.address, {REPLICATE: hang})
         dials = slave.tap.dials
         await until(lambda: slave.tap.dials > dials + 1, "it dials again")
         reported = slave.slave._complained

@@ -18,6 +18,7 @@ from fmqbroker.tests.replication_harness import cluster, until
 from fmqcore.ids import Epoch, Position
 from fmqcore.replication.reconciliation import Action, Decision
 from fmqcore.zk.group_state import GroupState
+from fmqport.tests.call_context import CALL
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024
@@ -116,7 +117,7 @@ async def test_former_master_pulls_no_suffix(tmp_path: Path) -> None:
         messages = [wire.SlaveMessage(hello=hello), wire.SlaveMessage(suffix=suffix)]
         stream = LastWord(messages, lambda: c.master.group.acts_as_master(slave.name))
         with pytest.raises(LinkBroken):
-            await c.master.master.serve(stream)
+            await c.master.master.serve(CALL, stream)
         assert c.master.journal.end == kept
 
 
@@ -140,7 +141,7 @@ async def test_former_master_makes_no_room_for_a_suffix(tmp_path: Path) -> None:
             on_send=lambda: c.master.group.acts_as_master(slave.name),
         )
         with pytest.raises(LinkBroken):
-            await c.master.master.serve(stream)
+            await c.master.master.serve(CALL, stream)
         assert (c.master.journal.log_start, c.master.journal.end) == (0, 0)
 
 

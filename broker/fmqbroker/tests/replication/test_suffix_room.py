@@ -12,6 +12,7 @@ from fmqbroker.replication.wire import epoch_starts
 from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
 from fmqbroker.tests.replication_harness import cluster, until
 from fmqcore.ids import Epoch, Position
+from fmqport.tests.call_context import CALL
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024
@@ -108,14 +109,14 @@ async def test_room_made_for_a_suffix_is_settled_despite_cancellation(
                 end=2 * SEGMENT,
             )
 
-        serving = asyncio.create_task(c.master.master.serve(Says(hello(1))))
+        serving = asyncio.create_task(c.master.master.serve(CALL, Says(hello(1))))
         await reached.wait()
         serving.cancel()  # as the server does when the peer is gone
         with pytest.raises(asyncio.CancelledError):
             await serving
         assert (c.master.journal.log_start, c.master.journal.end) == (SEGMENT, SEGMENT)
         again = Says(hello(2))
-        serving = asyncio.create_task(c.master.master.serve(again))
+        serving = asyncio.create_task(c.master.master.serve(CALL, again))
         await until(lambda: again.reported)
         serving.cancel()
         await asyncio.wait([serving])

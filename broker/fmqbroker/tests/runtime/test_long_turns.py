@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
-from fmqbroker.admin.service import AdminService
 from fmqbroker.app.health import Health
 from fmqbroker.app.metrics import Metrics
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.offsets.side_journal import COMPACT_BYTES, SideJournal
 from fmqbroker.runtime.slices import in_turns
 from fmqbroker.tests.admin.test_admin import admin_of
+from fmqbroker.tests.calls import Calls
 from fmqbroker.tests.consume_harness import ME, Rig, running, take_over
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqbroker.tests.seen_harness import running_of
@@ -24,6 +24,7 @@ from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.errors import NoPermission
 from fmqcore.ids import GroupName, Offset, Permission, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqport.tests.call_context import CALL
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import (
     DeleteGroupRequest,
@@ -41,7 +42,7 @@ class Full(NamedTuple):
     """A broker with all these topics and groups."""
 
     rig: Rig
-    admin: AdminService
+    admin: Calls
     metrics: Metrics
     topics: list[TopicConfig]
 
@@ -212,7 +213,7 @@ async def test_routes_of_ten_thousand_topics_take_short_turns() -> None:
     replies: list[client_pb2.RouteReply] = []
 
     async def asked() -> None:
-        replies.append(await view.routes(()))
+        replies.append(await view.routes(CALL, client_pb2.RouteRequest()))
 
     with turns_counted() as turns:
         await asyncio.create_task(asked())

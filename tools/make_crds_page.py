@@ -14,6 +14,10 @@ from typing import Any, Final
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for a run as a file
+
+from tools.generated_page import update
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "crds.md"
 CRDS: Final = ROOT / "charts" / "fmq" / "files" / "crds"
@@ -28,14 +32,7 @@ resource that breaks a rule is refused with a message.
 
 def main(arguments: list[str]) -> int:
     """Write the page; with --check, return 1 if it is not as it would be written."""
-    text = page()
-    if "--check" not in arguments:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    print(f"{PAGE.relative_to(ROOT)} is stale: python tools/make_crds_page.py", file=sys.stderr)
-    return 1
+    return update(PAGE, page(), __file__, arguments)
 
 
 def page() -> str:

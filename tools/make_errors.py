@@ -13,6 +13,10 @@ from typing import Final
 from fmqcore.error_spec import ERRORS, ErrorSpec
 from fmqcore.errors import ErrorCode, FmqError
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for a run as a file
+
+from tools.generated_page import update
+
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "errors.md"
 HEAD: Final = """# Errors
 
@@ -73,13 +77,7 @@ def page() -> str:
 
 def main(arguments: list[str]) -> int:
     """See the module; with --check, 1 if the page is not as it would be written."""
-    text = page()
-    if "--check" not in arguments:
-        PAGE.write_text(text)
-    elif not PAGE.exists() or PAGE.read_text() != text:
-        print("docs/reference/errors.md is stale: python tools/make_errors.py", file=sys.stderr)
-        return 1
-    return 0
+    return update(PAGE, page(), __file__, arguments)
 
 
 if __name__ == "__main__":

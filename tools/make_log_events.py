@@ -12,6 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for a run as a file
+
+from tools.generated_page import update
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "log-events.md"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -38,14 +42,7 @@ class Event(NamedTuple):
 
 def main(arguments: list[str]) -> int:
     """Write the page; with --check, return 1 if it is not as it would be written."""
-    text = page()
-    if "--check" not in arguments:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    print(f"{PAGE.relative_to(ROOT)} is stale: python tools/make_log_events.py", file=sys.stderr)
-    return 1
+    return update(PAGE, page(), __file__, arguments)
 
 
 def page() -> str:

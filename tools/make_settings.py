@@ -23,6 +23,10 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.settings import ConsumerSettings, ProducerSettings
 from fmqoperator.api.settings import BrokerTuning
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for a run as a file
+
+from tools.generated_page import update
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 SOURCES: Final = (
@@ -93,14 +97,7 @@ def main(arguments: list[str]) -> int:
     if unlisted:
         print(f"tools/make_settings.py has no {', '.join(unlisted)}", file=sys.stderr)
         return 1
-    text = page()
-    if "--check" not in arguments:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    print("docs/reference/settings.md is stale: python tools/make_settings.py", file=sys.stderr)
-    return 1
+    return update(PAGE, page(), __file__, arguments)
 
 
 def page() -> str:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
@@ -93,7 +93,7 @@ class Method:
     right: Right
     quota: QuotaClass
     idempotent: bool  # a second try of the same request changes nothing more
-    timeout_s: float  # how long a caller waits if it has no limit of its own
+    timeout_s: float  # how long a caller waits if it sets no limit
     max_request_bytes: int = MAX_CALL_BYTES  # of a call; a stream's messages: MAX_MESSAGE_BYTES
 
 
@@ -108,8 +108,7 @@ ANONYMOUS: Final = Principal("anonymous")
 """Every caller, as long as no part proves who calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(NamedTuple):
     """What is known of a call besides its request. Made by the transport when the call arrives."""
 
     method: Method

@@ -1,7 +1,7 @@
 """The code of a handler's error in gRPC's trailing metadata, where both ends find it.
 
-gRPC's own status of such a call is FAILED_PRECONDITION, which tells errors of a handler from
-failures of the connection. A broker of an older version sends no code: its text is all there is.
+gRPC's own status of such a call is FAILED_PRECONDITION, which no failure of a connection has. A
+broker of an older version sends no code: its text is all there is.
 """
 
 from collections.abc import Iterable

@@ -21,6 +21,7 @@ from fmqadapters.grpc.client import parse, serialize
 from fmqadapters.grpc.error_codes import trailer_of
 from fmqcore.errors import FmqError
 from fmqport.transport import (
+    ANONYMOUS,
     CallContext,
     Handler,
     Handlers,
@@ -91,11 +92,11 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
 
     def _call_handler(self, method: Method, handler: Handler) -> Any:
         async def answer(raw: bytes, context: _Context) -> bytes:
+            call = _call_of(method, context)
             try:
-                request = parse(method.request, raw, _peer(context), method.max_request_bytes)
-                work = handler(_call_of(method, context), request)
-                reply: Message = await asyncio.shield(self._run(work))
-                return serialize(reply, _peer(context))
+                request = parse(method.request, raw, call.peer, method.max_request_bytes)
+                reply: Message = await asyncio.shield(self._run(handler(call, request)))
+                return serialize(reply, call.peer)
             except MessageTooLarge as error:
                 await context.abort(StatusCode.RESOURCE_EXHAUSTED, _detail(error))
                 raise AssertionError from error  # abort has raised
@@ -107,8 +108,9 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
 
     def _stream_handler(self, method: Method, handler: Handler) -> Any:
         async def serve(_: object, context: _Context) -> None:
-            stream = ServerStream(method, context)
-            task = self._run(handler(_call_of(method, context), stream))
+            call = _call_of(method, context)
+            stream = ServerStream(method, call.peer, context)
+            task = self._run(handler(call, stream))
             try:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
@@ -140,10 +142,10 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
 class ServerStream:
     """The server's end of a stream. A cancelled `send` or `receive` tears it down."""
 
-    def __init__(self, method: Method, context: _Context) -> None:
+    def __init__(self, method: Method, peer: str, context: _Context) -> None:
         self._request = method.request
         self._context = context
-        self._peer = _peer(context)
+        self._peer = peer
         self._call = asyncio.current_task()  # gRPC's own task for this call
         self._busy = 0
         self._over = asyncio.Event()
@@ -212,10 +214,11 @@ def _call_of(method: Method, context: _Context) -> CallContext:
     """Return what gRPC knows of the call that arrived."""
     left_s = context.time_remaining()
     deadline = None if left_s is None else asyncio.get_running_loop().time() + left_s
-    metadata = context.invocation_metadata() or ()
-    trace = next((value for key, value in metadata if key == _TRACE_KEY), "")
-    peer = _peer(context)
-    return CallContext(method, peer, deadline=deadline, trace_id=trace[:_LONGEST_TRACE])
+    trace = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == _TRACE_KEY:
+            trace = value[:_LONGEST_TRACE]
+    return CallContext(method, _peer(context), ANONYMOUS, deadline, trace)
 
 
 async def _refuse(context: _Context, error: FmqError) -> None:

@@ -4,7 +4,7 @@
 |---|---|
 | `log_failures` | logs an error that is no `FmqError`: a bug |
 | `put_errors_into_replies` | an `FmqError` of a call becomes the reply's `error`, if it has one |
-| `refuse_late_calls` | a call whose caller has stopped waiting is not begun |
+| `refuse_late_calls` | a call whose caller has stopped waiting is not started |
 
 They act once per call, at its start and end: never per message of a stream, never per record. A
 part that is added after these may raise any `FmqError`: callers get it typed. Nothing is written to
@@ -56,7 +56,7 @@ async def put_errors_into_replies(context: CallContext, request: Any, handler: H
 async def refuse_late_calls(context: CallContext, request: Any, handler: Handler) -> Any:
     """Raise `Unavailable` if the caller's deadline is over: it may have asked again elsewhere.
 
-    A call that was begun in time runs to its end.
+    A call that was started in time runs to its end.
     """
     if context.deadline is not None and asyncio.get_running_loop().time() >= context.deadline:
         raise Unavailable(

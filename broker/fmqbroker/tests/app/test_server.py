@@ -58,7 +58,8 @@ PARTS: tuple[type[Part], ...] = (
 
 def handlers_of_parts() -> list[Handlers]:
     """The parts are not put together here: which calls they serve does not depend on it."""
-    return [object.__new__(part).handlers for part in PARTS]
+    parts: list[Part] = [part.__new__(part) for part in PARTS]
+    return [part.handlers for part in parts]
 
 
 # ---- the table
@@ -148,7 +149,7 @@ class Access:
         if context.peer not in self.peers:
             self.peers.append(context.peer)
         name = "alice" if context.peer == self.peers[0] else "mallory"
-        return await handler(replace(context, principal=Principal(name)), request)
+        return await handler(context._replace(principal=Principal(name)), request)
 
     async def check(self, context: CallContext, request: Any, handler: Handler) -> Any:
         right, name = context.method.right, context.principal.name
@@ -218,19 +219,19 @@ async def test_bug_in_a_handler_is_no_typed_refusal() -> None:
         assert not isinstance(caught.value, CallRefused)
 
 
-async def test_call_after_its_deadline_is_not_begun() -> None:
-    begun: list[Any] = []
+async def test_call_after_its_deadline_is_not_started() -> None:
+    started: list[Any] = []
 
     async def note(_: CallContext, request: Any) -> admin_pb2.SeekReply:
-        begun.append(request)
+        started.append(request)
         return admin_pb2.SeekReply()
 
     handler, now = around(note, STANDARD), asyncio.get_running_loop().time()
     context = CallContext(SEEK, "test", deadline=now + SOON)
     assert not (await handler(context, 1)).HasField("error")
-    late = await handler(replace(context, deadline=now), 2)
+    late = await handler(context._replace(deadline=now), 2)
     assert late.error.code == ErrorCode.UNAVAILABLE
-    assert begun == [1]
+    assert started == [1]
 
 
 async def test_interceptors_stand_in_their_order_and_see_a_stream_once() -> None:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.settings import ConsumerSettings, ProducerSettings
-from fmqoperator.api.settings import BrokerTuning
+from fmqcore.settings_spec import SETTINGS, SettingSpec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for a run as a file
 
@@ -144,14 +143,15 @@ def escaped(cell: str) -> str:
 
 
 def broker_rows() -> Iterator[tuple[str, ...]]:
-    """All settings of a broker; their meaning is in the CRD where they are in it."""
-    tuning: Mapping[str, FieldInfo] = BrokerTuning.model_fields
-    settings: type[BaseModel] = BrokerSettings
-    for name, info in settings.model_fields.items():
-        meaning = info.description or tuning[name].description
-        assert meaning, f"{name} has no description"
+    """All settings of a broker: its names and addresses, then the rows of the table."""
+    fields: Mapping[str, FieldInfo] = BrokerSettings.model_fields
+    for name, info in fields.items():
+        if (row := SETTINGS.get(name)) is not None:
+            yield f"`{name}`", written(name, row.default), bounds(row), row.unit, row.text
+            continue
+        assert info.description, f"{name} has no description"
         default = "required" if info.is_required() else written(name, info.default)
-        yield f"`{name}`", default, bounds(info), unit(name), meaning
+        yield f"`{name}`", default, "", "", info.description
 
 
 def client_rows(settings: Any) -> Iterator[tuple[str, ...]]:
@@ -236,16 +236,10 @@ def plain(value: Any) -> str:
     return f"`{json.dumps(value) if isinstance(value, dict | list) else value}`"
 
 
-def bounds(info: FieldInfo) -> str:
-    """What pydantic lets it be."""
-    found = {kind: getattr(m, kind, None) for m in info.metadata for kind in ("ge", "le")
-             if getattr(m, kind, None) is not None}  # fmt: skip
-    if not found:
-        return ""
-    low, high = found.get("ge"), found.get("le")
-    text = f"from {low}" if high is None else f"{low} to {high}"
-    multiple = next((m.multiple_of for m in info.metadata if hasattr(m, "multiple_of")), None)
-    return f"{text}, a multiple of {multiple}" if multiple else text
+def bounds(row: SettingSpec) -> str:
+    """What its row allows."""
+    text = f"from {row.low}" if row.high is None else f"{row.low} to {row.high}"
+    return f"{text}, a multiple of {row.multiple_of}" if row.multiple_of else text
 
 
 def read_variables() -> set[str]:

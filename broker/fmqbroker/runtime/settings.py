@@ -1,25 +1,20 @@
-"""A broker's settings: every limit stated, with its default and unit. Checked by pydantic."""
+"""A broker's settings, checked by pydantic. Limits, defaults, units: `fmqcore/settings_spec.py`."""
 
-from typing import Final, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.names import NAME_PATTERN
+from fmqcore.settings_spec import RISING, SETTINGS
 
-MIB = 1024 * 1024
 _NAME = f"^{NAME_PATTERN}$"
 _LISTEN = r"^$|^.+:[0-9]{1,5}$"
 
 
-_RISING: Final = (
-    ("heartbeat_ms", "grant_ms"),
-    ("heartbeat_ms", "dead_after_ms"),
-    ("redial_min_ms", "redial_max_ms"),
-    ("session_window_bytes", "total_window_bytes"),
-    ("consumer_heartbeat_ms", "consumer_dead_after_ms"),
-)
-"""The first of each pair is not over the second: the other way round it could not work."""
+def _setting(name: str) -> Any:
+    """Return the field of a setting, from its row."""
+    row = SETTINGS[name]
+    return Field(default=row.default, ge=row.low, le=row.high, multiple_of=row.multiple_of)
 
 
 class BrokerSettings(BaseModel):
@@ -44,54 +39,51 @@ class BrokerSettings(BaseModel):
     )
 
     # journal
-    segment_bytes: int = Field(default=128 * MIB, ge=MIB // 16, le=4096 * MIB, multiple_of=4096)
-    tail_cache_bytes: int = Field(default=32 * MIB, ge=MIB)
-    checkpoint_interval_ms: int = Field(default=2000, ge=10)
-    retention_ms: int = Field(default=7 * 24 * 3600 * 1000, ge=0)  # 0 = for ever
-    retention_bytes: int = Field(default=0, ge=0)  # 0 = no limit
-    min_free_bytes: int = Field(default=64 * MIB, ge=0)  # below: refuse writes, serve reads
+    segment_bytes: int = _setting("segment_bytes")
+    tail_cache_bytes: int = _setting("tail_cache_bytes")
+    checkpoint_interval_ms: int = _setting("checkpoint_interval_ms")
+    retention_ms: int = _setting("retention_ms")
+    retention_bytes: int = _setting("retention_bytes")
+    min_free_bytes: int = _setting("min_free_bytes")
 
     # produce
-    max_payload_bytes: int = Field(default=MAX_PAYLOAD, ge=1, le=MAX_PAYLOAD)
-    max_records: int = Field(default=MAX_RECORDS, ge=1, le=MAX_RECORDS)
-    session_window_bytes: int = Field(default=8 * MIB, ge=MIB)
-    total_window_bytes: int = Field(default=64 * MIB, ge=MIB)
-    ack_timeout_ms: int = Field(default=10_000, ge=10)
+    max_payload_bytes: int = _setting("max_payload_bytes")
+    max_records: int = _setting("max_records")
+    session_window_bytes: int = _setting("session_window_bytes")
+    total_window_bytes: int = _setting("total_window_bytes")
+    ack_timeout_ms: int = _setting("ack_timeout_ms")
 
     # replication
-    heartbeat_ms: int = Field(default=500, ge=10)
-    dead_after_ms: int = Field(default=5000, ge=50)
-    credit_bytes: int = Field(default=32 * MIB, ge=2 * MIB)
-    redial_min_ms: int = Field(default=50, ge=1)
-    redial_max_ms: int = Field(default=2000, ge=1)
-    learner_bytes_per_s: int = Field(default=64 * MIB, ge=0)  # 0 = no throttle
-    in_sync_lag_bytes: int = Field(default=MIB, ge=0)  # at most so far behind to enter the isr
+    heartbeat_ms: int = _setting("heartbeat_ms")
+    dead_after_ms: int = _setting("dead_after_ms")
+    credit_bytes: int = _setting("credit_bytes")
+    redial_min_ms: int = _setting("redial_min_ms")
+    redial_max_ms: int = _setting("redial_max_ms")
+    learner_bytes_per_s: int = _setting("learner_bytes_per_s")
+    in_sync_lag_bytes: int = _setting("in_sync_lag_bytes")
 
-    # stored segments for data jobs, all streams of this broker together
-    scan_bytes_per_s: int = Field(default=64 * MIB, ge=0)  # 0 = no throttle
-    scan_streams: int = Field(default=8, ge=0)  # at a time; 0 = none are served
+    # stored segments for data jobs, all streams of a broker together
+    scan_bytes_per_s: int = _setting("scan_bytes_per_s")
+    scan_streams: int = _setting("scan_streams")
 
     # failover
-    session_timeout_ms: int = Field(default=2000, ge=200, le=3_600_000)
-    grant_ms: int = Field(default=1500, ge=50, le=3_600_000)
-    claim_checks: int = Field(default=2, ge=1)
-    claim_interval_ms: int = Field(default=250, ge=10)
-    takeover_wait_ms: int = Field(default=10_000, ge=10)  # the taker is gone: wait so long
-    loop_stall_ms: int = Field(default=1000, ge=50)  # a loop later than that renews no lease
+    session_timeout_ms: int = _setting("session_timeout_ms")
+    grant_ms: int = _setting("grant_ms")
+    claim_checks: int = _setting("claim_checks")
+    claim_interval_ms: int = _setting("claim_interval_ms")
+    takeover_wait_ms: int = _setting("takeover_wait_ms")
+    loop_stall_ms: int = _setting("loop_stall_ms")
 
     # consume
-    consumer_heartbeat_ms: int = Field(default=3000, ge=50, le=3_600_000)
-    consumer_dead_after_ms: int = Field(default=15_000, ge=100)
-    consumer_drain_ms: int = Field(default=2000, ge=0)  # acks of a queue that moves away count
-    consumer_ack_timeout_ms: int = Field(default=60_000, ge=100)
-    max_in_flight_records: int = Field(default=20_000, ge=1)  # per queue
-    max_ack_ranges: int = Field(
-        default=1000, ge=1
-    )  # acked ahead of the committed offset, per queue
-    offsets_interval_ms: int = Field(default=50, ge=1)  # offset commits are gathered so long
-    # progress of a consumer group without members is kept so long; 0 = for ever
-    offsets_retention_ms: int = Field(default=7 * 24 * 3600 * 1000, ge=0)
-    takeover_checkpoint_ms: int = Field(default=1000, ge=10)
+    consumer_heartbeat_ms: int = _setting("consumer_heartbeat_ms")
+    consumer_dead_after_ms: int = _setting("consumer_dead_after_ms")
+    consumer_drain_ms: int = _setting("consumer_drain_ms")
+    consumer_ack_timeout_ms: int = _setting("consumer_ack_timeout_ms")
+    max_in_flight_records: int = _setting("max_in_flight_records")
+    max_ack_ranges: int = _setting("max_ack_ranges")
+    offsets_interval_ms: int = _setting("offsets_interval_ms")
+    offsets_retention_ms: int = _setting("offsets_retention_ms")
+    takeover_checkpoint_ms: int = _setting("takeover_checkpoint_ms")
 
     @field_validator("listen", "http_listen")
     @classmethod
@@ -103,7 +95,7 @@ class BrokerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        for small, large in _RISING:
+        for small, large in RISING:
             if getattr(self, small) > getattr(self, large):
                 raise ValueError(
                     f"{small} is {getattr(self, small)}, it may not be over {large}, "

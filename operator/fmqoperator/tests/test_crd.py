@@ -10,9 +10,10 @@ import yaml
 
 from fmqadapters.zookeeper.hosts import check_address
 from fmqbroker.runtime.settings import BrokerSettings
+from fmqcore.settings_spec import SETTINGS
 from fmqoperator import crd
 from fmqoperator.api.group import HOSTS
-from fmqoperator.api.settings import DEFAULTS, BrokerTuning
+from fmqoperator.api.settings import BrokerTuning
 from fmqoperator.tests.crd_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,11 +128,13 @@ def test_columns_and_scale_name_fields_that_there_are() -> None:
 # ---- settings are the broker's
 
 _NOT_TUNED = {"cluster", "group", "broker", "data_dir", "zookeeper", "listen", "http_listen"}
-_BROKERS = {n: f for n, f in BrokerSettings.model_fields.items() if n not in _NOT_TUNED}
 
 
-def test_the_settings_are_those_of_the_broker() -> None:
-    assert BrokerTuning.model_fields.keys() == _BROKERS.keys()
+def test_the_settings_are_those_of_the_table() -> None:
+    """The order is the table's too: docs and the CRD list them alike."""
+    assert list(BrokerTuning.model_fields) == list(SETTINGS)
+    assert [name for name in BrokerSettings.model_fields if name not in _NOT_TUNED] == [*SETTINGS]
+    assert all(row.restart for row in SETTINGS.values()), "docs and CRD promise it of each change"
 
 
 @pytest.mark.parametrize(
@@ -152,14 +155,17 @@ def test_zookeepers_addresses_are_those_that_brokers_take(address: str, good: bo
         assert check_address(address) == address
 
 
-@pytest.mark.parametrize("name", sorted(_BROKERS))
-def test_a_settings_bounds_are_those_of_the_broker(name: str) -> None:
-    theirs = BrokerSettings.model_json_schema()["properties"][name]
-    mine = next(node for path, node in ALL if path == f"BrokerGroup.spec.settings.{_camel(name)}")
-    for bound in ("minimum", "maximum", "multipleOf"):
-        assert mine.get(bound) == theirs.get(bound), bound
-    if _camel(name) in DEFAULTS:
-        assert DEFAULTS[_camel(name)] == theirs["default"]
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_bounds_of_a_setting_are_those_of_its_row(name: str) -> None:
+    taken = BrokerSettings.model_json_schema()["properties"][name]
+    shown = next(node for path, node in ALL if path == f"BrokerGroup.spec.settings.{_camel(name)}")
+    row = SETTINGS[name]
+    assert taken["default"] == row.default
+    assert shown["description"] == row.text
+    for field in (shown, taken):
+        assert field.get("minimum") == row.low
+        assert field.get("maximum") == row.high
+        assert field.get("multipleOf") == row.multiple_of
 
 
 def _camel(name: str) -> str:

@@ -104,6 +104,13 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     ),
     "P7": ("an older session of a producer goes on",),
     "P8": ("a session outlives its term",),
+    "P9": (
+        (
+            "fmqbroker/produce/service.py",
+            "newest = self.settle and not self.superseded",
+            "newest = not self.superseded",
+        ),
+    ),
     "F1": ("claim out of sync", "claim on a stale look"),
     "F2": (
         (
@@ -201,6 +208,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
             "        if True:\n            try:",
         ),
     ),
+    "L10": ("what is not answered follows to another group",),
 }
 
 

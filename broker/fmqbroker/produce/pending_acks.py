@@ -2,8 +2,9 @@
 
 An OK ack is due when the end that its level names (`AckLevel`) has passed its batch, within the
 epoch in which the batch was appended (P1, P2, R6). Any other end of the wait (a timeout, the loss
-of the role or of replicas) makes the ack DELIVERY_UNKNOWN, never OK (P4). The deadline of a batch
-is checked only once that batch is first in line.
+of the role or of replicas) makes the ack DELIVERY_UNKNOWN, never OK (P4). A master that may write
+no more, because its group is drained, still waits for its slaves: the outcome is known only here.
+The deadline of a batch is checked only once that batch is first in line.
 
 Sending and appending are the work of `produce/service.py`.
 """
@@ -42,6 +43,7 @@ class Waiting(NamedTuple):
     failed_below: Position = Position(0)  # of the commit frontier, when this was made
     code: int = 0
     message: str = ""
+    never_appended: bool = False  # of a refusal: P9
 
 
 class AckQueue:
@@ -74,6 +76,7 @@ class AckQueue:
             first = line[0]
             if first.code:
                 ack = _failed(first, first.code, first.message)
+                ack.never_appended = first.never_appended
             elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2
                 ack = client_pb2.ProduceAck(
                     correlation=first.correlation,
@@ -110,7 +113,7 @@ class AckQueue:
         if first.failed_below < self._commit.failed_below >= first.end:
             cause = self._commit.unwritable_reason or "an in-sync slave"
             return f"lost before the policy held: {cause}"
-        if not self._gate.permission() & Permission.WRITE:
+        if not (self._gate.permission() & Permission.WRITE or self._gate.is_master()):
             return f"this broker may no longer write: {self._gate.why}"
         if self._clock.monotonic_ms() >= first.deadline_ms:
             return "the policy did not hold in time"

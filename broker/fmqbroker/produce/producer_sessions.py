@@ -1,9 +1,10 @@
 """The open sessions of each producer on this broker (P7, ADR 0040).
 
-A producer numbers its sessions (`producer_epoch`). Once a session is open, no batch of an older one
-is taken, even if its stream is still open: the producer gave it up, and its batches were sent
-before. The journal's table of producers also ensures this while it knows the producer, but only
-after the first batch of the new session in that queue, and not for `ONE_WAY`.
+A producer numbers its sessions (`producer_epoch`), and the streams over which it opens each of them
+(`attempt`). Once one is open, no batch of an older one is taken, even if its stream is still open:
+the producer gave it up, and its batches were sent before. The journal's table of producers also
+ensures this for sessions while it knows the producer, but only after the first batch of the new
+session in that queue, and not for `ONE_WAY`.
 
 Write permission and sequence checks are made elsewhere. Nothing is written to disk.
 """
@@ -16,6 +17,7 @@ class Numbered(Protocol):
 
     producer_id: int  # 0: of no producer
     producer_epoch: int
+    attempt: int  # rising with each opening in one `producer_epoch`; 0: not numbered
     superseded: bool  # its producer has opened a later one; for good
 
 
@@ -34,9 +36,9 @@ class Sessions:
             return
         sessions = self._of.setdefault(session.producer_id, set())
         sessions.add(session)
-        newest = max(s.producer_epoch for s in sessions)
+        newest = max(map(_number, sessions))
         for other in sessions:
-            other.superseded = other.superseded or other.producer_epoch < newest
+            other.superseded = other.superseded or _number(other) < newest
 
     def closed(self, session: Numbered) -> None:
         """Remove a session whose stream has ended."""
@@ -44,3 +46,7 @@ class Sessions:
         sessions.discard(session)
         if not sessions:
             self._of.pop(session.producer_id, None)
+
+
+def _number(session: Numbered) -> tuple[int, int]:
+    return session.producer_epoch, session.attempt

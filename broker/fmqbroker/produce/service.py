@@ -11,6 +11,10 @@ Order of effects: append, then (elsewhere, in parallel) fsync and replicate, the
 Batches that arrive late, over a connection that was given up, are not stored after newer ones: a
 session ends when its producer opens a later one (P7), and with its term (P8).
 
+A producer sends a batch of unknown outcome only to its own group again. So a master that takes no
+messages (its group is drained or removed, its disk is full, replicas are missing) still answers
+these repeats: with their offset, or as never appended (P9, `_settle`, ADR 0060).
+
 Deduplication is in `fmqcore.journal.state`. No work is done per record, and a batch's content is
 never parsed. Appended to the journal: DATA, and a topic's CONFIG.
 """
@@ -131,13 +135,24 @@ class ProduceService:
         )
         refused = False
         try:
-            await self._check_open(opening)
+            opened.settles_only = self._settles_only(opening)
+            if not opened.settles_only:
+                await self._check_open(opening)
         except FmqError as error:
             opened.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
             opened.error.message = str(error)
             refused = True
         await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
         return not refused
+
+    def _settles_only(self, opening: client_pb2.ProduceOpen) -> bool:
+        """Return whether the session is to settle repeats at a master that takes no messages."""
+        takes = self.gate.permission() & Permission.WRITE
+        return opening.settle and not takes and self.is_sole_writer()
+
+    def is_sole_writer(self) -> bool:
+        """Return whether no broker appends messages now unless this one does."""
+        return self.gate.is_master() and not self.intake.stopping
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
@@ -219,6 +234,8 @@ class ProduceSession:
         self.producer_id = opening.open.producer_id
         self.producer_epoch = opening.open.producer_epoch
         self.superseded = False  # the producer has opened a later one (P7)
+        self.attempt = opening.open.attempt
+        self.settle = opening.open.settle and self.producer_id > 0 < self.attempt  # P9
         self.epoch = service.gate.epoch  # P8
         self._journal = service.journal
         self._commit = service.commit
@@ -268,12 +285,14 @@ class ProduceSession:
             refusal = error
         for batch in request.batches:
             try:
-                if refusal is not None:
-                    raise refusal
-                waiting = self._append(batch)
+                waiting = self._append(batch) if refusal is None else self._settle(batch, refusal)
             except FmqError as error:
                 waiting = Waiting(
-                    batch.correlation, int(batch.ack), code=int(error.code), message=str(error)
+                    batch.correlation,
+                    int(batch.ack),
+                    code=int(error.code),
+                    message=str(error),
+                    never_appended=self._is_new(batch),
                 )
             if waiting.level != _ONE_WAY:
                 held = self._acks.bytes
@@ -303,6 +322,44 @@ class ProduceSession:
             self._strange |= strange
             await self._service.refresh_topics(lambda: False)
 
+    # ---- repeats where no messages are taken (P9)
+
+    def _settle(self, batch: client_pb2.ProduceBatch, refusal: FmqError) -> Waiting:
+        """Return the ack of a batch that is in the journal already; raise `refusal` for others.
+
+        Its topic may have left the group since, as the topics of a group that is removed do.
+        """
+        known = self._known(batch) if self._may_settle(batch) else None
+        if known is None:
+            raise refusal
+        return self._waiting(batch, known)
+
+    def _is_new(self, batch: client_pb2.ProduceBatch) -> bool:
+        """Return whether a refused batch is in no journal, and no copy can get into one (P9).
+
+        An earlier attempt can only be in the journal, whose last term this broker opened, or on its
+        way over another session: of another term (P8), or one that this session has superseded.
+        """
+        if not self._may_settle(batch):
+            return False
+        try:
+            return self._known(batch) is None
+        except (errors.OutOfSequence, errors.ProducerFenced):
+            return False
+
+    def _may_settle(self, batch: client_pb2.ProduceBatch) -> bool:
+        newest = self.settle and not self.superseded and batch.ack != _ONE_WAY
+        same_term = self.epoch == self._service.gate.epoch
+        return newest and same_term and self._service.is_sole_writer()
+
+    def _known(self, batch: client_pb2.ProduceBatch) -> ProducedBatch | None:
+        key = TopicId(batch.topic_id), batch.queue_id
+        check = self._journal.state.check_sequence
+        count = batch.record_count
+        return check(self.producer_id, self.producer_epoch, key, batch.base_sequence, count)
+
+    # ---- appending
+
     def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
         payload, level = batch.payload, int(batch.ack)
         topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
@@ -313,13 +370,7 @@ class ProduceSession:
         size = 0
         producer_id = 0 if level == _ONE_WAY else self.producer_id  # no retry: nothing to know
         if producer_id:
-            done = self._journal.state.check_sequence(
-                producer_id,
-                self.producer_epoch,
-                (topic_id, queue_id),
-                batch.base_sequence,
-                count,
-            )
+            done = self._known(batch)
         if done is None:
             if producer_id:
                 self._service.limits.require_producer(
@@ -342,6 +393,13 @@ class ProduceSession:
                 batch.tag_mask,
             )
             done, size = self._journal.append(draft), len(payload)
+        return self._waiting(batch, done, size)
+
+    def _waiting(
+        self, batch: client_pb2.ProduceBatch, done: ProducedBatch | Appended, size: int = 0
+    ) -> Waiting:
+        """Return the pending ack of a batch in the journal; request the fsync that it needs."""
+        level = int(batch.ack)
         if level in FSYNCED and done.end > self._persist_to:
             self._persist_to = done.end
             self._persist.notify()

@@ -54,6 +54,14 @@ class Gate:
                 f"reader {self.reader or 'none'}; {self.why}"
             )
 
+    def is_master(self) -> bool:
+        """Return whether this broker holds the group's term as master now, lease included.
+
+        It may serve nothing: an administrator can configure less than FULL. No other broker
+        appends a message meanwhile.
+        """
+        return self._grants is not None and self.leased()
+
     # ---- the lease
     def leased(self) -> bool:
         """Return whether the lease holds now: ZooKeeper's, or the grants that count."""

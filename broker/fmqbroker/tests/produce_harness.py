@@ -69,12 +69,16 @@ class Bench:
 
     @asynccontextmanager
     async def session(
-        self, producer_id: int = 5, epoch: int = 0, *topics: str
+        self, producer_id: int = 5, epoch: int = 0, *topics: str, settle: bool = False
     ) -> AsyncIterator["Session"]:
         session = Session(self)
         task = asyncio.create_task(self.service.serve(CALL, BrokerEnd(session.pipe)))
         opening = wire.ProduceOpen(
-            producer_id=producer_id, producer_epoch=epoch, topics=topics or ["orders"]
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=topics or ["orders"],
+            attempt=next(_numbers) if settle else 0,
+            settle=settle,
         )
         await session.put(wire.ProduceRequest(open=opening))
         session.opened = (await session.reply()).opened
@@ -97,11 +101,14 @@ class Ack(NamedTuple):
     message: str
     base_offset: int
     store_ms: int
+    never_appended: bool
 
     @classmethod
     def of(cls, ack: wire.ProduceAck) -> "Ack":
         code = ErrorCode(int(ack.code))
-        return cls(ack.correlation, code, ack.message, ack.base_offset, ack.store_ms)
+        return cls(
+            ack.correlation, code, ack.message, ack.base_offset, ack.store_ms, ack.never_appended
+        )
 
 
 class Session:

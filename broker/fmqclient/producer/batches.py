@@ -45,7 +45,7 @@ def record_bytes(record: Record) -> int:
 class PendingBatch:
     """A batch that was not sent: records of one queue buffer."""
 
-    __slots__ = ("born_ms", "bytes", "deadline_ms", "records", "sequence")
+    __slots__ = ("born_ms", "bytes", "deadline_ms", "records", "sequence", "stayed")
 
     def __init__(self, deadline_ms: int, born_ms: int, sequence: int = 0) -> None:
         self.records: list[Record] = []
@@ -53,6 +53,7 @@ class PendingBatch:
         self.deadline_ms = deadline_ms
         self.born_ms = born_ms  # wall clock; 0 = not wanted
         self.sequence = sequence  # under which it was sent and refused
+        self.stayed: InFlightBatch | None = None  # as which it was refused, until it is queued
 
 
 class InFlightBatch:
@@ -65,12 +66,14 @@ class InFlightBatch:
         "crc",
         "deadline_ms",
         "due_ms",
+        "free_keys",
         "over",
         "payload",
         "records",
         "sequence",
         "stays",
         "tag_mask",
+        "tracked",
         "unknown",
     )
 
@@ -82,10 +85,17 @@ class InFlightBatch:
         self.sequence = sequence
         self.unknown = False  # an attempt may have been stored: only ever tried again as it is
         self.over = False  # answered, or given up
-        self.stays = False  # if it is refused, it goes to its own queue buffer only
+        self.stays = False  # later records are placed meanwhile; refused, it goes to other queues
+        self.free_keys: set[bytes] = set()  # only with keys of which nothing later was placed
+        self.tracked = False  # `free_keys` is kept up to date
         self.due_ms = 0  # when to try again; 0 = not planned
         self.attrs, self.payload, self.tag_mask = _encode(pending_batch)
         self.crc = crc32c(self.payload)
+
+    def stay(self) -> None:
+        """Start to stay: from here on, later records of these keys may go to other queues."""
+        self.stays = self.tracked = True
+        self.free_keys = {record[1] for record in self.records if not record[5]}
 
     @property
     def end_sequence(self) -> int:

@@ -1,7 +1,8 @@
 """How a producer handles a refused batch: by the retry action of the error (`error_spec`).
 
 "Not appended" counts only if it is true of every attempt. Once an attempt may have been stored
-(`batch.unknown`), a refusal of a later one proves nothing, and the batch is retried unchanged.
+(`batch.unknown`), a refusal of a later one proves nothing, and the batch is retried unchanged;
+unless the master reports that no attempt was ever appended (`never_appended`).
 """
 
 from collections.abc import Callable
@@ -35,8 +36,22 @@ class ErrorPolicy:
         self._renew = renew
         self._want_routes = want_routes
 
-    def take(self, buffer: QueueBuffer, batch: InFlightBatch, error: FmqError) -> bool:
-        """Handle one refusal; return True if the session is to be left."""
+    def take(
+        self,
+        buffer: QueueBuffer,
+        batch: InFlightBatch,
+        error: FmqError,
+        *,
+        never_appended: bool = False,
+    ) -> bool:
+        """Handle one refusal; return True if the session is to be left.
+
+        `never_appended`: no attempt of the batch is stored or will be.
+        """
+        if never_appended:
+            batch.unknown = False
+            if batch.stays:  # the move to other groups did not wait for it
+                buffer.topic.place_again()
         action = self._judge(buffer, batch, error)
         match action:
             case RetryAction.RESEND_SAME:

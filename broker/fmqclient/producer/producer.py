@@ -360,6 +360,7 @@ class Producer(MustBeClosed):
         topic = accumulator.topics.get(name) or self._new_topic(name)
         group_name = None if group is None else GroupName(group)
         buffer = accumulator.pinned_buffer(topic, group_name, queue)
+        topic.note_placed(record[1])
         self._busy.set()
         accumulator.outstanding_records += 1
         accumulator.outstanding_bytes += size

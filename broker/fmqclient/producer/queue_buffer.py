@@ -5,9 +5,9 @@ How order and one attempt at a time are kept (numbered as in `docs/internals/inv
 L1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
     only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.
 L2. A batch in flight whose outcome is unknown (no answer, or DELIVERY_UNKNOWN) is only ever sent
-    again to this very buffer, the same bytes under the same sequence, until its deadline. While
-    there is one, nothing new leaves the buffer: later records wait, or the producer puts them into
-    other groups.
+    again to this very buffer, the same bytes under the same sequence, until its deadline, or until
+    the master answers that no attempt was ever appended (L10). While there is one, nothing new
+    leaves the buffer: later records wait, or the producer puts them into other groups.
 L3. A batch in flight that was certainly not appended (every attempt was refused by a typed error)
     gives its sequence back. The batches sent after it are then refused as out of sequence; when all
     of them have been answered, they go, in their order, to the front of the buffer or to another
@@ -36,6 +36,10 @@ class Held(Protocol):
     """The topic as a queue buffer needs it."""
 
     held: bool  # nothing new is sent for a moment (`producer/topic_buffers.py`)
+
+    def place_again(self) -> None:
+        """Place again what was not sent."""
+        ...
 
 
 class QueueBuffer:
@@ -164,6 +168,7 @@ class QueueBuffer:
     def drain(self) -> list[PendingBatch]:
         """Take out everything that is not in flight."""
         pending = [*self.turned_back, *self.pending]
+        _track_no_more(pending)
         self.turned_back, self.pending, self.open = [], deque(), None
         return pending
 
@@ -176,6 +181,7 @@ class QueueBuffer:
             self.pending = deque(p for p in self.pending if p.deadline_ms > now_ms)
             if self.open in pending:
                 self.open = None
+            _track_no_more(pending)
         in_flight = [f for f in self.in_flight if f.deadline_ms <= now_ms]
         for batch in in_flight:
             self.abandoned(batch)
@@ -184,6 +190,7 @@ class QueueBuffer:
     def _over(self, batch: InFlightBatch) -> None:
         self.in_flight.remove(batch)
         batch.over = True
+        batch.tracked = False
 
     def _settle(self) -> None:
         if self.in_flight:
@@ -193,16 +200,43 @@ class QueueBuffer:
         # In the order they were sent, not answered: unknown ones are retried one by one.
         turned_back = sorted(self.turned_back, key=lambda pending_batch: pending_batch.sequence)
         self.turned_back = []
+        if any(pending_batch.stayed for pending_batch in turned_back):
+            for pending_batch in turned_back:
+                _pin_overtaken(pending_batch)
+            self.topic.place_again()
         self.pending.extendleft(reversed(turned_back))
 
 
-def _pending_batch(source: PendingBatch | InFlightBatch, records: Iterable[Record]) -> PendingBatch:
+def _pending_batch(source: InFlightBatch, records: Iterable[Record]) -> PendingBatch:
     pending_batch = PendingBatch(source.deadline_ms, source.born_ms, source.sequence)
-    stays = isinstance(source, InFlightBatch) and source.stays
-    pending_batch.records = _pinned(records) if stays else list(records)
+    pending_batch.records = list(records)
+    if source.stays:
+        pending_batch.stayed, source.tracked = source, True
     pending_batch.bytes = sum(map(record_bytes, pending_batch.records))
     return pending_batch
 
 
 def _pinned(records: Iterable[Record]) -> list[Record]:
-    return [(*record[:5], True, record[6]) for record in records]
+    return [_pinned_record(record) for record in records]
+
+
+def _pinned_record(record: Record) -> Record:
+    return (*record[:5], True, record[6])
+
+
+def _track_no_more(batches: Iterable[PendingBatch]) -> None:
+    for pending_batch in batches:
+        if pending_batch.stayed is not None:
+            pending_batch.stayed.tracked = False
+
+
+def _pin_overtaken(pending_batch: PendingBatch) -> None:
+    """Pin the records of a batch that stayed, unless no later record of their key was placed."""
+    if (source := pending_batch.stayed) is not None:
+        free = source.free_keys
+        pending_batch.records = [
+            record if record[1] in free else _pinned_record(record)
+            for record in pending_batch.records
+        ]
+        pending_batch.stayed = None
+        source.tracked = False

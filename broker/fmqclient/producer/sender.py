@@ -4,6 +4,9 @@
       ↑                                                                              │
       └──────────── lost: what was sent is unknown, what was not may go elsewhere ←──┘
 
+A batch of unknown outcome is settled by its own group only. If no broker of the group takes
+messages, its master may still open a session in which only such batches are sent again (L10).
+
 Everything that is pending when the sender wakes goes into one message, the unsent batches of all
 queue buffers. At most `pipeline` messages are unanswered at a time, so that meanwhile the next one
 fills. Order of effects: a batch gets its sequence and is remembered as in flight, then sent; only
@@ -51,6 +54,10 @@ class _Renew(FmqError):
     """Open again as the producer's next session: one is due, and nothing is in flight."""
 
 
+class _Settled(FmqError):
+    """Open again for new messages: nothing is left to settle in a session for that alone."""
+
+
 class Sender:
     """One producer's sender to one group. `run` until cancelled."""
 
@@ -91,10 +98,12 @@ class Sender:
         self._correlation = 0
         self._producer_id = 0
         self._producer_epoch = 0
+        self._attempt = 0  # the number of streams asked for
         self._renew = True  # begin the producer's next session at the next opening
         self._work = asyncio.Event()
         self._heard_ms = 0
         self._window_bytes = 0
+        self._settles_only = False  # the broker takes no messages, only repeats (L10)
         self._epoch = Epoch(0)
         self._hurry = asyncio.Event()  # somebody flushes: do not linger
         self._leaving: FmqError | None = None
@@ -175,10 +184,13 @@ class Sender:
         route = self._routes.table.groups.get(self.group)
         if route is None:
             raise Unavailable(f"the routes do not know group {self.group}")
+        self._attempt += 1
         opening = client_pb2.ProduceOpen(
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             client=self._settings.client_name,
+            attempt=self._attempt,
+            settle=any(buffer.in_flight for buffer in self._buffers()),
         )
         broker, stream, answer = await open_at_first(
             self._connections,
@@ -188,6 +200,7 @@ class Sender:
         )
         self._epoch = Epoch(answer.epoch)
         self._window_bytes = answer.opened.window_bytes
+        self._settles_only = answer.opened.settles_only
         self._accumulator.limit(
             answer.opened.max_batch_bytes or self._settings.max_batch_bytes,
             answer.opened.max_records or self._settings.max_batch_records,
@@ -213,8 +226,11 @@ class Sender:
                 self._again.append((buffer, batch))
             if buffer.pending:
                 self.offer(buffer)
-        self._up, self.why, self.error = True, "", None
-        self._accumulator.look()
+        if self._settles_only:
+            self._set_down(f"group {self.group} takes no messages now")
+        else:
+            self._up, self.why, self.error = True, "", None
+            self._accumulator.look()
         self._work.set()
         try:
             await until_one_fails(self._send(stream), self._receive(stream), self._watch())
@@ -245,7 +261,7 @@ class Sender:
             self._set_down(self.why or "the session ended")
 
     def _is_open(self) -> bool:
-        return self._window_bytes > 0 and self._up
+        return self._window_bytes > 0 and (self._up or self._settles_only)
 
     def _buffers(self) -> list[QueueBuffer]:
         return [buffer for buffer in self._accumulator.buffers() if buffer.group == self.group]
@@ -261,8 +277,11 @@ class Sender:
                 if self._one_way:
                     self._written()
                 continue
-            if self._renew and not any(buffer.in_flight for buffer in self._buffers()):
-                raise _Renew("a new session is due")
+            if not any(buffer.in_flight for buffer in self._buffers()):
+                if self._settles_only:
+                    raise _Settled(self.why)
+                if self._renew:
+                    raise _Renew("a new session is due")
             if self._hurry.is_set() and not any(buffer.pending for buffer in self._buffers()):
                 self._hurry.clear()  # else it is for what may not leave yet
             self._work.clear()
@@ -285,7 +304,8 @@ class Sender:
             if batch in buffer.in_flight:
                 size += self._add(request, buffer, batch)
         now_ms = self._clock.monotonic_ms()
-        while self._ready and size < MESSAGE_BYTES and not self._renew:
+        takes_new = not (self._renew or self._settles_only)
+        while self._ready and size < MESSAGE_BYTES and takes_new:
             buffer = self._ready[0]
             if buffer.pending and buffer.may_send(now_ms):
                 pending_batch = buffer.pending.popleft()
@@ -358,7 +378,8 @@ class Sender:
                     self._stored(buffer, batch, ack.base_offset)
                 else:
                     self.error = error_of(ack.code, ack.message)
-                    if self._error_policy.take(buffer, batch, self.error):
+                    never = ack.never_appended
+                    if self._error_policy.take(buffer, batch, self.error, never_appended=never):
                         leave = self.error
                 if buffer.pending:
                     self.offer(buffer)

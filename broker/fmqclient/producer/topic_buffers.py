@@ -6,7 +6,8 @@ move are always in one queue buffer. When the groups among which keys are spread
 nothing new is sent for a moment. The batches in flight from queue buffers that lose keys are
 awaited: each is stored, refused, or has an unknown outcome and stays there for good. Then all that
 was not sent is placed again, in the order in which it was handed in. A batch that is unknown, or
-not answered in `HOLD_MS`, *stays*: if it is refused later, it goes to its own queue buffer only.
+not answered in `HOLD_MS`, *stays*: if it is refused later, its records are placed again except
+those of keys of which later records were placed since. These go to their own queue buffer only.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ class Topic:
         "_awaited",
         "_held_until_ms",
         "_new_buffer",
+        "_staying",
         "buffers",
         "by_key",
         "config",
@@ -56,6 +58,7 @@ class Topic:
         self.held = False  # nothing new is sent until what is awaited is answered
         self._awaited: list[InFlightBatch] = []
         self._held_until_ms = 0
+        self._staying: list[InFlightBatch] = []  # those whose `free_keys` are kept up to date
         self._new_buffer = new_buffer
 
     # ---- placing
@@ -75,7 +78,18 @@ class Topic:
         if len(self.by_key) >= KEYS_REMEMBERED:
             self.by_key.clear()
         buffer = self.by_key[key] = self.buffer(place)
+        self.note_placed(key)
         return buffer
+
+    def note_placed(self, key: bytes) -> None:
+        """Note that a record of a key has a queue: none handed in before may be placed again.
+
+        Called for the first record of a key after a batch started to stay, at least.
+        """
+        if self._staying and key:
+            self._staying = [batch for batch in self._staying if batch.tracked]
+            for batch in self._staying:
+                batch.free_keys.discard(key)
 
     def next_buffer(self) -> QueueBuffer | None:
         """Return the next queue buffer for records without a key; prefer an idle one."""
@@ -117,6 +131,10 @@ class Topic:
         # Keys leave the groups that went away; if groups came, keys may leave any.
         self._hold(before if after - before else before - after, now_ms)
 
+    def place_again(self) -> None:
+        """Place again, at the next `lift`, what was not sent: it may go to other groups now."""
+        self.held = True
+
     def lift(self, now_ms: int) -> "list[tuple[Record, PendingBatch, QueueBuffer | None]] | None":
         """Return what must be placed again, in order. None: not yet, or not at all.
 
@@ -129,7 +147,10 @@ class Topic:
         if now_ms < self._held_until_ms and not all(f.unknown for f in self._awaited):
             return None
         for batch in self._awaited:
-            batch.stays = True
+            batch.stay()
+            for key in batch.free_keys:
+                self.by_key.pop(key, None)
+        self._staying = [b for b in self._staying if b.tracked] + self._awaited
         self._awaited = []
         self.held = False
         moved = [

@@ -31,6 +31,7 @@ class BrokerDouble:
         self.name = name
         self.group = group
         self.permission = Permission.FULL
+        self.settles = False  # without WRITE, answer repeats of what is stored
         self.address = ""
         self.script: Script = lambda batch: None
         self.slow: Callable[[], float] = lambda: 0.0
@@ -74,7 +75,9 @@ class BrokerDouble:
                 window_bytes=1 << 20, max_batch_bytes=self.max_batch_bytes
             )
         )
-        if not self.permission & Permission.WRITE:
+        if self.settles and opening.settle and not self.permission & Permission.WRITE:
+            reply.opened.settles_only = True
+        elif not self.permission & Permission.WRITE:
             refused = client_pb2.Error(code=client_pb2.NO_PERMISSION, message="not the master")
             reply.opened.error.CopyFrom(refused)
         await stream.send(reply)
@@ -94,9 +97,13 @@ class BrokerDouble:
         self, batch: client_pb2.ProduceBatch, opening: client_pb2.ProduceOpen, stream: Stream
     ) -> Any:
         ack: Any = client_pb2.ProduceAck(correlation=batch.correlation)
+        takes_messages = self.permission & Permission.WRITE
         fate = self.script(batch)
-        if not self.permission & Permission.WRITE:
+        if not takes_messages:
             fate = ErrorCode.NO_PERMISSION
+            if opening.settle and self.settles:
+                fate = self.group.settled(batch, opening)
+                ack.never_appended = fate is ErrorCode.NO_PERMISSION
         if fate == "hang":
             return None
         if fate == "drop":

@@ -10,6 +10,7 @@ from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchHeader, BatchType, encode_header, padding, parse_header
 from fmqcore.consume.in_flight import QueueProgress
 from fmqcore.consume.ranges import Range
+from fmqcore.errors import ErrorCode, OutOfSequence
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducerTable
 from fmqport.transport import Stream
@@ -52,6 +53,19 @@ class GroupDouble:
     def next_offset(self, queue: int) -> int:
         batches = self.stored.get(queue)
         return batches[-1].base_offset + len(batches[-1].values) if batches else 0
+
+    def settled(
+        self, batch: client_pb2.ProduceBatch, opening: client_pb2.ProduceOpen
+    ) -> ErrorCode | None:
+        """Return None for a batch that is stored, else why a drained master refuses it."""
+        key = (TopicId(batch.topic_id), batch.queue_id)
+        number, count = batch.base_sequence, batch.record_count
+        check = self.producers.check
+        try:
+            known = check(opening.producer_id, opening.producer_epoch, key, number, count)
+        except OutOfSequence:
+            return ErrorCode.OUT_OF_SEQUENCE
+        return None if known is not None else ErrorCode.NO_PERMISSION
 
     def append(
         self, batch: client_pb2.ProduceBatch, producer_id: int, session: int = 0, store_ms: int = 7

@@ -11,6 +11,9 @@ from fmqcore.journal.producers import KEPT_BATCHES
 class Topic:
     held = False
 
+    def place_again(self) -> None:
+        self.held = True
+
 
 def buffer() -> QueueBuffer:
     return QueueBuffer(Topic(), GroupName("g1"), TopicId(1), 0)

@@ -24,6 +24,9 @@ from fmqcore.ids import GroupName, TopicId
 class Topic:
     held = False
 
+    def place_again(self) -> None:
+        self.held = True
+
 
 class Accumulator:
     def __init__(self) -> None:

@@ -62,12 +62,37 @@ def test_unanswered_batch_stays_with_its_group() -> None:
     assert not batch.stays
     assert numbers(topic.lift(HOLD_MS)) == [2]
     assert batch.stays
+    assert put(topic, 2).group == G2
     buffer.refused(batch)
     topic.remap({G1}, 0)
     topic.remap({G2}, 0)
     moved = topic.lift(2 * HOLD_MS)
     assert moved is not None
-    assert [(record[6], own) for record, _, own in moved] == [(1, buffer)], "to its own buffer"
+    places = [(record[6], own) for record, _, own in moved]
+    assert places == [(1, buffer), (2, None)], "to its own buffer"
+
+
+def test_refused_batch_moves_unless_later_records_of_its_keys_did() -> None:
+    """Its buffer has others in flight meanwhile, whose answers come in other messages."""
+    topic = topic_on(G1)
+    buffer = put(topic, 1)
+    other: Any = (b"2", b"other", b"", b"", None, False, 2)
+    buffer.pending[0].records.append(other)
+    first = buffer.depart(buffer.pending.popleft())
+    assert put(topic, 3) is buffer
+    second = buffer.depart(buffer.pending.popleft())
+    first.unknown = second.unknown = True
+    topic.remap({G2}, 0)
+    assert topic.lift(0) == []
+    buffer.refused(first)
+    assert not topic.held
+    assert topic.buffer_for(b"other") is not buffer, "a later record of that key"
+    buffer.refused(second)
+    assert topic.held
+    moved = topic.lift(1)
+    assert moved is not None
+    places = [(record[6], own) for record, _, own in moved]
+    assert places == [(1, None), (2, buffer), (3, None)]
 
 
 def test_flight_of_unknown_outcome_is_not_awaited() -> None:

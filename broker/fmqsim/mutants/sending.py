@@ -66,7 +66,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "what comes late over its connection is stored before the newer one has stored anything",
         (
             "fmqbroker/produce/producer_sessions.py",
-            "            other.superseded = other.superseded or other.producer_epoch < newest\n",
+            "            other.superseded = other.superseded or _number(other) < newest\n",
             "            other.superseded = False\n",
         ),
         tests=(
@@ -166,8 +166,8 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "it is refused late, and comes behind what was handed in after it",
         (
             TOPIC,
-            "        for batch in self._awaited:\n            batch.stays = True\n",
-            "",
+            "                batch.free_keys.discard(key)\n",
+            "                pass\n",
         ),
         tests=(
             "broker/fmqclient/tests/test_topic_buffers.py::test_unanswered_batch_stays_with_its_group",

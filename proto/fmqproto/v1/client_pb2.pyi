@@ -89,16 +89,20 @@ class ProduceRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ProduceOpen, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ...) -> None: ...
 
 class ProduceOpen(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "client", "topics")
+    __slots__ = ("producer_id", "producer_epoch", "client", "topics", "attempt", "settle")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     client: str
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., client: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    attempt: int
+    settle: bool
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., client: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., settle: _Optional[bool] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
     __slots__ = ("correlation", "topic_id", "queue_id", "record_count", "attrs", "payload_crc", "base_sequence", "tag_mask", "deliver_at_ms", "ack", "timeout_ms", "payload")
@@ -139,30 +143,34 @@ class ProduceReply(_message.Message):
     def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[ProduceAck, _Mapping]]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ProduceOpened(_message.Message):
-    __slots__ = ("error", "max_batch_bytes", "max_records", "window_bytes")
+    __slots__ = ("error", "max_batch_bytes", "max_records", "window_bytes", "settles_only")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SETTLES_ONLY_FIELD_NUMBER: _ClassVar[int]
     error: Error
     max_batch_bytes: int
     max_records: int
     window_bytes: int
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., max_batch_bytes: _Optional[int] = ..., max_records: _Optional[int] = ..., window_bytes: _Optional[int] = ...) -> None: ...
+    settles_only: bool
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., max_batch_bytes: _Optional[int] = ..., max_records: _Optional[int] = ..., window_bytes: _Optional[int] = ..., settles_only: _Optional[bool] = ...) -> None: ...
 
 class ProduceAck(_message.Message):
-    __slots__ = ("correlation", "code", "message", "base_offset", "store_ms")
+    __slots__ = ("correlation", "code", "message", "base_offset", "store_ms", "never_appended")
     CORRELATION_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STORE_MS_FIELD_NUMBER: _ClassVar[int]
+    NEVER_APPENDED_FIELD_NUMBER: _ClassVar[int]
     correlation: int
     code: ErrorCode
     message: str
     base_offset: int
     store_ms: int
-    def __init__(self, correlation: _Optional[int] = ..., code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., store_ms: _Optional[int] = ...) -> None: ...
+    never_appended: bool
+    def __init__(self, correlation: _Optional[int] = ..., code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., store_ms: _Optional[int] = ..., never_appended: _Optional[bool] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
     __slots__ = ("open", "credit_bytes", "acks", "nacks", "controls", "commit_token", "leave", "credit_records", "handed")

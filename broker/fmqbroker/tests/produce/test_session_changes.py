@@ -51,6 +51,7 @@ class Numbered:
     producer_epoch: int
     producer_id: int = 5
     superseded: bool = False
+    attempt: int = 0
 
 
 def test_a_session_that_was_given_up_is_over_for_good() -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
-from fmqcore.ids import BrokerId, GroupName
+from fmqcore.ids import BrokerId, Epoch, GroupName
 from fmqcore.zk import layout as paths
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
-from fmqcore.zk.group_state import GroupState, begin_again_state, state_from_json, state_to_json
+from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
-from fmqport.group_nodes import create_group, delete_group, was_removed
+from fmqport.group_nodes import begin_again, create_group, delete_group, was_removed
 
 _START_S: Final = 10.0
 _TRIES: Final = 10
@@ -140,23 +140,9 @@ class Registry:
     async def begin_again(self, name: GroupName, *, at: int) -> GroupState:
         """Let the group start again with what its journals hold, if its epoch is still `at`.
 
-        Returns the new state; raises `InvalidArgument`, `NotFound`.
+        Returns the new state; raises `InvalidArgument`, `NotFound`, `Unavailable`.
         """
-        node = paths.state_node(self._cluster, name)
-        stored = await self._coordination.get(node)
-        if stored is None:
-            raise NotFound(f"group {name} of cluster {self._cluster} has no state: it is new")
-        state = state_from_json(stored.data)
-        if state.epoch != at:
-            raise InvalidArgument(
-                f"group {name} is in epoch {state.epoch}, not {at}: check it with fmq status"
-            )
-        after = begin_again_state(state)
-        try:
-            await self._coordination.set(node, state_to_json(after), stored.version)
-        except (BadVersion, NoNode):
-            raise changed(name) from None
-        return after
+        return await begin_again(self._coordination, self._cluster, name, Epoch(at))
 
     async def request_master(
         self, group: GroupName, master: BrokerId, lost: BrokerId

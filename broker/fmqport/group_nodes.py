@@ -1,4 +1,4 @@
-"""Create and delete a broker group's nodes in ZooKeeper, so that no broker recreates them.
+"""Create, delete and reset a broker group's nodes in ZooKeeper, so that no broker recreates them.
 
 Order of effects of a deletion: the group's name is added to the removed groups, its configuration
 is deleted (by compare-and-set: from then on the group does not exist), then its other nodes. Each
@@ -9,10 +9,17 @@ does.
 
 from collections.abc import Callable
 
-from fmqcore.errors import Malformed, Unavailable
-from fmqcore.ids import GroupName
+from fmqcore.errors import InvalidArgument, Malformed, NotFound, Unavailable
+from fmqcore.ids import Epoch, GroupName
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, config_to_json
+from fmqcore.zk.group_state import (
+    GroupState,
+    Mode,
+    begin_again_state,
+    state_from_json,
+    state_to_json,
+)
 from fmqcore.zk.removed_groups import removed_from_json, removed_to_json
 from fmqport.coordination import BadVersion, Coordination, NoNode
 
@@ -52,6 +59,34 @@ async def delete_group(
         raise Unavailable(f"{root} was changed by somebody else meanwhile") from None
     await coordination.delete(layout.live_node(cluster, group))
     await coordination.delete(root)
+
+
+async def begin_again(
+    coordination: Coordination, cluster: str, group: GroupName, epoch: Epoch
+) -> GroupState:
+    """Let a group start again with what its journals hold, as a person decided in that epoch.
+
+    Returns the new state; repeated in the same epoch it changes nothing. Raises `NotFound` for a
+    group without state, `InvalidArgument` in another epoch, `Unavailable`, also if the state was
+    changed meanwhile.
+    """
+    node = layout.state_node(cluster, group)
+    found = await coordination.get(node, synced=True)
+    if found is None:
+        raise NotFound(f"group {group} of cluster {cluster} has no state: it is new")
+    state = state_from_json(found.data)
+    if state.epoch != epoch:
+        raise InvalidArgument(
+            f"group {group} is in epoch {state.epoch}, not {epoch}: check it with fmq status"
+        )
+    if state.mode is Mode.NEW:
+        return state
+    after = begin_again_state(state)
+    try:
+        await coordination.set(node, state_to_json(after), found.version)
+    except (BadVersion, NoNode):
+        raise Unavailable(f"{node} was changed by another writer meanwhile: try again") from None
+    return after
 
 
 async def make_live_parent(coordination: Coordination, cluster: str, group: GroupName) -> bool:

@@ -174,6 +174,13 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     ),
     "F17": ("a master with another disk gives up what its reader has",),
     "F18": ("who lost its memory, too, is proof that no broker has more",),
+    "F19": (
+        (
+            "fmqcore/failover/guards.py",
+            "    return case.state.epoch == 0 or _all_heard(",
+            "    return True or _all_heard(",
+        ),
+    ),
     "C1": (
         (
             "fmqcore/consume/in_flight.py",

@@ -203,6 +203,7 @@ class AdminService:
             refusal="" if refusal is None else refusal.why,
             damage="" if journal.damage is None else str(journal.damage),
             periods=self._periods.report(),
+            remedy=admin_pb2.Remedy.Name(gate.remedy.value),
         )
 
     def _replicas(self) -> list[admin_pb2.ReplicaStatus]:

@@ -266,7 +266,7 @@ class Failover:
         self._gate.adopt(state)
         by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
         self._gate.count_grants(self._gatherer.granted_until if by_grants else None)
-        self._gate.grant(decision.permission, decision.why)
+        self._gate.grant(decision.permission, decision.why, decision.remedy)
         self._state_log.note(decision, state.epoch)
         self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
         frozen = self._terms.frozen

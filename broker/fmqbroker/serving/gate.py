@@ -12,6 +12,7 @@ from typing import Final
 
 from fmqbroker.runtime.notifier import Signal
 from fmqcore.errors import NoPermission
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Epoch, Permission
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
@@ -32,6 +33,7 @@ class Gate:
         self.epoch = Epoch(0)
         self.master = BrokerId("")
         self.reader = BrokerId("")  # who serves (in HANDOVER: served) the reads
+        self.remedy = Remedy.NONE  # of what `why` describes, for a person
         self._why = "starting"
         self._permission = Permission.NONE
         self._lease_until_ms = 0
@@ -98,8 +100,10 @@ class Gate:
             self.mode, self.epoch, self.master, self.reader = seen
             self.changed.notify()
 
-    def grant(self, permission: Permission, why: str) -> None:
+    def grant(self, permission: Permission, why: str, remedy: Remedy = Remedy.NONE) -> None:
         """Set the permission, still bounded by the lease. An empty `why` keeps the last one."""
+        if why:
+            self.remedy = remedy
         why = why or self._why
         if permission != self._permission or why != self._why:
             self._permission, self._why = permission, why

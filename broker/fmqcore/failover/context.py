@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fmqcore.failover.evidence import Evidence, Params
+from fmqcore.failover.evidence import Evidence, Params, Remedy
 from fmqcore.ids import BrokerId, Epoch
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState, Mode
@@ -28,6 +28,7 @@ class Guard:
     name: str
     holds: Callable[[Case], bool]
     unmet: str
+    remedy: Remedy = Remedy.NONE  # if `unmet` names it
 
 
 def next_epoch(case: Case) -> Epoch:

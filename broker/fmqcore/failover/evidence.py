@@ -127,6 +127,13 @@ class Params:
         return 4 * self.claim_checks
 
 
+class Remedy(Enum):
+    """What a person has to do if what is awaited does not come; numbered as on the wire."""
+
+    NONE = 0
+    BEGIN_AGAIN = 1  # `fmq cluster begin-again`
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The step to take. A step that changes the state has `edit`; the shell sets `txn`."""
@@ -140,3 +147,4 @@ class Decision:
     edit: GroupState | None = None
     checking: bool = False  # claim checks are under way: keep the count
     wake_ms: int | None = None  # decide again then, if nothing happens before
+    remedy: Remedy = Remedy.NONE  # of the wait that `why` describes

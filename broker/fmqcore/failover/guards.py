@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fmqcore.failover.context import Case, Guard, newer_journals
+from fmqcore.failover.evidence import Remedy
 from fmqcore.failover.lost_journals import BEGIN_AGAIN
 from fmqcore.failover.term_rules import is_best, reads, record_term
 from fmqcore.ids import BrokerId, Epoch
@@ -56,6 +57,7 @@ STATE_CURRENT: Final = Guard(
     "{newer} holds a newer epoch than the group's state in ZooKeeper: that state was restored from "
     "an older backup, or is another group's; with all members running, fmq cluster begin-again "
     "{group} says how to go on above it",
+    Remedy.BEGIN_AGAIN,
 )
 
 # ---- as master: the conditions for opening a term
@@ -156,6 +158,11 @@ def _all_heard_if_records(case: Case) -> bool:
     return not stored or _all_heard(case, slaves)
 
 
+def _all_heard_again(case: Case) -> bool:
+    # The epoch of a NEW group is not 0 only if a person let it begin again.
+    return case.state.epoch == 0 or _all_heard(case, (m.id for m in case.config.slaves))
+
+
 def _reader_heard(case: Case) -> bool:
     link = case.evidence.links.get(case.state.reader)
     return link is not None and link.heard
@@ -212,6 +219,7 @@ JOURNAL_WHOLE: Final = Guard(
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
     "replaced: it waits for its in-sync slaves ({isr}; if no slave is in sync, for every member) "
     "to give back what they have; with none of them left: " + BEGIN_AGAIN,
+    Remedy.BEGIN_AGAIN,
 )
 JOURNAL_KEPT: Final = replace(
     # F17: otherwise acknowledged records would be given up although a member still has them.
@@ -229,6 +237,14 @@ ALL_HEARD_IF_RECORDS: Final = Guard(
     _all_heard_if_records,
     "the journal of {me}, or of a slave, has records, and ZooKeeper knows no state of this group: "
     "{me} waits to hear every configured slave",
+)
+ALL_HEARD_AGAIN: Final = Guard(
+    # F19: the decision is about journals that are lost, not about members that start later.
+    "a group that begins again: every slave heard",
+    _all_heard_again,
+    "a person let group {group} begin again: {me} waits to hear every configured slave, because "
+    "one that is not started may have what is missing; start it, or take it out of the "
+    "configuration",
 )
 RECORD_IN: Final = Guard(
     "the reader's frozen record is in",

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Final
 
 from fmqcore.failover.context import Case, Guard
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId
 from fmqcore.policy import Flush, HowMany, slaves_to_hear
 
-COMMAND: Final = "fmq cluster begin-again"
-"""Part of each reason that only a person can mend."""
 BEGIN_AGAIN: Final = (
-    "to go on without what is lost, start all members that are left, and then run "
-    f"`{COMMAND} {{group}} --epoch {{epoch}}`"
+    "to go on without what is lost, start all members, take those that are lost for good out of "
+    "the configuration, and then run `fmq cluster begin-again {group} --epoch {epoch}`"
 )
+"""Part of each reason that only a person can mend."""
 
 
 def lost_journals(case: Case) -> frozenset[BrokerId]:
@@ -59,10 +59,12 @@ RECOVERABLE: Final = Guard(
     "the data directory of {me} was lost or replaced, and so was that of {emptied}: some "
     "acknowledged messages may be in no journal that is left, and {me} does not serve without them "
     "by itself; " + BEGIN_AGAIN,
+    Remedy.BEGIN_AGAIN,
 )
 NOT_EMPTY: Final = Guard(
     "a group that was opened has a journal",
     lambda c: c.evidence.journal_epoch > 0,
     "the group was in service before, and the journal of {me} is empty: its data directory was "
     "lost or replaced, and no slave has given anything back; " + BEGIN_AGAIN,
+    Remedy.BEGIN_AGAIN,
 )

@@ -84,8 +84,8 @@ from typing import Final
 
 from fmqcore.failover import guards as g
 from fmqcore.failover import switchover_guards as m
-from fmqcore.failover.context import Case, newer_journals, next_epoch
-from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
+from fmqcore.failover.context import Case, Guard, newer_journals, next_epoch
+from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part, Remedy
 from fmqcore.failover.lost_journals import lost_journals
 from fmqcore.failover.table import RULES, Key, Row, Rules
 from fmqcore.ids import BrokerId, Permission
@@ -132,12 +132,22 @@ def decide(
         older = state.mode is not Mode.NEW and not g.STATE_CURRENT.holds(case)
         if older and not evidence.fresh:  # the cached state may be the old one
             return Decision(Action.LOOK, part, permission, lease, "", may_grant)
-        why = _sentence(case, g.STATE_CURRENT.unmet) if older else _waiting_for(case, part, rows)
+        unmet = g.STATE_CURRENT if older else _unmet(case, rows)
+        idle = _IDLE.get((case.state.mode, part), "nothing to do")
+        why = _sentence(case, idle if unmet is None else unmet.unmet)
         why += _narrowed(case, part, permission, rules)
         checking = any(_checks_between(case, r) for r in rows)
         wake = _wake_ms(case, rows)
         return Decision(
-            Action.WAIT, part, permission, lease, why, may_grant, checking=checking, wake_ms=wake
+            Action.WAIT,
+            part,
+            permission,
+            lease,
+            why,
+            may_grant,
+            checking=checking,
+            wake_ms=wake,
+            remedy=Remedy.NONE if unmet is None else unmet.remedy,
         )
     checking = row.action in (Action.CHECK, Action.CLAIM)
     if not evidence.fresh and row.action not in _WITHOUT_LOOK:
@@ -190,13 +200,13 @@ def _narrowed(case: Case, part: Part, permission: Permission, rules: Rules) -> s
     return f" (the administrator configured {member.permission.name} for {case.me})"
 
 
-def _waiting_for(case: Case, part: Part, rows: tuple[Row, ...]) -> str:
-    """Describe the first guard that does not hold, in the row that got furthest."""
+def _unmet(case: Case, rows: tuple[Row, ...]) -> Guard | None:
+    """Return the first guard that does not hold, in the row that got furthest."""
     if not rows:
-        return _sentence(case, _IDLE.get((case.state.mode, part), "nothing to do"))
+        return None
     unmet = [next(i for i, guard in enumerate(r.guards) if not guard.holds(case)) for r in rows]
     furthest = max(range(len(rows)), key=lambda i: (unmet[i], -i))
-    return _sentence(case, rows[furthest].guards[unmet[furthest]].unmet)
+    return rows[furthest].guards[unmet[furthest]]
 
 
 def _sentence(case: Case, text: str) -> str:

@@ -74,7 +74,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.NEW,
         Part.MASTER,
-        (g.SESSION, g.ALL_HEARD_IF_RECORDS),
+        (g.SESSION, g.ALL_HEARD_AGAIN, g.ALL_HEARD_IF_RECORDS),
         Action.OPEN,
         transitions.open_first,
     ),

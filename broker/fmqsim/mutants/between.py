@@ -292,8 +292,8 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who ended between taking the mastership and opening loses what it had stored as a reader",
         (
             "fmqbroker/consume/offsets/store.py",
-            "        if own and left_in >= opened:\n",
-            "        if own and left_in == self._journal.epoch - 2:\n",
+            "        if entries and left_in >= opened:\n",
+            "        if entries and left_in == self._journal.epoch - 2:\n",
         ),
         tests=(
             "broker/fmqbroker/tests/consume/test_offset_store.py::"

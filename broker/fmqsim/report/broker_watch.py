@@ -12,6 +12,7 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.gate import Gate
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import Epoch, Permission
 from fmqcore.zk.group_state import GroupState
 from fmqport.clock import Clock
@@ -121,8 +122,8 @@ class _WatchedGate(Gate):
         super().adopt(state)
         self._look()
 
-    def grant(self, permission: Permission, why: str) -> None:
-        super().grant(permission, why)
+    def grant(self, permission: Permission, why: str, remedy: Remedy = Remedy.NONE) -> None:
+        super().grant(permission, why, remedy)
         self._look()
 
     def close(self, why: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fmqcore.failover.lost_journals import COMMAND
+from fmqcore.failover.evidence import Remedy
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import BEGIN_AGAIN
 from fmqoperator.core import facts
@@ -14,12 +14,12 @@ def waits(seen: Observation) -> str:
     """Return why the master waits for a person, with the command; "" = it does not wait."""
     state = facts.state_of(seen)
     answer = facts.answer_of(seen, state.master)
-    if answer is None or COMMAND not in answer.why or state.mode is Mode.NEW:
+    if answer is None or answer.remedy is not Remedy.BEGIN_AGAIN or state.mode is Mode.NEW:
         return ""
     where = f"-n {seen.group.metadata.namespace} brokergroup {seen.group.name}"
     return (
         f"{state.master} waits for a person, because journals of this group are lost or newer than "
-        f"its state in ZooKeeper: start all members that are left, then kubectl annotate {where} "
+        f"its state in ZooKeeper: start all its members, then kubectl annotate {where} "
         f"{BEGIN_AGAIN}={state.epoch} lets the group begin again with what their journals hold"
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig
@@ -133,6 +134,7 @@ class Answer:
     refuses: str = ""  # why it takes no messages: its disk has no room
     damage: str = ""  # of its journal
     periods: Periods | None = None  # None: an older broker
+    remedy: Remedy = Remedy.NONE  # what a person has to do if it does not serve
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.core.observation import Answer, Periods, Replica
 from fmqoperator.shell.clock import wall_ms
@@ -48,6 +49,9 @@ class Brokers:
         return answer_of(reply, wall_ms()) if reply.broker == broker else None
 
 
+_REMEDIES: Final = {remedy.value: remedy for remedy in Remedy}
+
+
 def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
     """Return a broker's reply, which came at `now_ms`, as the planner knows it."""
     return Answer(
@@ -72,6 +76,7 @@ def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
         refuses=reply.refuses,
         damage=reply.damage,
         periods=_periods_of(reply.periods, now_ms) if reply.HasField("periods") else None,
+        remedy=_REMEDIES.get(reply.remedy, Remedy.NONE),
     )
 
 

@@ -16,23 +16,20 @@ import structlog
 
 from fmqadapters.zookeeper.hosts import no_answer_text
 from fmqadapters.zookeeper.session import ZooKeeperSession
-from fmqcore.errors import FmqError, Malformed, Unavailable
+from fmqcore.errors import FmqError, InvalidArgument, Malformed, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, TopicId
 from fmqcore.zk import layout as paths
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
 from fmqcore.zk.group_state import (
     GroupState,
-    Mode,
-    begin_again_state,
     state_from_json,
-    state_to_json,
 )
 from fmqcore.zk.live_broker import LiveBroker, live_from_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqoperator.core.observation import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
-from fmqport.group_nodes import create_group, delete_group
+from fmqport.group_nodes import begin_again, create_group, delete_group
 from fmqport.topic_ids import forget_topic_id, next_topic_id
 
 _log = structlog.get_logger()
@@ -117,17 +114,10 @@ class Ensemble:
         Raises `Unavailable`, also if the state changed meanwhile.
         """
         await self._connected()
-        node = paths.state_node(cluster, GroupName(group))
-        found = await self._session.get(node, synced=True)
-        state = GroupState() if found is None else state_from_json(found.data)
-        if found is None or state.epoch != epoch:
-            raise Unavailable(f"{node} is in epoch {state.epoch} by now, not {epoch}")
-        if state.mode is Mode.NEW:
-            return
         try:
-            await self._session.set(node, state_to_json(begin_again_state(state)), found.version)
-        except (BadVersion, NoNode):
-            raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
+            await begin_again(self._session, cluster, GroupName(group), epoch)
+        except (InvalidArgument, NotFound) as error:
+            raise Unavailable(f"the decision was about another state: {error}") from None
 
     async def forget(self, cluster: str, group: str) -> None:
         """Delete the nodes of a group whose volumes are deleted with it."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import BEGIN_AGAIN
@@ -14,13 +15,17 @@ from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
 MASTER = BrokerId("g1-0")
-WHY = "the data directory of g1-0 was lost: `fmq cluster begin-again g1 --epoch 1`"
 
 
 def emptied(made: World) -> Observation:
     """Both volumes are lost: the master is live, serves nothing and reports why."""
     seen = made.seen()
-    answer = replace(seen.answers[MASTER], permission=Permission.NONE, why=WHY)
+    answer = replace(
+        seen.answers[MASTER],
+        permission=Permission.NONE,
+        why="the data directory of g1-0 was lost",
+        remedy=Remedy.BEGIN_AGAIN,
+    )
     return replace(seen, answers={**seen.answers, MASTER: answer})
 
 

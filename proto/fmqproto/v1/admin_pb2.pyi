@@ -1,11 +1,19 @@
 from fmqproto.v1 import client_pb2 as _client_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Remedy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REMEDY_NONE: _ClassVar[Remedy]
+    REMEDY_BEGIN_AGAIN: _ClassVar[Remedy]
+REMEDY_NONE: Remedy
+REMEDY_BEGIN_AGAIN: Remedy
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "queues", "groups", "if_not_exists")
@@ -187,7 +195,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage", "refusal", "periods")
+    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage", "refusal", "periods", "remedy")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +218,7 @@ class StatusReply(_message.Message):
     DAMAGE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     PERIODS_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
     broker: str
@@ -232,7 +241,8 @@ class StatusReply(_message.Message):
     damage: str
     refusal: str
     periods: ServedPeriods
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ..., refusal: _Optional[str] = ..., periods: _Optional[_Union[ServedPeriods, _Mapping]] = ...) -> None: ...
+    remedy: Remedy
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ..., refusal: _Optional[str] = ..., periods: _Optional[_Union[ServedPeriods, _Mapping]] = ..., remedy: _Optional[_Union[Remedy, str]] = ...) -> None: ...
 
 class ServedPeriods(_message.Message):
     __slots__ = ("reads_for_ms", "writes_for_ms", "reads_ended_ms", "writes_ended_ms", "heard_master", "heard_ms", "unanswered")

@@ -36,7 +36,7 @@ from fmqbroker.runtime.slices import in_turns
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqcore.batch.control import decoding_offsets, encoding_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge, next_version
-from fmqcore.consume.offsets.merge import merged, news_for, within
+from fmqcore.consume.offsets.merge import merged, news_for, shortened, within
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import MAX_RECORD_CHARS, decoding_record
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
@@ -226,11 +226,19 @@ class OffsetStore(KnownProgress):
         _log.info("offsets_installed", entries=len(entries), end=end)
 
     async def install_own(self, opened: Epoch, *, lacking: bool = False) -> None:
-        """Install the entries of this broker's side journal if no master opened a term since."""
+        """Install the entries of this broker's side journal if no master opened a term since.
+
+        The journal may be shorter than when this broker served: a person let the group begin again.
+        Then the progress on what is missing is void, or the next messages at those offsets would
+        count as done.
+        """
         async with self._lock:
-            left_in, own = await self._own()
-        if own and left_in >= opened:
-            await self._install(own, lacking=lacking)
+            left_in, entries = await self._own()
+        if entries and left_in >= opened:
+            state = self._journal.state
+            entries = news_for(state.offsets, entries)  # by the versions that they have now
+            entries = shortened(entries, state.next_offsets, self._journal.epoch)
+            await self._install(entries, lacking=lacking)
 
     # ---- inside
     async def _take_all_in(self) -> None:

@@ -348,6 +348,7 @@ async def test_slave_removes_side_journal_once_master_serves(
 async def test_promoted_reader_keeps_side_journal_until_its_term_opens(tmp_path: Path) -> None:
     """It is the only whole copy of a record too large for the group's state."""
     async with running(Rig(tmp_path), lead=False) as rig:
+        rig.produce(0, *(b"%d" % n for n in range(5)))
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
         await rig.offsets.freeze()
@@ -360,6 +361,24 @@ async def test_promoted_reader_keeps_side_journal_until_its_term_opens(tmp_path:
         assert key() not in rig.journal.state.offsets, "who opened that has what was in it"
         await rig.offsets.install_own(Epoch(2))  # the newest term opened when this broker took over
         assert rig.journal.state.offsets[key()].floor == 5
+
+
+async def test_own_progress_over_a_shorter_journal_counts_up_to_its_end(tmp_path: Path) -> None:
+    """A person let the group begin again: the next messages at those offsets must be delivered."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        for queue in (0, 1):
+            rig.produce(queue, b"a", b"b", b"c")
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 9))
+        kept = at(rig, 2, 1)
+        await rig.offsets.put(kept)
+        rig.offsets.retire()
+        rig.group.become(Mode.NEW, 2)
+        for _ in range(2):  # the first try to open the term may fail
+            await rig.offsets.install_own(Epoch(0))
+            cut, whole = stored(rig, 0), stored(rig, 1)
+            assert (cut.floor, cut.sought) == (3, cut.version), "acks for what is missing are void"
+            assert {key(1): whole} == kept, "these messages are there, and acked"
 
 
 async def test_full_disk_at_the_claim_does_not_stop_reads(

@@ -1,6 +1,7 @@
 """Members of a group lose their data directories: the group is filled again, or waits."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,11 @@ import pytest
 import fmqclient
 from fmqbroker.tests.failover.test_restored_zookeeper import fmq
 from fmqbroker.tests.restored_kit import G1, M, Restorable, S, T, restorable
+from fmqcore.consume.offsets.side_journal import NAME
 from fmqcore.ids import BrokerId, Epoch
-from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.group_state import GroupState, Mode, state_to_json
+from fmqcore.zk.layout import state_node
+from fmqproto.v1 import admin_pb2
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -36,7 +40,7 @@ async def waits_for_a_person(cluster: Restorable, broker: BrokerId) -> Epoch:
     """Wait until the broker serves nothing and names the command; return its epoch."""
     command = "`fmq cluster begin-again g1 --epoch {}`"
     status = await cluster.until_status(broker, lambda s: command.format(s.epoch) in s.why)
-    assert status.permission == 0
+    assert (status.permission, status.remedy) == (0, admin_pb2.REMEDY_BEGIN_AGAIN)
     return Epoch(status.epoch)
 
 
@@ -70,6 +74,50 @@ async def test_an_emptied_group_serves_after_begin_again(tmp_path: Path) -> None
         (sent, *_) = await cluster.send("salaries", b"again")
         assert sent.offset == 0
         assert set(await cluster.read("salaries", 1, "readers")) == {b"again"}
+
+
+async def test_begin_again_waits_for_a_slave_that_starts_later(tmp_path: Path) -> None:
+    """The person meant the master's journal: the slave's is not given up unseen."""
+    async with restorable(tmp_path) as cluster:
+        await store(cluster)
+        empty(cluster, M)
+        await cluster.start(M)
+        await begin_as_asked(cluster, M)
+        await cluster.until_status(M, lambda s: "waits to hear every configured slave" in s.why)
+        await cluster.start(S)
+        await cluster.whole()
+        assert set(await cluster.read("salaries", 20, "readers")) == set(VALUES)
+
+
+async def test_progress_beyond_a_restored_journal_hides_no_new_message(tmp_path: Path) -> None:
+    """A former reader opens the term, over an older copy of that journal."""
+    async with restorable(tmp_path) as cluster:
+        await store(cluster)
+        data = cluster.brokers[S].data
+        shutil.copytree(data, older := tmp_path / "older")
+        await cluster.start()
+        await cluster.whole()
+        more = [b"more %d" % number for number in range(20)]
+        await cluster.send("salaries", *more)
+        await cluster.stop(M)  # the slave serves the reads, and keeps the progress
+        assert set(await cluster.read("salaries", 40, "readers")) == {*VALUES, *more}
+        await cluster.stop(S)
+        shutil.copy(data / NAME, older / NAME)
+        shutil.rmtree(data)
+        older.rename(data)
+        empty(cluster, M)
+        state = replace(await cluster.groups.state(G1), master=S)  # it was promoted, and waits
+        session = await cluster.groups.session()
+        found = await session.get(state_node("c", G1))
+        assert found is not None
+        await session.set(state_node("c", G1), state_to_json(state), found.version)
+        code, printed = await begin_again(cluster, state.epoch)
+        assert code == 0, printed
+        await cluster.start()
+        await cluster.whole()
+        new = [b"new %d" % number for number in range(20)]
+        await cluster.send("salaries", *new)
+        assert set(await cluster.read("salaries", 20, "readers")) == set(new)
 
 
 async def test_a_restart_after_begin_again_opens_one_term(tmp_path: Path) -> None:

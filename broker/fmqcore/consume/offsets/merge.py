@@ -47,16 +47,37 @@ def within(
     ever get them. The progress counts from here on, as after a seek, because acks that no broker
     has stored yet may be for missing messages. Repeated in one `term` the result is the same.
     """
+    first = next_version(None, term)
+    return {
+        key: entry
+        if entry.deleted or entry.sought >= first
+        else _cut(entry, next_offsets.get((key.topic_id, key.queue_id), Offset(0)), term)
+        for key, entry in table.items()
+    }
+
+
+def shortened(
+    table: Mapping[OffsetKey, OffsetEntry],
+    next_offsets: Mapping[QueueKey, Offset],
+    term: Epoch,
+) -> dict[OffsetKey, OffsetEntry]:
+    """Return `table` with only those entries limited that reach beyond a journal that ends there.
+
+    For a journal that is shorter than it was, although no reader is known to have served more. An
+    entry at or below the end is about messages that are there: it stays as it is.
+    """
     found = {}
     for key, entry in table.items():
-        first = next_version(None, term)
-        if not entry.deleted and entry.sought < first:
-            end = next_offsets.get((key.topic_id, key.queue_id), Offset(0))
-            version = next_version(entry, term)
-            ranges = tuple((at, min(to, end)) for at, to in entry.ranges if at < end)
-            entry = OffsetEntry(version, min(entry.floor, end), ranges, version)
-        found[key] = entry
+        end = next_offsets.get((key.topic_id, key.queue_id), Offset(0))
+        reach = max(entry.floor, entry.ranges[-1][1] if entry.ranges else entry.floor)
+        found[key] = entry if entry.deleted or reach <= end else _cut(entry, end, term)
     return found
+
+
+def _cut(entry: OffsetEntry, end: Offset, term: Epoch) -> OffsetEntry:
+    version = next_version(entry, term)
+    ranges = tuple((at, min(to, end)) for at, to in entry.ranges if at < end)
+    return OffsetEntry(version, min(entry.floor, end), ranges, version)
 
 
 def thinned(table: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:

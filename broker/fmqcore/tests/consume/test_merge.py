@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from fmqcore.batch.control import encode_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge, next_version, tombstone
-from fmqcore.consume.offsets.merge import cut_up, merged, news_for, size_of, thinned, within
+from fmqcore.consume.offsets.merge import (
+    cut_up,
+    merged,
+    news_for,
+    shortened,
+    size_of,
+    thinned,
+    within,
+)
 from fmqcore.consume.offsets.side_journal import HEAD_LEN, decode, encode_frame, encode_head
 from fmqcore.consume.offsets.takeover_record import decode_record, encode_record
 from fmqcore.errors import Malformed
@@ -184,6 +192,33 @@ def test_progress_over_missing_records_is_void(
     assert within({key: found}, offsets, Epoch(3))[key] == found
     gone = {key: tombstone(4)}
     assert within(gone, offsets, Epoch(3)) == gone
+
+
+@pytest.mark.parametrize(
+    ("floor", "ranges", "end", "becomes"),
+    [
+        (5, (), 4, (4, ())),
+        (5, ((7, 9),), 8, (5, ((7, 8),))),
+        (5, ((7, 9), (11, 12)), 11, (5, ((7, 9),))),
+        (5, ((7, 9),), 0, (0, ())),
+    ],
+)
+def test_progress_beyond_a_shorter_journal_is_void(
+    floor: int,
+    ranges: tuple[tuple[int, int], ...],
+    end: int,
+    becomes: tuple[int, tuple[tuple[int, int], ...]],
+) -> None:
+    """Progress at or below its end stays as it is: its messages are there, and acked."""
+    key, there = OffsetKey("g", TopicId(1), 0), OffsetKey("g", TopicId(1), 1)
+    entry = OffsetEntry(7, Offset(floor), tuple((Offset(a), Offset(b)) for a, b in ranges))
+    ends = {(TopicId(1), 0): Offset(end), (TopicId(1), 1): Offset(12)}
+    table = {key: entry, there: entry, OffsetKey("x", TopicId(1), 0): tombstone(4)}
+    found = shortened(table, ends, Epoch(3))
+    assert (found[key].floor, found[key].ranges) == becomes
+    assert found[key].version == found[key].sought == 3 << 32
+    assert {**found, key: entry} == table
+    assert shortened(found, ends, Epoch(3)) == found
 
 
 def test_progress_of_the_same_term_over_missing_records_is_void() -> None:

@@ -48,7 +48,7 @@ def config(f: Facts) -> GroupConfig:
 
 def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     if mode is Mode.NEW:
-        return GroupState()
+        return GroupState(epoch=EPOCH if f.get("again") else Epoch(0))
     isr = frozenset({S, T, U} if f.get("in_isr", True) else {S, T, U} - {me})
     isr -= {S} if f.get("s_out") else set()
     reader = M if mode is Mode.MASTER else S
@@ -154,7 +154,8 @@ def _has_what_it_showed(f: Facts) -> bool:
 
 def new_master(f: Facts) -> Action:
     all_heard = f.get("reader_heard") and f.get("t")
-    return Action.OPEN if f.get("session") and (not f.get("records") or all_heard) else Action.WAIT
+    waits = (f.get("records") or f.get("again")) and not all_heard
+    return Action.OPEN if f.get("session") and not waits else Action.WAIT
 
 
 def master_master(f: Facts) -> Action:
@@ -282,7 +283,7 @@ GIVEN = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "
 EMPTIED = ("session", "fresh", "record", "reader_heard", "t", "emptied", "reader_gone", "long",
            "sealed", "successor", "both")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
-    (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
+    (Mode.NEW, M, new_master, ("session", "fresh", "records", "again", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
     (Mode.MASTER, M, master_master,
      ("held", "session", "fresh", "fits", "whole", "unclean", "reader_heard", "t", "reads",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.failover.evidence import Action, Link
+from fmqcore.failover.evidence import Action, Link, Remedy
 from fmqcore.failover.machine import decide
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
@@ -365,11 +365,29 @@ def test_an_emptied_group_waits_until_a_person_begins_again() -> None:
     live = {b: replace(broker, epoch=Epoch(0)) for b, broker in known.live.items()}
     known = replace(known, links=links, live=live, unproven=True, journal_epoch=Epoch(0))
     stands = state(Mode.MASTER, BACK)
-    assert decide(M, config(BACK), stands, known, NOW, PARAMS).action is Action.WAIT
+    decision = decide(M, config(BACK), stands, known, NOW, PARAMS)
+    assert (decision.action, decision.remedy) == (Action.WAIT, Remedy.BEGIN_AGAIN)
     decision = decide(M, config(BACK), begin_again_state(stands), known, NOW, PARAMS)
-    assert decision.action is Action.OPEN, decision.why
+    assert (decision.action, decision.remedy) == (Action.OPEN, Remedy.NONE), decision.why
     assert decision.edit is not None
     assert decision.edit.epoch == stands.epoch + 1
+
+
+def test_a_group_begins_again_once_every_slave_is_heard() -> None:
+    """A slave that is not started may have what the master lost: no journal is given up unseen."""
+    known = evidence(Mode.MASTER, BACK)
+    known = replace(known, unproven=True, journal_epoch=Epoch(0), live={M: known.live[M]})
+    stands = begin_again_state(state(Mode.MASTER, BACK))
+    heard = Link(connected=True, heard=True, emptied=True)
+    decision = decide(M, config(BACK), stands, replace(known, links={S: heard}), NOW, PARAMS)
+    assert decision.action is Action.WAIT
+    assert "take it out of the configuration" in decision.why
+    links = dict.fromkeys((S, T, U), heard)
+    decision = decide(M, config(BACK), stands, replace(known, links=links), NOW, PARAMS)
+    assert decision.action is Action.OPEN
+    alone = replace(config(BACK), members=config(BACK).members[:1])
+    decision = decide(M, alone, stands, replace(known, links={}), NOW, PARAMS)
+    assert decision.action is Action.OPEN, "all others were taken out of the configuration"
 
 
 def test_a_new_state_waits_for_a_slave_that_has_a_journal() -> None:

@@ -1,9 +1,10 @@
 """A broker's status reply, as the planner sees it."""
 
+from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.core.observation import Answer, Periods, Replica
 from fmqoperator.shell.brokers import answer_of
-from fmqproto.v1.admin_pb2 import ReplicaStatus, ServedPeriods, StatusReply
+from fmqproto.v1.admin_pb2 import REMEDY_BEGIN_AGAIN, ReplicaStatus, ServedPeriods, StatusReply
 
 
 def test_status_reply_then_every_field_is_decoded() -> None:
@@ -19,6 +20,7 @@ def test_status_reply_then_every_field_is_decoded() -> None:
         version="1.2",
         refuses="7 MiB are free",
         damage="0000.journal, position 7",
+        remedy=REMEDY_BEGIN_AGAIN,
         periods=ServedPeriods(
             reads_for_ms=500,
             writes_ended_ms=70,
@@ -48,10 +50,11 @@ def test_status_reply_then_every_field_is_decoded() -> None:
         refuses="7 MiB are free",
         damage="0000.journal, position 7",
         periods=Periods(999_500, None, None, 999_930, "g1-1", 999_991, "alone"),
+        remedy=Remedy.BEGIN_AGAIN,
     )
 
 
 def test_older_brokers_status_has_no_disk_field() -> None:
     found = answer_of(StatusReply(broker="g1-0"), 1_000_000)
-    assert found.periods is None
+    assert (found.periods, found.remedy) == (None, Remedy.NONE)
     assert (found.refuses, found.damage, found.permission) == ("", "", Permission.NONE)

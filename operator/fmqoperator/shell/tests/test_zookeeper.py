@@ -217,11 +217,11 @@ async def test_a_group_begins_again_only_in_the_named_epoch(zookeeper: str) -> N
 
     try:
         async with asyncio.timeout(_LONG_S):
-            with pytest.raises(Unavailable, match="in epoch 0 by now, not 7"):
+            with pytest.raises(Unavailable, match="has no state"):
                 await ensemble.begin_again("c", "g1", Epoch(7))
             await ensemble._session.create(node, state_to_json(lost), make_parents=True)
             for other in (6, 8):
-                with pytest.raises(Unavailable, match=f"in epoch 7 by now, not {other}"):
+                with pytest.raises(Unavailable, match=f"in epoch 7, not {other}"):
                     await ensemble.begin_again("c", "g1", Epoch(other))
             assert await stored() == lost
             for _ in range(2):  # an operator that dies before it removes the annotation asks again

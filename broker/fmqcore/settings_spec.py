@@ -36,7 +36,7 @@ _ROWS: Final = (
     SettingSpec("checkpoint_interval_ms", 2000, 10, "ms",
         "Between two checkpoints, which shorten a start."),
     SettingSpec("retention_ms", 7 * 24 * 3600 * 1000, 0, "ms",
-        "Messages are kept so long at least; 0 = for ever."),
+        "Least time for which messages are kept; 0 = for ever."),
     SettingSpec("retention_bytes", 0, 0, "bytes",
         "The journal is kept up to this size; 0 = no limit."),
     SettingSpec("min_free_bytes", 64 * MIB, 0, "bytes",
@@ -64,7 +64,7 @@ _ROWS: Final = (
     SettingSpec("redial_max_ms", 2000, 1, "ms",
         "Longest wait of a slave before it dials again."),
     SettingSpec("learner_bytes_per_s", 64 * MIB, 0, "bytes/s",
-        "A slave that catches up gets so much; 0 = all it can."),
+        "Rate limit of a slave that catches up; 0 = no limit."),
     SettingSpec("in_sync_lag_bytes", MIB, 0, "bytes",
         "A slave at most so far behind becomes in sync."),
     # stored segments for data jobs, all streams of a broker together
@@ -74,8 +74,8 @@ _ROWS: Final = (
         "So many ranges of a broker they read at a time; 0 = none."),
     # failover
     SettingSpec("session_timeout_ms", 2000, 200, "ms",
-        "ZooKeeper's session timeout: how soon a loss is seen. The ensemble may give another: "
-        "minSessionTimeout at least, which is two of its ticks if it is not set.", high=3_600_000),
+        "ZooKeeper's session timeout: how soon a loss is seen. The ensemble may grant another: "
+        "minSessionTimeout at least, by default twice its tickTime.", high=3_600_000),
     SettingSpec("grant_ms", 1500, 50, "ms",
         "How long a slave promises not to take over.", high=3_600_000),
     SettingSpec("claim_checks", 2, 1, "",
@@ -85,7 +85,7 @@ _ROWS: Final = (
     SettingSpec("takeover_wait_ms", 10_000, 10, "ms",
         "A returning master waits so long for the offsets of a reader that is gone."),
     SettingSpec("loop_stall_ms", 1000, 50, "ms",
-        "A broker whose loop is later than that serves no more."),
+        "A broker whose event loop is late by more than this stops serving."),
     # consume
     SettingSpec("consumer_heartbeat_ms", 3000, 50, "ms",
         "Between two signs of life of a consumer.", high=3_600_000),
@@ -102,7 +102,7 @@ _ROWS: Final = (
     SettingSpec("offsets_interval_ms", 50, 1, "ms",
         "Progress of consumers is gathered so long, then stored."),
     SettingSpec("offsets_retention_ms", 7 * 24 * 3600 * 1000, 0, "ms",
-        "Progress of a consumer group without members is kept so long; 0 = for ever."),
+        "How long progress of a group without members is kept; 0 = for ever."),
     SettingSpec("takeover_checkpoint_ms", 1000, 10, "ms",
         "Between two checkpoints of a slave that serves reads."),
 )  # fmt: skip

@@ -84,7 +84,7 @@ def test_a_declared_topic(group: Group) -> None:
     described = group.in_pod("fmq topic describe declared")
     assert "g1" in described, described
     topic["spec"]["groups"][0]["queues"] = 2
-    with pytest.raises(Failed, match="queues of a group cannot be taken away"):
+    with pytest.raises(Failed, match="queues of a group cannot be removed"):
         apply(topic)
     kubectl("delete", "topic.fmq.io", "declared", "-n", group.namespace, "--timeout=30s")
     listed = "until ! fmq topic list | grep -q declared; do sleep 0.2; done"

@@ -208,7 +208,7 @@ def differing(root: Path) -> list[str]:
         for name, text in wanted.items():
             path = root / folder / name
             if not path.exists() or path.read_text() != text:
-                found.append(f"{folder}/{name} is not what the models say")
+                found.append(f"{folder}/{name} does not match the models (fmqoperator.crd --write)")
         there = {p.name for p in (root / folder).glob("*.yaml")} - {"kustomization.yaml"}
         extra = there - wanted.keys()
         found += [f"{folder}/{name} is of no kind of resource" for name in sorted(extra)]

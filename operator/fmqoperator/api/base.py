@@ -32,13 +32,13 @@ class Part(BaseModel):
 
 
 def rules(*pairs: tuple[str, str]) -> ConfigDict:
-    """CEL rules of a part, with the message for who breaks them: it says what to do."""
+    """CEL rules of a part, each with a message that names the remedy."""
     found: list[Any] = [{"rule": rule, "message": message} for rule, message in pairs]
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": found})
 
 
 def list_map(*keys: str) -> Json:
-    """A list in which each element is named by some of its fields."""
+    """A list in which some fields name each element."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
@@ -102,7 +102,7 @@ Conditions = Annotated[
     tuple[Condition, ...],
     Field(
         max_length=32,
-        description="What is so and what is not; each says of which generation.",
+        description="Conditions of the resource; each names the generation that it is about.",
         json_schema_extra=list_map("type"),
     ),
 ]

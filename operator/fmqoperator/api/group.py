@@ -62,7 +62,7 @@ _PATH: Final = "({}.connect + '/').replace('//', '/').split('/', 2)[1]"
 
 
 def _without_pattern(schema: dict[str, Any]) -> None:
-    """A rule says it in words."""
+    """Remove the pattern: a CEL rule has its own message."""
     del schema["pattern"]
 
 
@@ -78,7 +78,7 @@ class ZooKeeper(Part):
         (
             f"{_PATH.format('self')} == {_PATH.format('oldSelf')}",
             "zookeeper.connect: the path after the hosts cannot be changed, the group's state is "
-            "there; make a new BrokerGroup, or copy the nodes and delete this one with its "
+            "there; create a new BrokerGroup, or copy the nodes and delete this one with its "
             "volumes kept",
         ),
     )
@@ -93,7 +93,7 @@ class ZooKeeper(Part):
 
 
 class Policy(Part):
-    """What an acknowledged message has survived."""
+    """Where a message must be stored before it is acknowledged."""
 
     model_config = rules(
         (
@@ -116,7 +116,7 @@ class Policy(Part):
     )
     how_many: HowMany = Field(
         default=HowMany.ONE,
-        description="How many slaves must count: none, one, majority (of all brokers), all (in "
+        description="Slaves that must count: none, one, majority (of all brokers), all (in "
         "sync), or zones (one in the master's zone and one in another: two brokers in each of two "
         "zones, for a master that is alone in its zone takes no messages).",
     )
@@ -130,7 +130,7 @@ class BrokerPermission(Part):
 
     broker: BrokerName = Field(description="The broker, e.g. g1-0.")
     permission: Literal["FULL", "WRITE", "READ", "NONE"] = Field(
-        description="The most it may ever serve, as master or as slave."
+        description="The most that the broker may serve, as master or as slave."
     )
 
 
@@ -163,7 +163,7 @@ class Promotion(Part):
         default=300,
         ge=30,
         le=86_400,
-        description="So long the master must have been gone, with policy: after.",
+        description="With policy: after, seconds for which the master must have been gone.",
     )
 
 
@@ -174,7 +174,7 @@ _ENOUGH: Final = (
     ),
     (
         "self.policy.howMany != 'zones' || self.replicas >= 3",
-        "policy.howMany zones needs two slaves: set replicas to 3 or more, or ask for less",
+        "policy.howMany zones needs two slaves: set replicas to 3 or more, or howMany to one",
     ),
     (
         "self.promotion.policy != 'after' || (self.replicas >= 2 && self.policy.howMany != 'none')",
@@ -189,26 +189,26 @@ _ENOUGH: Final = (
     (
         "has(self.cluster) == has(oldSelf.cluster) && "
         "(!has(self.cluster) || self.cluster == oldSelf.cluster)",
-        "cluster cannot be changed, the group's state is there: make a new BrokerGroup",
+        "cluster cannot be changed, the group's state is there: create a new BrokerGroup",
     ),
     (
         "!has(self.switchover) || !has(self.permissions) || !self.permissions.exists(p, "
         "p.broker == self.switchover.to && p.permission != 'FULL')",
-        "switchover.to names a broker that permissions keeps from serving all: take it out of "
-        "permissions, or name another one",
+        "switchover.to names a broker that permissions does not let serve FULL: remove it from "
+        "permissions, or name another broker",
     ),
 )
 
 
 class BrokerGroupSpec(Part):
-    """What is wanted."""
+    """The declaration."""
 
     model_config = rules(*_ENOUGH)
 
     cluster: DnsLabel | None = Field(
         default=None,
         min_length=1,
-        description="The FMQ cluster that the group is of; left out: the namespace's name. "
+        description="The FMQ cluster of the group; left out: the namespace's name. "
         "Groups of one cluster share topics.",
     )
     zookeeper: ZooKeeper = Field(description="Where the cluster's ZooKeeper is.")
@@ -222,7 +222,7 @@ class BrokerGroupSpec(Part):
         default=None,
         min_length=1,
         max_length=512,
-        description="The broker's image; left out: the one that goes with the operator.",
+        description="The broker's image; left out: the operator's default.",
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         default="IfNotPresent", description="When the image is pulled."
@@ -254,7 +254,7 @@ class BrokerGroupSpec(Part):
     promotion: Promotion = Field(default=Promotion(), description=Promotion.__doc__ or "")
     paused: bool = Field(
         default=False,
-        description="The operator changes nothing and only tells. The group goes on by itself.",
+        description="The operator only reports, and changes nothing. The group goes on by itself.",
     )
     hibernated: bool = Field(
         default=False, description="No broker runs; volumes and state are kept."
@@ -272,14 +272,14 @@ class BrokerGroupSpec(Part):
         default=3600,
         ge=60,
         le=86_400,
-        description="So long a broker's process may take to answer at a start before it is "
-        "restarted. While it then reads its journal it answers, and is not restarted for that.",
+        description="Seconds that a broker may take to answer after its start before it is "
+        "restarted. A broker that reads its journal answers, and is not restarted for that.",
     )
     termination_grace_seconds: int = Field(
         default=60,
         ge=30,
         le=3600,
-        description="So long a broker may take to stop: it hands its role over and flushes.",
+        description="Seconds that a broker may take to stop: it hands over its role and flushes.",
     )
 
 
@@ -301,23 +301,23 @@ class BrokerGroup(Part):
             "quantity(self.spec.storage.size).compareTo(quantity(oldSelf.spec.storage.size)) >= 0 "
             f"|| (has(self.status) && has({_VOLUMES}) && "
             f"quantity(self.spec.storage.size).compareTo(quantity({_VOLUMES})) >= 0)",
-            "storage.size cannot shrink, no volume can: give at least the present size, which is "
+            "storage.size cannot shrink, as no volume can: set at least the present size, in "
             "status.volumeSize",
         ),
         (
             f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('{_SERVICE}')",
             f"metadata.name is part of host names and Services: at most {NAME_MAX} lower-case "
-            "letters, digits and '-', beginning with a letter, ending with a letter or digit",
+            "letters, digits and '-', starting with a letter, ending with a letter or digit",
         ),
         (
             f"!has(self.spec.switchover) || ({_IS_BROKER.format('self.spec.switchover.to')})",
-            "switchover.to is none of the group's brokers: they are named <metadata.name>-0 to "
+            "switchover.to is not a broker of the group: they are named <metadata.name>-0 to "
             "<metadata.name>-<replicas - 1>",
         ),
         (
             "!has(self.spec.permissions) || self.spec.permissions.all(p, "
             f"{_IS_BROKER.format('p.broker')})",
-            "permissions names a broker that is none of the group's: they are named "
+            "permissions names a broker that is not in the group: they are named "
             "<metadata.name>-0 to <metadata.name>-<replicas - 1>",
         ),
     )
@@ -325,9 +325,9 @@ class BrokerGroup(Part):
     api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
     kind: Literal["BrokerGroup"] = "BrokerGroup"
     metadata: Metadata
-    spec: BrokerGroupSpec = Field(description="What is wanted.")
+    spec: BrokerGroupSpec = Field(description="The declaration.")
     status: BrokerGroupStatus = Field(
-        default=BrokerGroupStatus(), description="What is, as the operator saw it last."
+        default=BrokerGroupStatus(), description="The state, as the operator last observed it."
     )
 
     @property
@@ -347,10 +347,10 @@ class BrokerGroup(Part):
 
 
 def read_group(body: Mapping[str, Any]) -> BrokerGroup:
-    """One as the API server has it. Raises `ValidationError` for what people wrote.
+    """Read a BrokerGroup from the API server. Raises `ValidationError` for an invalid resource.
 
-    A status that cannot be read (a newer operator wrote it, or somebody by hand) counts as none: it
-    is ours to write, and all that is decided by it is when things began.
+    An unreadable status (written by a newer operator, or by hand) counts as absent: the operator
+    alone writes it, and takes only the start times of conditions and outages from it.
     """
     try:
         group = BrokerGroup.model_validate(body)
@@ -364,7 +364,7 @@ def read_group(body: Mapping[str, Any]) -> BrokerGroup:
 
 
 def _has_times(status: BrokerGroupStatus) -> bool:
-    """Its moments are some: for the schema they are text."""
+    """Whether the status's times can be parsed: for the schema they are text."""
     last = status.last_transition
-    said = [c.last_transition_time for c in status.conditions if c.last_transition_time]
-    return all(map(is_moment, [*said, *([] if last is None else [last.at])]))
+    moments = [c.last_transition_time for c in status.conditions if c.last_transition_time]
+    return all(map(is_moment, [*moments, *([] if last is None else [last.at])]))

@@ -41,7 +41,7 @@ class JobEngine(Enum):
 
 
 class Archive(Part):
-    """What is archived, and where to."""
+    """Topics to archive, and the destination."""
 
     topics: Annotated[
         tuple[Annotated[str, Field(max_length=128)], ...], Field(min_length=1, max_length=128)
@@ -62,13 +62,13 @@ class Archive(Part):
 
 
 _SAME = (
-    "{0} of a job cannot be changed, it has begun: make a new BrokerJob",
+    "{0} of a job cannot be changed: create a new BrokerJob",
     "has(self.{0}) == has(oldSelf.{0}) && (!has(self.{0}) || self.{0} == oldSelf.{0})",
 )
 
 
 class BrokerJobSpec(Part):
-    """What is wanted."""
+    """The declaration."""
 
     model_config = rules(
         *(
@@ -77,7 +77,7 @@ class BrokerJobSpec(Part):
         ),
         (
             "has(self.archive) == (self.type == 'archive')",
-            "archive goes with type archive, and only with it: give both or neither",
+            "archive belongs to type archive only: set both or neither",
         ),
         (
             "self.type != 'archive' || !has(self.brokers) || self.brokers.size() <= 1",
@@ -86,7 +86,7 @@ class BrokerJobSpec(Part):
         (
             "!has(self.archive) || !has(self.archive.live) || !self.archive.live || "
             "!has(self.brokers) || self.brokers.size() == 0",
-            "archive.live reads from whichever broker has it: leave brokers out",
+            "archive.live reads from any broker that has the records: leave brokers out",
         ),
         (
             "self.type != 'rebuild-index' || (has(self.brokers) && self.brokers.size() == 1)",
@@ -102,14 +102,14 @@ class BrokerJobSpec(Part):
 
     type: JobType = Field(
         description="check: read journals, and compare those that lie on one node. rebuild-index: "
-        "make the index files of a broker of a hibernated group anew. archive: topics to Parquet."
+        "recreate the index files of a broker of a hibernated group. archive: topics to Parquet."
     )
     group: DnsLabel = Field(
-        min_length=1, description="The BrokerGroup in this namespace whose journals are meant."
+        min_length=1, description="The BrokerGroup in this namespace whose journals the job reads."
     )
     brokers: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(),
-        description="Which of its brokers; left out: all.",
+        description="Brokers of that group; left out: all.",
         json_schema_extra=NO_TWICE,
     )
     level: Literal["quick", "standard", "deep"] = Field(
@@ -123,7 +123,7 @@ class BrokerJobSpec(Part):
     )
     executors: int = Field(default=2, ge=1, le=100, description="Spark's executors.")
     rate_bytes_per_s: int = Field(
-        default=0, ge=0, description="Read at most so much, all together; 0 = all it can."
+        default=0, ge=0, description="Most bytes to read per second, in total; 0: no limit."
     )
     archive: Archive | None = Field(default=None, description=Archive.__doc__ or "")
     image: str | None = Field(
@@ -139,12 +139,12 @@ class BrokerJobSpec(Part):
         description="Of each of the job's pods. On Spark limits.memory is what a pod gets, 1Gi at "
         "least.",
     )
-    retries: int = Field(default=2, ge=0, le=10, description="So often a failed pod is replaced.")
+    retries: int = Field(default=2, ge=0, le=10, description="How often a failed pod is replaced.")
     timeout_seconds: int = Field(
-        default=86_400, ge=60, le=2_592_000, description="After that the job is ended."
+        default=86_400, ge=60, le=2_592_000, description="Seconds after which the job is stopped."
     )
     keep_seconds: int = Field(
-        default=604_800, ge=60, description="So long the ended job's pods are kept."
+        default=604_800, ge=60, description="Seconds for which the pods of an ended job are kept."
     )
 
     @property
@@ -173,25 +173,25 @@ class Verdict(Enum):
 
 
 class BrokerJobStatus(Part):
-    """What is, as the operator saw it last."""
+    """The state, as the operator last observed it."""
 
     observed_generation: int = Field(
         default=0, description="The generation that this status is about."
     )
     phase: JobPhase = Field(default=JobPhase.PENDING, description="Whether the job ran.")
-    verdict: Verdict = Field(default=Verdict.UNKNOWN, description="What it found in the data.")
+    verdict: Verdict = Field(default=Verdict.UNKNOWN, description="The verdict on the data.")
     exit_code: int | None = Field(
         default=None,
         description="0 clean, 1 warnings, 2 inconsistent, 3 incomplete, 64 wrong usage, "
         "69 unavailable.",
     )
-    message: Words = Field(default="", description="The same in a sentence.")
+    message: Words = Field(default="", description="The phase, or the verdict, in a sentence.")
     children: Annotated[tuple[ShortText, ...], Field(max_length=MAX_BROKERS)] = Field(
-        default=(), description="The Jobs or the SparkApplication that do it."
+        default=(), description="The Jobs or the SparkApplication that do the work."
     )
-    started_ms: int | None = Field(default=None, description="When it began (unix ms).")
+    started_ms: int | None = Field(default=None, description="When it started (unix ms).")
     started_at: Annotated[str, Field(max_length=32)] = Field(
-        default="", description="When it began."
+        default="", description="When it started."
     )
     finished_at: Annotated[str, Field(max_length=32)] = Field(
         default="", description="When it ended."
@@ -205,14 +205,14 @@ class BrokerJob(Part):
     model_config = rules(
         (
             "size(self.metadata.name) <= 63",
-            "metadata.name is the label fmq.io/job of all that does the job: at most 63 characters",
+            "metadata.name becomes the label fmq.io/job: at most 63 characters",
         )
     )
 
     api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
     kind: Literal["BrokerJob"] = "BrokerJob"
     metadata: Metadata
-    spec: BrokerJobSpec = Field(description="What is wanted.")
+    spec: BrokerJobSpec = Field(description="The declaration.")
     status: BrokerJobStatus = Field(
-        default=BrokerJobStatus(), description="What is, as the operator saw it last."
+        default=BrokerJobStatus(), description="The state, as the operator last observed it."
     )

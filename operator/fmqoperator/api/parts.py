@@ -1,4 +1,4 @@
-"""Parts of a BrokerGroup that say what its pods and volumes are like. Pure."""
+"""Parts of a BrokerGroup that describe its pods and volumes. Pure."""
 
 from enum import Enum
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from fmqoperator.api.base import QUANTITY, ObjectName, Part, Quantities, ShortTe
 
 
 class Reclaim(Enum):
-    """What becomes of a volume that is not needed any more."""
+    """Whether a volume that is no longer needed is kept or deleted."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
@@ -22,7 +22,7 @@ class Storage(Part):
         (
             "has(self.storageClassName) == has(oldSelf.storageClassName) && "
             "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
-            "storage.storageClassName cannot be changed for volumes that exist: make a new "
+            "storage.storageClassName cannot be changed for volumes that exist: create a new "
             "BrokerGroup of that class and move the topics",
         ),
         (
@@ -43,11 +43,11 @@ class Storage(Part):
     )
     on_delete: Reclaim = Field(
         default=Reclaim.RETAIN,
-        description="What becomes of the volumes when this resource is deleted.",
+        description="Whether volumes are kept when this resource is deleted.",
     )
     on_scale_down: Reclaim = Field(
         default=Reclaim.RETAIN,
-        description="What becomes of the volume of a broker that is taken out.",
+        description="Whether the volume of a removed broker is kept.",
     )
 
 
@@ -57,22 +57,23 @@ def _no_more_than_given(what: str, default: str) -> tuple[str, str]:
         f"!('{what}' in self.requests) || !('{what}' in self.limits) || "
         f"{asked}.compareTo({most}) <= 0",
         f"resources.requests.{what} may not be over resources.limits.{what} (left out: {default}): "
-        "Kubernetes makes no such pod; give both",
+        "Kubernetes refuses such a pod; set both",
     )
 
 
 class Resources(Part):
-    """What each broker's container asks for, and gets at most."""
+    """Requests and limits of each broker's container."""
 
     model_config = rules(
         _no_more_than_given("memory", "512Mi and 1Gi"), _no_more_than_given("cpu", "250m and none")
     )
     requests: Quantities = Field(
-        default={"cpu": "250m", "memory": "512Mi"}, description="What a node must have free."
+        default={"cpu": "250m", "memory": "512Mi"},
+        description="Resources that a node must have free.",
     )
     limits: Quantities = Field(
         default={"memory": "1Gi"},
-        description="The most it may use. A limit of cpu makes failovers slower.",
+        description="Limits of the container. A limit of cpu makes failovers slower.",
     )
 
 
@@ -119,12 +120,12 @@ class Scheduling(Part):
 
 
 class Service(Part):
-    """The Services -rw and -ro. Clients are then told the brokers' own names in the cluster."""
+    """The Services -rw and -ro. Brokers then return their own names in the cluster to clients."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         default="ClusterIP",
         description="How they are reached. NodePort and LoadBalancer serve only clients that also "
-        "resolve and reach the brokers' own names in the cluster: clients are told those.",
+        "resolve and reach the brokers' own names in the cluster, which brokers return to them.",
     )
     annotations: StringMap = Field(default={}, description="For a load balancer's controller.")
 
@@ -150,7 +151,7 @@ class NetworkPolicy(Part):
 
 
 class PodTemplate(Part):
-    """What the pods carry beside what the operator sets."""
+    """Labels and annotations that pods have beside the operator's."""
 
     labels: StringMap = Field(default={}, description="Labels of the pods, beside the operator's.")
     annotations: StringMap = Field(default={}, description="Annotations of the pods.")

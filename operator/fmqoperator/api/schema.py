@@ -57,10 +57,9 @@ def _resolved(node: Json, definitions: Json) -> Json:
 
 
 def _default(value: Any, node: Json) -> Json:
-    """Of null, and of what is empty, nothing is to be said.
+    """Return the schema's default; {} for null and empty values, which need none.
 
-    A part's default says everything that is in it: Kubernetes looks at it before it fills in what
-    the fields' own defaults say.
+    A part's default lists all its fields: Kubernetes applies it before the defaults of the fields.
     """
     if value is None or value == []:
         return {}

@@ -1,4 +1,4 @@
-"""What a BrokerGroup's status says. Pure. Written by the operator alone; no store of metrics."""
+"""The status of a BrokerGroup. Pure. The operator alone writes it; it is no store of metrics."""
 
 from enum import Enum
 from typing import Annotated, Literal
@@ -23,44 +23,44 @@ class Access(Enum):
     WRITE = "WRITE"
     READ = "READ"  # a slave, while the master is gone; or a master that can acknowledge no send
     NONE = "NONE"
-    UNKNOWN = "UNKNOWN"  # nothing was ever known, or who serves does not answer
+    UNKNOWN = "UNKNOWN"  # nothing was ever known, or the serving broker does not answer
 
 
 class Phase(Enum):
     """One word for what goes on."""
 
-    PENDING = "Pending"  # nothing is there yet, or something keeps the operator from beginning
+    PENDING = "Pending"  # nothing exists yet, or the operator cannot start
     CREATING = "Creating"  # brokers start: the group was never opened, or sleeps no more
     RUNNING = "Running"  # as declared
     DEGRADED = "Degraded"  # it serves, and something is missing
     READ_ONLY = "ReadOnly"  # the master is gone, a slave serves the reads
-    DOWN = "Down"  # nobody serves
+    DOWN = "Down"  # no broker serves
     SWITCHING = "Switching"  # a planned move of the mastership
     PROMOTING = "Promoting"  # a slave becomes master, the old one is lost
     UPDATING = "Updating"  # brokers are restarted one by one
-    SCALING = "Scaling"  # brokers are added or taken out
+    SCALING = "Scaling"  # brokers are added or removed
     HIBERNATING = "Hibernating"  # brokers are being stopped
-    HIBERNATED = "Hibernated"  # no broker runs, as asked for
-    PAUSED = "Paused"  # the operator changes nothing, as asked for
+    HIBERNATED = "Hibernated"  # no broker runs, as declared
+    PAUSED = "Paused"  # the operator changes nothing, as declared
     DELETING = "Deleting"
-    UNKNOWN = "Unknown"  # ZooKeeper cannot be asked, and no broker says that it serves
+    UNKNOWN = "Unknown"  # ZooKeeper cannot be read, and no broker reports that it serves
 
 
 class BrokerStatus(Part):
-    """One broker, as it was seen last."""
+    """One broker, as last observed."""
 
-    broker: BrokerName = Field(description="Its name, which is its pod's.")
-    role: Literal["master", "slave"] = Field(description="What it is in its group.")
+    broker: BrokerName = Field(description="The broker's name, which is its pod's.")
+    role: Literal["master", "slave"] = Field(description="The broker's role in the group.")
     permission: Literal["FULL", "WRITE", "READ", "NONE", "UNKNOWN"] = Field(
-        description="What it serves now, as it says itself; UNKNOWN: it did not answer."
+        description="What the broker serves, by its own report; UNKNOWN: it did not answer."
     )
     in_sync: bool = Field(default=False, description="Whether it is in the in-sync set.")
-    live: bool = Field(default=False, description="Whether its node in ZooKeeper stands.")
+    live: bool = Field(default=False, description="Whether its node in ZooKeeper exists.")
     ready: bool = Field(default=False, description="Whether its pod is ready.")
     epoch: int | None = Field(default=None, description="The newest epoch in its journal.")
     journal_end: int | None = Field(default=None, description="Its journal's end, a position.")
     lag_bytes: int | None = Field(
-        default=None, description="How far it is behind the master, as the master says."
+        default=None, description="How far it is behind the master, as the master reports."
     )
     pod: ShortText = Field(default="", description="Its pod.")
     node: ShortText = Field(default="", description="The node that it runs on.")
@@ -69,51 +69,55 @@ class BrokerStatus(Part):
 
 
 class LastTransition(Part):
-    """The last change of who serves."""
+    """The last change of the serving broker."""
 
-    from_: ShortText = Field(alias="from", description="Who served before, e.g. g1-0 FULL.")
-    to: ShortText = Field(description="Who serves since, e.g. g1-1 READ.")
-    cause: Words = Field(description="Why, in the words of who made it.")
-    at: Annotated[str, Field(max_length=32)] = Field(description="When it was seen.")
-    epoch: int = Field(description="The epoch that it opened.")
+    from_: ShortText = Field(
+        alias="from", description="The broker that served before, e.g. g1-0 FULL; or none."
+    )
+    to: ShortText = Field(description="The broker that serves since, e.g. g1-1 READ.")
+    cause: Words = Field(description="The reason of the change.")
+    at: Annotated[str, Field(max_length=32)] = Field(description="When it was observed.")
+    epoch: int = Field(description="The epoch that the change opened.")
     read_outage_ms: int | None = Field(
         default=None,
         description="How long no broker served reads, measured as a client would: from the end of "
         "the container or the last answer of the broker that served. Left out: it lasts "
-        "(noReadsSince), or the operator did not see it begin or end.",
+        "(noReadsSince), or the operator did not see its start or end.",
     )
     write_outage_ms: int | None = Field(
         default=None,
         description="How long no message could be acknowledged, measured as a client would: until "
         "the policy can be met again, not only until there is a master. Left out: it lasts "
-        "(noWritesSince), or the operator did not see it begin or end.",
+        "(noWritesSince), or the operator did not see its start or end.",
     )
 
 
 class Memory(Part):
-    """What the operator must remember over its own restart."""
+    """What the operator must remember across its own restart."""
 
     master_gone_since_ms: int | None = Field(
         default=None, description="Since when the master's node in ZooKeeper is gone (unix ms)."
     )
     no_reads_since_ms: int | None = Field(
         default=None,
-        description="Since when nobody serves reads (unix ms); 0: nobody saw it begin.",
+        description="Since when no broker serves reads (unix ms); 0: its start was not observed.",
     )
     no_writes_since_ms: int | None = Field(
         default=None,
-        description="Since when nobody takes writes (unix ms); 0: nobody saw it begin.",
+        description="Since when no broker takes writes (unix ms); 0: its start was not observed.",
     )
     unheard_since_ms: int | None = Field(
         default=None,
-        description="Since when who should serve lives and does not answer (unix ms).",
+        description="Since when a live broker that should serve does not answer (unix ms).",
     )
-    served: ShortText = Field(default="", description="Who served at the last look.")
-    move: Words = Field(default="", description="Why the move on its way was asked for.")
+    served: ShortText = Field(
+        default="", description="The broker that served at the last observation."
+    )
+    move: Words = Field(default="", description="The reason of the move in progress.")
     updating: Words = Field(
         default="",
-        description="Its turn to be restarted, while it has it: what the operator itself brings "
-        "(its new image, or template), or own: what this resource asks for.",
+        description="The group's turn to restart, while it holds one: the operator's new image, "
+        "or template; or own: a change of this resource.",
     )
     joining: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(), description="Brokers that were added and have never been in sync."
@@ -124,62 +128,59 @@ class Memory(Part):
     template: ShortText = Field(default="", description="A digest of the pods' template.")
     brought: bool = Field(
         default=False,
-        description="Whether the operator brought that, not this resource; or all pods have it.",
+        description="Whether the operator changed it, not this resource; or all pods have it.",
     )
 
 
 class BrokerGroupStatus(Part):
-    """What is, as the operator saw it last."""
+    """The state, as the operator last observed it."""
 
     observed_generation: int = Field(
         default=0, description="The generation that this status is about."
     )
     seen_at: Annotated[str, Field(max_length=32)] = Field(
         default="",
-        description="When the operator looked last: what stands here is as old as that. Written "
-        "with every other change, and at least every two minutes while an operator works.",
+        description="When the operator last observed the group. Written with every other change, "
+        "and at least every two minutes while an operator works.",
     )
     no_reads_since: Annotated[str, Field(max_length=32)] | None = Field(
         default=None,
         description="Since when no broker serves reads; left out: one does, or the operator did "
-        "not see it begin.",
+        "not see the start.",
     )
     no_writes_since: Annotated[str, Field(max_length=32)] | None = Field(
         default=None,
         description="Since when no message can be acknowledged; left out: it can be, or the "
-        "operator did not see it begin.",
+        "operator did not see the start.",
     )
-    phase: Phase = Field(default=Phase.PENDING, description="One word for what goes on.")
-    message: Words = Field(default="", description="The same in a sentence.")
+    phase: Phase = Field(default=Phase.PENDING, description="The state of the group, in one word.")
+    message: Words = Field(default="", description="The phase, in a sentence.")
     master: Annotated[str, Field(max_length=63)] = Field(
         default="", description="The group's master."
     )
     reader: Annotated[str, Field(max_length=63)] = Field(
-        default="", description="Who serves the reads."
+        default="", description="The broker that serves the reads."
     )
-    access: Access = Field(default=Access.UNKNOWN, description="What the group serves now.")
+    access: Access = Field(default=Access.UNKNOWN, description="What the group serves.")
     mode: Literal["NEW", "MASTER", "SLAVE_CONSUME", "HANDOVER", "UNKNOWN"] = Field(
         default="UNKNOWN", description="The mode of the group's state in ZooKeeper."
     )
     epoch: int = Field(default=0, description="The group's epoch.")
-    replicas: int = Field(default=0, description="Brokers that there are.")
+    replicas: int = Field(default=0, description="Number of brokers that exist.")
     ready_replicas: int = Field(default=0, description="Brokers whose pod is ready.")
-    ready: ShortText = Field(default="", description="Ready and wanted, e.g. 2/2.")
-    lag: ShortText = Field(
-        default="", description="How far the slave that is furthest behind is behind."
-    )
+    ready: ShortText = Field(default="", description="Ready and declared brokers, e.g. 2/2.")
+    lag: ShortText = Field(default="", description="How far the last slave is behind the master.")
     selector: ShortText = Field(default="", description="Labels of the group's pods, for scale.")
     in_sync: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(), description="The slaves in sync."
     )
     volume_size: Annotated[str, Field(max_length=32)] = Field(
         default="",
-        description="The most that a broker's claim of storage asks for: storage.size cannot go "
-        "below that.",
+        description="The largest request of a broker's claim: storage.size cannot go below it.",
     )
     brokers: Annotated[tuple[BrokerStatus, ...], Field(max_length=2 * MAX_BROKERS)] = Field(
         default=(),
-        description="Every broker, wanted or still there.",
+        description="Every broker, declared or still present.",
         json_schema_extra=list_map("broker"),
     )
     last_transition: LastTransition | None = Field(

@@ -1,4 +1,4 @@
-"""Topic: which groups hold how many queues of it. Pure."""
+"""Topic: which groups hold how many of the topic's queues. Pure."""
 
 from typing import Annotated, Literal
 
@@ -24,36 +24,36 @@ class TopicGroup(Part):
     """A group that holds queues of the topic."""
 
     group: DnsLabel = Field(min_length=1, description="The group's name.")
-    queues: int = Field(ge=1, le=MAX_QUEUES, description="Queues that it holds.")
+    queues: int = Field(ge=1, le=MAX_QUEUES, description="Number of queues in this group.")
     weight: int = Field(
         default=1,
         ge=0,
         le=1000,
-        description="Its share of new messages; 0: none, and it is still read.",
+        description="The group's share of new messages; 0: none, but consumers still read it.",
     )
 
 
 class TopicSpec(Part):
-    """What is wanted."""
+    """The declaration."""
 
     model_config = rules(
         (
             "has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",
-            "name cannot be changed, stored messages are of that name: make a new Topic",
+            "name cannot be changed, stored messages carry it: create a new Topic",
         ),
         (
             "has(self.cluster) == has(oldSelf.cluster) && "
             "(!has(self.cluster) || self.cluster == oldSelf.cluster)",
-            "cluster cannot be changed: make a new Topic",
+            "cluster cannot be changed: create a new Topic",
         ),
         (
             "self.groups.exists(g, g.weight > 0)",
-            "groups: at least one needs a weight over 0, or nobody can send to this topic",
+            "groups: at least one needs a weight over 0, or no client can send to this topic",
         ),
         (
             "self.groups.all(g, !oldSelf.groups.exists(o, o.group == g.group && "
             "o.queues > g.queues))",
-            "groups: queues of a group cannot be taken away, they hold messages: set its weight to "
+            "groups: queues of a group cannot be removed, they hold messages: set its weight to "
             "0 instead",
         ),
     )
@@ -67,11 +67,11 @@ class TopicSpec(Part):
     cluster: DnsLabel | None = Field(
         default=None,
         min_length=1,
-        description="The FMQ cluster that it is of; left out: the namespace's name.",
+        description="The FMQ cluster of the topic; left out: the namespace's name.",
     )
     zookeeper: ZooKeeper = Field(description="Where the cluster's ZooKeeper is.")
     groups: Annotated[tuple[TopicGroup, ...], Field(min_length=1, max_length=64)] = Field(
-        description="The groups that hold queues of it.", json_schema_extra=list_map("group")
+        description="The groups that hold the topic's queues.", json_schema_extra=list_map("group")
     )
     on_delete: Reclaim = Field(
         default=Reclaim.RETAIN,
@@ -80,14 +80,16 @@ class TopicSpec(Part):
 
 
 class TopicStatus(Part):
-    """What is, as the operator saw it last."""
+    """The state, as the operator last observed it."""
 
     observed_generation: int = Field(
         default=0, description="The generation that this status is about."
     )
-    id: int = Field(default=0, description="The topic's number; 0: it is not there yet.")
+    id: int = Field(default=0, description="The topic's number; 0: the topic does not exist yet.")
     queues: int = Field(default=0, description="Its queues in all groups together.")
-    message: Words = Field(default="", description="What is awaited, or wrong.")
+    message: Words = Field(
+        default="", description="What the topic waits for, or what is wrong with it."
+    )
     conditions: Conditions = ()
 
 
@@ -97,7 +99,7 @@ class Topic(Part):
     api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
     kind: Literal["Topic"] = "Topic"
     metadata: Metadata
-    spec: TopicSpec = Field(description="What is wanted.")
+    spec: TopicSpec = Field(description="The declaration.")
     status: TopicStatus = Field(
-        default=TopicStatus(), description="What is, as the operator saw it last."
+        default=TopicStatus(), description="The state, as the operator last observed it."
     )

@@ -36,7 +36,7 @@ MASTER_UNSEEN = [
         "FmqBrokersNotScraped",
         slave_alone("1x240"),
         300,
-        summary="Prometheus does not see all brokers of group g",
+        summary="Prometheus does not scrape all brokers of group g",
     ),
     # It runs and serves nothing: the operator knows.
     Case(
@@ -49,7 +49,7 @@ MASTER_UNSEEN = [
         "FmqGroupServesNoReads",
         slave_alone("1x240") | {seen("serves", READ): "1x3 0x240"},
         60 + 30,
-        summary="Group g serves nobody",
+        summary="Group g serves no reads",
     ),
     # It is away: no slave is linked to it, or a slave has taken over.
     Case(
@@ -62,7 +62,7 @@ MASTER_UNSEEN = [
         "FmqGroupServesNoReads",
         slave_alone("1x3 0x240"),
         60 + 30,
-        summary="Group g serves nobody",
+        summary="Group g serves no reads",
     ),
     Case(
         "FmqGroupTakesNoWrites",
@@ -93,7 +93,7 @@ MASTER_UNSEEN = [
         "FmqBrokersNotScraped",
         slave_alone("1x240") | {f"fmq_master{{{OTHER}}}": "1x240"},
         300,
-        summary="Prometheus does not see all brokers of group g",
+        summary="Prometheus does not scrape all brokers of group g",
     ),
     # A slave that is not scraped.
     Case(
@@ -102,7 +102,7 @@ MASTER_UNSEEN = [
         | of("fmq_broker_info", "1x240")
         | {seen("ready_brokers", ""): "1x3 2x240"},
         60 + 300,
-        summary="Prometheus does not see all brokers of group g",
+        summary="Prometheus does not scrape all brokers of group g",
     ),
 ]
 OPERATOR_FAILS = [
@@ -110,7 +110,7 @@ OPERATOR_FAILS = [
         "FmqGroupNotLookedAfter",
         {NEGLECTED % "g": "0x3 75x240", NEGLECTED % "h": "30x240"},
         60 + 300,
-        summary="The operator has not looked after group g for 1m 15s",
+        summary="The operator has not reconciled group g for 1m 15s",
     ),
     Case(  # slow; and a round that fails now and then
         "FmqGroupNotLookedAfter",
@@ -122,14 +122,14 @@ OPERATOR_FAILS = [
         {BLIND % "a": "0x3 75x240", BLIND % "b": "0x240"},
         60 + 300,
         RELEASE,
-        "The operator has got nothing done for 1m 15s",
+        "The operator has reconciled no group for 1m 15s",
     ),
     Case(
         "FmqOperatorFails",
         {BLIND % "a": "0x240", NEGLECTED % "g": "90x240", NEGLECTED % "h": "0x3 75x240"},
         60 + 300,
         RELEASE,
-        "The operator has got nothing done for 1m 15s",
+        "The operator has reconciled no group for 1m 15s",
     ),
     Case(  # one of two groups
         "FmqOperatorFails",
@@ -179,7 +179,7 @@ CASES = [
         | of("fmq_mode", "1x240", more=NEW)
         | of("fmq_epoch", "7x240"),
         30,
-        summary="Group g serves nobody",
+        summary="Group g serves no reads",
     ),
     Case(
         "FmqPolicyUnmet",
@@ -196,14 +196,14 @@ CASES = [
         "FmqGroupServesNoReads",
         of("fmq_serves", "0x240", "0x240", more=READ),
         30,
-        summary="Group g serves nobody",
+        summary="Group g serves no reads",
     ),
     Case("FmqGroupServesNoReads", of("fmq_serves", "0x240", "1x240", more=READ), None),
     Case(
         "FmqTwoMasters",
         of("fmq_serves", "1x240", "0x3 1x240", more=WRITE),
         60 + 120,
-        summary="Two brokers of group g say that they may take messages",
+        summary="Two brokers of group g report that they may take messages",
     ),
     Case("FmqTwoMasters", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
     Case(  # one of two refuses messages, and still counts as a master
@@ -211,7 +211,7 @@ CASES = [
         of("fmq_serves", "1x240", "0x240", more=WRITE)
         | of("fmq_granted", "1x240", "0x3 1x240", more=WRITE),
         60 + 120,
-        summary="Two brokers of group g say that they may take messages",
+        summary="Two brokers of group g report that they may take messages",
     ),
     Case(  # a move, half-way for as long as a minute's scrapes may see it
         "FmqTwoMasters",
@@ -222,7 +222,7 @@ CASES = [
         "FmqGroupUnseen",
         {seen("serves", READ): "1x3 0x240"},
         60 + 60,
-        summary="No broker of group g is there",
+        summary="No broker of group g answers",
     ),
     Case("FmqGroupUnseen", {seen("serves", READ): "1x240"}, None),
     Case(  # running brokers report what they serve: another alert's
@@ -235,13 +235,13 @@ CASES = [
         "FmqGroupUnseen",
         {seen("serves", READ): "0x240", f"fmq_serves{{{OTHER}{READ}}}": "1x240"},
         60,
-        summary="No broker of group g is there",
+        summary="No broker of group g answers",
     ),
     Case(  # it has just been woken: it has five minutes
         "FmqGroupUnseen",
         {seen("serves", READ): "_x60 0x240", seen("brokers", ""): "0x60 2x240"},
         61 * STEP_S + 300 + 60,
-        summary="No broker of group g is there",
+        summary="No broker of group g answers",
     ),
     Case(
         "FmqGroupNotReady",
@@ -280,20 +280,20 @@ CASES = [
         "FmqBrokersNotScraped",
         {seen("serves", READ): "1x240"},
         300,
-        summary="Prometheus does not see all brokers of group g",
+        summary="Prometheus does not scrape all brokers of group g",
     ),
     Case(
         "FmqBrokersNotScraped",
         {seen("serves", READ): "1x240"} | of("fmq_serves", "1x240", more=READ),
         None,
     ),
-    Case("FmqOperatorAway", {}, 300, {}, "No replica of the operator works"),
+    Case("FmqOperatorAway", {}, 300, {}, "No replica of the operator is active"),
     Case(
         "FmqOperatorAway",
         {WORKS % "a": "0x240", WORKS % "b": "0x240"},
         300,
         {},
-        "No replica of the operator works",
+        "No replica of the operator is active",
     ),
     Case("FmqOperatorAway", {WORKS % "a": "0x240", WORKS % "b": "1x240"}, None),
     Case(  # one of two releases
@@ -305,7 +305,7 @@ CASES = [
         # A sample counts for five minutes where the target is not seen to be gone.
         60 + 300 + 300,
         {"namespace": "b", "job": "o"},
-        "No replica of the operator works",
+        "No replica of the operator is active",
     ),
     Case(
         "FmqNoSlaveInSync",
@@ -409,7 +409,7 @@ CASES = [
         {OPERATOR: "0x3 75x240"},
         120,
         {},
-        "The operator has not looked at a group for 1m 15s",
+        "A group has waited for the operator for 1m 15s",
     ),
     Case("FmqOperatorStalls", {OPERATOR: "60x240"}, None),
 ]

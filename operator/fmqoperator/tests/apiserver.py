@@ -20,7 +20,7 @@ from fmqadapters.process.free_ports import free_ports
 
 _START_S = 120.0
 ADMIN, OPERATOR = "test", "operator"
-"""Tokens: of an administrator, and of a user of that name with the rights of its roles."""
+"""Tokens: of an administrator, and of a user who has only the rights of the roles."""
 
 
 def programs() -> tuple[Path, Path] | None:

@@ -64,7 +64,7 @@ CASES = (
         "promotion.policy after needs slaves",
     ),
     Case(
-        "promotion of whom nobody reads",
+        "promotion without slave reads",
         _G,
         {"spec.promotion.policy": "after", "spec.slaveReads": False},
         "set slaveReads to true",
@@ -98,10 +98,10 @@ CASES = (
             "spec.switchover.to": "g1-1",
             "spec.permissions": [{"broker": "g1-1", "permission": "READ"}],
         },
-        "take it out of permissions",
+        "remove it from permissions",
     ),
     Case("a name with a dot", _G, {"metadata.name": "g.1"}, "metadata.name is part of"),
-    Case("a name that begins with a digit", _G, {"metadata.name": "1g"}, "beginning with a letter"),
+    Case("a name that begins with a digit", _G, {"metadata.name": "1g"}, "starting with a letter"),
     Case("a name with a digit", _G, {"metadata.name": "g-1"}),
     Case("a long name", _G, {"metadata.name": "g" * 41}, "at most 40"),
     Case("settings", _G, {"spec.settings": {"heartbeatMs": 100, "grantMs": 200}}),
@@ -235,7 +235,7 @@ CASES = (
     # ---- Topic
     Case("a topic", _T, {}),
     Case(
-        "nobody takes messages",
+        "no group takes messages",
         _T,
         {"spec.groups": [{"group": "g1", "queues": 8, "weight": 0}]},
         "at least one needs a weight over 0",
@@ -253,7 +253,7 @@ CASES = (
         "fewer queues",
         _T,
         {"spec.groups": [{"group": "g1", "queues": 4}]},
-        "queues of a group cannot be taken away",
+        "queues of a group cannot be removed",
         {},
     ),
     Case(
@@ -286,7 +286,7 @@ CASES = (
             "spec.archive": _ARCHIVE | {"live": True},
             "spec.brokers": ["g1-0"],
         },
-        "archive.live reads from whichever broker",
+        "archive.live reads from any broker",
     ),
     Case(
         "an archive that is live now",
@@ -295,8 +295,10 @@ CASES = (
         "archive of a job cannot be changed",
         {"spec.type": "archive", "spec.archive": _ARCHIVE},
     ),
-    Case("an archive of nothing", _J, {"spec.type": "archive"}, "archive goes with type archive"),
-    Case("a check with an archive", _J, {"spec.archive": _ARCHIVE}, "archive goes with type"),
+    Case("an archive of nothing", _J, {"spec.type": "archive"}, "archive belongs to type archive"),
+    Case(
+        "a check with an archive", _J, {"spec.archive": _ARCHIVE}, "archive belongs to type archive"
+    ),
     Case("two brokers", _J, {"spec.brokers": ["g1-0", "g1-1"]}),
     Case("a broker twice", _J, {"spec.brokers": ["g1-0", "g1-0"]}, "Duplicate value"),
     Case("a rebuild", _J, {"spec.type": "rebuild-index", "spec.brokers": ["g1-1"]}),
@@ -322,7 +324,7 @@ CASES = (
         {"spec.type": "archive", "spec.archive": _ARCHIVE},
     ),
     Case("the longest name", _J, {"metadata.name": "j" * 63}),
-    Case("a name too long", _J, {"metadata.name": "j" * 64}, "is the label fmq.io/job of all"),
+    Case("a name too long", _J, {"metadata.name": "j" * 64}, "becomes the label fmq.io/job"),
     Case("kept longer", _J, {"spec.keepSeconds": 100}, "", {}),
 )
 

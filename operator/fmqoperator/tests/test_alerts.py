@@ -24,7 +24,7 @@ needs_promtool = pytest.mark.skipif(
 )
 
 
-def told(case: Case) -> Any:
+def promtool_case(case: Case) -> Any:
     """Return the case for promtool: silent one step before, firing at its time."""
     rule = next(
         rule
@@ -60,7 +60,7 @@ def test_every_alert_has_a_firing_and_a_silent_case() -> None:
 @needs_promtool
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.alert}-{c.fires_s}" for c in CASES])
 def test_alert_fires_when_it_must_and_names_the_cause(case: Case, tmp_path: Path) -> None:
-    looks = {"rule_files": [str(RULES)], "tests": [told(case)]}
+    looks = {"rule_files": [str(RULES)], "tests": [promtool_case(case)]}
     promtool(tmp_path, looks)
 
 

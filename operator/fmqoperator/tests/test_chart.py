@@ -1,4 +1,4 @@
-"""The chart: every combination of its switches renders, to objects that Kubernetes would accept."""
+"""The chart renders with every combination of switches, to objects that Kubernetes accepts."""
 
 import itertools
 import json
@@ -166,12 +166,12 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         # Names under which no broker would be found.
         ("operator.clusterDomain=.cluster.local", "clusterDomain"),
         ("operator.clusterDomain=svc.cluster.local", "clusterDomain"),
-        ("quickstart.group.enabled=true", "say where ZooKeeper is"),
+        ("quickstart.group.enabled=true", "needs a ZooKeeper"),
         # No operator would ever watch it.
         (
             "quickstart.zookeeper.enabled=true,quickstart.group.enabled=true,"
             "operator.watchNamespaces={orders}",
-            "the group would be made in default",
+            "the group would be created in default",
         ),
     ],
 )
@@ -196,8 +196,8 @@ def test_the_notes_make_a_group_where_the_operator_looks(
 @helm
 def test_the_notes_group_is_made_when_it_is_pasted(tmp_path: Path) -> None:
     """And its image is pulled: the operator's secrets are of no use to brokers."""
-    told = notes(tmp_path, "image.pullSecrets={a,b}")
-    pasted = "kubectl() { cat; }\n" + told.partition("slave:\n")[2].partition("  2. Watch")[0]
+    notes_text = notes(tmp_path, "image.pullSecrets={a,b}")
+    pasted = "kubectl() { cat; }\n" + notes_text.partition("slave:\n")[2].partition("  2. Watch")[0]
     done = subprocess.run(["sh", "-c", pasted], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     made = BrokerGroup.model_validate(yaml.safe_load(done.stdout))
@@ -238,8 +238,8 @@ def notes(folder: Path, value: str, *options: str) -> str:
     shutil.copytree(CHART, chart)
     shutil.copy(chart / "templates" / "NOTES.txt", chart / "NOTES")
     text = 'notes: |\n{{ tpl (.Files.Get "NOTES") . | indent 2 }}\n'
-    (chart / "templates" / "told.yaml").write_text(text)
-    given = ["--set", value, "--show-only", "templates/told.yaml", *options]
+    (chart / "templates" / "probe.yaml").write_text(text)
+    given = ["--set", value, "--show-only", "templates/probe.yaml", *options]
     done = run("template", "fmq", str(chart), "-n", "fmq-system", *KUBE, *given)
     assert done.returncode == 0, done.stderr
     return str(yaml.safe_load(done.stdout)["notes"].partition("The next three commands:")[2])
@@ -368,7 +368,7 @@ def test_every_rule_has_its_runbook() -> None:
 
 
 def test_runbook_commands_have_all_required_arguments() -> None:
-    """In a pod nobody has named the ensemble; and of several pods kubectl shows ten lines each."""
+    """In a pod no variable names the ensemble; and of several pods kubectl shows ten lines each."""
     text = (ROOT / "docs" / "operations" / "runbooks.md").read_text()
     commands = [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
     moves = [c for c in commands if "fmq failover " in c]

@@ -98,7 +98,7 @@ def test_crd_check_finds_differences(tmp_path: Path) -> None:
     changed.write_text(changed.read_text() + "#\n")
     (tmp_path / crd.KEPT_IN[1] / "old.yaml").touch()
     assert crd.differing(tmp_path) == [
-        "manifests/crds/topics.yaml is not what the models say",
+        "manifests/crds/topics.yaml does not match the models (fmqoperator.crd --write)",
         "charts/fmq/files/crds/old.yaml is of no kind of resource",
     ]
 

@@ -80,18 +80,18 @@ def test_resource_is_accepted_or_refused_with_a_reason(api: ApiServer, case: Cas
             made = _create(api, body(case.kind, case.first))
             wanted["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
             path = f"{_path(plural, name)}?fieldValidation=Strict"
-            answer = _told(lambda: api.call("PUT", path, wanted))
+            answer = _refusal(lambda: api.call("PUT", path, wanted))
         else:
-            answer = _told(lambda: _create(api, wanted))
+            answer = _refusal(lambda: _create(api, wanted))
     finally:
-        _told(lambda: api.call("DELETE", _path(plural, name)))
+        _refusal(lambda: api.call("DELETE", _path(plural, name)))
     if case.refused:
         assert case.refused in answer
     else:
         assert answer == ""
 
 
-def _told(call: Any) -> str:
+def _refusal(call: Any) -> str:
     try:
         call()
     except Refused as error:
@@ -132,7 +132,7 @@ def test_larger_volume_request_may_be_reverted(api: ApiServer, size: str, taken:
         made["status"] = {"volumeSize": "12Gi"}
         made = api.call("PUT", _path("brokergroups", "size", "status"), made)
         made["spec"]["storage"]["size"], made["status"]["volumeSize"] = size, "1Gi"
-        answer = _told(lambda: api.call("PUT", _path("brokergroups", "size"), made))
+        answer = _refusal(lambda: api.call("PUT", _path("brokergroups", "size"), made))
         assert ("storage.size cannot shrink" in answer) is not taken, answer
         assert (answer == "") is taken
     finally:
@@ -166,9 +166,9 @@ def test_defaults_are_those_of_the_models(api: ApiServer) -> None:
         name = kind.model.__name__
         made = _create(api, body(name, {"metadata.name": "defaults"}))
         try:
-            mine = kind.model.model_validate(body(name, {"metadata.name": "defaults"})).as_json()
+            ours = kind.model.model_validate(body(name, {"metadata.name": "defaults"})).as_json()
             theirs = kind.model.model_validate(made).as_json()
-            assert theirs["spec"] == mine["spec"]
+            assert theirs["spec"] == ours["spec"]
         finally:
             api.call("DELETE", _path(kind.plural, "defaults"))
 
@@ -215,7 +215,7 @@ CHILD_SPECS: tuple[dict[str, Any], ...] = (
             "nodeSelector": {"disk": "fast"},
             "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
         },
-        "imagePullSecrets": ["mine"],
+        "imagePullSecrets": ["pull-secret"],
         "storage": {"size": "1Ti", "storageClassName": "fast", "onDelete": "Delete"},
         "service": {"type": "NodePort", "annotations": {"a": "b"}},
         "networkPolicy": {"clients": "labelled"},
@@ -227,7 +227,7 @@ CHILD_SPECS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "expected"),
     [
         ({"replicas": 2}, "writes pause while a slave is away"),
         ({"replicas": 2, "promotion": {"policy": "after"}}, "brings no writes back"),
@@ -238,10 +238,10 @@ CHILD_SPECS: tuple[dict[str, Any], ...] = (
     ],
 )
 def test_policy_that_pauses_writes_then_a_warning(
-    warned: ApiServer, spec: dict[str, Any], said: str
+    warned: ApiServer, spec: dict[str, Any], expected: str
 ) -> None:
-    assert said in _warning(warned, spec)
-    assert bool(said) == bool(_warning(warned, spec))
+    assert expected in _warning(warned, spec)
+    assert bool(expected) == bool(_warning(warned, spec))
 
 
 def _warning(api: ApiServer, spec: dict[str, Any]) -> str:

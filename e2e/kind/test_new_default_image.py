@@ -87,4 +87,4 @@ def _images(groups: list[Group]) -> list[str]:
 def _waiting(groups: list[Group]) -> list[str]:
     """Return the messages of groups that wait for their turn."""
     messages = [str(group.status.get("message", "")) for group in groups]
-    return [text for text in messages if "the operator's new image comes to 1 group" in text]
+    return [text for text in messages if "the operator's new image rolls out to 1 group" in text]

@@ -35,7 +35,7 @@ def test_a_switchover_that_was_asked_for(pair: Group, report: Report) -> None:
             recorder.healed()
             last = pair.status["lastTransition"]
             assert (last["from"], last["to"]) == (f"{before} FULL", f"{to} FULL")
-            assert f"in place of {before}: a switchover to {to} was asked for" in last["cause"]
+            assert f"in place of {before}: a switchover to {to} was requested" in last["cause"]
         assert _uids(pair) == pods, "no broker was restarted"
     assert {"Switchover", "SwitchoverDone"} <= set(pair.events())
 

@@ -45,7 +45,7 @@ def test_a_restart_that_was_asked_for(group: Group, report: Report) -> None:
     assert made["g1-2"] <= made["g1-1"] <= made["g1-0"], made
     messages = group.messages("Restarting")
     assert [m.partition(":")[0] for m in messages] == ["g1-2", "g1-1", "g1-0"], messages
-    assert all("a restart was asked for (once)" in message for message in messages), messages
+    assert all("a restart was requested (once)" in message for message in messages), messages
     assert len(group.messages("Switchover")) == 1
     assert group.status["master"] != master, "the old master is a slave when it is restarted"
     verdict = group.verdict()

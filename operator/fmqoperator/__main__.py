@@ -10,10 +10,10 @@ def main() -> None:
     try:
         from fmqoperator.shell.process import run_operator
     except ImportError as error:
-        said = what_is_missing(error, "operator")
-        if not said:
+        missing = what_is_missing(error, "operator")
+        if not missing:
             raise
-        sys.stderr.write(f"fmq-operator: {said}\n")
+        sys.stderr.write(f"fmq-operator: {missing}\n")
         sys.exit(69)  # sysexits' EX_UNAVAILABLE
     sys.exit(run_operator())
 

@@ -2,7 +2,7 @@
 
 The shell takes them in the order of the plan and stops at the first that fails; the next round
 observes again. Order within a plan: configuration in ZooKeeper before pods (a broker without it
-exits at once), children before anything that stops a broker, `Tell` before what it reports.
+exits at once), children before anything that stops a broker, `EmitEvent` before what it reports.
 """
 
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ class RestartPod:
 class RemoveAnnotation:
     """Remove an annotation of the BrokerGroup: its request is done, or cannot be done."""
 
-    why: ClassVar[str] = "what it asked for is done, or cannot be"
+    why: ClassVar[str] = "the request is done, or cannot be fulfilled"
     name: str
     value: str  # only if it still has this value
 
@@ -122,8 +122,8 @@ class ChangeAnnotation:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """An Event on the BrokerGroup. The shell does not send one again that was just sent."""
+class EmitEvent:
+    """Emit an Event on the resource. The shell does not send one again that was just sent."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -148,6 +148,6 @@ Action = (
     | RestartPod
     | RemoveAnnotation
     | ChangeAnnotation
-    | Tell
+    | EmitEvent
     | Requeue
 )

@@ -5,25 +5,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from fmqoperator.core import facts, lost_journals
-from fmqoperator.core.actions import Tell
+from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Node, Observation, Pod, PodPhase
 
 EXITS: Final = {
-    64: "its settings are refused: look at spec.settings",
-    65: "its journal is corrupt: run a BrokerJob of type check; the pod's log names file and place",
-    69: "the address that it is to listen on is taken",
-    74: "its disk fails or is full: look at the volume; storage.size may grow",
-    75: "another broker works on its volume, or lives under its name",
-    78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
-    137: "it was killed, and not for its memory limit: it did not answer /livez or did not stop in "
-    "time, or its node ran out of memory: kubectl describe pod says which",
-    255: "its node, or the node's container runtime, ended with it",
+    64: "it refused its settings: check spec.settings",
+    65: "its journal is corrupt: run a BrokerJob of type check; the pod's log names the position",
+    69: "its listen address is in use",
+    74: "its disk failed or is full: check the volume, or raise storage.size",
+    75: "another broker uses its volume, or is live under its name",
+    78: "the group's configuration is not in ZooKeeper, or does not list this broker",
+    137: "it was killed, but not for its memory limit: it did not answer /livez, did not stop in "
+    "time, or its node ran out of memory: kubectl describe pod shows which",
+    255: "its node, or the node's container runtime, stopped",
 }
 """Meaning of a broker's exit status (`fmqbroker/app/main.py`)."""
 _ENDS: Final = {
     "OOMKilled": "Kubernetes reports OOMKilled: it needs more memory than its container may use: "
     "raise spec.resources.limits.memory",
-    "ContainerStatusUnknown": "its node did not see how: it was restarted, or ended with it",
+    "ContainerStatusUnknown": "its node did not record how: the node restarted or stopped",
 }
 """Meaning of Kubernetes' own reason for a container's end; it is more exact than the status."""
 
@@ -64,12 +64,12 @@ def without_pod(seen: Observation, broker: str) -> str:
 
 
 def _no_image(pod: Pod) -> str:
-    return f"image {pod.image} cannot be pulled: look at spec.image and spec.imagePullSecrets"
+    return f"image {pod.image} cannot be pulled: check spec.image and spec.imagePullSecrets"
 
 
 def end_of(pod: Pod) -> str:
-    """Return what the last end of the pod's container means, in words."""
-    return _ENDS.get(pod.end_reason) or EXITS.get(pod.exit_code or 0, "its log says why")
+    """Return what the last end of the pod's container means."""
+    return _ENDS.get(pod.end_reason) or EXITS.get(pod.exit_code or 0, "see its log")
 
 
 def of_pod(pod: Pod, node: Node | None) -> str:
@@ -83,17 +83,17 @@ def of_pod(pod: Pod, node: Node | None) -> str:
         return "is being stopped"
     if pod.phase is PodPhase.RUNNING and pod.ready:
         return ""
-    said = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
+    text = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
     if pod.waiting == facts.CRASHED and pod.exit_code:
-        said = pod.waiting  # its words name a pause that grows
+        text = pod.waiting  # its message names a pause that grows
     if pod.waiting in _NO_IMAGE:
-        said = f"{_no_image(pod)}; {said}"
+        text = f"{_no_image(pod)}; {text}"
     ended = f"it ended with status {pod.exit_code}: {end_of(pod)}" if pod.exit_code else ""
-    if said or ended:
-        parts = (said, ended) if pod.waiting in _NOT_MADE else (ended, said)
+    if text or ended:
+        parts = (text, ended) if pod.waiting in _NOT_MADE else (ended, text)
         return "; ".join(part for part in parts if part)
     if pod.phase is PodPhase.RUNNING:
-        return "is not ready: it starts, or waits for its role"
+        return "is not ready: it is starting, or waiting for its role"
     return f"pod is {pod.phase.value}"
 
 
@@ -102,7 +102,7 @@ def refuses(seen: Observation, broker: str) -> str:
     answer = facts.answer_of(seen, broker)
     if answer is None or not answer.refuses:
         return ""
-    remedy = "shorten settings.retentionBytes or retentionMs, or let storage.size grow"
+    remedy = "lower settings.retentionBytes or retentionMs, or raise storage.size"
     return f"{broker} refuses messages: its disk is full: {remedy}"
 
 
@@ -138,15 +138,15 @@ def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
         yield "JournalsLost", why
 
 
-def told(seen: Observation) -> Iterator[Tell]:
+def events(seen: Observation) -> Iterator[EmitEvent]:
     """Yield Events for troubles that the status does not report yet."""
     known = [c.message for c in seen.group.status.conditions]
     for found in () if seen.group.spec.hibernated else _in_pods(seen):
         if not any(mark in message for mark in found.known_by for message in known):
-            yield Tell("Warning", found.reason, found.message)
+            yield EmitEvent("Warning", found.reason, found.message)
     for reason, sentence in _on_disks(seen):
         if not any(sentence in message for message in known):
-            yield Tell("Warning", reason, sentence)
+            yield EmitEvent("Warning", reason, sentence)
 
 
 def _in_pods(seen: Observation) -> Iterator[Trouble]:
@@ -157,17 +157,17 @@ def _in_pods(seen: Observation) -> Iterator[Trouble]:
     for broker in seen.group.brokers:
         pod = facts.pod_of(seen, broker)
         if pod is None and (why := seen.not_made.get(broker)):
-            said = f"{broker} has no pod: "
-            yield Trouble("PodNotMade", f"{said}{why}", (said,))
+            text = f"{broker} has no pod: "
+            yield Trouble("PodNotMade", f"{text}{why}", (text,))
         if pod is None or pod.deleting or pod.ready:
             continue
         if pod.waiting in _NO_IMAGE:
-            said = f"{broker}: {_no_image(pod)}"
-            yield Trouble("ImageUnavailable", said, (said,))
+            text = f"{broker}: {_no_image(pod)}"
+            yield Trouble("ImageUnavailable", text, (text,))
         elif pod.waiting in _NO_CONTAINER:
-            said = f"{broker}: {pod.waiting}: {pod.message}"
-            yield Trouble("ContainerNotMade", said, (f"{broker}: {pod.waiting}",))
+            text = f"{broker}: {pod.waiting}: {pod.message}"
+            yield Trouble("ContainerNotMade", text, (f"{broker}: {pod.waiting}",))
         elif pod.exit_code:
             ended = f"ended with status {pod.exit_code}: "
-            said = f"{broker} {ended}{end_of(pod)}"
-            yield Trouble("BrokerEnded", said, (f"{broker}: it {ended}",))
+            text = f"{broker} {ended}{end_of(pod)}"
+            yield Trouble("BrokerEnded", text, (f"{broker}: it {ended}",))

@@ -19,7 +19,7 @@ from fmqoperator.core.plan_types import Move
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why nothing may be done: one word for programs, a sentence with the remedy for people."""
+    """Why nothing may be done: a reason (one word), and a message with the remedy."""
 
     reason: str
     message: str
@@ -63,7 +63,7 @@ def conflict(seen: Observation) -> Problem | None:
     if state.mode is not Mode.NEW and config is None and state.master not in group.brokers:
         return Problem(
             "StateOfAnother",
-            f"{where} has a state with master {state.master}, which is no broker of this group, "
+            f"{where} has a state with master {state.master}, which is not a broker of this group, "
             "and no configuration: delete that state if the group is gone for good",
         )
     return None
@@ -80,8 +80,8 @@ def own(seen: Observation) -> Observation:
 def _same_place(there: str, ours: str) -> bool:
     """Whether both are the same host, with or without the cluster's domain in the name."""
     host, _, _ = there.rpartition(":")
-    mine, _, _ = ours.rpartition(":")
-    return host.split(".svc")[0] == mine.split(".svc")[0]
+    our_host, _, _ = ours.rpartition(":")
+    return host.split(".svc")[0] == our_host.split(".svc")[0]
 
 
 def config(seen: Observation, move: Move | None = None) -> GroupConfig:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fmqoperator.api.base import Json
 from fmqoperator.api.times import is_moment, of_text
-from fmqoperator.core.actions import Tell
+from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Failure
 
 AGAIN_S: Final = 600.0
@@ -24,8 +24,8 @@ OLD_DEFINITION: Final = "OldDefinition"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One Event: when it was reported in the last `AGAIN_S`, and the last round that had it."""
+class Reports:
+    """When one Event was reported in the last `AGAIN_S`, and the last round that had it."""
 
     at_s: tuple[float, ...]
     round: int
@@ -35,39 +35,39 @@ Key = tuple[str, str, str]
 """The resource's uid, reason, message."""
 
 
-class Told:
+class ReportedEvents:
     """The Events reported on all resources. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._said: dict[Key, Said] = {}
-        self._rounds: dict[str, int] = {}  # by uid: whole rounds since something was told of it
+        self._reports: dict[Key, Reports] = {}
+        self._rounds: dict[str, int] = {}  # by uid: whole rounds since its first Event
 
     def is_news(self, key: Key, now_s: float) -> bool:
         """Whether to report the Event now; if so, it counts as reported from then on."""
         this_round = self._rounds.setdefault(key[0], 0)
-        before = self._said.get(key, Said((), this_round))
+        before = self._reports.get(key, Reports((), this_round))
         recent = tuple(at for at in before.at_s if now_s - at < AGAIN_S)
         was_over = before.round < this_round - 1
         news = not recent or (was_over and len(recent) < MOST)
-        self._said[key] = Said((*recent, now_s) if news else recent, this_round)
-        if len(self._said) > _KEPT:
-            self._forget(now_s)
+        self._reports[key] = Reports((*recent, now_s) if news else recent, this_round)
+        if len(self._reports) > _KEPT:
+            self._drop_old(now_s)
         return news
 
-    def not_told(self, key: Key) -> None:
+    def forget(self, key: Key) -> None:
         """Note that the Event could not be sent after all: it is still news."""
-        self._said.pop(key, None)
+        self._reports.pop(key, None)
 
     def round_ended(self, uid: str) -> None:
         """End a whole round of that resource: what it did not report is over."""
         if uid in self._rounds:
             self._rounds[uid] += 1
 
-    def _forget(self, now_s: float) -> None:
-        self._said = {
-            key: said for key, said in self._said.items() if now_s - said.at_s[-1] < AGAIN_S
+    def _drop_old(self, now_s: float) -> None:
+        self._reports = {
+            key: one for key, one in self._reports.items() if now_s - one.at_s[-1] < AGAIN_S
         }
-        known = {uid for uid, _, _ in self._said}
+        known = {uid for uid, _, _ in self._reports}
         self._rounds = {uid: n for uid, n in self._rounds.items() if uid in known}
 
 
@@ -95,11 +95,11 @@ def old_definition(kind: str, sent: Json, there: Json) -> tuple[Failure, ...]:
     dropped = ", ".join(key for key in sorted(sent) if not _kept(sent[key], there.get(key)))
     if not dropped:
         return ()
-    said = (
-        f"the definition of {kind} in the cluster is an older one and drops {dropped}: apply those "
-        "of this operator (manifests/crds, or crds.install of the chart)"
+    message = (
+        f"the cluster's definition of {kind} is older than this operator and drops {dropped}: "
+        "apply the operator's definitions (manifests/crds, or crds.install of the chart)"
     )
-    return (Failure("status", OLD_DEFINITION, said, _LASTING_ROUNDS),)
+    return (Failure("status", OLD_DEFINITION, message, _LASTING_ROUNDS),)
 
 
 def _kept(sent: Any, there: Any) -> bool:
@@ -108,8 +108,8 @@ def _kept(sent: Any, there: Any) -> bool:
     return bool(sent is None or sent == there)
 
 
-def lasting(failures: Iterable[Failure]) -> Iterator[Tell]:
+def lasting(failures: Iterable[Failure]) -> Iterator[EmitEvent]:
     """Yield Events for failures that were not over at the next try, as a hiccup is."""
     for failure in failures:
         if failure.rounds >= _LASTING_ROUNDS:
-            yield Tell("Warning", failure.reason, f"{failure.what}: {failure.message}")
+            yield EmitEvent("Warning", failure.reason, f"{failure.what}: {failure.message}")

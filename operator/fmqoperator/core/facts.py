@@ -102,7 +102,7 @@ def is_ready(seen: Observation, broker: str) -> bool:
 
 
 def is_at_work(seen: Observation, broker: str) -> bool:
-    """Whether its pod is called ready and it was heard of: Kubernetes learns of lost nodes late."""
+    """Whether its pod is ready and it was heard of: Kubernetes detects lost nodes late."""
     heard = seen.zookeeper is None or is_live(seen, broker) or answer_of(seen, broker) is not None
     return is_ready(seen, broker) and heard
 
@@ -204,13 +204,13 @@ def has_as_much(seen: Observation, broker: str, other: str) -> bool:
     """Whether its journal ends where the other's does, or beyond it, as both report."""
     live = {} if seen.zookeeper is None else seen.zookeeper.live
     one, two = live.get(BrokerId(broker)), live.get(BrokerId(other))
-    said, told = answer_of(seen, broker), answer_of(seen, other)
-    if one is None or two is None or said is None or told is None:
+    report, other_report = answer_of(seen, broker), answer_of(seen, other)
+    if one is None or two is None or report is None or other_report is None:
         return False
-    return (one.epoch, said.end) >= (two.epoch, told.end)
+    return (one.epoch, report.end) >= (two.epoch, other_report.end)
 
 
-def nobody_is_leaving(seen: Observation) -> bool:
+def no_pod_is_leaving(seen: Observation) -> bool:
     """Whether no pod is being stopped, and there are as many as the StatefulSet wants."""
     if seen.pods is None or any(p.deleting for p in seen.pods.values()):
         return False
@@ -218,19 +218,19 @@ def nobody_is_leaving(seen: Observation) -> bool:
     return wanted is None or len(seen.pods) == wanted
 
 
-def who_is_leaving(seen: Observation) -> str:
-    """Return in words which pods block everything else while not `nobody_is_leaving`."""
+def leaving_pods(seen: Observation) -> str:
+    """Return the pods being stopped, which block everything else."""
     going = sorted(p.name for p in (seen.pods or {}).values() if p.deleting)
-    return ", ".join(f"{broker}{on_a_node_that_is_down(seen, broker)}" for broker in going)
+    return ", ".join(f"{broker}{down_node_note(seen, broker)}" for broker in going)
 
 
-def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
+def down_node_note(seen: Observation, broker: str) -> str:
     """Return a note if the broker's node is down, so that nothing may ever end its pod; else ""."""
     node = node_of(seen, broker)
     if node is None or node.ready is not False:
         return ""
-    remedy = f"if for good, kubectl delete node {node.name}"
-    return f" (on node {node.name}, which does not answer: {remedy})"
+    remedy = f"if it is lost for good, kubectl delete node {node.name}"
+    return f" (on node {node.name}, which is not ready: {remedy})"
 
 
 def server_of(state: GroupState) -> BrokerId:
@@ -346,7 +346,7 @@ def fenced_in_vain(seen: Observation) -> str:
     if not names_none:
         return ""
     some, these = ", ".join(names_none), ", ".join(seen.group.brokers)
-    return f"the annotation {FENCE} names {some}, which is no broker of this group: {these}, or all"
+    return f"annotation {FENCE} names {some}, not a broker of this group: name {these}, or all"
 
 
 def all_up_to_date(seen: Observation) -> bool:

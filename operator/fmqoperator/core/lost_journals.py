@@ -6,7 +6,7 @@ from fmqcore.failover.evidence import Remedy
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import BEGIN_AGAIN
 from fmqoperator.core import facts
-from fmqoperator.core.actions import Action, BeginAgain, RemoveAnnotation, Tell
+from fmqoperator.core.actions import Action, BeginAgain, EmitEvent, RemoveAnnotation
 from fmqoperator.core.observation import Observation
 
 
@@ -19,8 +19,8 @@ def waits(seen: Observation) -> str:
     where = f"-n {seen.group.metadata.namespace} brokergroup {seen.group.name}"
     return (
         f"{state.master} waits for a person, because journals of this group are lost or newer than "
-        f"its state in ZooKeeper: start all its members, then kubectl annotate {where} "
-        f"{BEGIN_AGAIN}={state.epoch} lets the group begin again with what their journals hold"
+        f"its state in ZooKeeper: start all remaining members, then run kubectl annotate {where} "
+        f"{BEGIN_AGAIN}={state.epoch} to start the group again with what their journals hold"
     )
 
 
@@ -28,7 +28,7 @@ def _refusal(seen: Observation, asked: str) -> str:
     state = facts.state_of(seen)
     if asked != str(state.epoch):
         return f"the group is in epoch {state.epoch}, not {asked or '(none)'}"
-    return "it serves, nothing is lost" if facts.master_serves(seen) else ""
+    return "its master serves, and nothing is lost" if facts.master_serves(seen) else ""
 
 
 def asked_for(seen: Observation) -> Iterator[Action]:
@@ -37,9 +37,9 @@ def asked_for(seen: Observation) -> Iterator[Action]:
     if asked is None or seen.zookeeper is None:
         return
     if why := _refusal(seen, asked):
-        yield Tell("Warning", "BeginAgainRefused", f"{BEGIN_AGAIN}={asked}: {why}")
+        yield EmitEvent("Warning", "BeginAgainRefused", f"{BEGIN_AGAIN}={asked}: {why}")
     else:
-        why = f"the group begins again above epoch {asked}, with what its journals hold"
+        why = f"the group starts again above epoch {asked} with what its journals hold"
         yield BeginAgain(facts.state_of(seen).epoch, why)
-        yield Tell("Warning", "BeginsAgain", why)
+        yield EmitEvent("Warning", "BeginsAgain", why)
     yield RemoveAnnotation(BEGIN_AGAIN, asked)

@@ -42,14 +42,14 @@ class Pod:
     ready: bool = False
     deleting: bool = False  # has a deletion timestamp
     revision: str = ""  # label `controller-revision-hash`
-    restart: str = ""  # annotation `fmq.io/restart` of its template
+    restart: str = ""  # annotation `fmq.io/restart` of the pod's template
     node: str = ""
-    zone: str = ""  # label of its node; "" = the node has none
+    zone: str = ""  # the node's zone label; "" = it has none
     waiting: str = ""  # a container's waiting reason, or why it cannot be scheduled
     message: str = ""  # and the cluster's words for it
     image: str = ""
     settings: str = ""  # annotation `fmq.io/settings-hash`
-    exit_code: int | None = None  # of its container's last end, if it has not been ready since
+    exit_code: int | None = None  # from its container's last end, if not ready since
     end_reason: str = ""  # of that end, as Kubernetes names it: OOMKilled, Error, ...
     unready_since_ms: int | None = None  # None = it is ready, or that is not known
     ended_ms: int | None = None  # its container's last end, cut to the second; None = it never did
@@ -101,7 +101,7 @@ class Replica:
     broker: BrokerId
     connected: bool = False
     in_sync: bool = False
-    lag_bytes: int | None = 0  # None: it has said nothing yet in this term of its master
+    lag_bytes: int | None = 0  # None: no report yet in this term of the master
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Answer:
     replicas: tuple[Replica, ...] = ()
     version: str = ""
     refuses: str = ""  # why it takes no messages: its disk has no room
-    damage: str = ""  # of its journal
+    damage: str = ""  # to the broker's journal
     periods: Periods | None = None  # None: an older broker
     remedy: Remedy = Remedy.NONE  # what a person has to do if it does not serve
 

@@ -21,6 +21,7 @@ from fmqoperator.core.actions import (
     ApplyChild,
     ChangeAnnotation,
     DeleteChild,
+    EmitEvent,
     GrowClaim,
     KeepVolumes,
     OwnClaim,
@@ -28,7 +29,6 @@ from fmqoperator.core.actions import (
     RemoveAnnotation,
     Requeue,
     RestartPod,
-    Tell,
 )
 from fmqoperator.core.children import names, volumes
 from fmqoperator.core.children.pod import config_map
@@ -57,8 +57,8 @@ def plan(seen: Observation) -> list[Action]:
     if what is None:
         return [*failed, *_happened(seen), *_kept(seen), Requeue(CALM_MS)]
     actions = [
-        *failed,  # what is told comes first: what fails ends the round
-        *_told(seen, what),
+        *failed,  # Events come first: an action that fails ends the round
+        *_report(seen, what),
         *_annotation(seen),
         *_config(seen, what),
         *_children(seen, what),
@@ -78,31 +78,32 @@ def _annotation(seen: Observation) -> Iterator[Action]:
     if asked is None:
         return
     if why := moves.refused(seen):
-        yield Tell("Warning", "SwitchoverRefused", f"switchover to {asked or 'any'}: {why}")
+        message = f"switchover to {asked or 'any'} refused: {why}"
+        yield EmitEvent("Warning", "SwitchoverRefused", message)
         yield RemoveAnnotation(SWITCHOVER, asked)
         return
     if to := moves.chosen(seen):
-        why = f"switchover to {asked or 'any'}: {to} is the best"
+        why = f"switchover to {asked or 'any'}: {to} is the best successor"
         yield ChangeAnnotation(SWITCHOVER, asked, to, why)
         return
     state, config = facts.state_of(seen), facts.config_of(seen)
     opened = state.mode is Mode.MASTER and not state.base
     if opened and config is not None and config.master == state.master == asked:
-        yield Tell("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
+        yield EmitEvent("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
         yield RemoveAnnotation(SWITCHOVER, asked)
 
 
 def _fence(seen: Observation) -> Iterator[Action]:
     known = [c.message for c in seen.group.status.conditions]
     if (vain := facts.fenced_in_vain(seen)) and not any(vain in message for message in known):
-        yield Tell("Warning", "FenceRefused", vain)
+        yield EmitEvent("Warning", "FenceRefused", vain)
     now = judge.fenced(seen)
     if now.reason == judge.FENCE_WAITS:
         return
     if now.status == "True" and now.message not in known:
-        yield Tell("Normal", "Fenced", now.message)
+        yield EmitEvent("Normal", "Fenced", now.message)
     elif now.status == "False" and _condition(seen, "Fenced") == "True":
-        yield Tell("Normal", "FenceLifted", "every broker may serve what it is permitted to")
+        yield EmitEvent("Normal", "FenceLifted", "no broker is fenced any more")
 
 
 def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
@@ -111,27 +112,29 @@ def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
     now = seen.zookeeper.config
     version = -1 if now is None else now.version
     if isinstance(what.step, Move):
-        yield _move_told(seen, what.step)
+        yield _move_event(seen, what.step)
         yield PutGroupConfig(what.config, version, what.step.why)
         return
     members = ", ".join(m.id for m in what.config.members)
     if now is None:
         served = seen.group.status.epoch and facts.state_of(seen).mode is not Mode.NEW
-        told = f"brokers {members} in ZooKeeper"
+        message = f"brokers {members} written to ZooKeeper"
         if served:
-            yield Tell("Warning", "GroupConfigured", f"{told} again: somebody had taken that away")
+            yield EmitEvent(
+                "Warning", "GroupConfigured", f"{message} again: the configuration was missing"
+            )
         else:
-            yield Tell("Normal", "GroupConfigured", told)
-    yield PutGroupConfig(what.config, version, "it is not as declared")
+            yield EmitEvent("Normal", "GroupConfigured", message)
+    yield PutGroupConfig(what.config, version, "the configuration differs from the declaration")
 
 
-def _move_told(seen: Observation, step: Move) -> Tell:
-    said = f"{step.to} is to be master: {step.why}"
+def _move_event(seen: Observation, step: Move) -> EmitEvent:
+    message = f"{step.to} is to be master: {step.why}"
     if step.lost:
-        return Tell("Warning", "Promotion", said)
+        return EmitEvent("Warning", "Promotion", message)
     if step.to == facts.state_of(seen).master:
-        return Tell("Warning", "SwitchoverWithdrawn", step.why)
-    return Tell("Normal", "Switchover", said)
+        return EmitEvent("Warning", "SwitchoverWithdrawn", step.why)
+    return EmitEvent("Normal", "Switchover", message)
 
 
 def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
@@ -140,16 +143,20 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
         if child["kind"] == "StatefulSet":
             count = child["spec"]["replicas"]
             if running is not None and count > running:
-                yield Tell("Normal", "Starting", f"{count} brokers instead of {running}")
+                yield EmitEvent("Normal", "Starting", f"from {running} to {count} brokers")
             match what.step:
                 case Leave(broker=broker, why=reason):
-                    yield Tell("Normal", "ScaleDown", f"{broker} is taken out: {reason}")
+                    yield EmitEvent("Normal", "ScaleDown", f"{broker} is being removed: {reason}")
                     yield from _owners(what, of_leaving=True)  # or its volume would be kept
                 case Run(replicas=fewer, why=reason):
-                    yield Tell("Normal", "Hibernating", f"{fewer} brokers run: {reason}")
+                    yield EmitEvent(
+                        "Normal", "Hibernating", f"scaling down to {fewer} brokers: {reason}"
+                    )
                 case _ if running is not None and count < running:
-                    said = f"{count} brokers instead of {running}: the others are no members"
-                    yield Tell("Normal", "ScaledBack", said)
+                    message = (
+                        f"from {running} to {count} pods: the others are not members of the group"
+                    )
+                    yield EmitEvent("Normal", "ScaledBack", message)
                 case _:
                     pass
         yield ApplyChild(child, why)
@@ -180,7 +187,7 @@ def _old_settings(seen: Observation, what: Outlook) -> Iterator[Action]:
     for (kind, name), there in sorted((seen.children or {}).items()):
         if kind == "ConfigMap" and name != wanted_name and _is_owned(seen, there):
             uid = there["metadata"].get("uid", "")
-            yield DeleteChild("v1", kind, name, uid, "no pod has these settings any more")
+            yield DeleteChild("v1", kind, name, uid, "no pod uses these settings")
 
 
 def _is_owned(seen: Observation, there: Json) -> bool:
@@ -205,7 +212,7 @@ def _kept(seen: Observation) -> Iterator[Action]:
     """
     there = facts.stateful_set(seen)
     if there is not None and facts.volumes_go(seen) and not facts.may_still_stop(seen):
-        why = "who was taken out is gone, and spec.paused is set"
+        why = "the removed broker is gone, and spec.paused is set"
         yield KeepVolumes(seen.group.name, there["metadata"].get("uid", ""), why)
 
 
@@ -214,49 +221,51 @@ def _claims(seen: Observation) -> Iterator[Action]:
     size = seen.group.spec.storage.size
     for broker, claim in volumes.to_grow(seen):
         why = f"volume of {broker}: {claim.requested} -> {size}"
-        yield Tell("Normal", "VolumeGrows", why)
+        yield EmitEvent("Normal", "VolumeGrows", why)
         yield GrowClaim(claim.name, size, why)
 
 
 def _step(what: Outlook) -> Iterator[Action]:
     """Restart the pod. (A move is in the configuration, a stop in the StatefulSet.)"""
     if isinstance(what.step, Restart):
-        yield Tell("Normal", "Restarting", f"{what.step.pod}: {what.step.why}")
+        yield EmitEvent("Normal", "Restarting", f"{what.step.pod}: {what.step.why}")
         yield RestartPod(what.step.pod, what.step.uid, what.step.why)
 
 
-def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
+def _report(seen: Observation, what: Outlook) -> Iterator[Action]:
     """Report what waits or cannot be, unless the status already reports it."""
     known = {c.message for c in seen.group.status.conditions}
     if what.problem is not None and what.problem.message not in known:
-        yield Tell("Warning", what.problem.reason, what.problem.message)
+        yield EmitEvent("Warning", what.problem.reason, what.problem.message)
     for hold in what.holds:
-        if hold.reason in _TOLD and not any(hold.message in message for message in known):
-            yield Tell("Warning", hold.reason, hold.message)
+        if hold.reason in _REPORTED_HOLDS and not any(hold.message in message for message in known):
+            yield EmitEvent("Warning", hold.reason, hold.message)
     yield from _happened(seen)
 
 
 def _happened(seen: Observation) -> Iterator[Action]:
     """Report what happens by itself, whatever the operator may do about it."""
-    yield from trouble.told(seen)
+    yield from trouble.events(seen)
     yield from _zookeeper(seen)
     yield from _storage(seen)
     yield from _transition(seen)
 
 
-_TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"})
+_REPORTED_HOLDS: Final = frozenset(
+    {"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"}
+)
 
 _PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused", "UpdateQueued"})
 """Holds that wait for a person, or for something that a watch reports."""
 
 
-def _was_told_away(seen: Observation) -> bool:
+def _absence_was_reported(seen: Observation) -> bool:
     """Whether the absence was reported: for a new group only after a while, if still so."""
     at_first = not seen.group.status.epoch
     return not at_first or _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS
 
 
-_MISLEADS: Final = {judge.UNREADABLE: "ZooKeeperUnreadable", judge.OTHER: "OtherEnsemble"}
+_MISLEADING: Final = {judge.UNREADABLE: "ZooKeeperUnreadable", judge.OTHER: "OtherEnsemble"}
 """The Event for an ensemble that answers, and is not to be believed."""
 
 
@@ -275,26 +284,26 @@ def _has_been_ms(seen: Observation, kind: str) -> int:
 def _zookeeper(seen: Observation) -> Iterator[Action]:
     """Report that ZooKeeper went away, or is back, since the status was written."""
     before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
-    if now.reason in _MISLEADS:
+    if now.reason in _MISLEADING:
         if now.message not in {c.message for c in seen.group.status.conditions}:
-            yield Tell("Warning", _MISLEADS[now.reason], now.message)
+            yield EmitEvent("Warning", _MISLEADING[now.reason], now.message)
         return
     if now.status == "False" and not seen.group.status.epoch:
         if before == "False" and _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS:
-            yield Tell("Warning", "ZooKeeperUnreachable", now.message)
+            yield EmitEvent("Warning", "ZooKeeperUnreachable", now.message)
     elif now.status == "False" != before:
-        yield Tell("Warning", "ZooKeeperAway", f"{now.message}{_what_follows(seen)}")
-    elif now.status == "True" and before == "False" and _was_told_away(seen):
-        yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
+        yield EmitEvent("Warning", "ZooKeeperAway", f"{now.message}{_absence_effect(seen)}")
+    elif now.status == "True" and before == "False" and _absence_was_reported(seen):
+        yield EmitEvent("Normal", "ZooKeeperBack", f"{now.message} answers again")
 
 
-def _what_follows(seen: Observation) -> str:
+def _absence_effect(seen: Observation) -> str:
     """Return what ZooKeeper's absence means for the group, as far as brokers report."""
     if facts.reaching(seen):
-        return ""  # the message says it
+        return ""  # the message names them
     if not seen.answers:
-        return "; no broker answers the operator: whether they reach ZooKeeper is not known"
-    return "; masters serve on while their slaves are linked to them, and nobody fails over"
+        return "; no broker answers the operator, which cannot know whether they reach ZooKeeper"
+    return "; masters serve on while their slaves are linked to them, and no group fails over"
 
 
 def _storage(seen: Observation) -> Iterator[Action]:
@@ -307,12 +316,12 @@ def _storage(seen: Observation) -> Iterator[Action]:
         return
     had = _condition(seen, "StorageReady") == "True"
     as_it_was = seen.group.status.observed_generation == seen.group.metadata.generation
-    if now.reason in volumes.TOLD or (had and as_it_was):
-        yield Tell("Warning", now.reason, now.message)
+    if now.reason in volumes.REPORTED or (had and as_it_was):
+        yield EmitEvent("Warning", now.reason, now.message)
 
 
 def _transition(seen: Observation) -> Iterator[Action]:
-    """Report, with the reason, that another broker serves than the status says."""
+    """Report, with the reason, that another broker serves than the status has."""
     if seen.zookeeper is None:
         return
     before, state = seen.group.status, facts.state_of(seen)
@@ -320,8 +329,8 @@ def _transition(seen: Observation) -> Iterator[Action]:
     if state.epoch > before.epoch and (before.epoch or before.mode != "UNKNOWN"):
         better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.heir)
         calm = better and not state.degraded
-        said = f"{state.epoch}: {facts.why(state)}"
-        yield Tell("Normal" if calm else "Warning", "EpochOpened", said)
+        message = f"epoch {state.epoch}: {facts.why(state)}"
+        yield EmitEvent("Normal" if calm else "Warning", "EpochOpened", message)
 
 
 def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:

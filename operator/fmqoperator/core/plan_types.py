@@ -11,7 +11,7 @@ class Hold:
 
     reason: str
     message: str
-    blocks: bool = False  # nothing else is begun meanwhile
+    blocks: bool = False  # nothing else is started meanwhile
 
 
 @dataclass(frozen=True, slots=True)

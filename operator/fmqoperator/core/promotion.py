@@ -73,8 +73,7 @@ def promotion(seen: Observation) -> Move | Wait | None:
     since, after_s = gone_since_ms(seen), policy.after_seconds
     due_ms = None if since is None else since + after_s * 1000
     if due_ms is None or seen.now_ms < due_ms:
-        unless = "if it is not back by then"
-        then = f"a slave becomes master {after_s} s after it was seen last, {unless}"
+        then = f"a slave becomes master {after_s} s after it was last seen, unless it returns"
         return Wait(AWAY, f"master {state.master} is away: {then}", due_ms)
     why = f"master {state.master} is lost"
     if reason := moves.unable(seen):
@@ -86,12 +85,12 @@ def _reader(seen: Observation, why: str) -> Move | Wait:
     config, state = facts.config_of(seen), facts.state_of(seen)
     if config is not None and (config.master, config.lost) == (state.reader, state.master):
         answer = facts.answer_of(seen, state.reader)
-        said = f": {answer.why}" if answer is not None and answer.why else ""
-        return Wait("Promoting", f"{why}: {state.reader} is to be master{said}")
+        detail = f": {answer.why}" if answer is not None and answer.why else ""
+        return Wait("Promoting", f"{why}: {state.reader} is to be master{detail}")
     if reason := _why_not(seen):
         return Wait("PromotionWaits", f"{why}: {reason}")
-    said = f"{why}: {state.reader} serves the reads and becomes master"
-    return Move(state.reader, said, lost=state.master)
+    message = f"{why}: {state.reader} serves the reads and becomes master"
+    return Move(state.reader, message, lost=state.master)
 
 
 def _why_not(seen: Observation) -> str:
@@ -99,27 +98,27 @@ def _why_not(seen: Observation) -> str:
     assert seen.zookeeper is not None
     config, state, live = facts.config_of(seen), facts.state_of(seen), seen.zookeeper.live
     if config is None:
-        return "its group has no configuration"
+        return "ZooKeeper has no configuration of the group"
     reader = state.reader
     if state.mode is not Mode.SLAVE_CONSUME:
-        return "no slave serves the reads, and only the one that does can become master"
+        return "no slave serves the reads, and only a takeover reader can become master"
     if reader not in live:
-        return f"{reader} serves the reads and is not there"
+        return f"takeover reader {reader} is not live"
     if reader not in state.isr:
-        return f"{reader} serves the reads and was not in sync"
+        return f"takeover reader {reader} was not in sync"
     if reason := moves.barred(seen, reader):
         return reason
     policy, wanted = config.policy, seen.group.spec.policy
     if HowMany.NONE in (policy.how_many, wanted.how_many):
-        return "the policy asks no slave, so what it alone acknowledged would be lost"
+        return "the policy needs no slave, so what the master alone acknowledged would be lost"
     if SlaveCounts.SENT in (policy.counts, wanted.slave_counts):
-        return "the policy counts what is only sent, so what it alone acknowledged would be lost"
+        return "the policy counts what is only sent, so what no slave received would be lost"
     if state.base > live[reader].epoch:
-        return "it had not heard all slaves when it went: it must return"
+        return "it had not heard every slave before it went: it must return"
     missing = sorted(m.id for m in config.members if m.id not in live and m.id != state.master)
     if missing:
         return (
-            f"every other broker must be there, as one may hold what {reader} lacks; missing: "
+            f"every other broker must be live, as one may hold what {reader} lacks; missing: "
             + (", ".join(missing))
         )
     return ""

@@ -88,7 +88,7 @@ def waits_for(seen: Observation) -> str:
         return ""
     what = "pod template" if brought(seen) == TEMPLATE else "image"
     return (
-        f"{_some(others)} first: the operator's new {what} comes to "
+        f"{_some(others)} first: the operator's new {what} rolls out to "
         f"{most} group{'s' if most > 1 else ''} at a time"
     )
 

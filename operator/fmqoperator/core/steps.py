@@ -74,9 +74,9 @@ def _hibernate(seen: Observation) -> Step | Hold | None:
     if running == 0:
         return None
     if _are_stopping(seen, running):
-        who = facts.who_is_leaving(seen)
-        said = f"brokers are being stopped{f': {who}' if who else ''}"
-        return Hold("Hibernating", said, True)
+        pods = facts.leaving_pods(seen)
+        message = f"brokers are being stopped{f': {pods}' if pods else ''}"
+        return Hold("Hibernating", message, True)
     if reason := volumes.last_copy_goes(seen, seen.group.brokers):
         return Hold("HibernateWaits", reason)
     state = facts.state_of(seen)
@@ -101,9 +101,9 @@ def _idle(seen: Observation) -> Step | Hold | None:
         return None
     for pod in facts.outdated(seen):
         if facts.runs_nothing(seen, pod) and not facts.is_started_again(pod):
-            why = f"it runs nothing ({pod.waiting})"
+            why = f"no broker runs in it ({pod.waiting})"
         elif facts.is_stuck(seen, pod, _patience_ms(seen)):
-            why = "it does not come up"
+            why = "its broker does not start"
         else:
             continue
         why = f"{why}: {reason_of(seen, pod)}"
@@ -120,29 +120,31 @@ def _leave(seen: Observation) -> Step | Hold | None:
         return None
     broker, running = out[0], facts.running_replicas(seen)
     if running is not None and running <= names.ordinal(broker):
-        return Hold("ScaleDownWaits", f"{broker} is on its way out: {_still(seen, broker)}", True)
+        return Hold("ScaleDownWaits", f"{broker} is being removed: {_still(seen, broker)}", True)
     state = facts.state_of(seen)
     if broker == state.master:
         able = [b for b in moves.successors(seen) if b in seen.group.brokers]
-        why = f"{broker} is to be taken out and is master"
+        why = f"{broker} is to be removed and is master"
         if not able:
-            return Hold("ScaleDownRefused", f"{why}: {moves.why_nobody(seen, seen.group.brokers)}")
+            return Hold(
+                "ScaleDownRefused", f"{why}: {moves.why_no_successor(seen, seen.group.brokers)}"
+            )
         found = moves.move(seen, able[0], why)
         return Hold("ScaleDownRefused", found.message) if isinstance(found, Hold) else found
     if reason := moves.unsettled(seen):
-        return Hold("ScaleDownRefused", f"{broker} is to be taken out: {reason}")
+        return Hold("ScaleDownRefused", f"{broker} is to be removed: {reason}")
     if reason := _lost_without(seen, broker):
-        return Hold("ScaleDownRefused", f"{broker} is to be taken out: {reason}")
+        return Hold("ScaleDownRefused", f"{broker} is to be removed: {reason}")
     return Leave(BrokerId(broker), f"spec.replicas is {seen.group.spec.replicas}")
 
 
 def _still(seen: Observation, broker: str) -> str:
     """Return why the broker has not left yet."""
     if facts.pod_of(seen, broker) is not None:
-        return f"its pod is there still{facts.on_a_node_that_is_down(seen, broker)}"
+        return f"its pod still exists{facts.down_node_note(seen, broker)}"
     if facts.is_live(seen, broker):
         return "its session with ZooKeeper has not ended yet"
-    return "it still counts as a copy: only a master that serves takes it out"
+    return "it is still in the in-sync set: only a serving master removes it"
 
 
 def _lost_without(seen: Observation, broker: str) -> str:
@@ -156,9 +158,13 @@ def _lost_without(seen: Observation, broker: str) -> str:
         # It may be out of sync for a moment only, and have what the others lack.
         held = not stay or len(behind) < len(stay)  # one that is in sync has all that counts
         known = held or any(facts.has_as_much(seen, b, broker) for b in behind)
-        return "" if known else f"{', '.join(behind)} is not in sync either and may hold less"
+        return (
+            ""
+            if known
+            else f"{', '.join(behind)} is not in sync either and may hold less than {broker}"
+        )
     if behind:
-        return f"{', '.join(behind)} would hold less than it does"
+        return f"{', '.join(behind)} is not in sync and may hold less than {broker}"
     master = config.member(state.master)
     zone = "" if master is None else master.zone
     return can_meet(wanted.config(seen).policy, stay, zone, frozenset(stay))
@@ -198,11 +204,11 @@ def _roll(seen: Observation) -> Step | Hold | None:
         )
     if pod.name == master and facts.moves(seen) and moves.could_ever(seen):
         able = moves.successors(seen)
-        said = f"master {master} is to be restarted ({why})"
+        message = f"master {master} is to be restarted ({why})"
         if not able:
-            reasons = moves.why_nobody(seen)
-            return Hold("UpdateWaits", f"{said}, another must be master first: {reasons}")
-        found = moves.move(seen, able[0], said)
+            reasons = moves.why_no_successor(seen)
+            return Hold("UpdateWaits", f"{message}, another must be master first: {reasons}")
+        found = moves.move(seen, able[0], message)
         return replace(found, spreads=spreads) if isinstance(found, Move) else found
     if reason := volumes.last_copy_goes(seen, [pod.name]):
         return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
@@ -260,7 +266,7 @@ def reason_of(seen: Observation, pod: Pod) -> str:
     if facts.template_note(seen, names.SETTINGS_HASH) != pod.settings:
         return "its settings have changed"
     if (asked := facts.template_note(seen, RESTART)) != pod.restart:
-        return f"a restart was asked for ({asked})"
+        return f"a restart was requested ({asked})"
     return "its pod template has changed"
 
 

@@ -19,46 +19,46 @@ from fmqoperator.core.observation import Observation
 from fmqoperator.core.plan_types import Hold, Move
 
 OFF: Final = (
-    "planned moves are switched off (FMQ_PLANNED_MOVES=false at the operator): the master stays, "
-    "and returns by itself after a restart"
+    "planned moves are disabled (FMQ_PLANNED_MOVES=false at the operator): the master stays, and "
+    "serves again after a restart"
 )
-ANYBODY: Final = ("", "any")
+ANY_BROKER: Final = ("", "any")
 """Values of the annotation that leave the choice to the operator."""
 
 
 # ---- who could be master
 
 
-def why_not(seen: Observation, broker: str) -> str:
+def unfit_reason(seen: Observation, broker: str) -> str:
     """Return the reason why it cannot become master now, in a sentence; "" = it can."""
     if reason := barred(seen, broker):
         return reason
     if broker not in facts.state_of(seen).isr:
         return f"{broker} is not in sync"
     if not facts.is_in_sync(seen, broker):
-        return f"{broker} is not there, or not linked to its master"
+        return f"{broker} is not live, not ready, or not linked to its master"
     if not facts.may_stay(seen, broker):
         node = facts.node_of(seen, broker)
-        return f"{broker} is in sync, but its node {node.name if node else ''} takes no pods either"
+        return f"{broker} is in sync, but its node {node.name if node else ''} is unschedulable too"
     return ""
 
 
-def why_nobody(seen: Observation, among: Iterable[str] | None = None) -> str:
+def why_no_successor(seen: Observation, among: Iterable[str] | None = None) -> str:
     """Return why no slave can become master now: the reason of each of them."""
     config, master = facts.config_of(seen), facts.state_of(seen).master
     slaves = [str(m.id) for m in ([] if config is None else config.members) if m.id != master]
     able = [b for b in slaves if among is None or b in among]
-    reasons = (why_not(seen, broker) for broker in able)
-    return "; ".join(reason for reason in reasons if reason) or "there is no slave"
+    reasons = (unfit_reason(seen, broker) for broker in able)
+    return "; ".join(reason for reason in reasons if reason) or "the group has no slave"
 
 
 def barred(seen: Observation, broker: str) -> str:
     """Return why it may not become master, whatever it holds; "" = it may."""
     config = facts.config_of(seen)
     if config is None or config.member(BrokerId(broker)) is None:
-        return f"{broker} is no broker of this group"
+        return f"{broker} is not a broker of this group"
     if facts.permissions(seen, broker)[broker] is not Permission.FULL:
-        return f"{broker} may not serve everything (permissions, or {FENCE})"
+        return f"{broker} may not serve FULL (spec.permissions, or {FENCE})"
     return ""
 
 
@@ -75,7 +75,7 @@ def successors(seen: Observation) -> tuple[str, ...]:
     lag = {} if master is None else {r.broker: r.lag_bytes for r in master.replicas}
     unheard = {b for b, behind in lag.items() if behind is None}
     stale = {p.name for p in facts.outdated(seen)}
-    able = [str(b) for b in facts.state_of(seen).isr if not why_not(seen, b)]
+    able = [str(b) for b in facts.state_of(seen).isr if not unfit_reason(seen, b)]
     stay = seen.group.brokers
     bad = {b for b in able if (a := facts.answer_of(seen, b)) is not None and a.refuses}
     rank = [
@@ -106,15 +106,15 @@ def unable(seen: Observation) -> str:
     if not seen.defaults.planned_moves:
         return OFF
     if old := facts.unmoving(seen):
-        return f"{', '.join(old)} runs a version that moves no mastership: update it first"
+        return f"{', '.join(old)} runs a version without planned moves: update it first"
     return ""
 
 
 def unsettled(seen: Observation) -> str:
     """Return why no working broker may be stopped now; "" = the master serves, none is leaving."""
-    if not facts.nobody_is_leaving(seen):
-        who = facts.who_is_leaving(seen)
-        return "a broker is being stopped or started" + (f": {who}" if who else "")
+    if not facts.no_pod_is_leaving(seen):
+        pods = facts.leaving_pods(seen)
+        return "a broker is being stopped or started" + (f": {pods}" if pods else "")
     if not facts.master_serves(seen):
         return "the master does not serve, or does not answer"
     if not facts.is_ready(seen, facts.state_of(seen).master):
@@ -128,7 +128,7 @@ def move(seen: Observation, to: str, why: str) -> Move | Hold:
         return Hold("MoveUnsupported", f"{why}: {reason}")
     if reason := unsettled(seen):
         return Hold("MoveWaits", f"{why}: {reason}")
-    if reason := why_not(seen, to):
+    if reason := unfit_reason(seen, to):
         return Hold("MoveWaits", f"{why}: {reason}")
     return Move(BrokerId(to), why)
 
@@ -149,10 +149,10 @@ def wish(seen: Observation) -> Move | Hold | None:
     if config.master == state.master:
         opening = state.mode is Mode.MASTER and state.base
         there = facts.is_live(seen, state.master)
-        then = "is about to" if there else "is gone: it must come back to"
-        said = f"{state.master} has taken the mastership over and {then} open its term"
-        return Hold("Switching", said, blocks=True) if opening else None
-    wanted = f"{config.master} is to be master; now it is {state.master}{_when_it_gives_way(seen)}"
+        then = "is about to" if there else "is gone: it must return to"
+        message = f"{state.master} has become master and {then} open its term"
+        return Hold("Switching", message, blocks=True) if opening else None
+    wanted = f"{config.master} is to be master instead of {state.master}{_when_it_gives_way(seen)}"
     if state.mode is not Mode.MASTER or state.base or not seen.defaults.planned_moves:
         return Hold("Switching", wanted, blocks=True)
     reason = unable(seen) or barred(seen, config.master)
@@ -174,17 +174,17 @@ def goes_on(seen: Observation) -> bool:
 
 
 def _when_it_gives_way(seen: Observation) -> str:
-    """Return what a wanted move waits for while the master is gone, for people."""
+    """Return what a wanted move waits for while the master is gone."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     if config is None or goes_on(seen):
         return ""
     if config.lost != state.master:
-        return ", which is gone: it gives way once it is back"
-    return f", which is said to be lost{_as_it_says(seen, config.master)}"
+        return ", which is gone: it hands over once it returns"
+    return f", which is declared lost{_as_it_says(seen, config.master)}"
 
 
 def _as_it_says(seen: Observation, broker: str) -> str:
-    """Return a broker's own reason, to follow a sentence; "" if it gives none."""
+    """Return the broker's reason, to follow a sentence; "" if it gives none."""
     answer = facts.answer_of(seen, broker)
     return f": {answer.why}" if answer is not None and answer.why else ""
 
@@ -202,10 +202,12 @@ def refused(seen: Observation) -> str:
     if not seen.defaults.planned_moves:
         return OFF
     if declared is not None:
-        return f"spec.switchover.to says {declared.to}: change that instead"
-    if asked not in (*ANYBODY, *seen.group.brokers):
-        return f"{asked!r} is no broker of this group: {', '.join(seen.group.brokers)} are"
-    if asked in ANYBODY and len(seen.group.brokers) == 1:
+        return f"spec.switchover.to names {declared.to}: change that instead"
+    if asked not in (*ANY_BROKER, *seen.group.brokers):
+        return (
+            f"{asked!r} is not a broker of this group: name one of {', '.join(seen.group.brokers)}"
+        )
+    if asked in ANY_BROKER and len(seen.group.brokers) == 1:
         return f"{seen.group.brokers[0]} is the only broker of this group (spec.replicas)"
     return ""
 
@@ -217,7 +219,7 @@ def chosen(seen: Observation) -> str:
     the move would make another one.
     """
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
-    if asked not in ANYBODY or refused(seen) or unable(seen) or unsettled(seen):
+    if asked not in ANY_BROKER or refused(seen) or unable(seen) or unsettled(seen):
         return ""
     return next(iter(successors(seen)), "")
 
@@ -232,7 +234,7 @@ def _taken_back(seen: Observation) -> Move | None:
     if asked != state.master or refused(seen) or config is None:
         return None
     waits = config.master != asked and state.mode is Mode.MASTER
-    return Move(state.master, f"{asked} was asked for, and is master") if waits else None
+    return Move(state.master, f"{asked} was requested, and is master") if waits else None
 
 
 def asked_for(seen: Observation) -> Move | Hold | None:
@@ -243,13 +245,13 @@ def asked_for(seen: Observation) -> Move | Hold | None:
     if asked == state.master:
         return _taken_back(seen)
     if to := chosen(seen):
-        return Hold("Switching", f"a switchover was asked for: {to} is to be master", blocks=True)
-    if asked in ANYBODY:
+        return Hold("Switching", f"a switchover was requested: {to} is to be master", blocks=True)
+    if asked in ANY_BROKER:
         if reason := unable(seen):
-            return Hold("MoveUnsupported", f"a switchover was asked for: {reason}")
-        reason = unsettled(seen) or why_nobody(seen)
-        return Hold("MoveWaits", f"a switchover was asked for: {reason}")
-    return move(seen, asked, f"a switchover to {asked} was asked for")
+            return Hold("MoveUnsupported", f"a switchover was requested: {reason}")
+        reason = unsettled(seen) or why_no_successor(seen)
+        return Hold("MoveWaits", f"a switchover was requested: {reason}")
+    return move(seen, asked, f"a switchover to {asked} was requested")
 
 
 def asked_for_asleep(seen: Observation) -> Hold | None:
@@ -257,8 +259,8 @@ def asked_for_asleep(seen: Observation) -> Hold | None:
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None or refused(seen) or asked == facts.state_of(seen).master:
         return None
-    said = f"a switchover to {asked or 'any'} was asked for: spec.hibernated is set"
-    return Hold("MoveWaits", said)
+    message = f"a switchover to {asked or 'any'} was requested: spec.hibernated is set"
+    return Hold("MoveWaits", message)
 
 
 def drain(seen: Observation) -> Move | Hold | None:
@@ -268,18 +270,18 @@ def drain(seen: Observation) -> Move | Hold | None:
     if state.mode is not Mode.MASTER or not facts.is_leaving_node(seen, master):
         return None
     if config is None or len(config.members) == 1:
-        return None  # nobody to move to: it may be evicted as it is
+        return None  # no broker to move to: the pod may be evicted as it is
     if pod is None or pod.deleting:
         return None
     node = facts.node_of(seen, master)
-    why = f"node {node.name if node else ''} takes no pods, and master {master} is on it"
+    why = f"node {node.name if node else ''} is unschedulable, and master {master} runs on it"
     able = successors(seen)
     if not able:
-        return Hold("DrainWaits", f"{why}: {why_nobody(seen)}")
+        return Hold("DrainWaits", f"{why}: {why_no_successor(seen)}")
     if facts.moves(seen):
         return move(seen, able[0], why)
     if may_be_evicted(seen):
-        return Hold("DrainOpen", f"{why}: it may be evicted, {able[0]} takes the reads over")
+        return Hold("DrainOpen", f"{why}: its pod may be evicted, {able[0]} takes over the reads")
     return Hold("DrainWaits", f"{why}: {unsettled(seen)}")
 
 
@@ -303,5 +305,5 @@ def declared(seen: Observation, *, updates_wait: bool = False) -> Move | Hold | 
     stale = {p.name for p in facts.outdated(seen)}
     soon = not updates_wait and asked.to in stale and state.master not in stale
     if soon:  # the update would take it back at once
-        return Hold("MoveWaits", f"spec.switchover.to is {asked.to}: it is to be restarted first")
+        return Hold("MoveWaits", f"spec.switchover.to is {asked.to}: it is restarted first")
     return move(seen, asked.to, f"spec.switchover.to is {asked.to}")

@@ -67,12 +67,12 @@ def mark_of(made: Json) -> str:
 def words(manifest: Json, there: Json) -> str:
     """Return the sentence that reports the conflict."""
     of = f"{manifest['kind']} {manifest['metadata']['name']}"
-    said = f"{of} is made another one again and again, and left as it is for now"
+    message = f"{of} is changed by another writer again and again, and left as it is for now"
     if mark_of(there) not in ("", mark_of(manifest)):
         return (
-            f"{said}: another FMQ operator, of another version or with other options, looks after "
-            "this group: let each watch namespaces of its own (operator.watchNamespaces), or "
+            f"{message}: another FMQ operator, of another version or with other options, manages "
+            "this group: give each operator its own namespaces (operator.watchNamespaces), or "
             "uninstall one"
         )
     why = drifted(manifest, there)
-    return f"{said}: {why} (a webhook, an autoscaler?): its managedFields say by whom"
+    return f"{message}: {why} (a webhook, an autoscaler?): its managedFields name the writer"

@@ -19,6 +19,7 @@ from fmqoperator.core.actions import (
     BeginAgain,
     ChangeAnnotation,
     DeleteChild,
+    EmitEvent,
     GrowClaim,
     KeepVolumes,
     OwnClaim,
@@ -26,7 +27,6 @@ from fmqoperator.core.actions import (
     RemoveAnnotation,
     Requeue,
     RestartPod,
-    Tell,
 )
 from fmqoperator.core.children import names
 from fmqoperator.core.children.drift import drifted
@@ -103,8 +103,8 @@ class Applier:
             case ChangeAnnotation():
                 change = {"op": "replace", "value": action.to}
                 await self._annotate(group, action.name, action.value, change)
-            case Tell():
-                await self.events.tell(body, action.type, action.reason, action.message)
+            case EmitEvent():
+                await self.events.emit(body, action.type, action.reason, action.message)
             case Requeue():
                 pass  # the worker's
             case _:
@@ -153,12 +153,12 @@ class Applier:
             return False  # the look was an older one
         if not self.contests.is_lost(_key(group, manifest), manifest, time.monotonic()):
             return True
-        await self.events.tell(body, "Warning", "Contested", words(manifest, there))
+        await self.events.emit(body, "Warning", "Contested", words(manifest, there))
         return False
 
     def _note(self, group: BrokerGroup, action: Action) -> None:
         """Log what was done. (The worker logs what could not be done, once.)"""
-        if not isinstance(action, Tell | Requeue):
+        if not isinstance(action, EmitEvent | Requeue):
             of = f"{group.metadata.namespace}/{group.metadata.name}"
             _log.info("did", of=of, what=_what(action), why=action.why)
 
@@ -201,7 +201,7 @@ def _what(action: Action) -> str:
             return f"restart {action.pod}"
         case RemoveAnnotation() | ChangeAnnotation():
             return f"annotation {action.name}"
-        case Tell():
+        case EmitEvent():
             return f"event {action.reason}"
         case Requeue():
             return "requeue"

@@ -167,13 +167,13 @@ def job_pod_of(body: Body) -> JobPod:
 def why_not_made(pod: str, events: Iterable[Body]) -> str:
     """Return why the controller cannot make that pod, by its Events; "" = it could, last."""
     about = [e for e in events if re.search(rf"\b{re.escape(pod)}\b", e.get("message") or "")]
-    newest = max(about, key=_told_at, default=None)
+    newest = max(about, key=_event_time, default=None)
     if newest is None or newest.get("reason") != "FailedCreate":
         return ""
     return str(newest["message"]).partition(" failed error: ")[2] or str(newest["message"])
 
 
-def _told_at(event: Body) -> str:
+def _event_time(event: Body) -> str:
     """RFC 3339, in UTC; a time with a part of a second sorts behind the bare second."""
     series = event.get("series") or {}
     at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
@@ -213,12 +213,12 @@ def _waiting(status: Body) -> tuple[str, str]:
 
 def _well_since(status: Body) -> bool:
     """Whether it runs, and was ready since it started, so that its last end explains nothing."""
-    began = [
+    started = [
         (c.get("state") or {}).get("running", {}).get("startedAt") or "~"
         for c in _brokers(status.get("containerStatuses"))
     ]
     ready = _condition(status, "Ready")
-    return bool(began) and (ready.get("lastTransitionTime") or "") > max(began)
+    return bool(started) and (ready.get("lastTransitionTime") or "") > max(started)
 
 
 def _ended(status: Body) -> Mapping[str, Any]:

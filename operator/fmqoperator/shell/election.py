@@ -55,7 +55,7 @@ def released(found: Json) -> Json:
     return {**found, "spec": {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
 
 
-def still_mine(renewed_s: float, now_s: float) -> bool:
+def still_held(renewed_s: float, now_s: float) -> bool:
     """Whether the holder may work on. `renewed_s`: before its last successful write was sent."""
     return now_s - renewed_s < GIVE_UP_S
 

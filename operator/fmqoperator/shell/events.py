@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import structlog
 
-from fmqoperator.core.event_dedup import Told
+from fmqoperator.core.event_dedup import ReportedEvents
 from fmqoperator.shell.clock import utc_text
 from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError
 
@@ -30,17 +30,22 @@ class Events:
     def __init__(self, kube: Kube, me: str) -> None:
         self._kube = kube
         self._me = me
-        self._told = Told()
+        self._reported = ReportedEvents()
         self._silent_until_s = float("-inf")  # monotonic
 
-    async def tell(self, about: Json, kind: Kind, reason: str, message: str) -> None:
-        """Write one on the object `about`. A failure to write is logged, and no reason to stop."""
+    async def emit(self, about: Json, kind: Kind, reason: str, message: str) -> None:
+        """Write an Event on the object `about`. A failure to write is logged, and not raised."""
         meta = about["metadata"]
         key = (meta.get("uid", ""), reason, message)
-        if not self._told.is_news(key, time.monotonic()):
+        if not self._reported.is_news(key, time.monotonic()):
             return
         log = _log.warning if kind == "Warning" else _log.info
-        log("tells", of=f"{meta['namespace']}/{meta['name']}", reason=reason, message=message)
+        log(
+            "event_emitted",
+            of=f"{meta['namespace']}/{meta['name']}",
+            reason=reason,
+            message=message,
+        )
         if time.monotonic() < self._silent_until_s:
             return  # the log has it
         try:
@@ -50,17 +55,17 @@ class Events:
         except TimeoutError:
             _log.warning("event_not_written", reason=reason, why="no answer in time")
             self._silent_until_s = time.monotonic() + _SILENT_S
-            self._told.not_told(key)
+            self._reported.forget(key)
         except KubeError as error:
             if error.reason == NAMESPACE_ENDS:
                 return
             _log.warning("event_not_written", reason=reason, why=str(error))
             if error.status not in _REFUSED:  # it may be taken the next time
-                self._told.not_told(key)
+                self._reported.forget(key)
 
     def round_ended(self, about: Json) -> None:
         """Note that a round of the object has reported all that there is to report."""
-        self._told.round_ended(about["metadata"].get("uid", ""))
+        self._reported.round_ended(about["metadata"].get("uid", ""))
 
     def _event(self, about: Json, reason: str, message: str, kind: Kind) -> Json:
         meta, now = about["metadata"], utc_text()

@@ -29,7 +29,7 @@ from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
 from fmqoperator.shell.observe import Observer
-from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.shell.unreadable import report_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
 
 _log = structlog.get_logger()
@@ -59,14 +59,14 @@ class Groups:
             self._unwatch(key)
             self._turns[key] = ""
             self._seen.discard(key)
-            return await told_unreadable(self._applier.events, body, error)
+            return await report_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
         seen = self._with_turn(key, body, await self._look(key, group, failures))
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
-        said = (*failed, *(f for f in failures if f.reason == OLD_DEFINITION))
-        return Outcome(status(replace(seen, failures=said)), pause_s, failed)
+        reported = (*failed, *(f for f in failures if f.reason == OLD_DEFINITION))
+        return Outcome(status(replace(seen, failures=reported)), pause_s, failed)
 
     async def gone(self, key: Key, body: Json) -> None:
         """See `Rounds`: delete the group's state in ZooKeeper if its volumes go with it.
@@ -105,7 +105,7 @@ class Groups:
                         _log.info("not_ours_to_forget", of=str(key), why=another)
                         return
                     await ensemble.forget(group.cluster, key.name)
-                except (Unavailable, TimeoutError) as error:  # a broker of it still lives
+                except (Unavailable, TimeoutError) as error:  # a broker of the group is still live
                     why = str(error) or "ZooKeeper does not answer in time"
                 else:
                     _log.info("forgotten", of=str(key))

@@ -125,7 +125,7 @@ def _index(registry: kopf.OperatorRegistry) -> None:
 
     @kopf.index("", "v1", "nodes", registry=registry, id="nodes")
     def nodes(body: Any, name: Any, **_: Any) -> Any:
-        return {name: node_of(body)}  # a node's own list of its images is longer than all else
+        return {name: node_of(body)}  # the images that a node lists are longer than all else
 
     @kopf.index("storage.k8s.io", "v1", "storageclasses", registry=registry, id="classes")
     def classes(body: Any, name: Any, **_: Any) -> Any:
@@ -209,6 +209,6 @@ def is_worth_a_line(record: logging.LogRecord) -> bool:
     kopf warns of every kind that the cluster does not know. Spark's operator need not be there;
     that one of FMQ's own definitions is missing must be reported.
     """
-    said = record.getMessage()
-    lacking = said.count("Selector(")
-    return not (said.startswith("Unresolved resources") and 0 < lacking == said.count(_SPARK))
+    text = record.getMessage()
+    lacking = text.count("Selector(")
+    return not (text.startswith("Unresolved resources") and 0 < lacking == text.count(_SPARK))

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fmqoperator.api.group import BrokerGroup, read_group
 from fmqoperator.api.job import BrokerJob
-from fmqoperator.core.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.core.actions import Action, ApplyChild, DeleteChild, EmitEvent, Requeue
 from fmqoperator.core.children.names import JOB_LABEL
 from fmqoperator.core.event_dedup import lasting
 from fmqoperator.core.jobs.objects import is_of
@@ -20,7 +20,7 @@ from fmqoperator.shell.decoding import job_pod_of
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
-from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.shell.unreadable import report_unreadable
 
 Children = Mapping[tuple[str, str], Json]
 _OF_JOB: Final = "batch.kubernetes.io/controller-uid"
@@ -42,7 +42,7 @@ class Jobs:
         try:
             job = BrokerJob.model_validate(body)
         except ValidationError as error:
-            return await told_unreadable(self._events, body, error)
+            return await report_unreadable(self._events, body, error)
         seen = self._look(key, job, failures, await self._children(key))
         pause_s, failed = RESYNC_S, None
         for action in (*lasting(failures), *plan_job(seen)):
@@ -90,8 +90,8 @@ class Jobs:
     ) -> JobSeen:
         cache, where = self._cache, (key.namespace, job.spec.group)
         pods = cache.job_pods((key.namespace, key.name))
-        mine = {of: body for of, body in (children or {}).items() if is_of(body, job)}
-        made = {body["metadata"].get("uid", "") for body in mine.values()}
+        own = {of: body for of, body in (children or {}).items() if is_of(body, job)}
+        made = {body["metadata"].get("uid", "") for body in own.values()}
         return JobSeen(
             job=job,
             now_ms=wall_ms(),
@@ -100,8 +100,8 @@ class Jobs:
             group_known=bool(cache.views),
             brokers=cache.pods(where),
             claims=cache.claims(where),
-            children=None if children is None else mine,
-            others=tuple(sorted(name for _, name in (children or {}).keys() - mine.keys())),
+            children=None if children is None else own,
+            others=tuple(sorted(name for _, name in (children or {}).keys() - own.keys())),
             spark=cache.knows_spark,
             pods=None if pods is None else tuple(job_pod_of(p) for p in pods if _is_of(p, made)),
             failures=failures,
@@ -124,10 +124,10 @@ class Jobs:
                 await self._kube.apply(ref, action.manifest)
             case DeleteChild():
                 await self._kube.delete(Ref(action.kind, key.namespace, action.name), action.uid)
-            case Tell():
-                await self._events.tell(body, action.type, action.reason, action.message)
+            case EmitEvent():
+                await self._events.emit(body, action.type, action.reason, action.message)
             case _:
-                raise AssertionError(f"no action of a job: {action}")
+                raise AssertionError(f"not an action of a job: {action}")
 
 
 def _is_of(pod: Json, jobs: set[str]) -> bool:

@@ -23,8 +23,8 @@ from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError, Ref
 _log = structlog.get_logger()
 
 AT_ONCE: Final = 32  # most of a round may be waiting for brokers that do not answer
-RESYNC_S: Final = 30.0  # what nobody tells of (a lag, an end) is looked at so often
-_ANEW_MS: Final = 300_000  # what an older definition dropped is written again so often
+RESYNC_S: Final = 30.0  # interval of rounds for what no watch reports (a lag, an end)
+_REWRITE_MS: Final = 300_000  # interval of rewriting what an older definition dropped
 _QUIET_S: Final = 0.05  # a burst of changes makes one round
 _RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -114,7 +114,7 @@ class Keeper:
         assert self._tasks is not None, "run first"
         del self._workers[key]
         last = worker.end()
-        self._tasks.create_task(self._say_farewell(key, last), name=f"farewell {key}")
+        self._tasks.create_task(self._clean_up(key, last), name=f"clean up {key}")
 
     def wake(self, key: Key) -> None:
         """Wake the worker of a resource: something may look different."""
@@ -141,13 +141,13 @@ class Keeper:
         due = [w.due_since for w in self._workers.values() if w.due_since is not None]
         return max((now_s - since for since in due), default=0.0)
 
-    async def _say_farewell(self, key: Key, body: Json) -> None:
+    async def _clean_up(self, key: Key, body: Json) -> None:
         try:
             await self.kinds[key.kind].gone(key, body)
         except (FmqError, TimeoutError) as error:
-            _log.warning("farewell_failed", of=str(key), why=str(error))
+            _log.warning("cleanup_failed", of=str(key), why=str(error))
         except Exception as error:  # noqa: BLE001  # the others must go on
-            _log.error("farewell_broke", of=str(key), exc_info=error)
+            _log.error("cleanup_broke", of=str(key), exc_info=error)
 
 
 class Worker:
@@ -164,11 +164,14 @@ class Worker:
         self._woken_s = 0.0  # monotonic: when that was set
         self._failures: tuple[Failure, ...] = ()
         self._in_a_row = 0
-        self._complained = ""
+        self._reported = ""
         self._ends = False  # its namespace is being deleted, for good
         self._status_ms = 0
-        self._written: tuple[Json, Json] = ({}, {})  # the last status, and what became of it
-        self._old: tuple[Failure, ...] = ()  # what says that our definition there is an older one
+        self._written: tuple[Json, Json] = (
+            {},
+            {},
+        )  # the last status, and the status that the server stored
+        self._old: tuple[Failure, ...] = ()  # that the cluster's definition is older
 
     # ---- input
     def learn(self, body: Json) -> None:
@@ -228,7 +231,7 @@ class Worker:
         """
         if self._ends:
             return RESYNC_S
-        begun, counts = time.monotonic(), self._keeper.counts
+        started_s, counts = time.monotonic(), self._keeper.counts
         counts.rounds += 1
         pause_s, failures = RESYNC_S, tuple[Failure, ...]()
         try:
@@ -240,23 +243,25 @@ class Worker:
             failures = (Failure("operator", type(error).__name__, str(error)),)
         if any(failure.reason == NAMESPACE_ENDS for failure in failures):
             self._ends, failures = True, ()
-            _log.info("namespace_ends", of=str(self._key), why="nothing is done for it any more")
+            _log.info(
+                "namespace_ends", of=str(self._key), why="the resource is ignored from now on"
+            )
         self._failures = counted(self._failures, failures)
-        counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - begun) * 1000))
+        counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - started_s) * 1000))
         if not self._failures:
-            self._in_a_row, self._complained = 0, ""
+            self._in_a_row, self._reported = 0, ""
             self.whole_since = time.monotonic()
             return pause_s
         counts.failed += 1
-        self._complain()
+        self._log_failures()
         self._in_a_row += 1
         return _RETRY_S[min(self._in_a_row, len(_RETRY_S)) - 1]
 
-    def _complain(self) -> None:
-        said = "; ".join(f"{f.what}: {f.message}" for f in self._failures)
-        if said != self._complained:
-            self._complained = said
-            _log.warning("round_failed", of=str(self._key), why=said)
+    def _log_failures(self) -> None:
+        reasons = "; ".join(f"{f.what}: {f.message}" for f in self._failures)
+        if reasons != self._reported:
+            self._reported = reasons
+            _log.warning("round_failed", of=str(self._key), why=reasons)
 
     async def _round(self) -> tuple[float, tuple[Failure, ...]]:
         rounds = self._keeper.kinds[self._key.kind]
@@ -269,7 +274,7 @@ class Worker:
         """Write the status, if it reports anything new."""
         old, now_ms = self._body.get("status") or {}, wall_ms()
         same = (undated(new), old) == self._written and bool(self._old)
-        tried = same and now_ms - self._status_ms < _ANEW_MS
+        tried = same and now_ms - self._status_ms < _REWRITE_MS
         if tried or not worth_writing(old, new, self._status_ms, now_ms):
             return
         ref, sent = Ref(*self._key), patch(old, new)
@@ -278,7 +283,9 @@ class Worker:
         except KubeError as error:
             if error.status != 404 or await self._keeper.kube.get(ref) is not None:
                 raise  # it is there, and its definition has no such part: an older one
-            self._keeper.know(self._key, None, _uid(self._body))  # nobody may have seen it go
+            self._keeper.know(
+                self._key, None, _uid(self._body)
+            )  # no watch may have reported its deletion
             return
         self._keeper.counts.status_writes += 1
         if changes := _state_changes(old, new):
@@ -286,7 +293,9 @@ class Worker:
         self._status_ms = now_ms
         self._written = undated(new), written.get("status") or {}
         older = old_definition(self._key.kind, sent, self._written[1])
-        self._old = self._old if self._old and older else older  # told once, however much it drops
+        self._old = (
+            self._old if self._old and older else older
+        )  # reported once, however much it drops
         meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}
         self.learn({**written, "metadata": meta})
 

@@ -123,7 +123,7 @@ class Kube:
         items: list[Json] = found["items"]
         return items
 
-    async def said_of(self, namespace: str, uid: str) -> list[Json]:
+    async def events_of(self, namespace: str, uid: str) -> list[Json]:
         """Return the Events about an object of that namespace."""
         query = {"fieldSelector": f"involvedObject.uid={uid}"}
         found = await self.ask("GET", collection("Event", namespace), query=query)
@@ -147,8 +147,8 @@ class Kube:
         there = await self.get(ref)
         if there is not None and not is_ours(there, body):
             owner = body["metadata"]["ownerReferences"][0]
-            said = f"{ref} is there and is not of {owner['kind']} {owner['name']}"
-            raise KubeError(409, NOT_OURS, f"{said}: rename it, or that {owner['kind']}")
+            message = f"{ref} exists, and {owner['kind']} {owner['name']} does not own it"
+            raise KubeError(409, NOT_OURS, f"{message}: rename it, or that {owner['kind']}")
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self.ask("PATCH", ref.path, body, "application/apply-patch+yaml", query)
 
@@ -200,8 +200,8 @@ class Kube:
             ) as reply:
                 text = await reply.text()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            said = str(error) or type(error).__name__
-            raise KubeError(0, "NoAnswer", f"the API server does not answer: {said}") from error
+            why = str(error) or type(error).__name__
+            raise KubeError(0, "NoAnswer", f"the API server does not answer: {why}") from error
         if reply.status >= 400:
             raise _refusal(reply.status, text)
         answer: Json = json.loads(text)
@@ -234,9 +234,9 @@ def credentials() -> kopf.ConnectionInfo | None:
 
 def _refusal(status: int, text: str) -> KubeError:
     try:
-        said = json.loads(text)
-        causes = [c.get("reason") for c in (said.get("details") or {}).get("causes") or ()]
-        reason = NAMESPACE_ENDS if NAMESPACE_ENDS in causes else said.get("reason")
-        return KubeError(status, reason or str(status), said.get("message") or text)
+        body = json.loads(text)
+        causes = [c.get("reason") for c in (body.get("details") or {}).get("causes") or ()]
+        reason = NAMESPACE_ENDS if NAMESPACE_ENDS in causes else body.get("reason")
+        return KubeError(status, reason or str(status), body.get("message") or text)
     except (ValueError, AttributeError):
         return KubeError(status, str(status), text[:500] or f"HTTP status {status}")

@@ -19,7 +19,7 @@ from fmqoperator.shell.election import (
     patience_s,
     pause_s,
     released,
-    still_mine,
+    still_held,
 )
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 
@@ -47,11 +47,11 @@ class Lease:
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
-        told = ""
+        reported = ""
         while not await self._try():
-            if self.holder != told:
-                told = self.holder
-                _log.info("standing_by", works=told)
+            if self.holder != reported:
+                reported = self.holder
+                _log.info("standing_by", works=reported)
             await asyncio.sleep(_LOOK_S)
         _log.info("lease_taken", lease=str(self._ref))
 
@@ -66,12 +66,10 @@ class Lease:
             except TimeoutError:
                 pass
             if self.holder not in ("", self._me) or not (
-                kept or still_mine(self._renewed_s, time.monotonic())
+                kept or still_held(self._renewed_s, time.monotonic())
             ):
                 self._written = {}  # nothing of ours to let go
-                raise LeaseLost(
-                    f"{self._ref} is not ours any more; {self.holder or 'nobody'} works"
-                )
+                raise LeaseLost(f"{self._ref} is lost: its holder is {self.holder or 'no replica'}")
 
     async def release(self) -> None:
         """Release the Lease, if this replica still holds it."""
@@ -101,7 +99,7 @@ class Lease:
             else:
                 self._written = await self._kube.replace(self._ref, step.write)
         except KubeError as error:
-            if error.status == _CONFLICT:  # another was quicker: the next look says who
+            if error.status == _CONFLICT:  # another was quicker: the next look shows the holder
                 _log.info("lease_contended", lease=str(self._ref))
             elif str(error) != self._complained:  # once, not at every try
                 self._complained = str(error)

@@ -7,7 +7,7 @@ from typing import Final
 
 from fmqadapters.process.logs import log_to_stderr
 
-_FORM: Final = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s said=%(message)r"
+_FORM: Final = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s message=%(message)r"
 _WARMING_UP: Final = ("will retry", "TooManyRequests")
 """In kopf's error when the API server has no room yet for a list (of new definitions)."""
 
@@ -32,8 +32,8 @@ def _level(record: logging.LogRecord) -> str:
 
 def matters(record: logging.LogRecord) -> bool:
     """Whether to log it: not if it is tried again within seconds and is no failure."""
-    said = record.getMessage()
-    return not all(words in said for words in _WARMING_UP)
+    text = record.getMessage()
+    return not all(words in text for words in _WARMING_UP)
 
 
 def log_everything() -> None:

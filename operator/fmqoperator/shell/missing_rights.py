@@ -22,7 +22,7 @@ from fmqoperator.shell.kube import Json, Kube, KubeError, Ref, collection
 
 _log = structlog.get_logger()
 
-TELL_S: Final = 15.0
+REPORT_S: Final = 15.0
 _LOOK_S: Final = 5.0
 _EVERYWHERE: Final = ("Node", "StorageClass", "CustomResourceDefinition")
 _SEEN: Final = (
@@ -52,11 +52,11 @@ class Blindness:
         """Report until the cache has views, or cancelled."""
         while not self._cache.views:
             await asyncio.sleep(_LOOK_S)
-            if not self._cache.views and self._blind_s() > TELL_S:
+            if not self._cache.views and self._blind_s() > REPORT_S:
                 try:
-                    await self._tell(await self._why())
+                    await self._report(await self._why())
                 except KubeError as error:
-                    _log.warning("blindness_not_told", why=str(error))
+                    _log.warning("blindness_not_reported", why=str(error))
 
     async def _why(self) -> str:
         """Return what the operator may not list, in the API server's words."""
@@ -65,21 +65,21 @@ class Blindness:
                 await self._kube.ask("GET", path, query={"limit": "1"})
             except KubeError as error:
                 return str(error)
-        return "something cannot be listed or watched: its log says what"
+        return "a kind cannot be listed or watched: see the operator's log"
 
-    async def _tell(self, why: str) -> None:
+    async def _report(self, why: str) -> None:
         for path in self._paths("BrokerGroup"):
             for body in (await self._kube.ask("GET", path))["items"]:
                 known = {"apiVersion": "fmq.io/v1alpha1", "kind": "BrokerGroup"}
-                await self._tell_one({**body, **known}, why)
+                await self._report_group({**body, **known}, why)
 
-    async def _tell_one(self, body: Json, why: str) -> None:
+    async def _report_group(self, body: Json, why: str) -> None:
         meta, old = body["metadata"], body.get("status") or {}
         new = blind(body, why, wall_ms())
         if change := patch(old, new):
             ref = Ref("BrokerGroup", meta["namespace"], meta["name"])
             await self._kube.merge(ref, {"status": change}, "status")
-        await self._events.tell(body, "Warning", "OperatorBlind", new["message"])
+        await self._events.emit(body, "Warning", "OperatorBlind", new["message"])
 
     def _paths(self, *kinds: str) -> Iterator[str]:
         for kind in kinds:

@@ -75,10 +75,10 @@ class Observer:
         meta = maker["metadata"]
         try:
             async with asyncio.timeout(_EVENTS_S):
-                said = await self.kube.said_of(meta["namespace"], meta["uid"])
+                events = await self.kube.events_of(meta["namespace"], meta["uid"])
         except (KubeError, TimeoutError):
             return {}
-        return {b: why for b in missing if (why := why_not_made(b, said))}
+        return {b: why for b in missing if (why := why_not_made(b, events))}
 
     async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str, bool]:
         """Return what there is; else why it is not known, and whether the content is at fault."""

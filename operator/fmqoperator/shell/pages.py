@@ -47,8 +47,8 @@ class Pages:
 
     async def _ready(self) -> Page:
         if (blind_s := self.blind_s()) > BLIND_S:
-            said = "it has asked the API server in vain for"
-            return Page(f"{said} {blind_s:.0f} s: its log says for what, and why\n", 503)
+            text = f"lists or watches have failed for {blind_s:.0f} s: see the operator's log"
+            return Page(f"{text}\n", 503)
         return Page("works\n" if self.works else "stands by\n")
 
     async def _metrics(self) -> Page:
@@ -74,15 +74,23 @@ class _Figures(Collector):
             yield CounterMetricFamily(name, text, value)
         for name, text, number in (
             ("fmq_operator_works", "1 if this replica holds the Lease", float(self._pages.works)),
-            ("fmq_operator_groups", "BrokerGroups it knows", self._keeper.count("BrokerGroup")),
-            ("fmq_operator_jobs", "BrokerJobs it knows", self._keeper.count("BrokerJob")),
-            ("fmq_operator_topics", "Topics it knows", self._keeper.count("Topic")),
-            ("fmq_operator_stalled_seconds", "The longest wait now", self._keeper.stalled_s()),
-            ("fmq_operator_longest_round_seconds", "Ever", counts.longest_ms / 1000),
-            ("fmq_operator_blind_seconds", "It has asked in vain for", self._pages.blind_s()),
+            ("fmq_operator_groups", "BrokerGroups", self._keeper.count("BrokerGroup")),
+            ("fmq_operator_jobs", "BrokerJobs", self._keeper.count("BrokerJob")),
+            ("fmq_operator_topics", "Topics", self._keeper.count("Topic")),
+            (
+                "fmq_operator_stalled_seconds",
+                "The longest present wait of a resource for a round",
+                self._keeper.stalled_s(),
+            ),
+            ("fmq_operator_longest_round_seconds", "The longest round", counts.longest_ms / 1000),
+            (
+                "fmq_operator_blind_seconds",
+                "For how long lists or watches have failed",
+                self._pages.blind_s(),
+            ),
         ):
             yield GaugeMetricFamily(name, text, number)
-        if self._pages.works:  # what another replica writes is its own to tell
+        if self._pages.works:  # each replica reports its own writes alone
             yield from self._resources()
 
     def _resources(self) -> Iterator[Family]:

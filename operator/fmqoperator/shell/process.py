@@ -37,7 +37,7 @@ from fmqoperator.shell.logs import log_everything
 from fmqoperator.shell.missing_rights import Blindness
 from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.pages import Pages
-from fmqoperator.shell.relist import notice_who_is_missing
+from fmqoperator.shell.relist import report_missed_deletions
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
 
@@ -156,14 +156,14 @@ async def _work(
         pages.works = True
         async with asyncio.TaskGroup() as tasks:
             keeping = [tasks.create_task(work()) for work in works]
-            await watch()  # returns when kopf is told to stop
+            await watch()  # returns when kopf is to stop
             for task in keeping:
                 task.cancel()
 
 
 async def _watch(options: Options, cache: Cache, keeper: Keeper, patience: Patience) -> None:
     """Run kopf. Raises `Unavailable` when it gives up a watch: a definition was deleted, say."""
-    notice_who_is_missing()
+    report_missed_deletions()
     try:
         await kopf.operator(
             registry=registry_of(cache, keeper),

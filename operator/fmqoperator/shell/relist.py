@@ -35,7 +35,7 @@ class Relisting:
             if event is watching.Bookmark.LISTED:
                 yield event
                 for uid in sorted(known.keys() - (listed or set())):
-                    yield {"type": "DELETED", "object": _told(known.pop(uid))}
+                    yield {"type": "DELETED", "object": _log_missed(known.pop(uid))}
                 listed = None
                 continue
             if uid := (event["object"].get("metadata") or {}).get("uid", ""):
@@ -53,14 +53,14 @@ def _brief(body: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": body.get("apiVersion"), "kind": body.get("kind"), "metadata": meta}
 
 
-def _told(gone: dict[str, Any]) -> dict[str, Any]:
+def _log_missed(gone: dict[str, Any]) -> dict[str, Any]:
     meta = gone["metadata"]
     of = f"{meta.get('namespace', '')}/{meta['name']}"
     _log.info("gone_unseen", kind=gone["kind"], of=of, why="it is in no new list")
     return gone
 
 
-def notice_who_is_missing() -> None:
+def report_missed_deletions() -> None:
     """Replace every watch of kopf's from now on."""
     if not isinstance(watching.continuous_watch, Relisting):
         watching.continuous_watch = Relisting(watching.continuous_watch)

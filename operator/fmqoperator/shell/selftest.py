@@ -79,7 +79,7 @@ def unready_reason(body: Json) -> str:
     if ready.get("status") == "True" and current:
         print(f"BrokerGroup {meta['name']}: Ready")  # noqa: T201
         return ""
-    why = status.get("message") or ready.get("message") or "the operator has not looked at it"
+    why = status.get("message") or ready.get("message") or "the operator has not reconciled it yet"
     return f"BrokerGroup {meta['namespace']}/{meta['name']} is {status.get('phase', 'new')}: {why}"
 
 
@@ -90,7 +90,7 @@ async def _not_yet(kube: Kube, operator: str, namespace: str) -> str:
             for page in ("healthz", "readyz", "metrics"):
                 async with http.get(f"{operator}/{page}") as reply:
                     if reply.status != 200:
-                        return f"/{page} says {reply.status}: {await reply.text()}"
+                        return f"/{page} returns {reply.status}: {await reply.text()}"
     except (aiohttp.ClientError, OSError) as error:
         return f"the operator does not answer at {operator}: {error}"
     try:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fmqcore.errors import FmqError, Malformed
 from fmqoperator.api.parts import Reclaim
 from fmqoperator.api.topic import Topic
-from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.event_dedup import lasting
 from fmqoperator.core.observation import Failure
 from fmqoperator.core.topics.plan import (
@@ -18,7 +18,7 @@ from fmqoperator.core.topics.plan import (
     PutTopic,
     TopicSeen,
     cluster_of,
-    farewell,
+    deletion,
     is_same,
     name_of,
     plan_topic,
@@ -29,7 +29,7 @@ from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
-from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.shell.unreadable import report_unreadable
 from fmqoperator.shell.zookeeper import Ensembles
 
 _log = structlog.get_logger()
@@ -52,7 +52,7 @@ class Topics:
         try:
             topic = Topic.model_validate(body)
         except ValidationError as error:
-            return await told_unreadable(self._events, body, error)
+            return await report_unreadable(self._events, body, error)
         seen = await self._look(topic, failures)
         pause_s, failed = RESYNC_S, None
         for action in (*lasting(failures), *plan_topic(seen)):
@@ -91,7 +91,7 @@ class Topics:
     async def _forget(self, topic: Topic) -> None:
         ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
         _, there = await ensemble.look_at_topic(cluster_of(topic), name_of(topic))
-        if (last := farewell(topic, there, self._others(topic))) is not None:
+        if (last := deletion(topic, there, self._others(topic))) is not None:
             await ensemble.delete_topic(cluster_of(topic), last.name, last.id)
 
     def _others(self, topic: Topic) -> tuple[Topic, ...]:
@@ -117,12 +117,14 @@ class Topics:
             return TopicSeen(topic, wall_ms(), why=why, bad=bad, others=others, failures=failures)
         return TopicSeen(topic, wall_ms(), groups, there, others=others, failures=failures)
 
-    async def _do(self, topic: Topic, body: Json, action: CreateTopic | PutTopic | Tell) -> None:
+    async def _do(
+        self, topic: Topic, body: Json, action: CreateTopic | PutTopic | EmitEvent
+    ) -> None:
         ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
         match action:
             case CreateTopic():
                 await ensemble.create_topic(cluster_of(topic), action.config)
             case PutTopic():
                 await ensemble.put_topic(cluster_of(topic), action.config, action.version)
-            case Tell():
-                await self._events.tell(body, action.type, action.reason, action.message)
+            case EmitEvent():
+                await self._events.emit(body, action.type, action.reason, action.message)

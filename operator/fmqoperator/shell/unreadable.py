@@ -9,8 +9,8 @@ from fmqoperator.shell.keeper import Outcome
 from fmqoperator.shell.kube import Json
 
 
-async def told_unreadable(events: Events, body: Json, error: ValidationError) -> Outcome:
+async def report_unreadable(events: Events, body: Json, error: ValidationError) -> Outcome:
     """Report it by a condition and an Event, in the same words."""
     status = unreadable(body, error, wall_ms())
-    await events.tell(body, "Warning", "Invalid", status["message"])
+    await events.emit(body, "Warning", "Invalid", status["message"])
     return Outcome(status)

@@ -42,20 +42,20 @@ sessions again and again.
 """
 _FOR_EVER_S: Final = 1e9
 _LOOK_S: Final = 5.0
-_WORDS_S: Final = 30.0  # why nobody answers is found out anew so often
-_REFUSED_S: Final = 10.0  # after so long a session that could not begin is begun anew
-_UNUSED_S: Final = 300.0  # every round asks for its ensemble: one that nobody asks for is left
+_WORDS_S: Final = 30.0  # interval of finding out why no server answers
+_REFUSED_S: Final = 10.0  # age at which a session that never started is replaced
+_UNUSED_S: Final = 300.0  # age at which an ensemble that no round uses is closed
 
 
 class Ensemble:
     """One address, one session."""
 
     def __init__(self, address: str) -> None:
-        self.asked_s = self._begun = time.monotonic()
-        self.refused_s: float | None = None  # since when it is known that this session never begins
+        self.asked_s = self._started_s = time.monotonic()
+        self.refused_s: float | None = None  # since when it is known that this session never starts
         self._address = address
         self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
-        self._words = ""  # why nobody answers
+        self._words = ""  # why no server answers
         self._words_s = float("-inf")
         self._asking: asyncio.Task[None] | None = None
         self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
@@ -106,7 +106,7 @@ class Ensemble:
             else:
                 await self._session.set(node, data, version)
         except (BadVersion, NodeExists, NoNode):
-            raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
+            raise Unavailable(f"{node} was changed by another writer meanwhile") from None
 
     async def begin_again(self, cluster: str, group: str, epoch: Epoch) -> None:
         """Act as `fmq cluster begin-again` if the group is still in that epoch; idempotent.
@@ -160,11 +160,11 @@ class Ensemble:
         now = await self._session.get(node, synced=True)
         if now is None or topic_from_json(now.data).id != topic.id:
             # Deleted and recreated: its versions count from 0 again.
-            raise Unavailable(f"{node} was changed by somebody else meanwhile")
+            raise Unavailable(f"{node} was changed by another writer meanwhile")
         try:
             await self._session.set(node, topic_to_json(topic), version)
         except (BadVersion, NoNode):
-            raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
+            raise Unavailable(f"{node} was changed by another writer meanwhile") from None
 
     async def delete_topic(self, cluster: str, topic: str, number: TopicId) -> None:
         """Delete the topic, if it is still that very one."""
@@ -177,11 +177,11 @@ class Ensemble:
     # ---- within
     async def _connected(self) -> None:
         """Wait a little for a session that was only just asked for. Raises `Unavailable`."""
-        left_s = self._begun + _LOOK_S - time.monotonic()
+        left_s = self._started_s + _LOOK_S - time.monotonic()
         if not self._starting.done() and left_s > 0:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
-            # Always the same words: they become a condition, which records since when it is so.
+            # Always the same message: it becomes a condition, which records since when it holds.
             raise Unavailable(await self._why())
 
     async def _why(self) -> str:
@@ -215,14 +215,14 @@ class Ensemble:
         for name in await session.children(paths.live_node(cluster, group)):
             path = paths.live_broker_node(cluster, group, BrokerId(name))
             if (node := await session.get(path)) is not None:
-                with _remedy(f"restart {name}, with which {path} goes"):
+                with _remedy(f"restart {name}: its start replaces {path}"):
                     live[BrokerId(name)] = live_from_json(node.data)
         known, now = None, GroupState()
         if config is not None:
             with _remedy(f"delete {config_node}: the operator writes it again"):
                 known = Versioned(config_from_json(config.data), config.version)
         if state is not None:
-            with _remedy(f"put {state_node} back as it was"):
+            with _remedy(f"restore {state_node} from a backup"):
                 now = state_from_json(state.data)
         return InZooKeeper(known, now, live)
 

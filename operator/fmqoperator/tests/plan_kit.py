@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from fmqoperator.core.actions import Action, PutGroupConfig, Requeue, RestartPod, Tell
+from fmqoperator.core.actions import Action, EmitEvent, PutGroupConfig, Requeue, RestartPod
 from fmqoperator.core.observation import PodPhase
 from fmqoperator.tests.world import World
 
 
 def kinds(actions: list[Action]) -> list[str]:
-    return [type(a).__name__ for a in actions if not isinstance(a, Tell | Requeue)]
+    return [type(a).__name__ for a in actions if not isinstance(a, EmitEvent | Requeue)]
 
 
 def restarts(made: World) -> list[str]:
@@ -19,7 +19,7 @@ def masters(made: World) -> list[str]:
     return [a.config.master for a in made.done if isinstance(a, PutGroupConfig)]
 
 
-def told(made: World) -> list[str]:
+def event_reasons(made: World) -> list[str]:
     return [e.reason for e in made.events]
 
 

@@ -8,14 +8,14 @@ import pytest
 from fmqcore.ids import BrokerId
 from fmqoperator.api.status import BrokerGroupStatus
 from fmqoperator.core import switchovers as moves
-from fmqoperator.core.actions import Tell
+from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Observation, PodPhase
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
-from fmqoperator.tests.plan_kit import kinds, told
+from fmqoperator.tests.plan_kit import event_reasons, kinds
 from fmqoperator.tests.world import World, running
 
-IMAGE = "g1-1: image fmq-broker:test cannot be pulled: look at spec.image and spec.imagePullSecrets"
+IMAGE = "g1-1: image fmq-broker:test cannot be pulled: check spec.image and spec.imagePullSecrets"
 
 
 def ill(made: World, **change: Any) -> None:
@@ -38,15 +38,15 @@ def ill(made: World, **change: Any) -> None:
         (
             {"exit_code": 74},
             "BrokerEnded",
-            "g1-1 ended with status 74: its disk fails or is full: look at the volume; "
-            "storage.size may grow",
+            "g1-1 ended with status 74: its disk failed or is full: check the volume, or raise "
+            "storage.size",
         ),
         (
             {"exit_code": 137, "waiting": "CrashLoopBackOff"},
             "BrokerEnded",
-            "g1-1 ended with status 137: it was killed, and not for its memory limit: it did not "
-            "answer /livez or did not stop in time, or its node ran out of memory: kubectl "
-            "describe pod says which",
+            "g1-1 ended with status 137: it was killed, but not for its memory limit: it did not "
+            "answer /livez, did not stop in time, or its node ran out of memory: kubectl "
+            "describe pod shows which",
         ),
         (
             {"exit_code": 137, "end_reason": "OOMKilled", "waiting": "CrashLoopBackOff"},
@@ -54,8 +54,8 @@ def ill(made: World, **change: Any) -> None:
             "g1-1 ended with status 137: Kubernetes reports OOMKilled: it needs more memory than "
             "its container may use: raise spec.resources.limits.memory",
         ),
-        ({"exit_code": 3}, "BrokerEnded", "g1-1 ended with status 3: its log says why"),
-        # Trouble that passes by itself, or was asked for:
+        ({"exit_code": 3}, "BrokerEnded", "g1-1 ended with status 3: see its log"),
+        # Trouble that passes by itself, or was requested:
         ({"waiting": "ContainerCreating"}, "", ""),
         ({"exit_code": 0}, "", ""),
         ({"phase": PodPhase.PENDING}, "", ""),
@@ -85,15 +85,15 @@ def test_missing_pod_then_the_reason_is_reported() -> None:
     bare = replace(seen, pods=pods)
     assert "PodNotMade" not in [getattr(a, "reason", "") for a in plan(bare)]
     refused = replace(bare, not_made={"g1-1": QUOTA})
-    (said,) = [a for a in plan(refused) if isinstance(a, Tell) and a.reason == "PodNotMade"]
-    assert said.message == f"g1-1 has no pod: {QUOTA}"
+    (event,) = [a for a in plan(refused) if isinstance(a, EmitEvent) and a.reason == "PodNotMade"]
+    assert event.message == f"g1-1 has no pod: {QUOTA}"
     found = status(refused)
     (degraded,) = [c for c in found["conditions"] if c["type"] == "Degraded"]
-    assert said.message in degraded["message"]
+    assert event.message in degraded["message"]
     known = {"conditions": [degraded]}
-    told_before = replace(refused, group=made.seen().group.model_copy(
+    reported = replace(refused, group=made.seen().group.model_copy(
         update={"status": BrokerGroupStatus.model_validate(known)}))  # fmt: skip
-    assert "PodNotMade" not in [getattr(a, "reason", "") for a in plan(told_before)]
+    assert "PodNotMade" not in [getattr(a, "reason", "") for a in plan(reported)]
 
 
 def test_alternating_messages_are_reported_once_per_occurrence() -> None:
@@ -101,13 +101,13 @@ def test_alternating_messages_are_reported_once_per_occurrence() -> None:
     for at in range(6):
         ill(made, waiting=("ErrImagePull", "ImagePullBackOff")[at % 2], message=f"try {at}")
         made.round()
-    assert told(made) == ["ImageUnavailable"]
+    assert event_reasons(made) == ["ImageUnavailable"]
     made.broken.clear()
     made.pods["g1-1"] = replace(made.pods["g1-1"], ready=True, waiting="", message="")
     made.run()
     ill(made, waiting="ErrImagePull")
     made.round()
-    assert told(made) == ["ImageUnavailable", "ImageUnavailable"]
+    assert event_reasons(made) == ["ImageUnavailable", "ImageUnavailable"]
 
 
 def test_crash_looping_broker_is_reported_once_while_it_loops() -> None:
@@ -115,10 +115,10 @@ def test_crash_looping_broker_is_reported_once_while_it_loops() -> None:
     for at in range(6):
         ill(made, waiting=("CrashLoopBackOff", "")[at % 2], exit_code=74)
         made.round()
-    assert told(made) == ["BrokerEnded"]
+    assert event_reasons(made) == ["BrokerEnded"]
     ill(made, waiting="CrashLoopBackOff", exit_code=65)
     made.round()
-    assert told(made) == ["BrokerEnded", "BrokerEnded"], "another reason is news"
+    assert event_reasons(made) == ["BrokerEnded", "BrokerEnded"], "another reason is news"
 
 
 def answers(seen: Observation, broker: str, **change: Any) -> Observation:
@@ -137,7 +137,7 @@ def test_a_full_disk(broker: str, writes: str) -> None:
     served = "READ" if writes == "False" else "FULL"
     assert (found["phase"], found["access"]) == ("Degraded", served)
     assert found["message"].count(f"{broker} refuses messages: its disk is full") == 1
-    assert "storage.size grow" in found["message"]
+    assert "raise storage.size" in found["message"]
     assert "7 MiB" not in found["message"], "it changes with the traffic"
     if writes == "False":
         assert by_type["WriteAvailable"]["reason"] == "DiskFull"
@@ -153,7 +153,7 @@ def test_bad_disk_is_reported_once_per_occurrence(
     monkeypatch.setattr(World, "seen", lambda world: answers(well(world), "g1-0", **change))
     for _ in range(3):
         made.round()
-    assert told(made) == [reason]
+    assert event_reasons(made) == [reason]
     assert made.condition("Degraded")["status"] == "True"
     monkeypatch.setattr(World, "seen", well)
     made.run()
@@ -161,7 +161,7 @@ def test_bad_disk_is_reported_once_per_occurrence(
     assert made.condition("WriteAvailable")["status"] == "True"
     monkeypatch.setattr(World, "seen", lambda world: answers(well(world), "g1-0", **change))
     assert kinds(made.round()) == []
-    assert told(made) == [reason, reason]
+    assert event_reasons(made) == [reason, reason]
 
 
 def test_broker_refusing_messages_is_the_last_choice_as_master() -> None:
@@ -176,6 +176,6 @@ def test_broker_on_a_lost_node_then_the_node_is_named() -> None:
     made.nodes["n1"] = replace(made.nodes["n1"], ready=False)
     made.silent.add("g1-1")
     found = status(made.seen())
-    said = "its node n1 is not ready (kubectl describe node n1)"
-    assert f"g1-1: {said}" in found["message"]
-    assert next(b for b in found["brokers"] if b["broker"] == "g1-1")["why"] == said
+    why = "its node n1 is not ready (kubectl describe node n1)"
+    assert f"g1-1: {why}" in found["message"]
+    assert next(b for b in found["brokers"] if b["broker"] == "g1-1")["why"] == why

@@ -17,7 +17,9 @@ def test_group_waiting_for_its_cluster_names_the_group_ahead() -> None:
         world.round()
         world.turn()
     assert restarts(world) == []
-    assert "shop/g9 first: groups of one cluster are restarted one after another" in world.said()
+    assert (
+        "shop/g9 first: groups of one cluster are restarted one after another" in world.sentence()
+    )
     assert world.condition("Ready")["status"] == "False", "what was asked for is not done yet"
     world.rolling = ()
     world.run()

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.core.event_dedup import AGAIN_S, MOST, Told, counted, lasting, old_definition
+from fmqoperator.core.event_dedup import (
+    AGAIN_S,
+    MOST,
+    ReportedEvents,
+    counted,
+    lasting,
+    old_definition,
+)
 from fmqoperator.core.observation import Failure
 
 KEY = ("uid-1", "ZooKeeperAway", "zk:2181 does not answer")
@@ -31,28 +38,28 @@ KEY = ("uid-1", "ZooKeeperAway", "zk:2181 does not answer")
     ],
 )
 def test_news(rounds: str, news: str) -> None:
-    told, found = Told(), ""
+    events, found = ReportedEvents(), ""
     for now_s, what in enumerate(rounds):
-        found += "+" if what in "Tt" and told.is_news(KEY, now_s) else "-"
+        found += "+" if what in "Tt" and events.is_news(KEY, now_s) else "-"
         if what in "T.":
-            told.round_ended(KEY[0])
+            events.round_ended(KEY[0])
     assert found == news
 
 
 def test_lasting_trouble_is_reported_again_after_a_while() -> None:
-    told = Told()
-    times = [now_s for now_s in range(0, 2000, 10) if told.is_news(KEY, now_s)]
+    events = ReportedEvents()
+    times = [now_s for now_s in range(0, 2000, 10) if events.is_news(KEY, now_s)]
     assert times == [0, AGAIN_S, 2 * AGAIN_S, 3 * AGAIN_S]
 
 
 def test_flapping_trouble_is_reported_a_bounded_number_of_times() -> None:
-    told, times = Told(), []
+    events, times = ReportedEvents(), []
     for now_s in range(0, 3600, 5):
         if (now_s // 5) % 2:
-            told.round_ended(KEY[0])
-        elif told.is_news(KEY, now_s):
+            events.round_ended(KEY[0])
+        elif events.is_news(KEY, now_s):
             times.append(now_s)
-        told.round_ended(KEY[0])
+        events.round_ended(KEY[0])
     for now_s in times:
         assert sum(now_s <= other < now_s + AGAIN_S for other in times) <= MOST
     assert len(times) >= MOST * 3600 / AGAIN_S - MOST
@@ -60,35 +67,35 @@ def test_flapping_trouble_is_reported_a_bounded_number_of_times() -> None:
 
 @pytest.mark.parametrize("other", [("uid-2", *KEY[1:]), (*KEY[:2], "other words")])
 def test_another_resource_or_message_is_news(other: tuple[str, str, str]) -> None:
-    told = Told()
-    assert told.is_news(KEY, 0)
-    assert told.is_news(other, 0)
-    assert not told.is_news(KEY, 1)
+    events = ReportedEvents()
+    assert events.is_news(KEY, 0)
+    assert events.is_news(other, 0)
+    assert not events.is_news(KEY, 1)
 
 
 def test_another_resources_round_ends_no_trouble() -> None:
-    told = Told()
-    assert told.is_news(KEY, 0)
+    events = ReportedEvents()
+    assert events.is_news(KEY, 0)
     for _ in range(3):
-        told.round_ended("uid-2")
-    assert not told.is_news(KEY, 1)
+        events.round_ended("uid-2")
+    assert not events.is_news(KEY, 1)
 
 
 def test_event_that_could_not_be_written_is_still_news() -> None:
-    told = Told()
-    assert told.is_news(KEY, 0)
-    told.not_told(KEY)
-    assert told.is_news(KEY, 1)
-    assert not told.is_news(KEY, 2)
+    events = ReportedEvents()
+    assert events.is_news(KEY, 0)
+    events.forget(KEY)
+    assert events.is_news(KEY, 1)
+    assert not events.is_news(KEY, 2)
 
 
 def test_trouble_long_over_is_forgotten() -> None:
-    told = Told()
+    events = ReportedEvents()
     for at in range(25_000):
-        told.is_news((f"uid-{at}", "a", "b"), at)
-        told.round_ended(f"uid-{at}")
-    assert len(told._said) <= 10_001
-    assert len(told._rounds) <= 10_001
+        events.is_news((f"uid-{at}", "a", "b"), at)
+        events.round_ended(f"uid-{at}")
+    assert len(events._reports) <= 10_001
+    assert len(events._rounds) <= 10_001
 
 
 FORBIDDEN = Failure("StatefulSet g1", "Forbidden", "you may not")
@@ -96,7 +103,7 @@ INVALID = Failure("StatefulSet g1", "Invalid", "it is wrong")
 
 
 @pytest.mark.parametrize(
-    ("rounds", "tells"),
+    ("rounds", "expected"),
     [
         ([[FORBIDDEN]], []),  # a single failure
         ([[FORBIDDEN], []], []),
@@ -107,15 +114,17 @@ INVALID = Failure("StatefulSet g1", "Invalid", "it is wrong")
         ([[FORBIDDEN, INVALID], [INVALID]], ["Invalid"]),
     ],
 )
-def test_second_failure_in_a_row_is_reported(rounds: list[list[Failure]], tells: list[str]) -> None:
+def test_second_failure_in_a_row_is_reported(
+    rounds: list[list[Failure]], expected: list[str]
+) -> None:
     failures: tuple[Failure, ...] = ()
     for now in rounds:
         failures = counted(failures, now)
     found = list(lasting(failures))
-    assert [tell.reason for tell in found] == tells
-    for tell in found:
-        assert tell.type == "Warning"
-        assert tell.message.startswith("StatefulSet g1: ")
+    assert [event.reason for event in found] == expected
+    for event in found:
+        assert event.type == "Warning"
+        assert event.message.startswith("StatefulSet g1: ")
 
 
 @pytest.mark.parametrize(
@@ -137,4 +146,4 @@ def test_second_failure_in_a_row_is_reported(rounds: list[list[Failure]], tells:
 def test_an_older_definition_keeps_less_than_was_sent(sent: Any, there: Any, dropped: str) -> None:
     found = old_definition("BrokerGroup", sent, there)
     assert [f" drops {dropped}: " in f.message for f in found] == ([True] if dropped else [])
-    assert len(list(lasting(found))) == len(found), "told at once"
+    assert len(list(lasting(found))) == len(found), "reported at once"

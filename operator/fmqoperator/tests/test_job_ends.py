@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.core.actions import DeleteChild, Requeue, Tell
+from fmqoperator.core.actions import DeleteChild, EmitEvent, Requeue
 from fmqoperator.core.jobs.objects import brokers_of
 from fmqoperator.core.jobs.plan import JobPod, JobSeen, job_status, plan_job
 from fmqoperator.core.observation import Claim, Failure
 from fmqoperator.tests.job_kit import SPARKY, job, made, seen
 
-# ---- what came of it
+# ---- the result
 
 
 def after(what: JobSeen, **ends: Any) -> JobSeen:
@@ -37,7 +37,7 @@ def verdict(what: JobSeen) -> tuple[str, str, int | None, str]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "expected"),
     [
         (0, 0, ("Succeeded", "Clean", 0, "True")),
         (0, 1, ("Succeeded", "Warnings", 1, "True")),
@@ -51,8 +51,8 @@ def verdict(what: JobSeen) -> tuple[str, str, int | None, str]:
         (None, 2, ("Running", "Unknown", None, "Unknown")),
     ],
 )
-def test_two_verdicts(first: Any, second: Any, told: Any) -> None:
-    assert verdict(after(seen(job()), g1_0=first, g1_1=second)) == told
+def test_two_verdicts(first: Any, second: Any, expected: Any) -> None:
+    assert verdict(after(seen(job()), g1_0=first, g1_1=second)) == expected
 
 
 def test_python_that_dies_with_1_found_no_warnings() -> None:
@@ -112,10 +112,10 @@ def test_ended_job_releases_a_claim_that_is_being_deleted() -> None:
         child["metadata"]["uid"] = f"u-{child['metadata']['name']}"
     children = {("Job", child["metadata"]["name"]): child for child in found}
     claims = {"data-g1-0": Claim("data-g1-0"), "data-g1-1": Claim("data-g1-1", deleting=True)}
-    (removed, said) = plan_job(seen(job(ended), children=children, claims=claims))
+    (removed, event) = plan_job(seen(job(ended), children=children, claims=claims))
     why = "data-g1-1 is being deleted, and its ended pod held it"
     assert removed == DeleteChild("batch/v1", "Job", "j1-g1-1", "u-j1-g1-1", why)
-    assert said == Tell("Normal", "JobRemoved", f"Job j1-g1-1 removed: {why}")
+    assert event == EmitEvent("Normal", "JobRemoved", f"Job j1-g1-1 removed: {why}")
     claims["data-g1-1"] = Claim("data-g1-1")
     assert plan_job(seen(job(ended), children=children, claims=claims)) == []
     for unknown in (dict[Any, Any](), None):
@@ -161,15 +161,15 @@ def test_ended_job_keeps_its_reported_status() -> None:
 
 
 def test_deleted_jobs_are_reported_and_not_recreated() -> None:
-    begun = job_status(after(seen(job())))
-    assert begun["phase"] == "Running"
-    gone = seen(job(status=begun))
+    started = job_status(after(seen(job())))
+    assert started["phase"] == "Running"
+    gone = seen(job(status=started))
     assert made(gone) == []
     assert verdict(gone)[0] == "Failed"
     one = dict(list((after(seen(job())).children or {}).items())[:1])
     assert made(replace(gone, children=one)) == []
     assert verdict(replace(gone, children=one))[0] == "Failed"
-    assert "taken away before it ended" in job_status(gone)["message"]
+    assert "was deleted before it ended" in job_status(gone)["message"]
 
 
 def test_waiting_pod_and_failed_action_are_reported() -> None:
@@ -180,16 +180,16 @@ def test_waiting_pod_and_failed_action_are_reported() -> None:
     assert job_status(failed)["conditions"][0]["reason"] == "Forbidden"
 
 
-def application(state: str, said: str = "driver failed") -> JobSeen:
+def application(state: str, error: str = "driver failed") -> JobSeen:
     what = seen(job(timeoutSeconds=60), ("n0", "n0"), spark=True, defaults=SPARKY)
     (child,) = made(what)
-    child["status"] = {"applicationState": {"state": state, "errorMessage": said}}
+    child["status"] = {"applicationState": {"state": state, "errorMessage": error}}
     child["metadata"]["uid"] = "u-app"
     return replace(what, children={("SparkApplication", child["metadata"]["name"]): child})
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "told"),
+    ("state", "code", "expected"),
     [
         ("COMPLETED", None, ("Succeeded", "Clean", 0, "True")),
         ("FAILED", 2, ("Succeeded", "Inconsistent", 2, "False")),
@@ -200,18 +200,18 @@ def application(state: str, said: str = "driver failed") -> JobSeen:
         ("", None, ("Running", "Unknown", None, "Unknown")),
     ],
 )
-def test_applications(state: str, code: int | None, told: Any) -> None:
+def test_applications(state: str, code: int | None, expected: Any) -> None:
     what = application(state)
     ((_, name),) = what.children or {}
     pods = () if code is None else (JobPod("driver", name, code),)
-    assert verdict(replace(what, pods=pods)) == told
+    assert verdict(replace(what, pods=pods)) == expected
 
 
 @pytest.mark.parametrize("code", [0, 2])
 def test_drivers_termination_message_is_waited_for(code: int) -> None:
-    """The ends of the application and of its pod may be seen in either order."""
-    told = "driver container failed with ExitCode: 2, Reason: Error"
-    what = application("FAILED", told) if code else application("COMPLETED", "")
+    """The ends of the application and of the pod may be observed in either order."""
+    expected = "driver container failed with ExitCode: 2, Reason: Error"
+    what = application("FAILED", expected) if code else application("COMPLETED", "")
     ((_, name),) = what.children or {}
     ran = ("Succeeded", "Inconsistent", 2, "False") if code else ("Succeeded", "Clean", 0, "True")
     old, new = JobPod("driver", name), JobPod("driver", name, code, "2 replica(s)")
@@ -225,12 +225,12 @@ def test_drivers_termination_message_is_waited_for(code: int) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_driver_that_dies_with_1_found_no_warnings(known: bool) -> None:
-    said = "driver container failed with ExitCode: 1, Reason: Error"
-    what = application("FAILED", said)
+    error = "driver container failed with ExitCode: 1, Reason: Error"
+    what = application("FAILED", error)
     ((_, name),) = what.children or {}
     died = replace(what, pods=(JobPod("driver", name, 1),) if known else ())
     assert verdict(died) == ("Failed", "Unknown", None, "Unknown")
-    assert said in job_status(died)["message"]
+    assert error in job_status(died)["message"]
     warned = replace(what, pods=(JobPod("driver", name, 1, "verdict (deep): warnings; 1 rep"),))
     assert verdict(warned) == ("Succeeded", "Warnings", 1, "True")
 
@@ -242,8 +242,8 @@ def test_reason_for_a_failed_submission_is_reported() -> None:
 
 def test_an_application_is_ended_when_its_time_is_over() -> None:
     what = application("RUNNING")
-    begun = job(status=job_status(what), timeoutSeconds=60)
-    on_time = replace(what, job=begun, now_ms=what.now_ms + 60_000)
+    started = job(status=job_status(what), timeoutSeconds=60)
+    on_time = replace(what, job=started, now_ms=what.now_ms + 60_000)
     assert [type(a) for a in plan_job(on_time)] == [Requeue]
     late = replace(on_time, now_ms=what.now_ms + 60_001)
     (action, _) = plan_job(late)
@@ -252,18 +252,18 @@ def test_an_application_is_ended_when_its_time_is_over() -> None:
     assert plan_job(replace(late, group=None))[0] == action, "also when its group was deleted"
     gone = replace(late, children={})
     assert verdict(gone)[0] == "Failed"
-    assert "spec.timeoutSeconds are over" in job_status(gone)["message"]
+    assert "spec.timeoutSeconds is over" in job_status(gone)["message"]
     early = replace(on_time, children={})
-    assert "was taken away before it ended" in job_status(early)["message"]
+    assert "was deleted before it ended" in job_status(early)["message"]
     assert plan_job(replace(gone, job=job(status=job_status(gone)))) == []
 
 
 @pytest.mark.parametrize(("code", "kind"), [(0, "Complete"), (2, "Complete"), (70, "Failed")])
 def test_a_job_that_ended_can_be_waited_for(code: int, kind: str) -> None:
     """As `kubectl wait --for=condition=Complete` does for a Job of Kubernetes."""
-    begun = seen(job(), ("n0", "n0"))
-    assert [c["type"] for c in job_status(begun)["conditions"]] == ["Consistent"]
-    ended = job_status(after(begun, g1_1=code))
+    started = seen(job(), ("n0", "n0"))
+    assert [c["type"] for c in job_status(started)["conditions"]] == ["Consistent"]
+    ended = job_status(after(started, g1_1=code))
     conditions = {c["type"]: c["status"] for c in ended["conditions"]}
     assert conditions.keys() == {"Consistent", kind}
     assert conditions[kind] == "True"

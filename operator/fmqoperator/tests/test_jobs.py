@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqoperator.api.times import of_text
-from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.jobs.objects import brokers_of
 from fmqoperator.core.jobs.plan import job_status, plan_job
 from fmqoperator.core.observation import Pod, PodPhase
@@ -51,9 +51,9 @@ def test_a_broker_at_work_is_not_rebuilt() -> None:
 
 
 def test_an_archive_is_of_the_master() -> None:
-    (child,) = made(seen(job(type="archive", archive=ARCHIVE, image="mine:1")))
+    (child,) = made(seen(job(type="archive", archive=ARCHIVE, image="custom:1")))
     assert brokers_of(child) == ("g1-1",)
-    assert container(child)["image"] == "mine:1"
+    assert container(child)["image"] == "custom:1"
     assert arguments(child) == (
         "job archive /data/g1-1/journal --out /archive/g1 --group g1 --topic orders --topic bills"
     )
@@ -63,8 +63,8 @@ def test_an_archive_is_of_the_master() -> None:
 def test_archive_gets_the_option_for_moved_files(spark: bool) -> None:
     what = job(type="archive", archive=ARCHIVE | {"live": True, "ignoreMissing": True})
     (child,) = made(seen(what, spark=spark, defaults=SPARKY))
-    told = " ".join(child["spec"]["arguments"]) if spark else arguments(child)
-    assert "--topic bills --ignore-missing" in told
+    command = " ".join(child["spec"]["arguments"]) if spark else arguments(child)
+    assert "--topic bills --ignore-missing" in command
 
 
 @pytest.mark.parametrize("more", [{}, {"live": True}])
@@ -98,22 +98,22 @@ def test_an_archive_of_live_brokers_mounts_none_of_them(spark: bool) -> None:
         assert child["kind"] == "SparkApplication"
         pod = child["spec"]["driver"]
         (volume,), labels, mounts = child["spec"]["volumes"], pod["labels"], pod["volumeMounts"]
-        told = " ".join(child["spec"]["arguments"])
+        command = " ".join(child["spec"]["arguments"])
     else:
         template = child["spec"]["template"]
         volume, _ = template["spec"]["volumes"]
         labels, mounts = template["metadata"]["labels"], container(child)["volumeMounts"][:1]
-        told = arguments(child)
+        command = arguments(child)
         assert "affinity" not in template["spec"]
     assert volume["persistentVolumeClaim"]["claimName"] == "lake"
     assert [m["mountPath"] for m in mounts] == ["/archive"]
     assert labels["fmq.io/client"] == "g1"  # a network policy admits it
     assert (
         "archive --connect fmq://g1-rw:9876,g1-ro:9876,g1-brokers:9876 --out /archive/g1 --group g1"
-        in told
+        in command
     )
-    assert "--rate 5000" in told
-    assert "/journal" not in told
+    assert "--rate 5000" in command
+    assert "/journal" not in command
     there = {(child["kind"], child["metadata"]["name"]): child}
     others = {"g1-2": Pod("g1-2", "u-2", PodPhase.RUNNING)}
     assert made(replace(what, children=there, brokers=others)) == []
@@ -181,14 +181,14 @@ def test_without_an_image_with_spark_auto_is_local() -> None:
     [
         ("fmq-broker:test", "Job"),  # the operator's default
         ("fmq-broker@sha256:77", "Job"),
-        ("registry:5000/mine:2", "Job"),  # the group's, of another version
-        ("registry:5000/mine-with-spark:1", "SparkApplication"),
+        ("registry:5000/custom:2", "Job"),  # the group's, of another version
+        ("registry:5000/custom-with-spark:1", "SparkApplication"),
         ("fmq-spark:test", "SparkApplication"),
         ("elsewhere/fmq-broker", "SparkApplication"),  # an unknown image
     ],
 )
 def test_the_brokers_image_has_no_spark(image: str, kind: str) -> None:
-    of = group(status={"master": "g1-1", "epoch": 1}, image="registry:5000/mine:1")
+    of = group(status={"master": "g1-1", "epoch": 1}, image="registry:5000/custom:1")
     what = seen(job(image=image), ("n0", "n0"), spark=True, defaults=SPARKY, group=of)
     assert [c["kind"] for c in made(what)] == [kind]
     asked = replace(what, job=job(image=image, engine="spark"))
@@ -199,13 +199,13 @@ def test_job_waiting_in_vain_is_reported_once_after_a_while() -> None:
     what = replace(seen(job()), group=None)
     created = of_text(what.job.metadata.creation_timestamp)
 
-    def told(after_s: int, **more: Any) -> list[str]:
+    def event_reasons(after_s: int, **more: Any) -> list[str]:
         plan = plan_job(replace(what, now_ms=created + after_s * 1000, **more))
-        return [a.reason for a in plan if isinstance(a, Tell)]
+        return [a.reason for a in plan if isinstance(a, EmitEvent)]
 
-    assert [told(s) for s in (3, 29, 61)] == [[], [], []]
-    assert [told(s) for s in (31, 59)] == [["NoSuchGroup"]] * 2
-    assert told(31, group_known=False) == []
+    assert [event_reasons(s) for s in (3, 29, 61)] == [[], [], []]
+    assert [event_reasons(s) for s in (31, 59)] == [["NoSuchGroup"]] * 2
+    assert event_reasons(31, group_known=False) == []
 
 
 @pytest.mark.parametrize(

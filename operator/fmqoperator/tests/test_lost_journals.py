@@ -8,7 +8,7 @@ from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import BEGIN_AGAIN
-from fmqoperator.core.actions import BeginAgain, RemoveAnnotation, Tell
+from fmqoperator.core.actions import BeginAgain, EmitEvent, RemoveAnnotation
 from fmqoperator.core.observation import Observation
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
@@ -33,7 +33,7 @@ def test_a_group_that_waits_for_a_person_names_the_command() -> None:
     made = running(False)
     seen = emptied(made)
     command = f"kubectl annotate -n shop brokergroup g1 {BEGIN_AGAIN}={made.state.epoch}"
-    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.reason == "JournalsLost"]
+    (event,) = [a for a in plan(seen) if isinstance(a, EmitEvent) and a.reason == "JournalsLost"]
     assert event.type == "Warning"
     assert command in event.message
     found = status(seen)
@@ -64,7 +64,7 @@ def test_begin_again_in_another_epoch_is_refused(asked: str) -> None:
     actions = plan(emptied(made))
     assert not [a for a in actions if isinstance(a, BeginAgain)]
     assert RemoveAnnotation(BEGIN_AGAIN, asked) in actions
-    assert "BeginAgainRefused" in [a.reason for a in actions if isinstance(a, Tell)]
+    assert "BeginAgainRefused" in [a.reason for a in actions if isinstance(a, EmitEvent)]
 
 
 def test_a_group_that_serves_does_not_begin_again() -> None:
@@ -72,4 +72,4 @@ def test_a_group_that_serves_does_not_begin_again() -> None:
     made.annotate(BEGIN_AGAIN, str(made.state.epoch))
     actions = plan(made.seen())
     assert not [a for a in actions if isinstance(a, BeginAgain)]
-    assert [a.reason for a in actions if isinstance(a, Tell)] == ["BeginAgainRefused"]
+    assert [a.reason for a in actions if isinstance(a, EmitEvent)] == ["BeginAgainRefused"]

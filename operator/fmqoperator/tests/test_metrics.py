@@ -24,7 +24,7 @@ def body(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
     }
 
 
-def told(one: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
+def gauges(one: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
     """Return the samples by the last part of the family's name."""
     start = "fmq_operator_group_"
     return {gauge.name.removeprefix(start): dict(gauge.samples) for gauge in of_groups([one])}
@@ -41,7 +41,7 @@ def told(one: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
     ],
 )
 def test_serves_metric_follows_access(access: Access, read: float, write: float) -> None:
-    serves = told(body(epoch=7, access=access.value))["serves"]
+    serves = gauges(body(epoch=7, access=access.value))["serves"]
     assert serves == {(*G1, "read"): read, (*G1, "write"): write}
 
 
@@ -57,35 +57,35 @@ def test_serves_metric_follows_access(access: Access, read: float, write: float)
     ids=["new", "never opened", "hibernated", "deleted"],
 )  # fmt: skip
 def test_unopened_or_hibernated_group_has_no_serves_metric(one: dict[str, Any]) -> None:
-    assert told(one)["serves"] == {}
+    assert gauges(one)["serves"] == {}
 
 
 def test_last_known_access_is_not_exported_as_serving() -> None:
     """Neither ZooKeeper nor a broker answers: ACCESS stays, and no part confirms it."""
     unknown = [{"type": "ReadAvailable", "status": "Unknown", "reason": "LastKnown"}]
-    serves = told(body(epoch=7, access="FULL", conditions=unknown))["serves"]
+    serves = gauges(body(epoch=7, access="FULL", conditions=unknown))["serves"]
     assert serves == {(*G1, "read"): 0, (*G1, "write"): 0}
 
 
 def test_unreadable_group_is_unready_whatever_its_phase() -> None:
     invalid = [{"type": "Ready", "status": "False", "reason": "Invalid"}]
-    assert told(body(phase="Paused", conditions=invalid))["condition"] == {(*G1, "Ready"): 0}
+    assert gauges(body(phase="Paused", conditions=invalid))["condition"] == {(*G1, "Ready"): 0}
 
 
 def test_the_cluster_is_the_brokers_label() -> None:
-    assert set(told(body({"cluster": "eu"}, epoch=1, access="FULL"))["brokers"]) == {("eu", "g1")}
+    assert set(gauges(body({"cluster": "eu"}, epoch=1, access="FULL"))["brokers"]) == {("eu", "g1")}
 
 
 def test_desired_and_ready_broker_counts_are_exported() -> None:
-    one = told(body(readyReplicas=2))
+    one = gauges(body(readyReplicas=2))
     assert (one["brokers"], one["ready_brokers"]) == ({G1: 3}, {G1: 2})
-    one = told(body({"hibernated": True}))
+    one = gauges(body({"hibernated": True}))
     assert (one["brokers"], one["ready_brokers"]) == ({G1: 0}, {G1: 0})
 
 
 def test_a_resource_that_has_no_status_yet() -> None:
     bare = {"metadata": {"name": "g1", "namespace": "shop"}, "spec": {"replicas": 2}}
-    one = told(bare)
+    one = gauges(bare)
     assert (one["brokers"], one["serves"], one["condition"]) == ({G1: 2}, {}, {})
 
 
@@ -95,14 +95,14 @@ def test_conditions_that_are_known() -> None:
         {"type": "Degraded", "status": "True"},
         {"type": "IndexConsistent", "status": "Unknown"},
     ]
-    found = told(body(phase="Degraded", conditions=conditions))["condition"]
+    found = gauges(body(phase="Degraded", conditions=conditions))["condition"]
     assert found == {(*G1, "Ready"): 0, (*G1, "Degraded"): 1}
 
 
 @pytest.mark.parametrize("phase", ["Paused", "Hibernating", "Hibernated", "Deleting"])
 def test_group_down_on_request_is_not_unready(phase: str) -> None:
     conditions = [{"type": "Ready", "status": "False"}, {"type": "Fenced", "status": "False"}]
-    found = told(body(phase=phase, conditions=conditions))["condition"]
+    found = gauges(body(phase=phase, conditions=conditions))["condition"]
     assert found == {(*G1, "Fenced"): 0}
 
 

@@ -152,7 +152,7 @@ def test_the_broker_is_its_pod() -> None:
     assert one["args"][-2:] == ["--id", "$(POD_NAME)"]
     assert one["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
     assert one["image"] == "fmq-broker:test"
-    assert container(image="mine:1")["image"] == "mine:1"
+    assert container(image="custom:1")["image"] == "custom:1"
 
 
 def test_only_the_operator_restarts_and_all_may_start_at_once() -> None:
@@ -164,7 +164,7 @@ def test_only_the_operator_restarts_and_all_may_start_at_once() -> None:
 
 @pytest.mark.parametrize("change", [
     {"settings": {"retentionMs": 1}},
-    {"image": "mine:2"},
+    {"image": "custom:2"},
     {"resources": {"requests": {"cpu": 2}}},
     {"zookeeper": {"connect": "other:2181"}},
     {"annotations": {RESTART: "now"}},
@@ -345,16 +345,16 @@ def test_child_as_desired_has_no_drift() -> None:
 
 def test_missing_or_changed_child_has_drift() -> None:
     wanted = made()["StatefulSet", "g1"]
-    assert drifted(wanted, None) == "it is not there"
+    assert drifted(wanted, None) == "it does not exist"
     there = json.loads(json.dumps(wanted))
     there["spec"]["replicas"] = 7
-    assert drifted(wanted, there) == "spec.replicas was changed by somebody else"
+    assert drifted(wanted, there) == "spec.replicas was changed by another writer"
     there = json.loads(json.dumps(wanted))
     there["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"})
     assert "containers" in drifted(wanted, there)
     there = json.loads(json.dumps(wanted))
     there["metadata"]["annotations"][HASH] = "other"
-    assert drifted(wanted, there) == "something in it is not wanted any more"
+    assert drifted(wanted, there) == "it has a part that is not declared any more"
     there["spec"]["replicas"] = 7
     assert drifted(wanted, there) == "spec.replicas changes from 7 to 2"
 

@@ -44,7 +44,7 @@ def test_outage_starts_with_the_dead_brokers_silence(silent_ms: int, reads_ms: i
 @pytest.mark.parametrize(
     ("ended_ago_ms", "more_ms"),
     [(900, 400), (1_700, 1_200), (300, 0), (-700, 0), (3_600_000, 0)],
-    ids=["just now", "told late", "this second", "again", "before it served"],
+    ids=["just now", "reported late", "this second", "again", "before it served"],
 )
 def test_outage_starts_when_the_serving_container_ended(ended_ago_ms: int, more_ms: int) -> None:
     """By its container's end, which is rounded down to seconds: half a second is added."""
@@ -107,8 +107,8 @@ def test_outage_that_started_unseen_has_no_duration(seen_first: bool) -> None:
     made.round()
     last = made.body["status"]["lastTransition"]
     assert (last["to"], last["epoch"]) == ("g1-0 FULL", 3)
-    told = {last.get("readOutageMs"), last.get("writeOutageMs")}
-    assert told == ({602_000} if seen_first else {None})
+    reported = {last.get("readOutageMs"), last.get("writeOutageMs")}
+    assert reported == ({602_000} if seen_first else {None})
     assert "noReadsSinceMs" not in made.body["status"]["memory"]
 
 
@@ -147,7 +147,7 @@ def test_master_without_slave_then_write_outage_lasts() -> None:
     made = running()
     kill_master(made)
     made.round()
-    began_ms = made.now_ms
+    started_ms = made.now_ms
     made.now_ms += 40_000
     promoted(made)
     made.round()
@@ -155,7 +155,7 @@ def test_master_without_slave_then_write_outage_lasts() -> None:
     assert (found["access"], found["lastTransition"]["to"]) == ("READ", "g1-1 FULL")
     assert found["lastTransition"]["readOutageMs"] == 40_000
     assert "writeOutageMs" not in found["lastTransition"], "it lasts"
-    assert found["noWritesSince"] == as_text(began_ms)
+    assert found["noWritesSince"] == as_text(started_ms)
     assert "noReadsSince" not in found
     made.now_ms += 95_000
     made.state = replace(made.state, isr=frozenset({BrokerId("g1-0")}))

@@ -81,8 +81,8 @@ def test_jittering_age_then_the_start_time_stays() -> None:
         made.periods["g1-1"] = replace(known, heard_at_ms=heard_ms + jitter_ms)
         made.round()
         made.now_ms += 100
-    began_ms = made.body["status"]["memory"]["noReadsSinceMs"]
-    assert heard_ms - 20 <= began_ms <= heard_ms
+    started_ms = made.body["status"]["memory"]["noReadsSinceMs"]
+    assert heard_ms - 20 <= started_ms <= heard_ms
 
 
 def test_move_between_two_looks_then_its_pause_is_measured() -> None:
@@ -110,7 +110,7 @@ def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> No
     serving(made)
     kill_master(made)
     made.round()
-    began_ms = made.now_ms
+    started_ms = made.now_ms
     made.broken.clear()
     made.now_ms += 1_100
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
@@ -127,7 +127,7 @@ def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> No
     assert made.condition("WriteAvailable")["message"] == why
     assert made.body["status"]["access"] == "READ"
     assert "writeOutageMs" not in last(made)
-    assert made.body["status"]["noWritesSince"] == as_text(began_ms)
+    assert made.body["status"]["noWritesSince"] == as_text(started_ms)
     made.now_ms += 20_400
     made.periods = {"g1-0": Periods(made.now_ms - 20_400, made.now_ms - 400)}
     made.round()

@@ -77,9 +77,9 @@ def test_claim_already_owned_is_not_written_again() -> None:
 def test_unowned_claims_then_config_applied_is_false() -> None:
     made = running()
     made.spec(storage=DELETE)
-    said = next(c for c in status(made.seen())["conditions"] if c["type"] == "ConfigApplied")
-    assert (said["status"], said["reason"]) == ("False", "Applying")
-    assert said["message"].endswith("PersistentVolumeClaim data-g1-1")
+    applied = next(c for c in status(made.seen())["conditions"] if c["type"] == "ConfigApplied")
+    assert (applied["status"], applied["reason"]) == ("False", "Applying")
+    assert applied["message"].endswith("PersistentVolumeClaim data-g1-1")
     made.run()
     assert made.condition("ConfigApplied")["status"] == "True"
 
@@ -141,7 +141,7 @@ def test_claims_to_delete_with_the_group_are_selected(
 )
 def test_group_refused_by_the_operator_deletes_no_claim(lacks: dict[str, Any]) -> None:
     """Its name is taken, or its ZooKeeper: whoever deletes it to repair that keeps the volumes of
-    another group of its name, which may have been declared to be kept."""
+    another group of that name, which may have been declared to be kept."""
     made = running()
     made.spec(storage=DELETE)
     assert outlook(made.seen()).owners

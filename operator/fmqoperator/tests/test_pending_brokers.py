@@ -102,7 +102,7 @@ def test_added_broker_that_does_not_come_up(way: str) -> None:
     made.round()
     assert now(made) == "Scaling"
     pod = replace(made.pods["g1-2"], ready=False)
-    told = {
+    pods = {
         "crashes": replace(pod, waiting="CrashLoopBackOff", exit_code=78),
         "no node": replace(pod, waiting="Unschedulable"),
         "no image": replace(pod, waiting="ImagePullBackOff"),
@@ -112,7 +112,7 @@ def test_added_broker_that_does_not_come_up(way: str) -> None:
         pods = {b: p for b, p in made.pods.items() if b != "g1-2"}
         seen = replace(seen, pods=pods, not_made={"g1-2": "quota"})
     else:
-        seen = replace(seen, pods=made.pods | {"g1-2": told[way]})
+        seen = replace(seen, pods=made.pods | {"g1-2": pods[way]})
     assert status(seen)["phase"] == "Degraded"
 
 

@@ -12,9 +12,9 @@ from fmqoperator.core.actions import ApplyChild, DeleteChild, PutGroupConfig, Re
 from fmqoperator.core.observation import Observation, PodPhase
 from fmqoperator.core.plan import plan
 from fmqoperator.tests.plan_kit import (
+    event_reasons,
     kinds,
     restarts,
-    told,
 )
 from fmqoperator.tests.world import World, running, world
 
@@ -72,7 +72,7 @@ def test_manual_change_is_reverted(moves: bool) -> None:
     made.children["Service", "g1-rw"]["spec"]["type"] = "NodePort"
     (action,) = [a for a in plan(made.seen()) if isinstance(a, ApplyChild)]
     assert action.manifest["metadata"]["name"] == "g1-rw"
-    assert "changed by somebody else" in action.why
+    assert "changed by another writer" in action.why
 
 
 def test_services_and_budgets_follow_who_serves(moves: bool) -> None:
@@ -100,7 +100,7 @@ def test_an_upgrade_restarts_slaves_first_and_the_master_last(moves: bool) -> No
     assert {p.image for p in made.pods.values()} == {"new:2"}
     why = [a.why for a in made.done if isinstance(a, RestartPod)]
     assert why == ["image fmq-broker:test -> new:2"] * 3
-    assert told(made).count("Restarting") == 3
+    assert event_reasons(made).count("Restarting") == 3
 
 
 def test_master_moves_before_its_restart_if_brokers_support_it(moves: bool) -> None:
@@ -184,7 +184,7 @@ def test_group_that_never_started_is_repaired_by_a_good_image(moves: bool) -> No
         made.round()
         made.turn()
     assert made.body["status"]["phase"] == "Creating"
-    assert made.said().startswith("g1-0: image bad:1 cannot be pulled")
+    assert made.sentence().startswith("g1-0: image bad:1 cannot be pulled")
     made.spec(image="good:1")
     made.run()
     assert sorted(restarts(made)) == ["g1-0", "g1-1"]
@@ -312,31 +312,31 @@ def test_zookeeper_never_seen_is_reported_after_a_grace_time(moves: bool) -> Non
     made.zookeeper_away = True
     for _ in range(2):
         made.round()
-    assert told(made) == []
+    assert event_reasons(made) == []
     made.now_ms += 30_000
     made.round()
-    assert told(made) == ["ZooKeeperUnreachable"]
-    assert "look at spec.zookeeper.connect" in made.events[-1].message
+    assert event_reasons(made) == ["ZooKeeperUnreachable"]
+    assert "check spec.zookeeper.connect" in made.events[-1].message
     made.zookeeper_away = False
     made.run()
-    assert "ZooKeeperAway" not in told(made)
+    assert "ZooKeeperAway" not in event_reasons(made)
 
 
 def test_zookeeper_outage_is_reported_once(moves: bool) -> None:
     made = running(moves)
-    assert "ZooKeeperAway" not in told(made)
+    assert "ZooKeeperAway" not in event_reasons(made)
     made.zookeeper_away = True
     for _ in range(3):
         made.round()
     away = [e for e in made.events if e.reason == "ZooKeeperAway"]
     assert [e.type for e in away] == ["Warning"]
     assert "zk:2181 does not answer" in away[0].message
-    assert "nobody fails over" in away[0].message
-    assert "ZooKeeperBack" not in told(made)
+    assert "no group fails over" in away[0].message
+    assert "ZooKeeperBack" not in event_reasons(made)
     made.zookeeper_away = False
     made.run()
-    assert told(made).count("ZooKeeperBack") == 1
-    assert told(made).count("ZooKeeperAway") == 1
+    assert event_reasons(made).count("ZooKeeperBack") == 1
+    assert event_reasons(made).count("ZooKeeperAway") == 1
 
 
 def test_lost_volume_is_reported_once_and_a_pending_one_is_not(moves: bool) -> None:
@@ -344,7 +344,7 @@ def test_lost_volume_is_reported_once_and_a_pending_one_is_not(moves: bool) -> N
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
     made.round()
     made.round()
-    assert told(made).count("VolumeGoes") == 1
+    assert event_reasons(made).count("VolumeGoes") == 1
     assert "data-g1-0" in next(e.message for e in made.events if e.reason == "VolumeGoes")
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=False, capacity="")
     made.round()
@@ -352,7 +352,7 @@ def test_lost_volume_is_reported_once_and_a_pending_one_is_not(moves: bool) -> N
     made = running(moves)
     made.spec(replicas=3)
     made.run()
-    assert not {"NoVolume", "NotBound", "VolumeGoes"} & set(told(made))
+    assert not {"NoVolume", "NotBound", "VolumeGoes"} & set(event_reasons(made))
 
 
 def test_manual_scaling_is_reverted(moves: bool) -> None:
@@ -364,7 +364,7 @@ def test_manual_scaling_is_reverted(moves: bool) -> None:
     assert len(made.pods) == 4
     made.run()
     assert sorted(made.pods) == ["g1-0", "g1-1"]
-    assert told(made).count("ScaledBack") == 1
+    assert event_reasons(made).count("ScaledBack") == 1
     assert made.body["status"]["phase"] == "Running"
 
 

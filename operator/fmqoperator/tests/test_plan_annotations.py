@@ -12,10 +12,10 @@ from fmqoperator.core.plan import plan
 from fmqoperator.core.plan_types import Move, Run
 from fmqoperator.core.status import conditions as judge
 from fmqoperator.tests.plan_kit import (
+    event_reasons,
     kinds,
     replicas,
     restarts,
-    told,
 )
 from fmqoperator.tests.world import World, running
 
@@ -44,7 +44,7 @@ def test_fencing_is_a_permission(moves: bool, value: str, closed: int) -> None:
     del made.body["metadata"]["annotations"][FENCE]
     made.run()
     assert {m.permission for m in made.config.value.members} == {Permission.FULL}
-    assert [e for e in told(made) if e.startswith("Fence")] == ["Fenced", "FenceLifted"]
+    assert [e for e in event_reasons(made) if e.startswith("Fence")] == ["Fenced", "FenceLifted"]
 
 
 @pytest.mark.parametrize(("value", "closed"), [("g1-9", []), ("g1-0,g2-0", ["g1-0"])])
@@ -57,8 +57,8 @@ def test_fence_of_an_unknown_broker_is_reported(moves: bool, value: str, closed:
     assert found == closed
     condition, wrong = made.condition("Fenced"), value.rpartition(",")[2]
     assert condition["status"] == ("True" if closed else "False")
-    assert f"names {wrong}, which is no broker of this group: g1-0, g1-1" in condition["message"]
-    assert told(made).count("FenceRefused") == 1
+    assert f"names {wrong}, not a broker of this group: name g1-0, g1-1" in condition["message"]
+    assert event_reasons(made).count("FenceRefused") == 1
 
 
 def test_broker_still_serving_is_not_reported_as_fenced(moves: bool) -> None:
@@ -70,9 +70,9 @@ def test_broker_still_serving_is_not_reported_as_fenced(moves: bool) -> None:
     condition = made.condition("Fenced")
     assert (condition["status"], condition["reason"]) == ("False", "NotYet")
     assert condition["message"] == (
-        "g1-0 may serve on, though fmq.io/fence asks: nothing is changed while spec.paused is set"
+        "g1-0 may still serve despite annotation fmq.io/fence: spec.paused is set"
     )
-    assert "Fenced" not in told(made)
+    assert "Fenced" not in event_reasons(made)
     made.spec(paused=False)
     made.zookeeper_away = True
     made.round()
@@ -81,12 +81,12 @@ def test_broker_still_serving_is_not_reported_as_fenced(moves: bool) -> None:
     made.zookeeper_away = False
     made.run()
     assert made.condition("Fenced")["status"] == "True"
-    assert told(made).count("Fenced") == 1
+    assert event_reasons(made).count("Fenced") == 1
     cut = made.seen()
     serves = replace(cut.answers[BrokerId("g1-0")], permission=Permission.FULL)
     cut = replace(cut, answers={**cut.answers, BrokerId("g1-0"): serves})
     found = judge.fenced(cut)
-    assert (found.status, found.reason) == ("False", "NotYet"), "it has not heard of it"
+    assert (found.status, found.reason) == ("False", "NotYet"), "it has not applied the fence"
 
 
 def test_slaves_that_shall_not_read(moves: bool) -> None:
@@ -141,8 +141,8 @@ def test_switchover_to_the_acting_master_cancels_a_waiting_one(moves: bool) -> N
     made.run()
     assert made.terms == ["g1-0"]
     assert made.body["metadata"]["annotations"] == {}
-    assert told(made)[-1] == "SwitchoverDone"
-    assert ("SwitchoverWithdrawn" in told(made)) == moves
+    assert event_reasons(made)[-1] == "SwitchoverDone"
+    assert ("SwitchoverWithdrawn" in event_reasons(made)) == moves
 
 
 def test_switchover_to_the_acting_master_cancels_a_stuck_one(moves: bool) -> None:
@@ -161,7 +161,7 @@ def test_switchover_to_the_acting_master_cancels_a_stuck_one(moves: bool) -> Non
     made.body["metadata"]["annotations"] = {}
     if moves:
         (hold,) = outlook(replace(made.seen(), answers=slow)).holds
-        assert hold.message == f"g1-1 is to be master; now it is g1-0: {why}"
+        assert hold.message == f"g1-1 is to be master instead of g1-0: {why}"
     made.annotate(SWITCHOVER, "g1-0")
     made.round()
     made.round()
@@ -185,7 +185,7 @@ def test_volumes_grow(moves: bool) -> None:
     made.run()
     assert {c.requested for c in made.claims.values()} == {"20Gi"}
     assert restarts(made) == []
-    assert told(made) == ["VolumeGrows", "VolumeGrows"]
+    assert event_reasons(made) == ["VolumeGrows", "VolumeGrows"]
 
 
 def test_volumes_never_shrink(moves: bool) -> None:
@@ -202,7 +202,9 @@ def test_waking_group_keeps_its_volumes(moves: bool) -> None:
     made.spec(hibernated=False)
     made.zookeeper_away = True
     made.round()
-    assert (replicas(made), when_scaled(made)) == (0, "Retain"), "nobody knows whom to start"
+    assert (replicas(made), when_scaled(made)) == (0, "Retain"), (
+        "no operator knows which broker to start"
+    )
     made.zookeeper_away = False
     made.run()
     assert (replicas(made), when_scaled(made)) == (3, "Retain")

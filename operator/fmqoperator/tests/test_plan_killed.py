@@ -70,7 +70,7 @@ STORIES: Final[dict[str, Story]] = {
 }
 
 
-def begun(story: Story) -> World:
+def started(story: Story) -> World:
     made = running(True, replicas=3, **dict(story.spec))
     made.terms.clear()
     story.ask(made)
@@ -84,9 +84,9 @@ def finish(made: World, story: Story) -> None:
         if made.round() == [Requeue(30_000)] and ended(made, story):
             break
         made.turn()
-    assert ended(made, story), (made.terms, made.said())
-    assert tuple(made.terms) == story.terms, "nobody moved twice"
-    assert tuple(restarts(made)) == story.restarted, "nobody restarted twice"
+    assert ended(made, story), (made.terms, made.sentence())
+    assert tuple(made.terms) == story.terms, "no mastership moved twice"
+    assert tuple(restarts(made)) == story.restarted, "no broker restarted twice"
     assert SWITCHOVER not in made.body["metadata"].get("annotations", {})
     assert made.config is not None
     assert made.config.value.master == made.state.master == story.terms[-1]
@@ -102,7 +102,7 @@ def ended(made: World, story: Story) -> bool:
 @pytest.mark.parametrize("name", sorted(STORIES))
 def test_operator_killed_after_any_action_then_plan_completes(name: str) -> None:
     story = STORIES[name]
-    made, killed = begun(story), 0
+    made, killed = started(story), 0
     while not ended(made, story):
         actions = plan(made.seen())
         for left in range(len(actions) if len(actions) > 1 else 0):
@@ -123,7 +123,7 @@ def test_a_new_operator_at_every_round(name: str) -> None:
     master.
     """
     story = STORIES[name]
-    made = begun(story)
+    made = started(story)
     for _ in range(150):
         made.round(killed_after=100)
         made.body["status"]["memory"] = status(made.seen())["memory"]
@@ -219,8 +219,8 @@ def test_older_broker_version_then_no_switchover_is_requested() -> None:
     made.annotate(SWITCHOVER, "g1-1")
     mixed = replace(made.seen(), zookeeper=replace(seen.zookeeper, live=live))
     assert not [a for a in plan(mixed) if isinstance(a, PutGroupConfig)]
-    said = next(c for c in status(mixed)["conditions"] if c["type"] == "Progressing")
-    assert "g1-2 runs a version that moves no mastership" in said["message"]
+    progressing = next(c for c in status(mixed)["conditions"] if c["type"] == "Progressing")
+    assert "g1-2 runs a version without planned moves" in progressing["message"]
 
 
 def test_master_without_successor_is_restarted_in_order() -> None:
@@ -277,7 +277,7 @@ def test_staying_and_up_to_date_slave_is_the_best_successor() -> None:
         (lambda s: replace(s, answers={}), "the master does not serve, or does not answer"),
         (lambda s: with_pod(s, "g1-2", deleting=True), "a broker is being stopped"),
         (lambda s: with_pod(s, "g1-0", ready=False), "the master is not ready"),
-        (lambda s: with_pod(s, "g1-1", ready=False), "g1-1 is not there, or not linked"),
+        (lambda s: with_pod(s, "g1-1", ready=False), "g1-1 is not live, not ready, or not linked"),
     ],
 )
 def test_no_move_starts_while_another_step_is_running(change: Any, why: str) -> None:

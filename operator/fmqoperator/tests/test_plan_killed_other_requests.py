@@ -66,7 +66,7 @@ WISHES: Final[dict[str, tuple[Callable[[World], None], Callable[[World], None]]]
 }
 
 
-def begun(name: str) -> World:
+def started(name: str) -> World:
     before, ask = WISHES[name]
     storage = {"size": "10Gi", "onScaleDown": "Delete", "onDelete": "Delete"}
     made = running(True, replicas=3, storage=storage)
@@ -85,13 +85,13 @@ def finish(made: World) -> End:
         if calm == 4:
             return end(made)
         made.turn()
-    raise AssertionError(f"never calm: {made.said()}")
+    raise AssertionError(f"never calm: {made.sentence()}")
 
 
 @pytest.mark.parametrize("name", sorted(WISHES))
 def test_operator_killed_after_any_action_then_plan_completes(name: str) -> None:
-    alone = finish(begun(name))
-    made, killed, calm = begun(name), 0, 0
+    alone = finish(started(name))
+    made, killed, calm = started(name), 0, 0
     while calm < 4:
         actions: list[Any] = plan(made.seen())
         for left in range(len(actions) if len(actions) > 1 else 0):

@@ -277,7 +277,7 @@ def test_any_trouble_then_calm(
     assert made.state.mode is Mode.MASTER
     assert len(made.pods) == wanted
     assert len(made.state.isr) == wanted - 1
-    assert made.body["status"]["phase"] == "Running", made.said()
+    assert made.body["status"]["phase"] == "Running", made.sentence()
     assert not facts.outdated(made.seen())
 
 

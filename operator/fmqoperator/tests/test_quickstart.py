@@ -67,7 +67,7 @@ def test_listening_zookeeper_without_quorum_is_not_ready() -> None:
         answering.start()
         assert not _is_ready(port)
         answering.join()
-    assert not _is_ready(port), "nobody listens"
+    assert not _is_ready(port), "no server listens"
 
 
 @pytest.mark.processes

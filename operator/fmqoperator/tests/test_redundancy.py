@@ -14,8 +14,8 @@ AFTER = {"policy": "after"}
 
 def redundancy(**spec: Any) -> tuple[str, str, str]:
     found = status(running(True, **spec).seen())
-    mine = next(c for c in found["conditions"] if c["type"] == "WriteRedundancy")
-    return mine["status"], mine["reason"], mine["message"]
+    ours = next(c for c in found["conditions"] if c["type"] == "WriteRedundancy")
+    return ours["status"], ours["reason"], ours["message"]
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_policy_and_brokers_then_restart_effect_is_reported(spec: Any, reason: s
 
 
 def test_promotion_without_writes_then_the_condition_reports_it() -> None:
-    said = redundancy(replicas=2, promotion=AFTER)[2]
-    assert "the policy needs one in-sync slave" in said
-    assert "after a promotion no message is taken before" in said
-    assert "set spec.replicas to 3 or more" in said
+    message = redundancy(replicas=2, promotion=AFTER)[2]
+    assert "the policy needs one in-sync slave" in message
+    assert "after a promotion no message is accepted before" in message
+    assert "set spec.replicas to 3 or more" in message
 
 
 def test_admission_warnings_never_refuse() -> None:

@@ -48,10 +48,10 @@ def go_on(worlds: list[World], until: Callable[[], bool], most: int = 400) -> No
         if until():
             return
         go_round(worlds)
-    raise AssertionError(f"never: {[w.said() for w in worlds]}")
+    raise AssertionError(f"never: {[w.sentence() for w in worlds]}")
 
 
-def begun(world: World) -> bool:
+def started(world: World) -> bool:
     return any(isinstance(a, RestartPod | PutGroupConfig) for a in world.done)
 
 
@@ -61,7 +61,7 @@ def test_one_group_after_another() -> None:
     for _ in range(400):
         go_round(worlds)
         assert sum(bool(held(w)) for w in worlds) <= 1
-        order += [n for n, w in enumerate(worlds) if begun(w) and n not in order]
+        order += [n for n, w in enumerate(worlds) if started(w) and n not in order]
         for n in order[:-1]:
             assert images(worlds[n]) == {NEW}, "the next begins when the one before is done"
             assert not held(worlds[n])
@@ -81,10 +81,10 @@ def test_bad_image_stops_at_the_first_group_and_others_report_it() -> None:
     for world in worlds[1:]:
         assert images(world) == {"fmq-broker:test"}
         assert world.body["status"]["phase"] == "Running"
-        assert world.condition("Ready")["status"] == "True", "nobody is to be woken for that"
+        assert world.condition("Ready")["status"] == "True", "no person is to be woken for that"
         assert world.condition("ConfigApplied")["reason"] == "RestartsDue"
-        assert "shop/g0 first: the operator's new image comes to 1 group" in world.said()
-        assert world.round() == [Requeue(30_000)], "nobody looks more often for that"
+        assert "shop/g0 first: the operator's new image rolls out to 1 group" in world.sentence()
+        assert world.round() == [Requeue(30_000)], "the operator looks no more often for that"
     for world in worlds:
         world.image = "fmq-broker:mended"
     go_on(worlds, lambda: all(images(w) == {"fmq-broker:mended"} for w in worlds))
@@ -137,7 +137,7 @@ def test_the_turn_outlives_the_operator() -> None:
     for _ in range(3):
         worlds[1].updating = ("shop/g0",)
         worlds[1].round()
-    assert not begun(worlds[1])
+    assert not started(worlds[1])
 
 
 def test_two_groups_with_a_started_roll_both_continue() -> None:
@@ -156,7 +156,7 @@ def test_group_whose_slave_restarted_early_waits_with_its_master() -> None:
     world.body["status"]["memory"].pop("updating")
     world.updating, world.done = ("shop/g9",), []
     assert not [a for a in world.round() if isinstance(a, PutGroupConfig)]
-    assert "shop/g9 first" in world.said()
+    assert "shop/g9 first" in world.sentence()
     assert not held(world)
     world.updating = ()
     assert [a for a in world.round() if isinstance(a, PutGroupConfig)]
@@ -198,7 +198,7 @@ def test_configured_number_of_groups_roll_at_once(
     assert sum(bool(held(w)) for w in worlds) == begin
 
 
-@pytest.mark.parametrize("own", [None, "mine:1"])
+@pytest.mark.parametrize("own", [None, "custom:1"])
 def test_operators_new_template_reaches_groups_one_by_one(
     own: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,9 +208,9 @@ def test_operators_new_template_reaches_groups_one_by_one(
     for _ in range(400):
         go_round(worlds)
         assert sum(bool(held(w)) for w in worlds) <= 1
-        order += [n for n, w in enumerate(worlds) if begun(w) and n not in order]
+        order += [n for n, w in enumerate(worlds) if started(w) and n not in order]
         if order == [0]:
-            assert "first: the operator's new pod template comes to 1" in worlds[1].said()
+            assert "first: the operator's new pod template rolls out to 1" in worlds[1].sentence()
         if len(order) == len(worlds) and not any(held(w) for w in worlds):
             break
     assert order == [0, 1, 2]
@@ -285,7 +285,7 @@ def test_group_with_a_slave_out_of_sync_takes_no_turn() -> None:
         worlds[0].round()
     assert restarts(worlds[0]) == []
     assert not held(worlds[0])
-    assert "g1-1 is not in sync" in worlds[0].said()
+    assert "g1-1 is not in sync" in worlds[0].sentence()
     go_on(worlds[1:], lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
 
 
@@ -320,7 +320,7 @@ def test_failed_roll_is_repaired_by_the_next_image() -> None:
             worlds[0].state = replace(state, isr=state.isr - {"g1-1"})
         worlds[0].now_ms += 5_000
         go_round(worlds)
-    raise AssertionError(f"never: {[w.said() for w in worlds]}")
+    raise AssertionError(f"never: {[w.sentence() for w in worlds]}")
 
 
 def test_group_waiting_with_its_own_change_is_not_ready() -> None:
@@ -341,7 +341,7 @@ def test_group_waiting_with_its_own_change_is_not_ready() -> None:
     worlds[1].image, worlds[1].updating = "fmq-broker:newer", ("shop/g9",)
     worlds[1].round()
     worlds[1].round()
-    assert "first: the operator's new image" in worlds[1].said()
+    assert "first: the operator's new image" in worlds[1].sentence()
     assert worlds[1].condition("Ready")["status"] == "True", "its own change is long done"
 
 

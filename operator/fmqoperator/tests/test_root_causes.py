@@ -12,7 +12,7 @@ from fmqoperator.core.observation import Failure, Observation, PodPhase
 from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
-IMAGE = "image new:2 cannot be pulled: look at spec.image and spec.imagePullSecrets"
+IMAGE = "image new:2 cannot be pulled: check spec.image and spec.imagePullSecrets"
 OOM = "it ended with status 137: Kubernetes reports OOMKilled: "
 NO_ROOM = "0/3 nodes are available: 3 Insufficient memory."
 
@@ -144,13 +144,13 @@ def test_lost_volume_then_it_is_named_before_lag() -> None:
     made = running(True)
     made.claims["data-g1-1"] = replace(made.claims["data-g1-1"], lost=True)
     made.state = replace(made.state, isr=frozenset())
-    assert status(made.seen())["message"].startswith("volume of g1-1 is gone: ")
+    assert status(made.seen())["message"].startswith("volume of g1-1 is lost: ")
 
 
 def test_operator_refused_twice_then_the_status_reports_it() -> None:
-    failed = Failure("StatefulSet g1", "Forbidden", "an admission webhook said no", rounds=2)
+    failed = Failure("StatefulSet g1", "Forbidden", "an admission webhook refused", rounds=2)
     found = status(replace(running().seen(), failures=(failed,)))
-    assert found["message"].startswith("StatefulSet g1: an admission webhook said no")
+    assert found["message"].startswith("StatefulSet g1: an admission webhook refused")
 
 
 def test_paused_group_in_trouble_then_both_are_reported() -> None:

@@ -29,7 +29,7 @@ JOBS = {
     "check": job(level="deep", rateBytesPerS=50_000_000, executors=3, retries=4),
     "archive": job(type="archive", archive={"topics": ["orders", "bills"], "claim": "lake"}),
     "live": job(type="archive", archive={"topics": ["orders"], "claim": "lake", "live": True}),
-    "rebuild": job(type="rebuild-index", brokers=["g1-1"], image="mine:1"),
+    "rebuild": job(type="rebuild-index", brokers=["g1-1"], image="custom:1"),
     "limits": job(
         resources={
             "requests": {"cpu": "1500m", "memory": "2Gi"},
@@ -166,7 +166,7 @@ def test_pod_gets_the_settings_of_the_job() -> None:
     assert (driver["memory"], driver["memoryOverhead"]) == ("2457m", "1639m")
     small = made("small")["spec"]["executor"]
     assert (small["memory"], small["memoryOverhead"]) == ("512m", "384m")
-    assert made("rebuild")["spec"]["image"] == "mine:1"
+    assert made("rebuild")["spec"]["image"] == "custom:1"
     assert made("check")["spec"]["executor"]["instances"] == 3
 
 
@@ -185,9 +185,12 @@ def test_its_pods_go_where_the_volumes_are() -> None:
 
 def test_groups_node_and_image_settings_apply() -> None:
     taint = {"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}
-    said: dict[str, Any] = {"scheduling": {"tolerations": [taint]}, "imagePullSecrets": ["mine"]}
-    spec = built(JOBS["check"], BROKERS, **said, imagePullPolicy="Always")["spec"]
-    assert (spec["imagePullPolicy"], spec["imagePullSecrets"]) == ("Always", ["mine"])
+    spec_parts: dict[str, Any] = {
+        "scheduling": {"tolerations": [taint]},
+        "imagePullSecrets": ["pull-secret"],
+    }
+    spec = built(JOBS["check"], BROKERS, **spec_parts, imagePullPolicy="Always")["spec"]
+    assert (spec["imagePullPolicy"], spec["imagePullSecrets"]) == ("Always", ["pull-secret"])
     assert spec["driver"]["tolerations"] == spec["executor"]["tolerations"] == [taint]
 
 

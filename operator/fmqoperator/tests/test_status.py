@@ -96,7 +96,7 @@ def test_ready_pod_on_a_lost_node_does_not_count() -> None:
 
 def test_failover_is_reported_with_its_outages() -> None:
     made = running()
-    assert made.body["status"]["lastTransition"]["from"] == "nobody"
+    assert made.body["status"]["lastTransition"]["from"] == "none"
     kill_master(made)
     made.round()
     down = made.body["status"]
@@ -145,13 +145,13 @@ def test_time_of_the_masters_loss_survives_operator_restarts() -> None:
 
 def test_restart_without_takeover_is_a_transition_too() -> None:
     made = running()
-    made.state = replace(made.state, epoch=Epoch(2), why="is back, nobody had taken over")
+    made.state = replace(made.state, epoch=Epoch(2), why="is back, no broker had taken over")
     made.round()
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"], last["epoch"]) == ("g1-0 FULL", "g1-0 FULL", 2)
 
 
-# ---- what is not known is not told
+# ---- what is not known is not reported
 
 
 def test_a_master_that_lives_and_does_not_answer_is_unknown() -> None:
@@ -199,7 +199,7 @@ def test_one_broker_alone_is_as_declared_and_not_safe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(78, "no configuration of its group"), (74, "disk fails"), (3, "its log")]
+    ("code", "words"), [(78, "is not in ZooKeeper"), (74, "disk failed"), (3, "its log")]
 )
 def test_status_shows_why_a_broker_ended(code: int, words: str) -> None:
     made = running()
@@ -271,18 +271,18 @@ def test_phases_on_the_way() -> None:
     made.run(lambda w: note())
     assert phases[0] == "Pending"
     assert set(phases[1:-1]) <= {"Creating", "Degraded"}
-    begun = len(phases)
+    before = len(phases)
     made.spec(image="new:2")
     made.run(lambda w: note() and len([a for a in w.done if isinstance(a, RestartPod)]) == 2)
-    assert phases[begun] == "Updating"
-    assert set(phases[begun:]) <= {"Updating", "Degraded", "Down", "ReadOnly", "Running"}
+    assert phases[before] == "Updating"
+    assert set(phases[before:]) <= {"Updating", "Degraded", "Down", "ReadOnly", "Running"}
 
 
 def test_a_group_that_is_being_deleted() -> None:
     made = running()
     made.body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     found = seen_status(made)
-    assert (found["phase"], found["message"]) == ("Deleting", "volumes: Retain")
+    assert (found["phase"], found["message"]) == ("Deleting", "being deleted; volumes: Retain")
 
 
 # ---- writing it

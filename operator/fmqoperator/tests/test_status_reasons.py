@@ -8,7 +8,7 @@ from fmqcore.ids import BrokerId
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import FENCE, SWITCHOVER
 from fmqoperator.api.times import as_text
-from fmqoperator.core.actions import Tell
+from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Observation
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
@@ -29,7 +29,7 @@ def cordon(made: World, *nodes: str) -> None:
 def test_all_nodes_cordoned_then_slave_in_sync_is_not_denied() -> None:
     made = running(True)
     cordon(made, "n0", "n1", "n2")
-    assert "g1-1 is in sync, but its node n1 takes no pods either" in progress(made)
+    assert "g1-1 is in sync, but its node n1 is unschedulable too" in progress(made)
     assert "no slave" not in progress(made)
 
 
@@ -37,7 +37,7 @@ def test_cordon_with_lagging_slave_then_each_reason_is_given() -> None:
     made = running(True, replicas=3)
     cordon(made, "n0", "n1")
     made.state = replace(made.state, isr=frozenset({BrokerId("g1-1")}))
-    assert "g1-1 is in sync, but its node n1 takes no pods either" in progress(made)
+    assert "g1-1 is in sync, but its node n1 is unschedulable too" in progress(made)
     assert "g1-2 is not in sync" in progress(made)
 
 
@@ -46,7 +46,7 @@ def test_switchover_to_any_then_the_reason_names_the_slave() -> None:
     made.annotate(FENCE, "g1-1")
     made.round()
     made.annotate(SWITCHOVER, "any")
-    assert "g1-1 may not serve everything" in progress(made)
+    assert "g1-1 may not serve FULL" in progress(made)
 
 
 def test_scale_down_of_master_then_the_reason_names_the_slave() -> None:
@@ -55,7 +55,7 @@ def test_scale_down_of_master_then_the_reason_names_the_slave() -> None:
     assert made.state.master == "g1-2"
     cordon(made, "n0", "n1")
     made.spec(replicas=2, switchover=None)
-    assert "g1-0 is in sync, but its node n0 takes no pods either" in progress(made)
+    assert "g1-0 is in sync, but its node n0 is unschedulable too" in progress(made)
 
 
 def test_master_deleted_in_order_then_it_is_away_not_lost() -> None:
@@ -67,8 +67,8 @@ def test_master_deleted_in_order_then_it_is_away_not_lost() -> None:
     for _ in range(2):
         made.body["status"] = status(made.seen())
         assert made.body["status"]["phase"] == "ReadOnly"
-        assert "master g1-0 is away: a slave becomes master 300 s after" in made.said()
-        assert "lost" not in made.said()
+        assert "master g1-0 is away: a slave becomes master 300 s after" in made.sentence()
+        assert "lost" not in made.sentence()
         made.now_ms += 5_000
 
 
@@ -109,15 +109,15 @@ def test_zookeeper_unseen_then_the_reader_reports_itself() -> None:
     assert (found["access"], found["reader"]) == ("READ", "g1-1")
 
 
-@pytest.mark.parametrize("why", ["nobody", "no broker"])
+@pytest.mark.parametrize("why", ["no permission", "no answer"])
 def test_no_zookeeper_and_no_broker_serving_then_no_reader(why: str) -> None:
     made = running()
     made.round()
     seen = without_zookeeper(made)
     silent = {b: replace(a, permission=a.permission & 0) for b, a in seen.answers.items()}
-    answers = silent if why == "nobody" else {}
+    answers = silent if why == "no permission" else {}
     found = status(replace(seen, answers=answers))
-    expected = {"nobody": ("NONE", ""), "no broker": ("FULL", "g1-0")}
+    expected = {"no permission": ("NONE", ""), "no answer": ("FULL", "g1-0")}
     assert (found["access"], found.get("reader", "")) == expected[why]
 
 
@@ -139,18 +139,21 @@ def test_operator_cut_off_alone_then_failover_is_not_denied() -> None:
     connected = next(c for c in found["conditions"] if c["type"] == "ZooKeeperConnected")
     assert connected["reason"] == "OperatorCut"
     assert "g1-0, g1-1 can reach it: brokers fail over by themselves" in connected["message"]
-    assert connected["message"].endswith("look at spec.zookeeper.connect")
-    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.reason == "ZooKeeperAway"]
-    assert "nobody fails over" not in event.message
+    assert connected["message"].endswith("check spec.zookeeper.connect")
+    (event,) = [a for a in plan(seen) if isinstance(a, EmitEvent) and a.reason == "ZooKeeperAway"]
+    assert "no group fails over" not in event.message
 
 
-@pytest.mark.parametrize(("silent", "said"), [(False, "nobody fails over"), (True, "is not known")])
-def test_zookeeper_away_then_status_shows_only_broker_reports(silent: bool, said: str) -> None:
+@pytest.mark.parametrize(
+    ("silent", "expected"),
+    [(False, "no group fails over"), (True, "cannot know whether they reach ZooKeeper")],
+)
+def test_zookeeper_away_then_status_shows_only_broker_reports(silent: bool, expected: str) -> None:
     made = running()
     made.round()
     seen = zookeeper_away(made, brokers_reach_it=False, silent=silent)
-    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.reason == "ZooKeeperAway"]
-    assert event.message.endswith(said)
+    (event,) = [a for a in plan(seen) if isinstance(a, EmitEvent) and a.reason == "ZooKeeperAway"]
+    assert event.message.endswith(expected)
 
 
 def test_status_shows_when_the_operator_last_observed() -> None:

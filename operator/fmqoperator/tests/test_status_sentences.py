@@ -12,7 +12,7 @@ from fmqoperator.api.group import FENCE, SWITCHOVER, read_group
 from fmqoperator.api.job import Verdict
 from fmqoperator.api.status import Access, BrokerGroupStatus
 from fmqoperator.api.times import of_text
-from fmqoperator.core.actions import Tell
+from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Answer, Check, Failure, InZooKeeper
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
@@ -40,7 +40,7 @@ def test_without_zookeeper_brokers_report_what_they_serve() -> None:
     assert (by_status["WriteAvailable"], by_status["ReadAvailable"]) == ("True", "True")
     for kind in ("ReplicationHealthy", "FailoverSafe", "OffsetsSynced"):
         assert by_status[kind] == "Unknown", kind
-    assert "as it says itself" in condition(found, "WriteAvailable")["message"]
+    assert "by its own report" in condition(found, "WriteAvailable")["message"]
     assert condition(found, "ZooKeeperConnected")["status"] == "False"
     assert "spec.zookeeper.connect" in condition(found, "ZooKeeperConnected")["message"]
     assert found["lastTransition"] == made.body["status"]["lastTransition"]
@@ -54,9 +54,9 @@ def test_without_zookeeper_and_answers_last_known_is_marked_so() -> None:
     assert (found["access"], found["phase"]) == ("FULL", "Unknown")
     assert condition(found, "Ready")["status"] == "Unknown"
     for kind in ("WriteAvailable", "ReadAvailable"):
-        told = condition(found, kind)
-        assert (told["status"], told["reason"]) == ("Unknown", "LastKnown")
-        assert "last known: FULL" in told["message"]
+        now = condition(found, kind)
+        assert (now["status"], now["reason"]) == ("Unknown", "LastKnown")
+        assert "last known: FULL" in now["message"]
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_without_zookeeper_and_answers_last_known_is_marked_so() -> None:
 def test_without_zookeeper_none_serves_only_if_all_report_it(silent: set[str], access: str) -> None:
     """The last known state does not hold once the serving broker denies it."""
     seen = running().seen()
-    answers = {b: Answer(b, why="my lease is over") for b in seen.answers if b not in silent}
+    answers = {b: Answer(b, why="its lease expired") for b in seen.answers if b not in silent}
     found = status(replace(seen, zookeeper=None, answers=answers))
     assert (found["access"], found["phase"]) == (access, "Unknown")
     if access == "UNKNOWN":
-        said = "g1-0: my lease is over; of g1-1 nothing is known"
-        told = condition(found, "ReadAvailable")
-        assert (told["status"], told["reason"]) == ("Unknown", "NotKnown")
-        assert told["message"].startswith(said)
-        assert found["message"].startswith(said)
+        expected = "g1-0: its lease expired; no answer from g1-1"
+        reads = condition(found, "ReadAvailable")
+        assert (reads["status"], reads["reason"]) == ("Unknown", "NotKnown")
+        assert reads["message"].startswith(expected)
+        assert found["message"].startswith(expected)
 
 
 def test_without_zookeeper_the_takeover_reader_decides_access() -> None:
@@ -93,8 +93,8 @@ def test_reason_for_missing_zookeeper_is_in_one_condition() -> None:
     made = running()
     made.zookeeper_away = True
     found = status(made.seen())
-    said = [c["type"] for c in found["conditions"] if "zk:2181 does not answer" in c["message"]]
-    assert sorted(said) == ["Degraded", "Ready", "ZooKeeperConnected"]
+    types = [c["type"] for c in found["conditions"] if "zk:2181 does not answer" in c["message"]]
+    assert sorted(types) == ["Degraded", "Ready", "ZooKeeperConnected"]
 
 
 def test_group_that_no_broker_serves_is_degraded() -> None:
@@ -104,9 +104,9 @@ def test_group_that_no_broker_serves_is_degraded() -> None:
         made.round()
     found = status(made.seen())
     assert found["phase"] == "Down"
-    told = condition(found, "Degraded")
-    assert (told["status"], told["reason"]) == ("True", "Down")
-    assert "g1-0 is fenced" in told["message"]
+    degraded = condition(found, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "Down")
+    assert "g1-0 is fenced" in degraded["message"]
 
 
 def test_switchover_of_a_hibernated_group_reports_that_it_waits() -> None:
@@ -116,13 +116,13 @@ def test_switchover_of_a_hibernated_group_reports_that_it_waits() -> None:
     assert status(made.seen())["phase"] == "Hibernated"
     made.annotate(SWITCHOVER, "g1-1")
     found = status(made.seen())
-    told = condition(found, "Progressing")
-    assert (found["phase"], told["reason"]) == ("Hibernated", "MoveWaits")
-    assert "switchover to g1-1 was asked for: spec.hibernated is set" in told["message"]
+    waits = condition(found, "Progressing")
+    assert (found["phase"], waits["reason"]) == ("Hibernated", "MoveWaits")
+    assert "switchover to g1-1 was requested: spec.hibernated is set" in waits["message"]
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"),
+    ("verdict", "expected"),
     [
         (Verdict.CLEAN, ("True", "Clean")),
         (Verdict.WARNINGS, ("True", "Warnings")),
@@ -130,13 +130,15 @@ def test_switchover_of_a_hibernated_group_reports_that_it_waits() -> None:
         (Verdict.INCOMPLETE, ("Unknown", "Incomplete")),
     ],
 )
-def test_index_condition_follows_the_last_check(verdict: Verdict, said: tuple[str, str]) -> None:
+def test_index_condition_follows_the_last_check(
+    verdict: Verdict, expected: tuple[str, str]
+) -> None:
     seen = running().seen()
     assert not [c for c in status(seen)["conditions"] if c["type"] == "IndexConsistent"]
     check = Check("c1", "deep", verdict, "2026-01-01T00:00:00Z", "3 findings")
-    told = condition(status(replace(seen, check=check)), "IndexConsistent")
-    assert (told["status"], told["reason"]) == said
-    assert told["message"] == "BrokerJob c1 (deep, 2026-01-01T00:00:00Z): 3 findings"
+    index = condition(status(replace(seen, check=check)), "IndexConsistent")
+    assert (index["status"], index["reason"]) == expected
+    assert index["message"] == "BrokerJob c1 (deep, 2026-01-01T00:00:00Z): 3 findings"
 
 
 def test_switchover_is_reported_with_the_old_master_and_reason() -> None:
@@ -145,7 +147,7 @@ def test_switchover_is_reported_with_the_old_master_and_reason() -> None:
     made.run()
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
-    assert last["cause"] == ("g1-1 is master in place of g1-0: a switchover to g1-1 was asked for")
+    assert last["cause"] == ("g1-1 is master in place of g1-0: a switchover to g1-1 was requested")
     assert not made.body["status"]["memory"]["move"]
 
 
@@ -175,17 +177,17 @@ def test_promotion_is_reported_with_its_reason() -> None:
 FORBIDDEN = "NetworkPolicy g1: networkpolicies is forbidden: you may not"
 
 
-@pytest.mark.parametrize(("rounds", "told"), [(1, []), (2, [FORBIDDEN]), (9, [FORBIDDEN])])
+@pytest.mark.parametrize(("rounds", "messages"), [(1, []), (2, [FORBIDDEN]), (9, [FORBIDDEN])])
 @pytest.mark.parametrize("paused", [False, True])
 def test_repeated_failure_is_reported_before_the_next_try(
-    rounds: int, told: list[str], paused: bool
+    rounds: int, messages: list[str], paused: bool
 ) -> None:
     """A missing permission: it is in the condition at once, and in an Event."""
     made = running(paused=paused)
     failure = Failure("NetworkPolicy g1", "Forbidden", FORBIDDEN.partition(": ")[2], rounds)
     actions = plan(replace(made.seen(), failures=(failure,)))
-    assert [a.message for a in actions if isinstance(a, Tell)] == told
-    assert actions[: len(told)] == [Tell("Warning", "Forbidden", said) for said in told]
+    assert [a.message for a in actions if isinstance(a, EmitEvent)] == messages
+    assert actions[: len(messages)] == [EmitEvent("Warning", "Forbidden", m) for m in messages]
 
 
 @pytest.mark.parametrize(
@@ -242,20 +244,20 @@ def test_status_and_events_precede_actions_that_may_fail() -> None:
     made.pods["g1-1"] = replace(made.pods["g1-1"], ready=False, exit_code=74)
     made.spec(service={"type": "NodePort"}, storage={"size": "20Gi"})
     actions = plan(made.seen())
-    tells = [a.reason for a in actions if isinstance(a, Tell)]
-    first = next(at for at, a in enumerate(actions) if not isinstance(a, Tell))
-    assert tells[:first] == ["BrokerEnded", "ZooKeeperAway"]
+    reasons = [a.reason for a in actions if isinstance(a, EmitEvent)]
+    first = next(at for at, a in enumerate(actions) if not isinstance(a, EmitEvent))
+    assert reasons[:first] == ["BrokerEnded", "ZooKeeperAway"]
 
 
 @pytest.mark.parametrize(
-    ("permission", "reads", "said"), [("READ", "True", "READ alone"), ("NONE", "False", "nothing")]
+    ("permission", "reads", "most"), [("READ", "True", "only READ"), ("NONE", "False", "nothing")]
 )
 def test_master_with_less_permission_is_reported_as_limited(
-    permission: str, reads: str, said: str
+    permission: str, reads: str, most: str
 ) -> None:
     made = running(permissions=[{"broker": "g1-0", "permission": permission}])
     found = status(made.seen())
-    why = f"g1-0 may serve {said} (spec.permissions): allow it more, or name another master"
+    why = f"g1-0 may serve {most} (spec.permissions): raise its permission, or name another master"
     assert condition(found, "WriteAvailable")["message"] == why
     assert condition(found, "ReadAvailable")["status"] == reads
     assert found["message"] == why
@@ -282,9 +284,9 @@ def test_reader_without_permission_is_not_reported_as_serving() -> None:
     made.spec(slaveReads=False)
     made.round()
     found = status(made.seen())
-    said = "g1-1 may serve WRITE alone (spec.permissions, or spec.slaveReads): allow it more"
+    expected = "g1-1 may serve only WRITE (spec.permissions, or spec.slaveReads): raise its"
     for kind in ("ReadAvailable", "WriteAvailable"):
-        assert condition(found, kind)["message"].startswith(said), kind
+        assert condition(found, kind)["message"].startswith(expected), kind
 
 
 def test_group_served_by_another_ensemble_is_not_reported_as_new() -> None:
@@ -297,13 +299,13 @@ def test_group_served_by_another_ensemble_is_not_reported_as_new() -> None:
     assert (found["access"], found["phase"], found["epoch"]) == ("FULL", "Degraded", 1)
     where = condition(found, "ZooKeeperConnected")
     assert (where["status"], where["reason"]) == ("False", "OtherEnsemble")
-    assert "knows nothing of this group, and g1-0 serve it" in where["message"]
+    assert "has no state of this group, but g1-0 serve it" in where["message"]
     assert found["lastTransition"] == made.body["status"]["lastTransition"]
-    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.type == "Warning"]
+    (event,) = [a for a in plan(seen) if isinstance(a, EmitEvent) and a.type == "Warning"]
     assert (event.reason, event.message) == ("OtherEnsemble", where["message"])
     made.body["status"] = found
     again = replace(made.seen(), zookeeper=seen.zookeeper)
-    assert not [a for a in plan(again) if isinstance(a, Tell) and a.reason == "OtherEnsemble"]
+    assert not [a for a in plan(again) if isinstance(a, EmitEvent) and a.reason == "OtherEnsemble"]
     # A group that was never opened: its first term is on its way.
     fresh = made.group.model_copy(update={"status": BrokerGroupStatus()})
     assert status(replace(seen, group=fresh))["phase"] == "Creating"
@@ -315,4 +317,4 @@ def test_restored_configuration_is_reported() -> None:
     made.round()
     (again,) = [e for e in made.events if e.reason == "GroupConfigured"]
     assert again.type == "Warning"
-    assert "in ZooKeeper again: somebody had taken that away" in again.message
+    assert "to ZooKeeper again: the configuration was missing" in again.message

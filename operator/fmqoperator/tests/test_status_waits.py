@@ -54,7 +54,7 @@ def test_waiting_scale_down_does_not_hide_that_none_serves() -> None:
     made.pods["g1-2"] = leaving
     made.round()
     found = status(made.seen())
-    assert "its pod is there still" in says(found, "Progressing")
+    assert "its pod still exists" in says(found, "Progressing")
     assert (found["phase"], found["access"]) == ("Down", "NONE")
     assert found["message"].startswith("g1-0: it ended with status 78: ")
     assert "; master g1-0 is gone; " in found["message"]
@@ -69,7 +69,7 @@ def test_waiting_switchover_does_not_hide_a_lost_master() -> None:
     die(made, "g1-0")
     found = after_a_while(made)
     assert (found["phase"], found["access"], found["reader"]) == ("ReadOnly", "READ", "g1-2")
-    wish = "g1-1 is to be master; now it is g1-0, which is gone: it gives way once it is back"
+    wish = "g1-1 is to be master instead of g1-0, which is gone: it hands over once it returns"
     assert says(found, "Progressing") == wish
     die(made, "g1-2")
     found = after_a_while(made)
@@ -106,7 +106,7 @@ def test_promotion_reports_what_the_reader_waits_for() -> None:
     found = status(replace(seen, answers={**seen.answers, reader: answer}))
     assert found["phase"] == "ReadOnly"
     assert says(found, "Progressing").endswith(
-        "which is said to be lost: waits for every other member but g1-0"
+        "which is declared lost: waits for every other member but g1-0"
     )
 
 
@@ -121,7 +121,7 @@ def test_new_master_lost_before_its_term_then_group_is_down() -> None:
     assert found["phase"] == "Down"
     assert found["message"].startswith("g1-0: it ended with status 78: ")
     assert found["message"].endswith("; master g1-1 is gone")
-    assert "is gone: it must come back to open its term" in says(found, "Progressing")
+    assert "is gone: it must return to open its term" in says(found, "Progressing")
 
 
 @pytest.mark.parametrize("pods_left", [True, False])
@@ -132,9 +132,9 @@ def test_hibernation_waiting_for_zookeeper_reports_it(pods_left: bool) -> None:
     if not pods_left:
         made.pods.clear()
     found = status(made.seen())
-    why = "spec.hibernated is set, and nobody is stopped: zk:2181 does not answer"
-    told = ("Hibernating", why) if pods_left else ("Hibernated", "spec.hibernated is set")
-    assert (found["phase"], found["message"]) == told
+    why = "spec.hibernated is set, but no broker is stopped: zk:2181 does not answer"
+    expected = ("Hibernating", why) if pods_left else ("Hibernated", "spec.hibernated is set")
+    assert (found["phase"], found["message"]) == expected
 
 
 def test_hibernation_names_the_brokers_it_waits_for() -> None:

@@ -13,7 +13,7 @@ from fmqoperator.api.group import FENCE, Promotion
 from fmqoperator.core import desired_config as wanted
 from fmqoperator.core import facts
 from fmqoperator.core import switchovers as moves
-from fmqoperator.core.actions import PutGroupConfig, RestartPod, Tell
+from fmqoperator.core.actions import EmitEvent, PutGroupConfig, RestartPod
 from fmqoperator.core.observation import Answer, Node, Observation, Pod, PodPhase
 from fmqoperator.core.plan import plan
 from fmqoperator.core.plan_types import Hold, Move, Restart
@@ -22,7 +22,7 @@ from fmqoperator.core.status.group import status
 from fmqoperator.core.steps import next_step
 from fmqoperator.tests.world import running
 
-NOBODY = BrokerId("")
+NO_BROKER = BrokerId("")
 M, S1, S2 = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 
 
@@ -52,7 +52,7 @@ def live(seen: Observation, **ends: tuple[int, int]) -> Observation:
     return replace(seen, zookeeper=replace(seen.zookeeper, live=nodes))
 
 
-def wished(seen: Observation, master: BrokerId, lost: BrokerId = NOBODY) -> Observation:
+def wished(seen: Observation, master: BrokerId, lost: BrokerId = NO_BROKER) -> Observation:
     """The configuration wants that master."""
     assert seen.zookeeper is not None
     assert seen.zookeeper.config is not None
@@ -91,7 +91,7 @@ def test_promotion_makes_the_reader_master_and_declares_the_loss() -> None:
     )
     (put,) = [a for a in plan(lost()) if isinstance(a, PutGroupConfig)]
     assert (put.config.master, put.config.lost) == (S1, M)
-    assert "Promotion" in [a.reason for a in plan(lost()) if isinstance(a, Tell)]
+    assert "Promotion" in [a.reason for a in plan(lost()) if isinstance(a, EmitEvent)]
 
 
 def test_declared_loss_is_not_declared_again() -> None:
@@ -121,14 +121,14 @@ def as_state(seen: Observation, **change: Any) -> Observation:
     [
         (lambda s: as_state(s, mode=Mode.MASTER), "no slave serves the reads"),
         (lambda s: as_state(s, mode=Mode.HANDOVER), "no slave serves the reads"),
-        (lambda s: live(s, g1_2=(3, 100)), "g1-1 serves the reads and is not there"),
+        (lambda s: live(s, g1_2=(3, 100)), "takeover reader g1-1 is not live"),
         (lambda s: live(s, g1_1=(3, 100)), "missing: g1-2"),
-        (lambda s: as_state(s, isr=frozenset({S2})), "g1-1 serves the reads and was not in sync"),
-        (lambda s: as_state(s, base=Epoch(8)), "it had not heard all slaves when it went"),
-        (lambda s: annotated(s, FENCE, "g1-1"), "g1-1 may not serve everything"),
-        (lambda s: with_policy(s, how_many=HowMany.NONE), "the policy asks no slave"),
+        (lambda s: as_state(s, isr=frozenset({S2})), "takeover reader g1-1 was not in sync"),
+        (lambda s: as_state(s, base=Epoch(8)), "it had not heard every slave before it went"),
+        (lambda s: annotated(s, FENCE, "g1-1"), "g1-1 may not serve FULL"),
+        (lambda s: with_policy(s, how_many=HowMany.NONE), "the policy needs no slave"),
         (lambda s: with_policy(s, counts=SlaveCounts.SENT), "the policy counts what is only sent"),
-        (lambda s: wants(s, how_many=HowMany.NONE), "the policy asks no slave"),
+        (lambda s: wants(s, how_many=HowMany.NONE), "the policy needs no slave"),
         (lambda s: wants(s, slave_counts=SlaveCounts.SENT), "the policy counts what is only sent"),
     ],
 )
@@ -245,10 +245,10 @@ def test_a_broker_has_left_when_it_holds_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({}, "g1-2 is on its way out: its pod is there still"),
+        ({}, "g1-2 is being removed: its pod still exists"),
         ({"nodes": {"n2": Node("n2", ready=False)}}, "kubectl delete node n2"),
         ({"pods": {}}, "its session with ZooKeeper"),
-        ({"pods": {}, "live": False}, "it still counts as a copy"),
+        ({"pods": {}, "live": False}, "it is still in the in-sync set"),
     ],
 )
 def test_waiting_scale_down_reports_its_reason(change: dict[str, Any], why: str) -> None:
@@ -271,7 +271,7 @@ def test_waiting_restart_names_the_broker() -> None:
     seen = idle(deleting=True)
     assert moves.unsettled(seen).endswith(": g1-2")
     down = replace(seen, nodes={"n2": Node("n2", ready=False)})
-    assert "g1-2 (on node n2, which does not answer" in moves.unsettled(down)
+    assert "g1-2 (on node n2, which is not ready" in moves.unsettled(down)
 
 
 # ---- pods that run nothing
@@ -302,7 +302,7 @@ def does_not_come_up(seen: Observation) -> bool:
     answers = {b: a for b, a in seen.answers.items() if b != S2}
     zookeeper = replace(seen.zookeeper, live=live)
     step = next_step(replace(seen, zookeeper=zookeeper, answers=answers)).step
-    return isinstance(step, Restart) and step.pod == S2 and "does not come up" in step.why
+    return isinstance(step, Restart) and step.pod == S2 and "does not start" in step.why
 
 
 @pytest.mark.parametrize(
@@ -341,8 +341,8 @@ def test_idle_pod_is_not_replaced_while_another_stops() -> None:
 
 def test_pod_that_answers_is_not_idle() -> None:
     seen = idle(waiting="ImagePullBackOff")
-    told = replace(seen, answers={**seen.answers, S2: Answer(S2)})
-    assert not facts.runs_nothing(told, (seen.pods or {})["g1-2"])
+    answering = replace(seen, answers={**seen.answers, S2: Answer(S2)})
+    assert not facts.runs_nothing(answering, (seen.pods or {})["g1-2"])
 
 
 def test_revision_is_unknown_until_the_controller_saw_it() -> None:
@@ -368,4 +368,4 @@ def test_no_other_step_starts_during_a_switchover() -> None:
     made.state = replace(made.state, isr=frozenset({S1, S2}))
     found = next_step(made.seen())
     assert found.step is None
-    assert found.holds == (Hold("Switching", "g1-1 is to be master; now it is g1-0", True),)
+    assert found.holds == (Hold("Switching", "g1-1 is to be master instead of g1-0", True),)

@@ -9,7 +9,7 @@ from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.api.topic import Topic
-from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.observation import Failure
 from fmqoperator.core.topics.plan import (
     CALM_MS,
@@ -18,7 +18,7 @@ from fmqoperator.core.topics.plan import (
     PutTopic,
     TopicSeen,
     cluster_of,
-    farewell,
+    deletion,
     is_same,
     name_of,
     plan_topic,
@@ -68,10 +68,10 @@ def test_topic_is_created_once_its_groups_exist() -> None:
     assert [type(a) for a in plan_topic(waiting)] == [Requeue]
     assert ready(topic_status(waiting)) == ("False", "NoSuchGroup")
     assert "no group g2" in topic_status(waiting)["message"]
-    create, told, _ = plan_topic(seen(made))
+    create, event, _ = plan_topic(seen(made))
     assert isinstance(create, CreateTopic)
     assert held(create) == [("g1", 8, 1), ("g2", 4, 2)]
-    assert isinstance(told, Tell)
+    assert isinstance(event, EmitEvent)
 
 
 def test_a_topic_that_zookeeper_lost_asks_for_its_own_number() -> None:
@@ -88,11 +88,11 @@ def test_topic_waiting_for_a_group_is_reported_once_and_late() -> None:
     first = seen(topic(G1, G2), groups=("g1",))
     waiting = replace(first, topic=topic(G1, G2, status=topic_status(first)))
 
-    def told(after_ms: int) -> list[str]:
+    def event_reasons(after_ms: int) -> list[str]:
         plan = plan_topic(replace(waiting, now_ms=waiting.now_ms + after_ms))
-        return [a.reason for a in plan if isinstance(a, Tell)]
+        return [a.reason for a in plan if isinstance(a, EmitEvent)]
 
-    assert [told(s * 1000) for s in (3, 29, 31, 59, 61)] == [
+    assert [event_reasons(s * 1000) for s in (3, 29, 31, 59, 61)] == [
         [],
         [],
         ["NoSuchGroup"],
@@ -121,24 +121,24 @@ def test_as_declared() -> None:
     ids=["more queues", "weight", "a group more", "a group less", "fewer queues are not"],
 )
 def test_changes(groups: Any, now: Any, then: Any) -> None:
-    put, told, _ = plan_topic(seen(topic(*groups), there(*now)))
+    put, event, _ = plan_topic(seen(topic(*groups), there(*now)))
     assert isinstance(put, PutTopic)
     assert held(put) == then
     assert (put.version, put.config.id) == (5, 7)
-    assert isinstance(told, Tell)
+    assert isinstance(event, EmitEvent)
     after = seen(topic(*groups), there(*then))
-    assert [a for a in plan_topic(after) if not isinstance(a, Tell)] == [Requeue(CALM_MS)]
+    assert [a for a in plan_topic(after) if not isinstance(a, EmitEvent)] == [Requeue(CALM_MS)]
 
 
 def test_kept_queues_are_reported() -> None:
     found = topic_status(seen(topic(G1), there(("g1", 16, 1))))
     assert ready(found) == ("False", "QueuesKept")
-    assert "g1 keeps its 16 queues, not 8" in found["message"]
+    assert "g1 keeps its 16 queues instead of 8" in found["message"]
 
 
 def test_topic_state_is_unknown_without_zookeeper() -> None:
     away = seen(topic(status={"id": 7}), groups=None, why="zk:2181 does not answer")
-    assert [type(a) for a in plan_topic(away)] == [Tell, Requeue]
+    assert [type(a) for a in plan_topic(away)] == [EmitEvent, Requeue]
     found = topic_status(away)
     assert ready(found) == ("Unknown", "ZooKeeperUnreachable")
     assert found["id"] == 7
@@ -152,7 +152,7 @@ def test_failed_topic_action_is_reported() -> None:
 def test_a_resources_name_that_is_no_topics_name() -> None:
     odd = topic()
     odd = odd.model_copy(update={"metadata": odd.metadata.model_copy(update={"name": "a."})})
-    assert [type(a) for a in plan_topic(seen(odd))] == [Tell, Requeue]
+    assert [type(a) for a in plan_topic(seen(odd))] == [EmitEvent, Requeue]
     assert ready(topic_status(seen(odd))) == ("False", "Invalid")
 
 
@@ -165,11 +165,11 @@ def test_the_time_stays_while_the_status_does() -> None:
 
 def test_deleted_topic_follows_its_deletion_policy() -> None:
     now = there(("g1", 8, 1))
-    assert farewell(topic(), now) is None
+    assert deletion(topic(), now) is None
     gone = topic(onDelete="Delete", status={"id": 7})
-    assert farewell(gone, now) == DeleteTopic("orders", TopicId(7))
-    assert farewell(gone, None) is None
-    assert farewell(gone, there(("g1", 8, 1), number=9)) is None
+    assert deletion(gone, now) == DeleteTopic("orders", TopicId(7))
+    assert deletion(gone, None) is None
+    assert deletion(gone, there(("g1", 8, 1), number=9)) is None
 
 
 def test_topic_being_deleted_is_left_alone() -> None:
@@ -178,7 +178,7 @@ def test_topic_being_deleted_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "tells"),
+    ("change", "expected"),
     [
         ({"groups": None, "why": "no ZooKeeper answers at zk:2181"}, ["ZooKeeperUnreachable"]),
         ({"now": there(("g1", 16, 1))}, ["QueuesKept"]),
@@ -191,13 +191,13 @@ def test_topic_being_deleted_is_left_alone() -> None:
     ],
 )
 def test_manual_task_is_reported_until_the_status_has_it(
-    change: dict[str, Any], tells: list[str]
+    change: dict[str, Any], expected: list[str]
 ) -> None:
     first = seen(topic(), **change)
-    found = [a for a in plan_topic(first) if isinstance(a, Tell) and a.type == "Warning"]
-    assert [a.reason for a in found] == tells
+    found = [a for a in plan_topic(first) if isinstance(a, EmitEvent) and a.type == "Warning"]
+    assert [a.reason for a in found] == expected
     after = seen(topic(status=topic_status(first)), **change)
-    assert not [a for a in plan_topic(after) if isinstance(a, Tell)]
+    assert not [a for a in plan_topic(after) if isinstance(a, EmitEvent)]
 
 
 # ---- several resources of one topic
@@ -216,10 +216,10 @@ def test_older_of_two_declarations_of_a_topic_counts() -> None:
     first, second = twin("2026-01-01T00:00:00Z", "shop"), twin("2026-01-02T00:00:00Z")
     assert isinstance(plan_topic(seen(first, now, others=(second,)))[0], PutTopic)
     refused = seen(second, now, others=(first,))
-    assert [type(a) for a in plan_topic(refused)] == [Tell, Requeue]
+    assert [type(a) for a in plan_topic(refused)] == [EmitEvent, Requeue]
     found = topic_status(refused)
     assert ready(found) == ("False", "NameTaken")
-    assert "is declared by Topic shop/orders" in found["message"]
+    assert "is also declared by the older Topic shop/orders" in found["message"]
     assert (found["id"], found["queues"]) == (0, 0)
     going = first.metadata.model_copy(update={"deletion_timestamp": "2026-01-03T00:00:00Z"})
     gone = first.model_copy(update={"metadata": going})
@@ -229,13 +229,13 @@ def test_older_of_two_declarations_of_a_topic_counts() -> None:
 def test_topic_declared_elsewhere_is_not_deleted() -> None:
     """As when a Topic is moved to another namespace: the new one first, then the old one goes."""
     now, old = there(("g1", 8, 1)), topic(onDelete="Delete", status={"id": 7})
-    assert farewell(old, now) is not None
-    assert farewell(old, now, (twin("2026-01-02T00:00:00Z"),)) is None
+    assert deletion(old, now) is not None
+    assert deletion(old, now, (twin("2026-01-02T00:00:00Z"),)) is None
     second = twin("2026-01-02T00:00:00Z", onDelete="Delete")
     first = twin("2026-01-01T00:00:00Z", "shop")
     status = topic_status(seen(second, now, others=(first,)))
     refused = second.model_copy(update={"status": second.status.model_validate(status)})
-    assert farewell(refused, now) is None, "it never was its own"
+    assert deletion(refused, now) is None, "it never was its own"
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from fmqcore.ids import BrokerId
-from fmqoperator.core.actions import GrowClaim, Requeue, RestartPod, Tell
+from fmqoperator.core.actions import EmitEvent, GrowClaim, Requeue, RestartPod
 from fmqoperator.core.children import volumes
 from fmqoperator.core.children.group import children
 from fmqoperator.core.observation import Claim, Observation
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
-from fmqoperator.tests.plan_kit import restarts, told
+from fmqoperator.tests.plan_kit import event_reasons, restarts
 from fmqoperator.tests.samples import DEFAULTS, group
 from fmqoperator.tests.world import World, running
 
 SMALL = Claim("data-g1-1", "10Gi", "10Gi")
-REFUSED = "its StorageClass does not grow volumes (allowVolumeExpansion)"
+REFUSED = "its StorageClass does not grow volumes"
 
 
 def seen(claim: Claim, **spec: Any) -> Observation:
@@ -40,9 +40,13 @@ def seen(claim: Claim, **spec: Any) -> Observation:
         (
             {"requested": "20Gi", "resize": "no room"},
             "ResizeFails",
-            "claim data-g1-1 is to grow to 20Gi: no room",
+            "claim data-g1-1 cannot grow to 20Gi: no room",
         ),
-        ({"expandable": False}, "CannotGrow", f"claim data-g1-1: {REFUSED}: allow it"),
+        (
+            {"expandable": False},
+            "CannotGrow",
+            f"claim data-g1-1 cannot grow: {REFUSED}: set allowVolumeExpansion",
+        ),
         (
             {"requested": "20Gi", "expandable": False},
             "Growing",
@@ -118,7 +122,7 @@ def test_volume_growth_is_the_last_action() -> None:
     made.spec(storage={"size": "20Gi"}, image="new:2")
     made.round()
     made.claims = claims  # it was refused
-    kinds = [type(a) for a in plan(made.seen()) if not isinstance(a, Tell | Requeue)]
+    kinds = [type(a) for a in plan(made.seen()) if not isinstance(a, EmitEvent | Requeue)]
     assert kinds == [RestartPod, GrowClaim, GrowClaim]
 
 
@@ -128,7 +132,7 @@ def test_fixed_size_class_is_reported_once_and_can_be_reverted() -> None:
     made.spec(storage={"size": "20Gi"})
     for _ in range(3):
         made.round()
-    assert told(made) == ["CannotGrow"]
+    assert event_reasons(made) == ["CannotGrow"]
     assert "or set storage.size back to 10Gi" in made.events[0].message
     assert made.body["status"]["volumeSize"] == "10Gi", "the API server lets it go back so far"
     made.spec(storage={"size": "10Gi"})
@@ -149,7 +153,7 @@ def test_failed_resize_is_reported() -> None:
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], resize="no room in the pool")
     for _ in range(3):
         made.round()
-    assert told(made) == ["VolumeGrows", "VolumeGrows", "ResizeFails"]
+    assert event_reasons(made) == ["VolumeGrows", "VolumeGrows", "ResizeFails"]
     assert "no room in the pool" in made.events[-1].message
 
 
@@ -246,8 +250,8 @@ def test_broker_with_the_last_copy_runs_on_despite_its_claim(asked: Any) -> None
         made.round()
         made.turn()
     assert not made.pods["g1-0"].deleting
-    assert "no other broker has what is on it" in made.condition("Progressing")["message"]
-    assert "no other broker has what is on it" in made.said()
+    assert "no other broker holds its data" in made.condition("Progressing")["message"]
+    assert "no other broker holds its data" in made.sentence()
     made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=False)
     made.run()
     assert restarts(made) == ([] if "hibernated" in asked else ["g1-0"])

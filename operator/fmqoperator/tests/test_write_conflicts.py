@@ -54,12 +54,14 @@ def test_new_desired_object_is_made_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "said"),
+    ("there", "expected"),
     [
         (made("of another"), "another FMQ operator, of another version or with other options"),
-        (made("a", 7), "spec.replicas was changed by somebody else (a webhook, an autoscaler?)"),
+        (made("a", 7), "spec.replicas was changed by another writer (a webhook, an autoscaler?)"),
     ],
 )
-def test_conflict_message_names_the_likely_writer(there: dict[str, Any], said: str) -> None:
-    assert said in words(made("a"), there)
-    assert words(made("a"), there).startswith("StatefulSet g1 is made another one again and again")
+def test_conflict_message_names_the_likely_writer(there: dict[str, Any], expected: str) -> None:
+    assert expected in words(made("a"), there)
+    assert words(made("a"), there).startswith(
+        "StatefulSet g1 is changed by another writer again and again"
+    )

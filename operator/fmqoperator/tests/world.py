@@ -23,6 +23,7 @@ from fmqoperator.core.actions import (
     BeginAgain,
     ChangeAnnotation,
     DeleteChild,
+    EmitEvent,
     GrowClaim,
     KeepVolumes,
     OwnClaim,
@@ -30,7 +31,6 @@ from fmqoperator.core.actions import (
     RemoveAnnotation,
     Requeue,
     RestartPod,
-    Tell,
 )
 from fmqoperator.core.children import names
 from fmqoperator.core.observation import (
@@ -75,7 +75,7 @@ class World:
     image: str = "fmq-broker:test"  # the operator's default
     updating: tuple[str, ...] = ()  # other groups that have their turn
     rolling: tuple[str, ...] = ()  # groups of this cluster that have their turn
-    events: list[Tell] = field(default_factory=list)
+    events: list[EmitEvent] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     made: int = 0
     terms: list[str] = field(default_factory=list)  # the broker that opened each term
@@ -194,11 +194,11 @@ class World:
             case ChangeAnnotation(name=name, value=value, to=to):
                 if self.body["metadata"]["annotations"].get(name) == value:
                     self.body["metadata"]["annotations"][name] = to
-            case Tell():
+            case EmitEvent():
                 self.events.append(action)
             case Requeue():
                 pass
-        if not isinstance(action, Tell | Requeue):
+        if not isinstance(action, EmitEvent | Requeue):
             self.done.append(action)
 
     def _apply(self, child: Json) -> None:
@@ -301,7 +301,7 @@ class World:
         elif self.moves and wanted != master and wanted in state.isr & in_sync:
             if self.serves_all(wanted):
                 why = f"master {master} gives way to {wanted}, as the configuration wants"
-                self._give(wanted, why, heir=self._process(wanted))
+                self._give(wanted, why, self._process(wanted))
         elif in_sync != state.isr:
             self.state = replace(state, isr=in_sync)
 
@@ -329,13 +329,13 @@ class World:
         elif reader in up and state.heir:
             self.state = replace(state, epoch=Epoch(state.epoch + 1), heir="")
 
-    def _give(self, reader: BrokerId, why: str, heir: str = "") -> None:
+    def _give(self, reader: BrokerId, why: str, successor: str = "") -> None:
         self.state = replace(
             self.state,
             mode=Mode.SLAVE_CONSUME,
             epoch=Epoch(self.state.epoch + 1),
             reader=reader,
-            heir=heir,
+            heir=successor,
             why=why,
         )
 
@@ -371,9 +371,9 @@ class World:
             if until is None and quiet == 6:
                 return
             self.turn()
-        raise AssertionError(f"never: {self.body['status']['phase']}: {self.said()}")
+        raise AssertionError(f"never: {self.body['status']['phase']}: {self.sentence()}")
 
-    def said(self) -> str:
+    def sentence(self) -> str:
         text: str = self.body.get("status", {}).get("message", "")
         return text
 

@@ -20,17 +20,17 @@ _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit"})
 
 
 def drifted(wanted: Json, there: Json | None) -> str:
-    """Return "" if the object is as wanted, else what differs, for people."""
+    """Return "" if the object is as wanted, else what differs."""
     if there is None:
-        return "it is not there"
+        return "it does not exist"
     hashes = [o["metadata"].get("annotations", {}).get(HASH) for o in (wanted, there)]
     if hashes[0] != hashes[1]:
         path = _differs(_bare(wanted), there, "")
         if not path:
-            return "something in it is not wanted any more"
+            return "it has a part that is not declared any more"
         return f"{path} changes from {_shown(there, path)} to {_shown(wanted, path)}"
     path = _differs(wanted, there, "")
-    return f"{path} was changed by somebody else" if path else ""
+    return f"{path} was changed by another writer" if path else ""
 
 
 def _shown(value: Any, path: str) -> str:

@@ -118,7 +118,7 @@ def owner(group: BrokerGroup) -> Json:
         "kind": "BrokerGroup",
         "name": group.name,
         "uid": group.metadata.uid,
-        "blockOwnerDeletion": False,  # a deletion waits for nobody
+        "blockOwnerDeletion": False,  # no deletion waits for it
     }
 
 

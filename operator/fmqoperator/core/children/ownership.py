@@ -51,8 +51,8 @@ def _change(seen: Observation, broker: str, claim: Claim, leaves: bool, ours: bo
     uid, kinds = seen.group.metadata.uid, {kind for kind, _ in claim.owners}
     has = (GROUP, uid) in claim.owners
     # A claim that was left behind no longer belongs to the group, unless it was to go with it.
-    mine = broker in (*seen.group.brokers, *wanted.leaving(seen)) or _SET in kinds
-    goes = not (keeps or has or leaves) and ours and mine and _POD not in kinds
+    belongs = broker in (*seen.group.brokers, *wanted.leaving(seen)) or _SET in kinds
+    goes = not (keeps or has or leaves) and ours and belongs and _POD not in kinds
     drops = [uid] if has and (keeps or leaves) else []
     if _is_past(seen, broker):
         drops += sorted(owner for kind, owner in claim.owners if kind == _SET)

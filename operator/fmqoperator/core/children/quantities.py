@@ -28,14 +28,14 @@ def amount(text: str | int) -> Decimal | None:
 
 def equal_quantities(one: str | int, other: str | int) -> bool:
     """Whether the amounts are equal; a value that is no quantity is compared as text."""
-    mine, theirs = amount(one), amount(other)
-    return str(one) == str(other) if mine is None or theirs is None else mine == theirs
+    first, second = amount(one), amount(other)
+    return str(one) == str(other) if first is None or second is None else first == second
 
 
 def too_small(has: str, wanted: str) -> bool:
     """Whether `has` is less than `wanted`, for certain."""
-    mine, theirs = amount(has), amount(wanted)
-    return mine is not None and theirs is not None and mine < theirs
+    first, second = amount(has), amount(wanted)
+    return first is not None and second is not None and first < second
 
 
 def bytes_of(count: int) -> str:

@@ -18,7 +18,7 @@ NOT_BOUND: Final = "NotBound"
 _WORST_FIRST: Final = (
     *("VolumeLost", "VolumeGoes", "NoVolume", "NotBound", "ResizeFails", "CannotGrow", "Growing"),
 )
-TOLD: Final = frozenset({"VolumeLost", "VolumeGoes", "ResizeFails", "CannotGrow"})
+REPORTED: Final = frozenset({"VolumeLost", "VolumeGoes", "ResizeFails", "CannotGrow"})
 """Reasons that a person must look after, reported whenever they start."""
 
 
@@ -60,7 +60,7 @@ def last_copy_goes(seen: Observation, stopped: Collection[str]) -> str:
     named = ", ".join(names.claim(broker) for broker in sorted(going))
     return (
         f"claim {named} is being deleted, its volume would go with the pod, and no other broker "
-        "has what is on it: let a new one copy it first (spec.replicas)"
+        "holds its data: raise spec.replicas so that a new broker copies it first"
     )
 
 
@@ -95,21 +95,24 @@ def _lack(seen: Observation, broker: str, claim: Claim) -> tuple[str, str] | Non
     """Return what one claim lacks: reason and sentence; None: nothing."""
     size, name = seen.group.spec.storage.size, claim.name
     if claim.lost:
-        remedy = f"delete claim {name} and pod {broker}: it copies all from the others"
-        return "VolumeLost", f"volume of {broker} is gone: {remedy}"
+        remedy = f"delete claim {name} and pod {broker}: the broker then copies the journal"
+        return "VolumeLost", f"volume of {broker} is lost: {remedy}"
     if claim.deleting:
         return "VolumeGoes", f"claim {name} is being deleted"
     if not claim.capacity:
-        why = f"claim {name} has no volume yet: kubectl describe pvc {name} says why"
+        why = f"claim {name} has no volume yet: kubectl describe pvc {name} shows why"
         return NOT_BOUND, why
     if not too_small(claim.capacity, size):
         return None
     if claim.resize:
-        return "ResizeFails", f"claim {name} is to grow to {size}: {claim.resize}"
+        return "ResizeFails", f"claim {name} cannot grow to {size}: {claim.resize}"
     if too_small(claim.requested, size) and claim.expandable is False:
-        why = "its StorageClass does not grow volumes (allowVolumeExpansion)"
+        why = "its StorageClass does not grow volumes"
         now = largest(seen)
         back = f", or set storage.size back to {now}" if too_small(now, size) else ""
-        return "CannotGrow", f"claim {name}: {why}: allow it{back}"
+        return (
+            "CannotGrow",
+            f"claim {name} cannot grow: {why}: set allowVolumeExpansion there{back}",
+        )
     waits = f": {claim.waits}" if claim.waits else ""
     return "Growing", f"claim {name} grows to {size}{waits}"

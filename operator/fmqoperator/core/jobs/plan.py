@@ -17,7 +17,7 @@ from fmqoperator.api.base import Condition, Json
 from fmqoperator.api.group import BrokerGroup
 from fmqoperator.api.job import BrokerJob, BrokerJobStatus, JobEngine, JobPhase, JobType, Verdict
 from fmqoperator.api.times import as_text, is_moment, of_text
-from fmqoperator.core.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.core.actions import Action, ApplyChild, DeleteChild, EmitEvent, Requeue
 from fmqoperator.core.event_dedup import has_waited
 from fmqoperator.core.jobs.objects import BROKERS, brokers_of, job_object
 from fmqoperator.core.jobs.results import (
@@ -37,10 +37,10 @@ BUSY_MS: Final = 3_000
 __all__ = ["BROKERS", "JobPod", "JobSeen", "job_status", "plan_job"]
 
 _FAILED: Final = {
-    64: "the command was refused: look at the spec",
-    69: "it could not begin: a broker is at work there, no broker answers, another archive job "
-    "writes there, or the image lacks pyarrow",
-    137: "it was killed: out of memory (spec.resources.limits.memory)",
+    64: "the command refused its arguments: check the spec",
+    69: "it could not start: a broker runs on that volume, no broker answers, another archive job "
+    "writes to the same claim, or the image lacks pyarrow",
+    137: "it was killed, out of memory: raise spec.resources.limits.memory",
 }
 _NOT_KNOWN: Final = "NotKnown"
 _JOB_API: Final = "batch/v1"
@@ -78,11 +78,13 @@ def plan_job(seen: JobSeen) -> list[Action]:
     if job.metadata.deletion_timestamp is not None:
         return []
     if job.status.phase in _ENDED:
-        return _outlived(seen) or _let_go(seen)
+        return _outlived(seen) or _release_claims(seen)
     if seen.children is None or _gone(seen):
         return [Requeue(BUSY_MS)]
     late = [
-        DeleteChild(SPARK_API, kind, name, child["metadata"].get("uid", ""), "its time is over")
+        DeleteChild(
+            SPARK_API, kind, name, child["metadata"].get("uid", ""), "spec.timeoutSeconds is over"
+        )
         for (kind, name), child in sorted(seen.children.items())
         if kind == "SparkApplication" and _overdue(seen, child)
     ]
@@ -91,14 +93,14 @@ def plan_job(seen: JobSeen) -> list[Action]:
     reason, message = _waits(seen)
     if reason:
         waited = has_waited(job.metadata.creation_timestamp, seen.now_ms)
-        told = [Tell("Warning", reason, message)] if waited and reason != _NOT_KNOWN else []
-        return [*told, Requeue(BUSY_MS)]
+        events = [EmitEvent("Warning", reason, message)] if waited and reason != _NOT_KNOWN else []
+        return [*events, Requeue(BUSY_MS)]
     actions: list[Action] = []
     for node, brokers in _to_do(seen):
         assert seen.group is not None
         made = _made(seen, node, brokers)
-        said = f"{job.spec.type.value} of {', '.join(brokers)} ({made['kind']})"
-        actions += [ApplyChild(made, "it is not there"), Tell("Normal", "JobStarted", said)]
+        text = f"{job.spec.type.value} of {', '.join(brokers)} ({made['kind']})"
+        actions += [ApplyChild(made, "it does not exist"), EmitEvent("Normal", "JobStarted", text)]
     return [*actions, Requeue(BUSY_MS)]
 
 
@@ -108,13 +110,15 @@ def _outlived(seen: JobSeen) -> list[Action]:
     if not is_moment(at) or seen.now_ms < of_text(at) + job.spec.keep_seconds * 1000:
         return []
     return [
-        DeleteChild(_JOB_API, kind, name, child["metadata"].get("uid", ""), "it was kept in time")
+        DeleteChild(
+            _JOB_API, kind, name, child["metadata"].get("uid", ""), "spec.keepSeconds is over"
+        )
         for (kind, name), child in sorted((seen.children or {}).items())
         if kind == "Job" and "deletionTimestamp" not in child["metadata"]
     ]
 
 
-def _let_go(seen: JobSeen) -> list[Action]:
+def _release_claims(seen: JobSeen) -> list[Action]:
     """Delete ended objects whose pods hold a claim that is being deleted.
 
     A pod holds its mounted claim even after it has ended: a volume that is to be replaced would
@@ -131,8 +135,11 @@ def _let_go(seen: JobSeen) -> list[Action]:
             api = SPARK_API if kind == "SparkApplication" else _JOB_API
             why = f"{', '.join(held)} is being deleted, and its ended pod held it"
             uid = child["metadata"].get("uid", "")
-            said = f"{kind} {name} removed: {why}"
-            actions += [DeleteChild(api, kind, name, uid, why), Tell("Normal", "JobRemoved", said)]
+            text = f"{kind} {name} removed: {why}"
+            actions += [
+                DeleteChild(api, kind, name, uid, why),
+                EmitEvent("Normal", "JobRemoved", text),
+            ]
     return actions
 
 
@@ -152,8 +159,8 @@ def _by_spark(seen: JobSeen) -> bool:
     """Whether to run as a SparkApplication: asked for, or possible with `auto`."""
     if seen.job.spec.engine is not JobEngine.AUTO:
         return seen.job.spec.engine is JobEngine.SPARK
-    begun = {kind for kind, _ in seen.children or {}}
-    return "Job" not in begun and not _no_spark(seen) and not _is_the_brokers(seen)
+    kinds = {kind for kind, _ in seen.children or {}}
+    return "Job" not in kinds and not _no_spark(seen) and not _is_the_brokers(seen)
 
 
 def _is_the_brokers(seen: JobSeen) -> bool:
@@ -174,9 +181,9 @@ def _repository(image: str) -> str:
 def _no_spark(seen: JobSeen) -> str:
     """Return why it cannot be a SparkApplication; "" = it can."""
     if not seen.spark:
-        return "the cluster knows no SparkApplication: install Kubeflow's Spark operator"
+        return "the cluster has no SparkApplication resource: install Kubeflow's Spark operator"
     if not (seen.job.spec.image or seen.defaults.spark_image):
-        return "no image with Spark is known: set spec.image"
+        return "no image with Spark is configured: set spec.image"
     if seen.job.spec.live:
         return ""
     nodes = {pod.node for b in _wanted(seen) if (pod := (seen.brokers or {}).get(b)) is not None}
@@ -191,22 +198,24 @@ def _overdue(seen: JobSeen, child: Json) -> bool:
 
 
 def _is_late(seen: JobSeen) -> bool:
-    began = seen.job.status.started_ms
-    return began is not None and seen.now_ms - began > seen.job.spec.timeout_seconds * 1000
+    started_ms = seen.job.status.started_ms
+    return (
+        started_ms is not None and seen.now_ms - started_ms > seen.job.spec.timeout_seconds * 1000
+    )
 
 
 def _waits(seen: JobSeen) -> tuple[str, str]:
     """Return why no Job can be made: one word and a sentence; "" = nothing."""
     spec, group = seen.job.spec, seen.group
     if seen.others:
-        said = "of an earlier BrokerJob of this name, about to be deleted with it"
-        return "EarlierJob", f"{', '.join(seen.others)} is there still, {said}"
+        text = f"{', '.join(seen.others)} of an earlier BrokerJob of this name is being deleted"
+        return "EarlierJob", f"{text}: this one starts afterwards"
     if not seen.group_known:
         return _NOT_KNOWN, "the group's objects cannot be read"
     if group is None:
-        return "NoSuchGroup", f"there is no BrokerGroup {spec.group} in this namespace"
+        return "NoSuchGroup", f"BrokerGroup {spec.group} does not exist in this namespace"
     if not group.status.epoch:
-        return "NotOpened", f"group {spec.group} has not served yet: there is nothing to look at"
+        return "NotOpened", f"group {spec.group} has not served yet: it has no data"
     if seen.brokers is None or seen.claims is None:
         return _NOT_KNOWN, "the group's pods and volumes cannot be listed"
     wanted = _wanted(seen)
@@ -217,14 +226,17 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
         return ("", "") if some else ("NoBroker", f"no broker of group {spec.group} runs")
     missing = [b for b in wanted if f"data-{b}" not in seen.claims]
     if missing:
-        return "NoVolume", f"no volume of {', '.join(missing)}: no such broker has ever run"
+        return "NoVolume", f"no volume of {', '.join(missing)}: that broker has never run"
     if spec.type is JobType.REBUILD_INDEX:
         running = [b for b in wanted if b in seen.brokers]
         if running:
-            why = "set spec.hibernated of the group, and take it back after the job"
-            return "BrokerRuns", f"{', '.join(running)} is at work on its index files: {why}"
+            why = "set spec.hibernated of the group, and unset it after the job"
+            return "BrokerRuns", f"{', '.join(running)} runs and uses its index files: {why}"
     if spec.engine is JobEngine.SPARK and (why := _no_spark(seen)):
-        return "NoSpark", f"engine spark: {why}, or set spec.engine to local in a new BrokerJob"
+        return (
+            "NoSpark",
+            f"engine spark cannot run: {why}, or set spec.engine to local in a new BrokerJob",
+        )
     return "", ""
 
 
@@ -268,19 +280,19 @@ def job_status(seen: JobSeen) -> Json:
     if old.phase in _ENDED:
         return old.as_json()
     if seen.children is None or seen.pods is None:
-        return _told(seen, old.phase, "NotListed", "the job's objects and pods cannot be listed")
+        return _status(seen, old.phase, "NotListed", "the job's objects and pods cannot be listed")
     if seen.failures:
         first = seen.failures[0]
-        return _told(seen, old.phase, first.reason, f"{first.what}: {first.message}")
+        return _status(seen, old.phase, first.reason, f"{first.what}: {first.message}")
     reason, message = _waits(seen)
     if gone := _gone(seen):
         if application_name(seen.job) in gone and _is_late(seen):
-            said = f"{', '.join(gone)} was ended: spec.timeoutSeconds are over"
-            return _told(seen, JobPhase.FAILED, "DeadlineExceeded", said)
-        said = f"{', '.join(gone)} was taken away before it ended"
-        return _told(seen, JobPhase.FAILED, "Gone", said)
+            text = f"{', '.join(gone)} was stopped: spec.timeoutSeconds is over"
+            return _status(seen, JobPhase.FAILED, "DeadlineExceeded", text)
+        text = f"{', '.join(gone)} was deleted before it ended"
+        return _status(seen, JobPhase.FAILED, "Gone", text)
     if not seen.children:
-        return _told(seen, JobPhase.PENDING, reason or "Starting", message)
+        return _status(seen, JobPhase.PENDING, reason or "Starting", message)
     ends = {
         name: (end_of_application if kind == "SparkApplication" else end_of_job)(child, seen.pods)
         for (kind, name), child in sorted(seen.children.items())
@@ -289,8 +301,8 @@ def job_status(seen: JobSeen) -> Json:
     if going or (not reason and _to_do(seen)):
         waiting = [f"{p.name}: {p.waiting} {p.message}".strip() for p in seen.pods if p.waiting]
         waiting += [f"{name}: {why}" for name in going if (why := _not_submitted(seen, name))]
-        said = "; ".join(waiting) or f"at work: {', '.join(going) or 'more to begin'}"
-        return _told(seen, JobPhase.RUNNING, "Running", said)
+        text = "; ".join(waiting) or f"running: {', '.join(going) or 'more to start'}"
+        return _status(seen, JobPhase.RUNNING, "Running", text)
     return _ended(seen, {name: end for name, end in ends.items() if end is not None})
 
 
@@ -301,8 +313,8 @@ def _gone(seen: JobSeen) -> list[str]:
 
 def _not_submitted(seen: JobSeen, name: str) -> str:
     """Return why an application does not start; "" = it is none, or it does."""
-    state, said = state_of((seen.children or {}).get(("SparkApplication", name), {}))
-    return said if state == "SUBMISSION_FAILED" else ""
+    state, text = state_of((seen.children or {}).get(("SparkApplication", name), {}))
+    return text if state == "SUBMISSION_FAILED" else ""
 
 
 def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
@@ -314,11 +326,11 @@ def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
     if failed:
         # A finding stays valid; what the failed ones would have found is not known.
         verdict = verdict if verdict is Verdict.INCONSISTENT else Verdict.UNKNOWN
-        said = "; ".join(f"{n}: {_why(e)}" for n, e in failed.items())
+        text = "; ".join(f"{n}: {_why(e)}" for n, e in failed.items())
         code = next(iter(failed.values())).exit_code
-        return _told(seen, JobPhase.FAILED, "Failed", said, code, verdict)
-    said = "; ".join(f"{n}: {e.message}" for n, e in ends.items() if e.message)
-    return _told(seen, JobPhase.SUCCEEDED, verdict.value, said, worst, verdict)
+        return _status(seen, JobPhase.FAILED, "Failed", text, code, verdict)
+    text = "; ".join(f"{n}: {e.message}" for n, e in ends.items() if e.message)
+    return _status(seen, JobPhase.SUCCEEDED, verdict.value, text, worst, verdict)
 
 
 def _why(end: End) -> str:
@@ -337,7 +349,7 @@ _CONSISTENT: Final = {
 }
 
 
-def _told(
+def _status(
     seen: JobSeen,
     phase: JobPhase,
     reason: str,
@@ -354,7 +366,7 @@ def _told(
     if phase in _ENDED:
         states["Complete" if phase is JobPhase.SUCCEEDED else "Failed"] = "True"
     conditions = tuple(_condition(seen, t, s, reason, message) for t, s in states.items())
-    began_ms = job.status.started_ms or (seen.now_ms if seen.children else None)
+    started_ms = job.status.started_ms or (seen.now_ms if seen.children else None)
     return BrokerJobStatus(
         observed_generation=job.metadata.generation,
         phase=phase,
@@ -362,8 +374,8 @@ def _told(
         exit_code=exit_code,
         message=message[:1024],
         children=tuple(sorted(name for _, name in seen.children or {})) or job.status.children,
-        started_ms=began_ms,
-        started_at="" if began_ms is None else as_text(began_ms),
+        started_ms=started_ms,
+        started_at="" if started_ms is None else as_text(started_ms),
         finished_at=as_text(seen.now_ms) if phase in _ENDED else "",
         conditions=conditions,
     ).as_json()

@@ -1,6 +1,6 @@
 """How a Job or a SparkApplication of a BrokerJob ended, from its status and its pods. Pure.
 
-The two arrive separately, so either end may be observed first: the exit code and the last words
+The two arrive separately, so either end may be observed first: the exit code and the last lines
 come from the pods, and are waited for as long as they may still come.
 """
 
@@ -21,8 +21,8 @@ VERDICTS: Final = {
 
 _EXIT_CODE: Final = re.compile(r"\bExitCode: (\d+)")
 """In the message of Spark's operator about a driver that failed."""
-_TOLD: Final = "verdict ("
-"""In the last words of a check, the only job that exits with 1 by itself."""
+_VERDICT_MARK: Final = "verdict ("
+"""In the last lines of a check, the only job that exits with 1 by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class JobPod:
     """A pod of one of the operator's Jobs, or of a SparkApplication."""
 
     name: str
-    job: str  # whose end its end is: the Job's or application's name; "" of an executor
-    exit_code: int | None = None  # of its container, once it has ended
-    message: str = ""  # the end of its log, or why it waits
+    job: str  # the Job or application that ends with the pod; "" of an executor
+    exit_code: int | None = None  # the container's, once it has ended
+    message: str = ""  # the last lines of the log, or why the pod waits
     waiting: str = ""
     over: bool = False  # it has ended, though maybe without an exit code: evicted, its node lost
 
@@ -55,13 +55,13 @@ def end_of_job(job: Json, pods: tuple[JobPod, ...]) -> End | None:
     end = found.get("Complete") or found.get("Failed")
     if end is None:
         return None
-    mine = [p for p in pods if p.job == job["metadata"]["name"]]
+    own_pods = [p for p in pods if p.job == job["metadata"]["name"]]
     # One that is stopped as its time is over may never end, if its node is away.
-    if end.get("reason") != "DeadlineExceeded" and not _all_over(mine):
+    if end.get("reason") != "DeadlineExceeded" and not _all_over(own_pods):
         return None
     if "Complete" in found:
-        return End(0, next((p.message for p in mine if p.exit_code == 0), ""))
-    return _with_verdict(_by_pods(mine, end.get("message", "")))
+        return End(0, next((p.message for p in own_pods if p.exit_code == 0), ""))
+    return _with_verdict(_by_pods(own_pods, end.get("message", "")))
 
 
 def _all_over(pods: list[JobPod]) -> bool:
@@ -73,16 +73,16 @@ def end_of_application(application: Json, pods: tuple[JobPod, ...]) -> End | Non
 
     A submission that failed is tried again, or becomes FAILED.
     """
-    state, said = state_of(application)
+    state, error = state_of(application)
     if state not in ("COMPLETED", "FAILED"):
         return None
-    found = _EXIT_CODE.search(said)
+    found = _EXIT_CODE.search(error)
     code = 0 if state == "COMPLETED" else int(found[1]) if found else None
-    mine = [p for p in pods if p.job == application["metadata"]["name"]]
-    if code is not None and not _all_over(mine):
-        return None  # its driver has ended: what we have seen of its pod is older than that
-    end = _by_pods(mine, said)
-    return _with_verdict(End(code, said) if end.exit_code is None and code is not None else end)
+    own_pods = [p for p in pods if p.job == application["metadata"]["name"]]
+    if code is not None and not _all_over(own_pods):
+        return None  # its driver has ended: the observed pod is older
+    end = _by_pods(own_pods, error)
+    return _with_verdict(End(code, error) if end.exit_code is None and code is not None else end)
 
 
 def state_of(application: Json) -> tuple[str, str]:
@@ -91,13 +91,13 @@ def state_of(application: Json) -> tuple[str, str]:
     return found.get("state", ""), found.get("errorMessage", "")
 
 
-def _by_pods(mine: list[JobPod], said: str) -> End:
+def _by_pods(own_pods: list[JobPod], error: str) -> End:
     """Return the end of the try that came to a verdict; else of the last try."""
-    codes = [p for p in mine if p.exit_code is not None]
+    codes = [p for p in own_pods if p.exit_code is not None]
     best = next((p for p in codes if p.exit_code in VERDICTS), codes[-1] if codes else None)
     if best is None:
-        return End(None, said or "it failed without an exit code")
-    return End(best.exit_code, best.message or said)
+        return End(None, error or "it failed without an exit code")
+    return End(best.exit_code, best.message or error)
 
 
 def _with_verdict(end: End) -> End:
@@ -105,6 +105,6 @@ def _with_verdict(end: End) -> End:
 
     Python that dies exits with 1, too, as Java does: then warnings are not what it found.
     """
-    if end.exit_code == 1 and _TOLD not in end.message:
+    if end.exit_code == 1 and _VERDICT_MARK not in end.message:
         return End(None, f"status 1 without a verdict: {end.message}")
     return end

@@ -25,8 +25,8 @@ def access(seen: Observation) -> Access:
     """Return the permission that the server reports; without ZooKeeper, as known last."""
     state = facts.state_of(seen)
     if seen.zookeeper is None:
-        said = said_without_zookeeper(seen)
-        return seen.group.status.access if said is None else said[0]
+        reported = served_without_zookeeper(seen)
+        return seen.group.status.access if reported is None else reported[0]
     if elsewhere := facts.serve_elsewhere(seen):
         return Access(max(seen.answers[BrokerId(b)].permission for b in elsewhere).name or "NONE")
     if state.mode not in (Mode.MASTER, Mode.SLAVE_CONSUME):
@@ -42,10 +42,10 @@ def reader(seen: Observation) -> str:
     """Return the broker that serves reads, for READER: "" while it is known that none does."""
     state, now, last = facts.state_of(seen), access(seen), seen.group.status.reader
     if seen.zookeeper is None:
-        said = said_without_zookeeper(seen)
-        if said is None or said[0] is Access.UNKNOWN:
+        reported = served_without_zookeeper(seen)
+        if reported is None or reported[0] is Access.UNKNOWN:
             return last
-        return said[1] if Permission[said[0].value] & Permission.READ else ""
+        return reported[1] if Permission[reported[0].value] & Permission.READ else ""
     if elsewhere := facts.serve_elsewhere(seen):
         return elsewhere[0]
     if now is Access.UNKNOWN:
@@ -64,16 +64,16 @@ def served(seen: Observation, writes: Verdict) -> Access:
     return Access((Permission[now.value] & ~Permission.WRITE).name or "NONE")
 
 
-def said_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:
-    """Return what brokers report to serve while ZooKeeper is away, and who; None: not known.
+def served_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:
+    """Return the access that a broker reports without ZooKeeper, and that broker; None: not known.
 
     A broker serves by a lease, and knows by itself whether it still has it. If the last known
     server reports that it no longer serves, what was known last is not so: `UNKNOWN`, as long as
     another broker is silent.
     """
-    said = sorted((a.permission.value, b) for b, a in seen.answers.items())
-    if said and said[-1][0]:
-        return Access(Permission(said[-1][0]).name), said[-1][1]
+    reports = sorted((a.permission.value, b) for b, a in seen.answers.items())
+    if reports and reports[-1][0]:
+        return Access(Permission(reports[-1][0]).name), reports[-1][1]
     if not _silent(seen):
         return Access.NONE, ""
     last = seen.group.status
@@ -117,7 +117,7 @@ def _writes(seen: Observation) -> Verdict:
     if not Permission[now.value] & Permission.WRITE:
         if why := lost_journals.waits(seen):
             return Verdict(kind, "False", "JournalsLost", why)
-        return Verdict(kind, "False", "NoMaster", _nobody(seen, Permission.WRITE))
+        return Verdict(kind, "False", "NoMaster", _unserved_reason(seen, Permission.WRITE))
     master = None if config is None else config.member(state.master)
     if config is not None and master is not None:
         zones = {m.id: m.zone for m in config.members if m.id != master.id}
@@ -137,69 +137,70 @@ def _reads(seen: Observation) -> Verdict:
     if not Permission[now.value] & Permission.READ:
         if why := lost_journals.waits(seen):
             return Verdict(kind, "False", "JournalsLost", why)
-        return Verdict(kind, "False", "NoReader", _nobody(seen, Permission.READ))
+        return Verdict(kind, "False", "NoReader", _unserved_reason(seen, Permission.READ))
     return Verdict(kind, "True", "Serving", f"{_server(seen)} serves reads")
 
 
 def _server(seen: Observation) -> str:
     elsewhere, server = facts.serve_elsewhere(seen), facts.server_of(facts.state_of(seen))
-    return f"{', '.join(elsewhere)} (of another ensemble)" if elsewhere else server
+    return f"{', '.join(elsewhere)} (through another ensemble)" if elsewhere else server
 
 
 def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
     """Return the verdict from brokers' own reports, or as known last."""
-    said = said_without_zookeeper(seen)
-    if said is None:
+    reported = served_without_zookeeper(seen)
+    if reported is None:
         last = f"last known: {seen.group.status.access.value}"
         return Verdict(kind, "Unknown", "LastKnown", f"{_UNASKED}; {last}")
-    now, server = said
+    now, server = reported
     if now is Access.UNKNOWN:
         why = seen.answers[BrokerId(server)].why or "it does not serve"
-        silent = f"of {', '.join(_silent(seen))} nothing is known"
+        silent = f"no answer from {', '.join(_silent(seen))}"
         return Verdict(kind, "Unknown", "NotKnown", f"{server}: {why}; {silent}; {_UNASKED}")
     if Permission[now.value] & bit:
-        return Verdict(kind, "True", "Serving", f"{server} {does}, as it says itself; {_UNASKED}")
-    nobody = f"no broker says that it {does}"
-    return Verdict(kind, "False", "NobodyServes", f"{nobody}; {_UNASKED}")
+        return Verdict(kind, "True", "Serving", f"{server} {does} by its own report; {_UNASKED}")
+    message = f"no broker reports that it {does}; {_UNASKED}"
+    return Verdict(kind, "False", "NobodyServes", message)
 
 
 def _unknown(seen: Observation) -> str:
     state = facts.state_of(seen)
     server = facts.server_of(state)
-    return f"{server} lives and does not answer the operator"
+    return f"{server} is live in ZooKeeper, but does not answer the operator"
 
 
-def _nobody(seen: Observation, bit: Permission) -> str:
-    """Return why no broker serves that, in the words of the best source."""
+def _unserved_reason(seen: Observation, bit: Permission) -> str:
+    """Return why no broker serves that, from the best source."""
     state = facts.state_of(seen)
     if state.mode is Mode.NEW:
         return "no master has opened the group yet"
     if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
-        return f"master {state.master} is fenced ({FENCE}): take that back, or name another master"
+        remedy = f"remove {state.master} from annotation {FENCE}, or name another master"
+        return f"master {state.master} is fenced: {remedy}"
     server = facts.server_of(state)
-    if kept := _kept_from(seen, server, bit if server == state.master else Permission.READ):
+    if kept := _permission_reason(seen, server, bit if server == state.master else Permission.READ):
         return kept
     answer = facts.answer_of(seen, state.master)
     if answer is not None and answer.why:
         return f"{state.master}: {answer.why}"
-    if not facts.is_live(seen, server):  # what was said last of who serves is not so any more
+    if not facts.is_live(seen, server):  # the state's reason is out of date
         there = facts.is_live(seen, state.master)
-        said = f"master {state.master} {'does not serve yet' if there else 'is gone'}"
+        message = f"master {state.master} {'does not serve yet' if there else 'is gone'}"
         reader = f", and {server}, which served the reads, is gone"
-        return said if server == state.master else f"{said}{reader}"
+        return message if server == state.master else f"{message}{reader}"
     return state.why or f"master {state.master} does not serve"
 
 
-def _kept_from(seen: Observation, server: str, bit: Permission) -> str:
-    """Return who would serve that, but may not by a person's decision; "" = it is not so."""
+def _permission_reason(seen: Observation, server: str, bit: Permission) -> str:
+    """Return that the server's permission, a person's decision, forbids it; "" = it does not."""
     config = facts.config_of(seen)
     member = None if config is None else config.member(BrokerId(server))
     if member is None or member.permission & bit or not facts.is_live(seen, server):
         return ""
-    most = f"{member.permission.name} alone" if member.permission else "nothing"
+    most = f"only {member.permission.name}" if member.permission else "nothing"
     slave = "" if server == facts.state_of(seen).master else ", or spec.slaveReads"
     by = FENCE if server in facts.fenced(seen) else f"spec.permissions{slave}"
-    return f"{server} may serve {most} ({by}): allow it more, or name another master"
+    return f"{server} may serve {most} ({by}): raise its permission, or name another master"
 
 
 def _replication(seen: Observation) -> Verdict:
@@ -210,7 +211,8 @@ def _replication(seen: Observation) -> Verdict:
     behind = [b for b in slaves if b not in state.isr]
     if behind:
         return Verdict(kind, "False", "NotInSync", f"not in sync: {', '.join(behind)}")
-    return Verdict(kind, "True", "InSync", f"in sync: {', '.join(slaves) or 'no slave is wanted'}")
+    message = f"in sync: {', '.join(slaves)}" if slaves else "no slave is declared"
+    return Verdict(kind, "True", "InSync", message)
 
 
 def _failover(seen: Observation) -> Verdict:
@@ -218,7 +220,9 @@ def _failover(seen: Observation) -> Verdict:
     if seen.zookeeper is None or config is None:
         return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     if len(config.members) == 1:
-        return Verdict(kind, "False", "Alone", "one broker: set spec.replicas to 2 or more")
+        return Verdict(
+            kind, "False", "Alone", "the group has one broker: set spec.replicas to 2 or more"
+        )
     able = [
         m.id
         for m in config.members
@@ -227,9 +231,9 @@ def _failover(seen: Observation) -> Verdict:
     ]
     if not able:
         return Verdict(
-            kind, "False", "NoSuccessor", "no other broker is in sync, live and may read"
+            kind, "False", "NoSuccessor", "no other broker is in sync, live and permitted to read"
         )
-    return Verdict(kind, "True", "SlaveInSync", f"{', '.join(sorted(able))} could take over")
+    return Verdict(kind, "True", "SlaveInSync", f"{', '.join(sorted(able))} can take over")
 
 
 def _offsets(seen: Observation) -> Verdict:
@@ -238,7 +242,7 @@ def _offsets(seen: Observation) -> Verdict:
         return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     match state.mode:
         case Mode.SLAVE_CONSUME | Mode.HANDOVER:
-            why = f"consumers' newest offsets are with {state.reader} until {state.master} is back"
+            why = f"the newest consumer offsets are at {state.reader} until {state.master} returns"
             return Verdict(kind, "False", "AtReader", why)
         case Mode.NEW | Mode.MASTER:
             if state.degraded:
@@ -246,18 +250,20 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "True", "AtMaster")
 
 
-_UNASKED: Final = "ZooKeeper cannot be asked (see ZooKeeperConnected)"
+_NOT_COMPARED: Final = "not compared with the declaration while spec.paused is set"
+_NOT_LISTED: Final = "the group's objects cannot be listed"
+_UNASKED: Final = "the operator cannot read ZooKeeper (see ZooKeeperConnected)"
 UNREADABLE: Final = "Unreadable"
 OTHER: Final = "OtherEnsemble"
 
 
 def _not_asked(seen: Observation) -> str:
-    """Return a short note: the whole sentence is reported once, where people look for it."""
+    """Return a short note: ZooKeeperConnected alone has the whole sentence."""
     return _UNASKED if seen.zookeeper is None else ""
 
 
-_REMEDY: Final = "look at spec.zookeeper.connect"
-_AS_OF_LAST: Final = "master, epoch and inSync are as the operator read them last"
+_CHECK_CONNECT: Final = "check spec.zookeeper.connect"
+_AS_OF_LAST: Final = "master, epoch and inSync are as last read"
 
 
 def zookeeper(seen: Observation) -> Verdict:
@@ -268,16 +274,17 @@ def zookeeper(seen: Observation) -> Verdict:
         if seen.zookeeper_bad:
             return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {why}")
         if reach := facts.reaching(seen):
-            said = f"{why}, but {', '.join(reach)} can reach it: brokers fail over by themselves"
-            return Verdict(kind, "False", "OperatorCut", f"{said}; {_AS_OF_LAST}; {_REMEDY}")
-        return Verdict(kind, "False", "Unreachable", f"{why}: {_REMEDY}")
+            note = f"but {', '.join(reach)} can reach it: brokers fail over by themselves"
+            message = f"{why}, {note}; {_AS_OF_LAST}; {_CHECK_CONNECT}"
+            return Verdict(kind, "False", "OperatorCut", message)
+        return Verdict(kind, "False", "Unreachable", f"{why}: {_CHECK_CONNECT}")
     if elsewhere := facts.serve_elsewhere(seen):
-        said = (
-            f"{where} knows nothing of this group, and {', '.join(elsewhere)} serve it by what "
-            "another ensemble says: take spec.zookeeper.connect back, or restart all brokers to "
-            "begin anew there, without topics and consumers' offsets"
+        message = (
+            f"{where} has no state of this group, but {', '.join(elsewhere)} serve it by the state "
+            "in another ensemble: set spec.zookeeper.connect back, or restart all brokers to start "
+            "the group again there, without topics and consumer offsets"
         )
-        return Verdict(kind, "False", OTHER, said)
+        return Verdict(kind, "False", OTHER, message)
     cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
     if cut:
         return Verdict(
@@ -291,40 +298,40 @@ def _progress(seen: Observation, what: Outlook) -> Verdict:
     if what.step is not None:
         return Verdict(kind, "True", type(what.step).__name__, what.step.why)
     if what.holds:
-        said = "; ".join(h.message for h in what.holds)
+        message = "; ".join(h.message for h in what.holds)
         moving = any(h.blocks for h in what.holds)
-        return Verdict(kind, "True" if moving else "False", what.holds[0].reason, said)
+        return Verdict(kind, "True" if moving else "False", what.holds[0].reason, message)
     if seen.group.spec.paused:
-        return Verdict(kind, "False", "Paused", "nothing is compared while spec.paused is set")
+        return Verdict(kind, "False", "Paused", _NOT_COMPARED)
     if what.problem is not None:
         return Verdict(kind, "False", what.problem.reason, what.problem.message)
     if found := trouble.of_pods(seen):
         return Verdict(kind, "True", "Starting", "; ".join(found))
     if seen.zookeeper is None or seen.children is None:
-        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen) or "nothing can be listed")
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen) or _NOT_LISTED)
     return Verdict(kind, "False", "AsDeclared")
 
 
 def _config(seen: Observation, what: Outlook) -> Verdict:
     kind = "ConfigApplied"
     if seen.failures:
-        said = "; ".join(f"{f.what}: {f.message}" for f in seen.failures)
-        return Verdict(kind, "False", seen.failures[0].reason, said)
+        message = "; ".join(f"{f.what}: {f.message}" for f in seen.failures)
+        return Verdict(kind, "False", seen.failures[0].reason, message)
     if what.problem is not None:
         return Verdict(kind, "False", what.problem.reason, what.problem.message)
     if seen.group.spec.paused:
-        return Verdict(kind, "Unknown", "Paused", "nothing is compared while spec.paused is set")
+        return Verdict(kind, "Unknown", "Paused", _NOT_COMPARED)
     if seen.children is None:
-        return Verdict(kind, "Unknown", "NotListed", "the group's objects cannot be listed")
+        return Verdict(kind, "Unknown", "NotListed", _NOT_LISTED)
     if seen.zookeeper is None:
         return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     if what.config_differs or what.children or what.owners:
         named = [f"{c['kind']} {c['metadata']['name']}" for c, _ in what.children]
         named += [f"PersistentVolumeClaim {change.claim.name}" for change in what.owners]
-        return Verdict(kind, "False", "Applying", ", ".join(named) or "group in ZooKeeper")
+        return Verdict(kind, "False", "Applying", ", ".join(named) or "configuration in ZooKeeper")
     if facts.outdated(seen):
         pods = ", ".join(p.name for p in facts.outdated(seen))
-        return Verdict(kind, "False", "RestartsDue", f"to be restarted: {pods}")
+        return Verdict(kind, "False", "RestartsDue", f"pods to restart: {pods}")
     return Verdict(kind, "True", "Applied")
 
 
@@ -343,58 +350,61 @@ def _index(seen: Observation) -> list[Verdict]:
     if found is None:
         return []
     status, reason = _INDEX[found.verdict]
-    said = f"BrokerJob {found.job} ({found.level}, {found.finished_at}): {found.message}"
-    return [Verdict("IndexConsistent", status, reason, said)]
+    message = f"BrokerJob {found.job} ({found.level}, {found.finished_at}): {found.message}"
+    return [Verdict("IndexConsistent", status, reason, message)]
 
 
 FENCE_WAITS: Final = "NotYet"
 
 
 def fenced(seen: Observation) -> Verdict:
-    """Return whom the annotation keeps from serving; one that serves on is not called fenced."""
+    """Return the brokers that the annotation fences; one that serves on is not called fenced."""
     asked, vain = facts.fenced(seen), facts.fenced_in_vain(seen)
     if not asked:
         return Verdict("Fenced", "False", "NoSuchBroker" if vain else "NotAsked", vain)
     closed, opens = facts.closed(seen), sorted(asked - facts.closed(seen))
-    said = []
+    parts = []
     if found := sorted(asked & closed):
         serve = "serves" if len(found) == 1 else "serve"
-        said.append(f"{', '.join(found)} {serve} nothing, as the annotation {FENCE} asks")
+        parts.append(f"{', '.join(found)} {serve} nothing (annotation {FENCE})")
     if opens:
-        said.append(f"{', '.join(opens)} may serve on, though {FENCE} asks: {_fence_waits(seen)}")
-    said += [vain] if vain else []
+        waits = _fence_waits(seen)
+        parts.append(f"{', '.join(opens)} may still serve despite annotation {FENCE}: {waits}")
+    parts += [vain] if vain else []
     reason = FENCE_WAITS if opens else "Asked"
-    return Verdict("Fenced", "True" if found else "False", reason, "; ".join(said))
+    return Verdict("Fenced", "True" if found else "False", reason, "; ".join(parts))
 
 
 def _fence_waits(seen: Observation) -> str:
     if seen.group.spec.paused:
-        return "nothing is changed while spec.paused is set"
+        return "spec.paused is set"
     if seen.zookeeper is None:
         return _UNASKED
-    return "it has not heard of it yet"
+    return "it has not applied the fence yet"
 
 
 def _paused(seen: Observation) -> Verdict:
     if seen.group.spec.paused:
-        return Verdict("Paused", "True", "Asked", "the operator changes nothing: spec.paused")
+        return Verdict(
+            "Paused", "True", "Asked", "spec.paused is set: the operator changes nothing"
+        )
     return Verdict("Paused", "False", "NotAsked")
 
 
-def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
-    """Return what is missing although the group may serve."""
+def missing_parts(seen: Observation, found: list[Verdict]) -> list[str]:
+    """Return the group's defects while it may serve."""
     bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
     out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
     out += [*trouble.of_disks(seen), *trouble.of_pods(seen)]
     return root_causes.first(root_causes.root_causes(seen, found), out)
 
 
-_OF_WHO_STARTS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume", "NotBound"})
+_STARTING_REASONS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume", "NotBound"})
 
 
-def of_who_starts(seen: Observation, found: list[Verdict]) -> list[str]:
+def of_starting_brokers(seen: Observation, found: list[Verdict]) -> list[str]:
     """Return which of these messages are true of every broker that starts."""
-    return [*(v.message for v in found if v.reason in _OF_WHO_STARTS), *trouble.of_pods(seen)]
+    return [*(v.message for v in found if v.reason in _STARTING_REASONS), *trouble.of_pods(seen)]
 
 
 def broker_permission(seen: Observation, broker: str) -> str:

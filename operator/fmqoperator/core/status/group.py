@@ -41,7 +41,7 @@ SEEN_MS: Final = 60_000
 200 groups at rest cost the API server 3 writes per second.
 """
 
-_NOBODY: Final = "nobody"
+_NO_BROKER: Final = "none"
 _NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
 
 
@@ -193,7 +193,7 @@ def _was_live(seen: Observation, broker: str) -> bool:
 
 
 def _serving(seen: Observation) -> str:
-    """Return who serves what, e.g. `g1-0 FULL`; "" = no broker, or it is not known."""
+    """Return the serving broker and its access, e.g. `g1-0 FULL`; "" = none, or not known."""
     if seen.zookeeper is None or facts.serve_elsewhere(seen):
         return ""
     state, now = facts.state_of(seen), judge.access(seen)
@@ -245,7 +245,7 @@ def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
 
 
 def _move(seen: Observation, what: Outlook) -> str:
-    """Return why the move on its way was asked for, to report it when it is done."""
+    """Return the reason of the move in progress, to report it when it is done."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     if isinstance(what.step, Move):
         return what.step.why[:1024] if what.step.to != state.master else ""
@@ -266,7 +266,7 @@ def _transition(seen: Observation, served: Access) -> LastTransition | None:
     bits = Permission[served.value]
     return LastTransition.model_validate(
         {
-            "from": memory.served or _NOBODY,
+            "from": memory.served or _NO_BROKER,
             "to": serving,
             "cause": _cause(seen)[:1024],
             "at": as_text(seen.now_ms),
@@ -294,14 +294,14 @@ def _completed(seen: Observation, old: LastTransition, served: Access) -> LastTr
     since_ms, bits = memory.no_writes_since_ms, Permission[served.value]
     if old.write_outage_ms is not None or not since_ms or not bits & Permission.WRITE:
         return old
-    if since_ms > ends_ms:  # another one, which began later
+    if since_ms > ends_ms:  # another one, which started later
         return old
     length_ms = outages.length_ms(seen, since_ms, Permission.WRITE)
     return old.model_copy(update={"write_outage_ms": length_ms})
 
 
 def _cause(seen: Observation) -> str:
-    """Return the cause in its author's words; of a move, also who gave way, and why."""
+    """Return the cause; of a move, also the former master and the reason."""
     config, state, memory = facts.config_of(seen), facts.state_of(seen), seen.group.status.memory
     if state.mode is not Mode.MASTER or config is None or config.master != state.master:
         return facts.why(state)
@@ -332,13 +332,13 @@ def _conditions(
             ready = Verdict("Ready", "False", applied.reason, applied.message)
         case _:
             ready = Verdict("Ready", "False", phase.value, message)
-    missing = judge.not_wholly(seen, found) if phase is not Phase.HIBERNATED else []
-    nobody = phase is Phase.DOWN
+    missing = judge.missing_parts(seen, found) if phase is not Phase.HIBERNATED else []
+    down = phase is Phase.DOWN
     degraded = Verdict(
         "Degraded",
-        "True" if missing or nobody else "False",
-        "Down" if nobody else "Missing" if missing else "Whole",
-        "; ".join(([message] if nobody and message not in missing else []) + missing),
+        "True" if missing or down else "False",
+        "Down" if down else "Missing" if missing else "Whole",
+        "; ".join(([message] if down and message not in missing else []) + missing),
     )
     old, generation = seen.group.status.as_json(), seen.group.metadata.generation
     return tuple(

@@ -36,15 +36,15 @@ class Gauge(NamedTuple):
 
 def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
     """Yield the gauges of BrokerGroups. What is not known (a condition `Unknown`) has no sample."""
-    wanted = Gauge("brokers", "Brokers that the group shall have", _GROUP, [])
+    wanted = Gauge("brokers", "Declared brokers of the group", _GROUP, [])
     ready = Gauge("ready_brokers", "Brokers of the group whose pod is ready", _GROUP, [])
     serves = Gauge(
         "serves",
-        "1 if the group serves that, as ACCESS says; once it was opened",
+        "1 if the group serves that, by its ACCESS; once it was opened",
         (*_GROUP, "what"),
         [],
     )
-    met = Gauge("condition", "1 if a condition of its status is True", (*_GROUP, "type"), [])
+    met = Gauge("condition", "1 if the status condition is True", (*_GROUP, "type"), [])
     known = set[tuple[str, str]]()
     for body in sorted(bodies, key=_never_opened):
         meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
@@ -59,11 +59,11 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
             access = None if _unheard(status) else status.get("access")
             serves.samples.extend(((*of, w), float(access in who)) for w, who in _SERVES.items())
         for condition in status.get("conditions") or ():
-            kind, said = condition["type"], condition["status"]
+            kind, value = condition["type"], condition["status"]
             readable = condition.get("reason") != "Invalid"
             as_asked = kind == "Ready" and readable and status.get("phase") in _AS_ASKED
-            if said in ("True", "False") and not as_asked:
-                met.samples.append(((*of, kind), float(said == "True")))
+            if value in ("True", "False") and not as_asked:
+                met.samples.append(((*of, kind), float(value == "True")))
     for gauge in (wanted, ready, serves, met):
         yield gauge._replace(name=f"fmq_operator_group_{gauge.name}")
 

@@ -37,7 +37,7 @@ def since(seen: Observation, before: int | None, bit: Permission) -> int:
     noticed_ms = before or _unheard_since(seen)
     if noticed_ms is None and not seen.watched:
         return UNSEEN
-    return _began(seen, noticed_ms or seen.now_ms, bit)
+    return _start_ms(seen, noticed_ms or seen.now_ms, bit)
 
 
 def length_ms(seen: Observation, since_ms: int | None, bit: Permission) -> int | None:
@@ -49,7 +49,7 @@ def length_ms(seen: Observation, since_ms: int | None, bit: Permission) -> int |
         return None
     ended_ms = _ended(seen, bit)
     noticed_ms = since_ms or _unheard_since(seen) or ended_ms
-    return max(0, ended_ms - _began(seen, min(noticed_ms, ended_ms), bit))
+    return max(0, ended_ms - _start_ms(seen, min(noticed_ms, ended_ms), bit))
 
 
 def _unheard_since(seen: Observation) -> int | None:
@@ -64,11 +64,11 @@ def _ended(seen: Observation, bit: Permission) -> int:
     if periods is None:
         return seen.now_ms
     read = bit is Permission.READ
-    began_ms = periods.reads_since_ms if read else periods.writes_since_ms
-    return seen.now_ms if began_ms is None else min(began_ms, seen.now_ms)
+    started_ms = periods.reads_since_ms if read else periods.writes_since_ms
+    return seen.now_ms if started_ms is None else min(started_ms, seen.now_ms)
 
 
-def _began(seen: Observation, noticed_ms: int, bit: Permission) -> int:
+def _start_ms(seen: Observation, noticed_ms: int, bit: Permission) -> int:
     """Return when an outage started: the last sign of the server before, or as noticed."""
     last, broker = seen.group.status.last_transition, seen.group.status.memory.served.split(" ")[0]
     if last is None:

@@ -61,11 +61,11 @@ def _phase(
             return Phase.READ_ONLY, [state.why, *waits]
         case _:
             pass
-    missing = judge.not_wholly(seen, found)
+    missing = judge.missing_parts(seen, found)
     writes = by_type["WriteAvailable"]
     if writes.status == "False" and now is Access.FULL and writes.message not in missing:
         missing.insert(0, writes.message)
-    wrong = [m for m in missing if m not in judge.of_who_starts(seen, found)]
+    wrong = [m for m in missing if m not in judge.of_starting_brokers(seen, found)]
     if not wrong and missing and (about := _on_the_way(seen, what)):
         return about[0], [about[1]]
     if missing or waits:
@@ -85,7 +85,7 @@ def _before_it_serves(
     group, state = seen.group, facts.state_of(seen)
     by_type = {v.type: v for v in found}
     if group.metadata.deletion_timestamp is not None:
-        return Phase.DELETING, ["volumes: " + group.spec.storage.on_delete.value]
+        return Phase.DELETING, [f"being deleted; volumes: {group.spec.storage.on_delete.value}"]
     if group.spec.paused:
         return Phase.PAUSED, [by_type["Paused"].message]
     if what.problem is not None:
@@ -94,24 +94,24 @@ def _before_it_serves(
         asleep = seen.pods is not None and not seen.pods
         waits = "" if asleep else "; ".join(h.message for h in what.holds)
         if seen.zookeeper is None and not asleep:
-            waits = f"spec.hibernated is set, and nobody is stopped: {seen.zookeeper_why}"
-        said = waits or "spec.hibernated is set"
-        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), [said]
+            waits = f"spec.hibernated is set, but no broker is stopped: {seen.zookeeper_why}"
+        text = waits or "spec.hibernated is set"
+        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), [text]
     if seen.zookeeper is None:
-        by_themselves = judge.said_without_zookeeper(seen)
-        said = by_type["ZooKeeperConnected"].message
+        by_themselves = judge.served_without_zookeeper(seen)
+        text = by_type["ZooKeeperConnected"].message
         if by_themselves is not None and by_themselves[0] is Access.UNKNOWN:
-            said = f"{by_type['ReadAvailable'].message}: {said}"
-        nobody = (Access.NONE, Access.UNKNOWN)
-        serves = by_themselves is not None and by_themselves[0] not in nobody
+            text = f"{by_type['ReadAvailable'].message}: {text}"
+        no_service = (Access.NONE, Access.UNKNOWN)
+        serves = by_themselves is not None and by_themselves[0] not in no_service
         unknown = Phase.UNKNOWN if group.status.epoch else Phase.PENDING
-        return (Phase.DEGRADED if serves else unknown), [said]
+        return (Phase.DEGRADED if serves else unknown), [text]
     if facts.serve_elsewhere(seen):
         return Phase.DEGRADED, [by_type["ZooKeeperConnected"].message]
     if state.mode is Mode.NEW:
-        begun = bool(seen.pods)
+        started = bool(seen.pods)
         pods = trouble.of_pods(seen) or ["the master is about to open the group"]
-        return (Phase.CREATING if begun else Phase.PENDING), pods
+        return (Phase.CREATING if started else Phase.PENDING), pods
     return None
 
 
@@ -127,9 +127,9 @@ def _about_to_serve(seen: Observation, what: Outlook) -> tuple[Phase, str] | Non
     if facts.is_ready(seen, server) or not awaited.goes_well(seen, server):
         return None
     if awaited.begins(seen):
-        return Phase.CREATING, f"{server} starts, to serve as before"
+        return Phase.CREATING, f"{server} is starting, to serve again"
     if server in awaited.returning(seen, what.step):
-        return Phase.UPDATING, f"{server} is restarted, and nobody else may serve"
+        return Phase.UPDATING, f"{server} is restarting, and no other broker may serve"
     return None
 
 
@@ -138,11 +138,11 @@ def _on_the_way(seen: Observation, what: Outlook) -> tuple[Phase, str] | None:
     missing = awaited.all_missing(seen, what.step)
     if not missing:
         return None
-    said = f"to come in sync: {', '.join(missing)}"
+    text = f"coming in sync: {', '.join(missing)}"
     if awaited.begins(seen):
-        return Phase.CREATING, said
+        return Phase.CREATING, text
     new = set(missing) & set(awaited.joining(seen))
-    return (Phase.SCALING if new else Phase.UPDATING), said
+    return (Phase.SCALING if new else Phase.UPDATING), text
 
 
 def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:

@@ -24,19 +24,19 @@ def verdict(seen: Observation) -> Verdict:
     """Return the verdict for all declared brokers, present or not: it is about the next restart."""
     promotes = seen.group.spec.promotion.policy is PromotionPolicy.AFTER
     if len(seen.group.brokers) == 1:
-        why = "one broker: nothing is served while it restarts: set spec.replicas to 3 or more"
+        why = "one broker: none serves while it restarts: set spec.replicas to 3 or more"
         return Verdict(KIND, "False", "Alone", why)
     lacking = next(_lacking(seen), "")
     if not lacking:
         return Verdict(KIND, "True", "SlaveMayBeAway", "writes go on while any one slave is away")
-    said = f"writes pause while a slave is away, also in each rolling change: {lacking}"
+    message = f"writes pause while a slave is away, also in each rolling change: {lacking}"
     if promotes:
-        said += (
-            "; spec.promotion: after a promotion no message is taken before the lost broker, or a "
-            "new one in its place, is in sync"
+        message += (
+            "; spec.promotion: after a promotion no message is accepted before the lost broker, or "
+            "a new one in its place, is in sync"
         )
     reason = "PromotionBringsNoWrites" if promotes else "PausesInUpdates"
-    return Verdict(KIND, "False", reason, f"{said}: {_REMEDY}")
+    return Verdict(KIND, "False", reason, f"{message}: {_REMEDY}")
 
 
 def _lacking(seen: Observation) -> Iterator[str]:

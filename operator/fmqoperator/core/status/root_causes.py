@@ -25,7 +25,7 @@ def root_causes(seen: Observation, found: Iterable[Verdict]) -> list[str]:
     out = [*pods, *trouble.of_disks(seen)]
     failed = (v for v in found if v.status == "False")
     out += [v.message for v in failed if _is_cause(v, bool(pods))]
-    out += [tell.message for tell in lasting(seen.failures)]
+    out += [event.message for event in lasting(seen.failures)]
     return list(dict.fromkeys(out))
 
 
@@ -52,5 +52,5 @@ def _is_cause(verdict: Verdict, pods_fail: bool) -> bool:
     """Whether a verdict is a cause; a volume not bound yet is one only while a pod waits for it."""
     if verdict.type == volumes.KIND:
         unbound = verdict.reason == volumes.NOT_BOUND and pods_fail
-        return verdict.reason in volumes.TOLD or unbound
+        return verdict.reason in volumes.REPORTED or unbound
     return verdict.reason == BROKERS_CUT

@@ -15,17 +15,17 @@ from fmqoperator.core.status.group import timed
 
 def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> Json:
     """Return the status of a resource that an older schema let in: the field, and what is wrong."""
-    said = "; ".join(
+    errors = "; ".join(
         f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()[:5]
     )
-    message = f"this resource cannot be read, nothing is changed: {said}"
+    message = f"the resource is invalid, and nothing was changed: {errors}"
     seen = {"observedGeneration": body["metadata"].get("generation", 0)}
     return _let_alone(body, "False", "Invalid", message, now_ms) | seen
 
 
 def blind(body: Mapping[str, Any], why: str, now_ms: int) -> Json:
     """Return the status of a group that the operator could not observe: the rest is as it was."""
-    message = f"the operator cannot see what it must, what is told here is old: {why}"
+    message = f"the operator cannot observe the group, and this status is out of date: {why}"
     return _let_alone(body, "Unknown", "OperatorBlind", message, now_ms)
 
 
@@ -39,9 +39,9 @@ def _let_alone(
     old = body.get("status") or {}
     generation = body["metadata"].get("generation", 0)
     conditions = [
-        timed(Verdict(kind, said, reason, message[:2048]), old, generation, now_ms)
-        for kind, said in (("Ready", ready), ("ConfigApplied", "False"))
+        timed(Verdict(kind, value, reason, message[:2048]), old, generation, now_ms)
+        for kind, value in (("Ready", ready), ("ConfigApplied", "False"))
     ]
     kept = [c for c in old.get("conditions", ()) if c["type"] not in ("Ready", "ConfigApplied")]
-    told = [*(c.as_json() for c in conditions), *kept]
-    return {**old, "message": message[:1024], "conditions": told}
+    written = [*(c.as_json() for c in conditions), *kept]
+    return {**old, "message": message[:1024], "conditions": written}

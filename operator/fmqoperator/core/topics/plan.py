@@ -5,8 +5,8 @@ group that is no longer declared keeps its queues at weight 0 (no new messages, 
 queues are never fewer. A topic that another writer made is taken over as it is; of several
 resources that declare one, in whatever namespaces, the oldest counts, and the others report it.
 
-Deletion waits for no operator: with `onDelete: Delete` the topic goes if the operator hears of it
-(`farewell`) and no other resource declares the topic; if it was away then, the topic stays, and
+Deletion waits for no operator: with `onDelete: Delete` the topic goes if the operator observes the
+deletion and no other resource declares the topic; if it was away then, the topic stays, and
 `fmq topic delete` removes it.
 """
 
@@ -22,7 +22,7 @@ from fmqoperator.api.base import Condition, Json
 from fmqoperator.api.parts import Reclaim
 from fmqoperator.api.times import as_text
 from fmqoperator.api.topic import Topic, TopicStatus
-from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.event_dedup import has_waited
 from fmqoperator.core.observation import Failure
 from fmqoperator.core.status.conditions import UNREADABLE
@@ -80,10 +80,12 @@ class DeleteTopic:
 
 _TAKEN: Final = "NameTaken"
 _NO_GROUP: Final = "NoSuchGroup"
-_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN})
+_REPORTED_AT_ONCE: Final = frozenset(
+    {"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN}
+)
 """Reasons reported at once. (A missing group, mostly about to be made, is reported later.)"""
 
-TopicAction = CreateTopic | PutTopic | Tell | Requeue
+TopicAction = CreateTopic | PutTopic | EmitEvent | Requeue
 
 
 def name_of(topic: Topic) -> str:
@@ -100,8 +102,8 @@ def is_same(one: Topic, other: Topic) -> bool:
     """Whether two resources declare one topic: of one cluster, at one ZooKeeper by its address."""
     if (name_of(one), cluster_of(one)) != (name_of(other), cluster_of(other)):
         return False
-    mine, theirs = (_place(topic.spec.zookeeper.connect) for topic in (one, other))
-    return mine[1] == theirs[1] and not mine[0].isdisjoint(theirs[0])
+    ours, theirs = (_place(topic.spec.zookeeper.connect) for topic in (one, other))
+    return ours[1] == theirs[1] and not ours[0].isdisjoint(theirs[0])
 
 
 def _place(connect: str) -> tuple[frozenset[str], str]:
@@ -129,20 +131,20 @@ def plan_topic(seen: TopicSeen) -> list[TopicAction]:
     """Return what to do now; only `Requeue`: the topic is as declared, or has to wait."""
     if seen.topic.metadata.deletion_timestamp is not None:
         return []
-    return [*_told(seen), *_to_do(seen)]
+    return [*_events(seen), *_to_do(seen)]
 
 
-def _told(seen: TopicSeen) -> Iterator[Tell]:
+def _events(seen: TopicSeen) -> Iterator[EmitEvent]:
     """Report what a person must look after, if the status does not report it yet."""
     _, reason, message = _ready(replace(seen, failures=()))
     before = next((c for c in seen.topic.status.conditions if c.type == "Ready"), None)
     if reason != _NO_GROUP:
-        news = reason in _TELL and (before is None or message[:2048] != before.message)
+        news = reason in _REPORTED_AT_ONCE and (before is None or message[:2048] != before.message)
     else:
         since = "" if before is None or before.reason != reason else before.last_transition_time
         news = has_waited(since, seen.now_ms)
     if news:
-        yield Tell("Warning", reason, message)
+        yield EmitEvent("Warning", reason, message)
 
 
 def _to_do(seen: TopicSeen) -> list[TopicAction]:
@@ -153,21 +155,23 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
     name, wanted = name_of(seen.topic), _wanted(seen)
     if seen.there is None:
         queues = sum(g.queues for g in wanted)
-        told = Tell("Normal", "TopicCreated", f"{name}: {queues} queues in {len(wanted)} groups")
+        event = EmitEvent(
+            "Normal", "TopicCreated", f"{name}: {queues} queues in {len(wanted)} groups"
+        )
         return [
             CreateTopic(TopicConfig(name, TopicId(seen.topic.status.id), wanted)),
-            told,
+            event,
             Requeue(BUSY_MS),
         ]
     now = seen.there.value
     if _by_name(now.groups) == _by_name(wanted):
         return [Requeue(CALM_MS)]
     config = TopicConfig(now.name, now.id, wanted)
-    told = Tell("Normal", "TopicChanged", "; ".join(_differences(now.groups, wanted)))
-    return [PutTopic(config, seen.there.version), told, Requeue(BUSY_MS)]
+    event = EmitEvent("Normal", "TopicChanged", "; ".join(_differences(now.groups, wanted)))
+    return [PutTopic(config, seen.there.version), event, Requeue(BUSY_MS)]
 
 
-def farewell(
+def deletion(
     topic: Topic, there: Versioned[TopicConfig] | None, others: tuple[Topic, ...] = ()
 ) -> DeleteTopic | None:
     """Return what to do once the topic's resource is gone; None: nothing.
@@ -220,39 +224,41 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
             return (
                 "False",
                 UNREADABLE,
-                f"{where} answers, but {seen.why}: put that node back as it was",
+                f"{where} answers, but {seen.why}: restore that node from a backup",
             )
         why = seen.why or f"{where} does not answer"
-        return "Unknown", "ZooKeeperUnreachable", f"{why}: look at spec.zookeeper.connect"
+        return "Unknown", "ZooKeeperUnreachable", f"{why}: check spec.zookeeper.connect"
     if why := _misnamed(seen):
         return "False", "Invalid", why
     if (older := _older(seen)) is not None:
         of = f"{older.metadata.namespace}/{older.metadata.name}"
-        said = f"topic {name_of(seen.topic)} of cluster {cluster_of(seen.topic)} is declared by"
-        return "False", _TAKEN, f"{said} Topic {of}: delete one, or give this one another name"
+        text = f"topic {name_of(seen.topic)} of cluster {cluster_of(seen.topic)} is also declared"
+        return "False", _TAKEN, f"{text} by the older Topic {of}: delete one, or rename this one"
     if missing := _missing(seen):
         where = f"cluster {cluster_of(seen.topic)}"
-        said = f"{where} has no group {', '.join(missing)}: make them, or take them out of groups"
-        return "False", _NO_GROUP, said
+        text = (
+            f"{where} has no group {', '.join(missing)}: create it, or remove it from spec.groups"
+        )
+        return "False", _NO_GROUP, text
     if seen.there is None:
-        return "False", "Creating", "it is being created"
+        return "False", "Creating", "the topic is being created"
     now = _by_name(seen.there.value.groups)
     if now != _by_name(_wanted(seen)):
-        return "False", "Applying", "it is being changed"
+        return "False", "Applying", "the topic is being changed"
     kept = [
-        f"{g.group} keeps its {_queues_in(now, g.group)} queues, not {g.queues}"
+        f"{g.group} keeps its {_queues_in(now, g.group)} queues instead of {g.queues}"
         for g in seen.topic.spec.groups
         if _queues_in(now, g.group) > g.queues
     ]
     if kept:
-        said = f"{'; '.join(kept)}: queues hold messages; declare as many"
-        return "False", "QueuesKept", said
+        text = f"{'; '.join(kept)}: queues hold messages, declare as many"
+        return "False", "QueuesKept", text
     return "True", "AsDeclared", ""
 
 
 def _misnamed(seen: TopicSeen) -> str:
     name = name_of(seen.topic)
-    return "" if is_name(name) else f"{name!r} is no name for a topic: give one in spec.name"
+    return "" if is_name(name) else f"{name!r} is not a valid topic name: set spec.name"
 
 
 def _missing(seen: TopicSeen) -> list[str]:

@@ -14,13 +14,13 @@ from fmqoperator.core.actions import (
     BeginAgain,
     ChangeAnnotation,
     DeleteChild,
+    EmitEvent,
     GrowClaim,
     KeepVolumes,
     OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
     RestartPod,
-    Tell,
 )
 from fmqoperator.core.observation import HASH
 from fmqoperator.core.write_conflicts import MOST
@@ -34,7 +34,7 @@ BODY = GROUP.as_json()
 CONFIG = running().config
 assert CONFIG is not None
 SERVICE = {"kind": "Service", "metadata": {"name": "g1-rw"}}
-MARKED = {"kind": "Service", "metadata": {"name": "g1-rw", "annotations": {HASH: "mine"}}}
+MARKED = {"kind": "Service", "metadata": {"name": "g1-rw", "annotations": {HASH: "ours"}}}
 _SWITCHOVER = "/metadata/annotations/fmq.io~1switchover"
 _TEST = {"op": "test", "path": _SWITCHOVER, "value": "any"}
 
@@ -107,8 +107,8 @@ def applier(calls: Calls) -> Applier:
             ),
         ),
         (
-            Tell("Normal", "Starting", "2 brokers"),
-            ("tell", BODY, "Normal", "Starting", "2 brokers"),
+            EmitEvent("Normal", "Starting", "2 brokers"),
+            ("emit", BODY, "Normal", "Starting", "2 brokers"),
         ),
     ],
     ids=lambda value: type(value).__name__,
@@ -153,11 +153,11 @@ def as_now(on_delete: str = "Delete", **meta: Any) -> Any:
 @pytest.mark.parametrize(
     ("goes", "there", "written"),
     [
-        pytest.param(True, There(as_now()), [_OURS], id="nobody's"),
+        pytest.param(True, There(as_now()), [_OURS], id="no owner"),
         pytest.param(True, There(as_now(), _OURS), [], id="it is so already"),
-        pytest.param(True, There(as_now(), uid="another"), [], id="it was made anew"),
+        pytest.param(True, There(as_now(), uid="another"), [], id="it was recreated"),
         pytest.param(True, There(None), [], id="the group is gone"),
-        pytest.param(True, There(as_now(uid="another")), [], id="the group was made anew"),
+        pytest.param(True, There(as_now(uid="another")), [], id="the group was recreated"),
         pytest.param(True, There(as_now(deletionTimestamp="now")), [], id="the group goes"),
         pytest.param(True, There(as_now("Retain")), [], id="it is to be kept by now"),
         pytest.param(
@@ -182,9 +182,9 @@ async def test_claim_gets_its_owner_only_as_both_are_now(
     and giving it back would make the garbage collector delete them."""
     drops = ("set",) if goes else (UID, "set")
     action = OwnClaim("data-g1-0", "claim", goes, drops, "why")
-    with capture_logs() as said:
+    with capture_logs() as logged:
         await applier(there).do(GROUP, BODY, action)
-    assert bool(said) is bool(written), "what was not done is not told"
+    assert bool(logged) is bool(written), "what was not done is not logged"
     patch = {"metadata": {"uid": "claim", "ownerReferences": written}}
     calls = [call for call in there.made if call[0] != "get"]
     assert calls == ([("mend", CLAIM, patch)] if written else [])
@@ -208,7 +208,7 @@ async def test_two_operators_then_the_conflict_ends_and_is_reported() -> None:
     doing = applier(calls)
     for _ in range(3 * MOST):
         await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
-    assert [made[0] for made in calls.made] == ["apply"] * (MOST + 1) + ["tell"] * (2 * MOST - 1)
+    assert [made[0] for made in calls.made] == ["apply"] * (MOST + 1) + ["emit"] * (2 * MOST - 1)
     _, _, kind, reason, message = calls.made[-1]
     assert (kind, reason) == ("Warning", "Contested")
     assert "another FMQ operator" in message

@@ -184,11 +184,11 @@ def test_pods_of_jobs() -> None:
         "metadata": {"name": "c-g1-0-x", "labels": {"batch.kubernetes.io/job-name": "c-g1-0"}},
         "status": {
             "containerStatuses": [
-                {"state": {"terminated": {"exitCode": 2, "message": "the end of its log"}}}
+                {"state": {"terminated": {"exitCode": 2, "message": "the last lines of the log"}}}
             ]
         },
     }  # fmt: skip
-    assert job_pod_of(body) == JobPod("c-g1-0-x", "c-g1-0", 2, "the end of its log")
+    assert job_pod_of(body) == JobPod("c-g1-0-x", "c-g1-0", 2, "the last lines of the log")
     driver = {"metadata": {"name": "d", "labels": {"sparkoperator.k8s.io/app-name": "check-1"}}}
     assert job_pod_of(driver) == JobPod("d", "check-1")
 
@@ -246,14 +246,14 @@ def test_damage_is_reported_until_the_same_check_finds_none(
     """If a quick look at another broker silenced the alert, no person would repair the damage."""
     damage = job("a", "2026-01-01T00:00:00Z", verdict="Inconsistent", spec=found)
     jobs = [damage, job("b", "2026-01-02T00:00:00Z", spec=later)]
-    told = last_check(jobs, PAIR)
-    assert told is not None
-    assert told.job == ("b" if silent else "a")
+    check = last_check(jobs, PAIR)
+    assert check is not None
+    assert check.job == ("b" if silent else "a")
     jobs[1]["status"]["verdict"] = "Incomplete"
-    assert (told := last_check(jobs, PAIR)) is not None
-    assert told.job == "a", "it did not see all"
-    assert (told := last_check(jobs[1:], PAIR)) is not None
-    assert told.verdict is Verdict.INCOMPLETE, "the BrokerJob that told of it was deleted"
+    assert (check := last_check(jobs, PAIR)) is not None
+    assert check.job == "a", "it did not see all"
+    assert (check := last_check(jobs[1:], PAIR)) is not None
+    assert check.verdict is Verdict.INCOMPLETE, "the newer BrokerJob was deleted"
 
 
 def test_damage_found_beside_a_failed_job_is_reported() -> None:
@@ -261,8 +261,8 @@ def test_damage_found_beside_a_failed_job_is_reported() -> None:
         job("a", "2026-01-01T00:00:00Z"),
         job("b", "2026-01-02T00:00:00Z", phase="Failed", verdict="Inconsistent"),
     ]
-    assert (told := last_check(jobs, PAIR)) is not None
-    assert (told.job, told.verdict) == ("b", Verdict.INCONSISTENT)
+    assert (check := last_check(jobs, PAIR)) is not None
+    assert (check.job, check.verdict) == ("b", Verdict.INCONSISTENT)
 
 
 def made_event(at: str, reason: str, message: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fmqoperator.shell.election import (
     patience_s,
     pause_s,
     released,
-    still_mine,
+    still_held,
 )
 
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -70,8 +70,8 @@ def test_released_lease_is_free() -> None:
 
 
 def test_the_holder_stops_before_another_may_start() -> None:
-    assert still_mine(0, GIVE_UP_S - 0.1)
-    assert not still_mine(0, GIVE_UP_S)
+    assert still_held(0, GIVE_UP_S - 0.1)
+    assert not still_held(0, GIVE_UP_S)
     assert RENEW_S * 2 < GIVE_UP_S < DURATION_S - RENEW_S
 
 
@@ -95,14 +95,14 @@ def test_never_two_by_their_own_clocks() -> None:
                     taken_s = now_s
                     break
         assert taken_s is not None
-        assert not still_mine(renewed_s, taken_s), (cut_s, renewed_s, taken_s)
+        assert not still_held(renewed_s, taken_s), (cut_s, renewed_s, taken_s)
 
 
 @pytest.mark.parametrize("takes_s", [0.0, 0.3, 3.9, 100.0])
 def test_lease_holder_without_answers_stops_before_expiry(takes_s: float) -> None:
     """Refused at once, slowly, or never answered: it is never active longer than allowed."""
     now_s, tries = 0.0, 0
-    while still_mine(0, now_s):
+    while still_held(0, now_s):
         now_s += pause_s(0, now_s)
         now_s += min(takes_s, patience_s(0, now_s))
         tries += 1

@@ -36,7 +36,7 @@ def made() -> tuple[FakeKube, Events]:
 
 async def test_event_is_on_its_resource_and_short_enough() -> None:
     kube, events = made()
-    await events.tell(GROUP, "Warning", "VolumeLost", "ü" * 5000)
+    await events.emit(GROUP, "Warning", "VolumeLost", "ü" * 5000)
     ((kind, namespace, event),) = kube.written
     assert (kind, namespace) == ("Event", "shop")
     assert (event["type"], event["reason"]) == ("Warning", "VolumeLost")
@@ -54,7 +54,7 @@ async def test_event_is_on_its_resource_and_short_enough() -> None:
 async def test_event_is_repeated_only_after_its_cause_ended() -> None:
     kube, events = made()
     for over in (False, False, True, False):
-        await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
+        await events.emit(GROUP, "Normal", "Switchover", "g1-1 is to be master")
         events.round_ended(GROUP)
         if over:
             events.round_ended(GROUP)
@@ -68,9 +68,9 @@ async def test_event_that_failed_to_write_is_retried_unless_refused(
     """Unless it was refused: it would be refused again, and logged, in every round."""
     kube, events = made()
     kube.refuse = KubeError(status, "no", "no")
-    await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
+    await events.emit(GROUP, "Normal", "Switchover", "g1-1 is to be master")
     kube.refuse = None
-    await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
+    await events.emit(GROUP, "Normal", "Switchover", "g1-1 is to be master")
     assert len(kube.written) == again
 
 
@@ -82,9 +82,9 @@ async def test_nothing_waits_for_a_store_of_events_that_hangs(
     monkeypatch.setattr(module, "_PATIENCE_S", 0.01, raising=False)
     kube.hangs = True
     for at in range(20):
-        await asyncio.wait_for(events.tell(GROUP, "Normal", "Switchover", f"to g1-{at}"), 5)
+        await asyncio.wait_for(events.emit(GROUP, "Normal", "Switchover", f"to g1-{at}"), 5)
     assert kube.tries == 1, "one is tried, and waited for, in a while"
     kube.hangs = False
     monkeypatch.setattr(events, "_silent_until_s", 0.0)
-    await events.tell(GROUP, "Normal", "Switchover", "to g1-0")
-    assert len(kube.written) == 1, "it was not told"
+    await events.emit(GROUP, "Normal", "Switchover", "to g1-0")
+    assert len(kube.written) == 1, "it was not written again"

@@ -45,7 +45,7 @@ class Ensemble:
         self.meanwhile()
         if self.living > 0:
             self.living -= 1
-            raise Unavailable("a broker of it still lives")
+            raise Unavailable("a broker is still live")
         self.forgotten.append(f"{cluster}/{name}")
 
 
@@ -177,13 +177,13 @@ class Events:
     """Records reports, and when a round was whole."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
-    async def tell(self, _about: Any, _kind: str, reason: str, _message: str) -> None:
-        self.told.append(reason)
+    async def emit(self, _about: Any, _kind: str, reason: str, _message: str) -> None:
+        self.reported.append(reason)
 
     def round_ended(self, _about: Any) -> None:
-        self.told.append("-")
+        self.reported.append("-")
 
 
 class FakeApplier:
@@ -220,8 +220,8 @@ async def test_a_whole_round() -> None:
     applier = FakeApplier()
     done = await a_round(applier)
     assert done.failures == ()
-    assert applier.done == ["ApplyChild", "Tell", "RestartPod"]
-    assert applier.events.told == ["-"], "what was not told in it is over"
+    assert applier.done == ["ApplyChild", "EmitEvent", "RestartPod"]
+    assert applier.events.reported == ["-"], "what the round did not report is over"
     assert done.pause_s == 2.0
 
 
@@ -248,7 +248,7 @@ async def test_failed_action_ends_the_round_and_is_in_the_status() -> None:
     done = await a_round(applier)
     assert applier.done == []
     assert [f.reason for f in done.failures] == ["Forbidden"]
-    assert applier.events.told == [], "nothing is over because it could not be looked at"
+    assert applier.events.reported == [], "nothing is over because it could not be looked at"
     (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
     assert (found["status"], found["reason"]) == ("False", "Forbidden")
     assert "you may not" in found["message"]
@@ -259,7 +259,7 @@ async def test_unreadable_spec_is_reported_and_nothing_is_changed() -> None:
     body = running().body
     done = await a_round(applier, body | {"spec": body["spec"] | {"replicas": 99}})
     assert applier.done == []
-    assert applier.events.told == ["Invalid"]
+    assert applier.events.reported == ["Invalid"]
     assert "spec.replicas" in done.status["message"]
 
 
@@ -268,7 +268,7 @@ async def test_older_crd_sets_a_condition_and_fails_no_round() -> None:
     old = old_definition("BrokerGroup", {"volumeSize": "1Gi", "epoch": 1}, {"epoch": 1})
     done = await a_round(applier, before=old)
     assert done.failures == ()
-    assert applier.done[0] == "Tell"
+    assert applier.done[0] == "EmitEvent"
     (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
     assert (found["status"], found["reason"]) == ("False", "OldDefinition")
     assert "drops volumeSize" in found["message"]

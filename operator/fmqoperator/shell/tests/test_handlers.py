@@ -133,12 +133,12 @@ async def test_time_without_an_api_answer_is_measured(monkeypatch: pytest.Monkey
     monkeypatch.setattr("asyncio.sleep", sleep)
     monkeypatch.setattr(handlers, "time", SimpleNamespace(monotonic=lambda: now_s))
     settings, log = kopf_settings(patience), logging.getLogger("kopf")
-    for forbids, said in ((0, []), (3, [0, 1, 3]), (200, [0, 1, 3, 6, 11, 19])):
+    for forbids, expected in ((0, []), (3, [0, 1, 3]), (200, [0, 1, 3, 6, 11, 19])):
         blind.clear()
         context: Any = SimpleNamespace(session=Session(forbids), server="http://api")
         with suppress(asyncio.CancelledError):
             await api.request("get", "/pods", settings=settings, logger=log, context=context)
-        assert blind[: len(said)] == said
+        assert blind[: len(expected)] == expected
         assert patience.blind_s() == 0
     asks = [iter(patience), iter(patience)]
     for ask in asks:

@@ -61,7 +61,7 @@ class FakeKube:
 
 
 class FakeEvents:
-    async def tell(self, *_: Any) -> None: ...
+    async def emit(self, *_: Any) -> None: ...
 
     def round_ended(self, _: Any) -> None: ...
 
@@ -103,13 +103,13 @@ async def test_earlier_job_of_the_same_name_is_not_reused() -> None:
     (made,) = kube.there.values()
     owner = {"batch.kubernetes.io/controller-uid": "o"}
     labels = owner | {"batch.kubernetes.io/job-name": "j1-g1-0", "fmq.io/job": "j1"}
-    told = {"terminated": {"exitCode": 2, "message": "verdict (deep): 9 findings"}}
+    state = {"terminated": {"exitCode": 2, "message": "verdict (deep): 9 findings"}}
     old = {
         "metadata": {
             "name": "j1-x",
             "labels": labels | {"batch.kubernetes.io/controller-uid": "o"},
         },
-        "status": {"phase": "Failed", "containerStatuses": [{"state": told}]},
+        "status": {"phase": "Failed", "containerStatuses": [{"state": state}]},
     }
     ended = {"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}
     before = {"metadata": made["metadata"] | {"uid": "o", "ownerReferences": [{"uid": "u-1"}]}}

@@ -115,9 +115,9 @@ async def test_broken_resource_blocks_no_other(world: World) -> None:
     world.keeper.know(A, body())
     world.keeper.know(B, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1 and world.rounds.rounds("b") > 0)
-    told = [failures for name, failures in world.rounds.seen if name == "a"]
-    assert told[0] == ()
-    assert told[1][0].reason == "ZeroDivisionError", "the next round knows"
+    failures_by_round = [failures for name, failures in world.rounds.seen if name == "a"]
+    assert failures_by_round[0] == ()
+    assert failures_by_round[1][0].reason == "ZeroDivisionError", "the next round knows"
 
 
 async def test_deleted_namespace_then_nothing_is_retried(
@@ -171,7 +171,7 @@ async def test_own_status_write_wakes_no_worker_and_a_change_does(world: World) 
         (body(version=10, phase="Running"), True),
         (body(version=11, phase="By hand"), True),
         (body(version=12, uid="another", phase="New"), True),  # recreated
-        (body(version=3, uid="another", phase="Old"), False),  # an event of its predecessor
+        (body(version=3, uid="another", phase="Old"), False),  # an event of the predecessor
     ],
 )
 async def test_late_watch_event_is_ignored(world: World, late: Json, believed: bool) -> None:
@@ -310,9 +310,9 @@ async def test_crd_dropping_status_fields_is_reported_and_retried(
         await settled(world)
     assert len(world.kube.written) == 1
     failures = world.rounds.seen[-1][1]
-    (tell,) = lasting(failures)
-    assert tell.reason == "OldDefinition"
-    assert "drops volumeSize: apply those of this operator" in tell.message
+    (event,) = lasting(failures)
+    assert event.reason == "OldDefinition"
+    assert "drops volumeSize: apply the operator's definitions" in event.message
     assert world.keeper.counts.failed == 0, "rounds go on at their pace"
     world.kube.drops = {"volumeSize", "lag"}
     world.rounds.does["a"] = lambda: Outcome({"phase": "X", "lag": "1", "volumeSize": "10Gi"})
@@ -320,9 +320,9 @@ async def test_crd_dropping_status_fields_is_reported_and_retried(
         world.keeper.wake(A)
         await world.rounds.until(lambda: world.rounds.rounds("a") >= rounds)  # noqa: B023
         await settled(world)
-    assert list(lasting(world.rounds.seen[-1][1])) == [tell], "the same words: no other Event"
+    assert list(lasting(world.rounds.seen[-1][1])) == [event], "the same message: no other Event"
     world.kube.drops = set()  # the new CRDs were applied
-    monkeypatch.setattr(keeper, "_ANEW_MS", -1)
+    monkeypatch.setattr(keeper, "_REWRITE_MS", -1)
     for _ in range(2):
         rounds = world.rounds.rounds("a")
         world.keeper.wake(A)
@@ -339,7 +339,7 @@ async def test_deleted_resource_gets_its_farewell_and_no_round(world: World) -> 
     world.keeper.wake(A)
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
     assert world.keeper.count("BrokerGroup") == 0
-    world.keeper.know(B, body())  # a farewell that fails does not stop the operator
+    world.keeper.know(B, body())  # a cleanup that fails does not stop the operator
     await world.rounds.until(lambda: world.rounds.rounds("b") == 1)
     assert world.rounds.rounds("a") == 1
 
@@ -356,7 +356,7 @@ async def test_recreated_resource_is_not_taken_for_the_deleted_one(world: World)
     world.keeper.know(A, body(version=15))  # a late event of the first one
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
     assert world.rounds.farewells == ["a"], "of the first one"
-    assert world.rounds.seen[-1] == ("a", ()), "what failed of that one is none of its business"
+    assert world.rounds.seen[-1] == ("a", ()), "another resource's failure is not its own"
     (worker,) = world.keeper._workers.values()
     assert worker.body["metadata"]["uid"] == "v"
     world.keeper.know(A, None, "v")

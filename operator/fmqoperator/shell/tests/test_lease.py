@@ -24,18 +24,18 @@ class Refusing:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "expected"),
     [
         (409, [("info", "lease_contended")] * 2),  # the other replica is active
         (403, [("warning", "lease_unanswered")]),
     ],
 )
 async def test_lost_lease_race_logs_nothing_and_a_refusal_logs_once(
-    status: int, told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    status: int, expected: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = CapturingLogger()
-    monkeypatch.setattr(leases, "_log", said)
+    logger = CapturingLogger()
+    monkeypatch.setattr(leases, "_log", logger)
     lease = Lease(cast(Kube, Refusing(status)), "fmq-system", "fmq", "a")
     assert not await lease._try()
     assert not await lease._try()
-    assert [(call.method_name, call.args[0]) for call in said.calls] == told
+    assert [(call.method_name, call.args[0]) for call in logger.calls] == expected

@@ -16,7 +16,7 @@ WARMS_UP = (
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """Return the output of a process that has just started."""
     out, root = io.StringIO(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -29,20 +29,20 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
-def test_one_form(said: io.StringIO) -> None:
+def test_one_form(logged: io.StringIO) -> None:
     logging.getLogger("kopf.x").error("it %s", "broke")
     logging.getLogger("kopf.x").info("all is well")
-    line = said.getvalue()
+    line = logged.getvalue()
     stamp, _, rest = line.partition(" ")
-    assert rest == "level=error event=kopf.x said='it broke'\n"
+    assert rest == "level=error event=kopf.x message='it broke'\n"
     assert stamp.startswith("timestamp=20")
     assert stamp.endswith("Z")
     assert "T" in stamp
 
 
-def test_missing_list_is_no_error_and_a_forbidden_one_is(said: io.StringIO) -> None:
+def test_missing_list_is_no_error_and_a_forbidden_one_is(logged: io.StringIO) -> None:
     log = logging.getLogger("kopf._cogs.clients.api")
     log.error(WARMS_UP)
-    assert said.getvalue() == ""
+    assert logged.getvalue() == ""
     log.error(WARMS_UP.replace("TooManyRequests", "Forbidden"))
-    assert "APIForbiddenError" in said.getvalue()
+    assert "APIForbiddenError" in logged.getvalue()

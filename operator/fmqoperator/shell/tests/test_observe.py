@@ -8,7 +8,7 @@ import pytest
 
 from fmqcore.errors import Unavailable
 from fmqcore.zk.group_state import state_from_json
-from fmqoperator.core.actions import Tell
+from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Defaults, InZooKeeper
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status import conditions as judge
@@ -37,7 +37,7 @@ class Ensemble:
 @pytest.mark.parametrize(
     ("raw", "reason", "event", "words"),
     [
-        (None, "Unreachable", "ZooKeeperAway", "whether they reach ZooKeeper is not known"),
+        (None, "Unreachable", "ZooKeeperAway", "cannot know whether they reach ZooKeeper"),
         (b"{", "Unreadable", "ZooKeeperUnreadable", "zk:2181 answers, but group state does not"),
     ],
     ids=["away", "garbage"],
@@ -53,9 +53,11 @@ async def test_garbage_in_zookeeper_is_not_reported_as_away(
     seen = await observer.look(group, ())
     assert seen.zookeeper is None
     assert judge.zookeeper(seen).reason == reason
-    told = [a for a in plan(seen) if isinstance(a, Tell) and a.reason.startswith("ZooKeeper")]
-    assert [t.reason for t in told] == [event]
-    assert words in told[0].message
+    events = [
+        a for a in plan(seen) if isinstance(a, EmitEvent) and a.reason.startswith("ZooKeeper")
+    ]
+    assert [t.reason for t in events] == [event]
+    assert words in events[0].message
 
 
 async def test_missing_configuration_then_brokers_are_still_asked() -> None:
@@ -104,7 +106,7 @@ async def test_observation_does_not_wait_for_hanging_events(
     maker = {"metadata": {"namespace": "shop", "uid": "u"}}
     known = {"pods": lambda _: pods, "stateful_set": lambda _: maker, "children": _none}
     cache = cast(Cache, SimpleNamespace(**_REST | known, claims=_none))
-    kube = SimpleNamespace(said_of=_hangs)
+    kube = SimpleNamespace(events_of=_hangs)
     observer = Observer(
         Defaults("image"), cast(Any, kube), cache, cast(Any, Ensemble(None)), cast(Brokers, _Mute())
     )

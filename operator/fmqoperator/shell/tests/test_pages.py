@@ -56,8 +56,8 @@ async def test_standby_operator_is_ready_and_reports_standby() -> None:
 async def test_operator_without_read_rights_is_unready_and_reports_it() -> None:
     replica = pages(blind_s=BLIND_S + 1)
     page = await replica.all()["/readyz"]()
-    said = "it has asked the API server in vain for 16 s: its log says for what, and why\n"
-    assert (page.status, page.body) == (503, said)
+    body = "lists or watches have failed for 16 s: see the operator's log\n"
+    assert (page.status, page.body) == (503, body)
     assert (await pages(blind_s=BLIND_S).all()["/readyz"]()).status == 200
 
 

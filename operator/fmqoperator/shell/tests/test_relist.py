@@ -8,7 +8,7 @@ from kopf._cogs.clients import fetching, watching
 from kopf._cogs.structs.references import Resource
 
 from fmqoperator.shell.handlers import Patience, kopf_settings
-from fmqoperator.shell.relist import Relisting, notice_who_is_missing
+from fmqoperator.shell.relist import Relisting, report_missed_deletions
 
 PODS = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True)
 GONE_410 = {"type": "ERROR", "object": {"code": 410}}
@@ -62,7 +62,7 @@ async def seen(rounds: int) -> list[tuple[str | None, str]]:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     watch = getattr(watching.continuous_watch, "watch", watching.continuous_watch)
     monkeypatch.setattr(watching, "continuous_watch", watch)
-    notice_who_is_missing()
+    report_missed_deletions()
     assert isinstance(watching.continuous_watch, Relisting)
     return Cluster(monkeypatch)
 
@@ -99,5 +99,5 @@ async def test_interrupted_list_deletes_no_resource(
 
 def test_watch_is_patched_once(cluster: Cluster) -> None:
     first = watching.continuous_watch
-    notice_who_is_missing()
+    report_missed_deletions()
     assert watching.continuous_watch is first

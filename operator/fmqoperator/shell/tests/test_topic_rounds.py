@@ -90,7 +90,7 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    async def tell(self, _about: Any, _kind: str, reason: str, _message: str) -> None:
+    async def emit(self, _about: Any, _kind: str, reason: str, _message: str) -> None:
         self.heard.append(reason)
 
     def round_ended(self, _about: Any) -> None:
@@ -105,5 +105,5 @@ async def test_garbage_in_zookeeper_is_not_reported_as_away() -> None:
     (ready,) = done.status["conditions"]
     assert (ready["status"], ready["reason"], ears.heard) == ("False", "Unreadable", ["Unreadable"])
     assert ready["message"] == (
-        "zk:2181 answers, but topic orders does not decode: put that node back as it was"
+        "zk:2181 answers, but topic orders does not decode: restore that node from a backup"
     )

@@ -37,10 +37,10 @@ class Fleet:
 
     def start(self) -> None:
         """Start an operator that knows only what statuses hold."""
-        self.events = SimpleNamespace(tell=self._nothing, round_ended=lambda _about: None)
+        self.events = SimpleNamespace(emit=self._nothing, round_ended=lambda _about: None)
         self.groups = Groups(cast(Observer, self), cast(Applier, self))
 
-    # ---- what `Groups` asks of its observer and its applier
+    # ---- the observer and the applier, as `Groups` calls them
     @property
     def cache(self) -> Any:
         return self
@@ -91,10 +91,10 @@ class Fleet:
             world.bad_images.add(NEW)
         for _ in range(5):
             await self.rounds()
-        (first,) = [key for key in self.worlds if key.name in self.begun()]
+        (first,) = [key for key in self.worlds if key.name in self.started()]
         return first
 
-    def begun(self) -> list[str]:
+    def started(self) -> list[str]:
         return [key.name for key, world in self.worlds.items() if restarts(world)]
 
 
@@ -107,16 +107,16 @@ async def test_rounds_at_one_time_take_one_turn() -> None:
     fleet = Fleet(4)
     for _ in range(3):
         await fleet.rounds()
-    assert len(fleet.begun()) == 1
+    assert len(fleet.started()) == 1
     for _ in range(400):
-        before = fleet.begun()
+        before = fleet.started()
         whole = [w for w in fleet.worlds.values() if {p.image for p in w.pods.values()} == {NEW}]
         await fleet.rounds()
-        assert len(set(fleet.begun()) - set(before)) <= 1
-        assert len(fleet.begun()) <= len(whole) + 1
+        assert len(set(fleet.started()) - set(before)) <= 1
+        assert len(fleet.started()) <= len(whole) + 1
         if len(whole) == 4:
             break
-    assert len(fleet.begun()) == 4
+    assert len(fleet.started()) == 4
 
 
 async def test_turn_without_a_written_status_is_kept() -> None:
@@ -127,7 +127,7 @@ async def test_turn_without_a_written_status_is_kept() -> None:
     fleet.written = False
     for _ in range(20):
         await fleet.rounds()
-    assert len(fleet.begun()) == 1
+    assert len(fleet.started()) == 1
     fleet.written = True
     await fleet.rounds()
     assert [held(w) for w in fleet.worlds.values()].count(NEW) == 1
@@ -143,7 +143,7 @@ async def test_next_operator_knows_which_group_has_the_turn() -> None:
             await fleet.round(key)
     for _ in range(5):
         await fleet.rounds()
-    assert fleet.begun() == [first.name]
+    assert fleet.started() == [first.name]
 
 
 async def test_deleted_group_has_no_turn() -> None:
@@ -155,11 +155,11 @@ async def test_deleted_group_has_no_turn() -> None:
     await fleet.groups.gone(first, gone.body)
     for _ in range(5):
         await fleet.rounds()
-    assert len(fleet.begun()) == 1
+    assert len(fleet.started()) == 1
 
 
 def _image(world: World) -> None:
-    world.spec(image="fmq-broker:mine")
+    world.spec(image="fmq-broker:custom")
 
 
 def _resources(world: World) -> None:
@@ -207,7 +207,7 @@ async def test_groups_of_two_clusters_roll_at_the_same_time() -> None:
     other.body["spec"]["zookeeper"] = {"connect": "elsewhere:2181"}
     for _ in range(3):
         await fleet.rounds()
-    assert len(fleet.begun()) == 2
+    assert len(fleet.started()) == 2
 
 
 def test_turns_are_read_from_statuses() -> None:

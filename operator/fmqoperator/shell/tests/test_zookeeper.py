@@ -57,7 +57,7 @@ class Questions:
     async def __call__(self, address: str, _timeout_s: float) -> str:
         self.asked.append(address)
         await self.answer.wait()
-        return f"nobody at {address}"
+        return f"no server at {address}"
 
 
 @pytest.fixture
@@ -94,10 +94,10 @@ async def test_groups_of_an_absent_ensemble_share_one_question(
     looks = [asyncio.create_task(why(known)) for _ in range(50)]
     await until(lambda: bool(questions.asked))
     questions.answer.set()
-    assert set(await asyncio.gather(*looks)) == {f"nobody at {A}"}
+    assert set(await asyncio.gather(*looks)) == {f"no server at {A}"}
     assert questions.asked == [A]
     questions.answer.clear()  # a new question would wait for ever
-    assert await why(known) == f"nobody at {A}"
+    assert await why(known) == f"no server at {A}"
     assert questions.asked == [A]
     await known.close()
 
@@ -111,7 +111,7 @@ async def test_reason_is_refreshed_while_the_old_one_is_reported(
     monkeypatch.setattr(zookeeper, "_WORDS_S", -1.0)
     questions.answer.clear()
     for _ in range(5):
-        assert await why(known) == f"nobody at {A}"
+        assert await why(known) == f"no server at {A}"
         await asyncio.sleep(0)
     assert questions.asked == [A, A], "one question at a time"
     await known.close()
@@ -166,13 +166,13 @@ async def test_recreated_topic_keeps_its_number(zookeeper: str) -> None:
         assert there is not None
         await ensemble.delete_topic("c", "orders", there.value.id)
         await ensemble.create_topic("c", there.value)
-        _, anew = await ensemble.look_at_topic("c", "orders")
-        assert anew is not None
-        assert (anew.version, anew.value.id) == (there.version, there.value.id + 1)
+        _, recreated = await ensemble.look_at_topic("c", "orders")
+        assert recreated is not None
+        assert (recreated.version, recreated.value.id) == (there.version, there.value.id + 1)
         grown = replace(there.value, groups=(replace(group, queues=8),))
-        with pytest.raises(Unavailable, match="somebody else"):
+        with pytest.raises(Unavailable, match="another writer"):
             await ensemble.put_topic("c", grown, there.version)
-        await ensemble.put_topic("c", replace(grown, id=anew.value.id), anew.version)
+        await ensemble.put_topic("c", replace(grown, id=recreated.value.id), recreated.version)
     finally:
         await ensemble.close()
 
@@ -182,8 +182,8 @@ async def test_config_written_by_another_is_not_overwritten(zookeeper: str) -> N
     """An operator that hung writes by an old observation; a person or a newer one was quicker."""
     ensemble = Ensemble(zookeeper)
     members = tuple(Member(BrokerId(name), "") for name in ("g1-0", "g1-1"))
-    mine = GroupConfig(GroupName("g1"), BrokerId("g1-0"), members)
-    theirs = replace(mine, master=BrokerId("g1-1"))
+    ours = GroupConfig(GroupName("g1"), BrokerId("g1-0"), members)
+    theirs = replace(ours, master=BrokerId("g1-1"))
 
     async def stands() -> tuple[int, GroupConfig]:
         config = (await ensemble.look("c", "g1")).config
@@ -192,14 +192,14 @@ async def test_config_written_by_another_is_not_overwritten(zookeeper: str) -> N
 
     try:
         async with asyncio.timeout(_LONG_S):
-            await ensemble.put_config("c", mine, -1)
+            await ensemble.put_config("c", ours, -1)
             version, _ = await stands()
             await ensemble.put_config("c", theirs, version)
             newer = await stands()
             assert newer[1] == theirs
             for looked_at in (version, -1):
-                with pytest.raises(Unavailable, match="somebody else"):
-                    await ensemble.put_config("c", mine, looked_at)
+                with pytest.raises(Unavailable, match="another writer"):
+                    await ensemble.put_config("c", ours, looked_at)
                 assert await stands() == newer
     finally:
         await ensemble.close()
@@ -250,8 +250,8 @@ class Holds:
     ("node", "error"),
     [
         ("config", "delete /fmq/shop/groups/g1/config: the operator writes it again"),
-        ("state", "put /fmq/shop/groups/g1/state back as it was"),
-        ("live/g1-0", "restart g1-0, with which /fmq/shop/groups/g1/live/g1-0 goes"),
+        ("state", "restore /fmq/shop/groups/g1/state from a backup"),
+        ("live/g1-0", "restart g1-0: its start replaces /fmq/shop/groups/g1/live/g1-0"),
     ],
 )
 async def test_undecodable_node_then_the_error_names_the_remedy(node: str, error: str) -> None:

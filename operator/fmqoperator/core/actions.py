@@ -43,7 +43,7 @@ class GrowClaim:
 
 @dataclass(frozen=True, slots=True)
 class OwnClaim:
-    """Change with whom a claim goes: with the group (`goes`), no more with those in `drops`.
+    """Change a claim's owners: add the group (`goes`), remove those in `drops`.
 
     It goes with the group only if the group, as it is then, is to stay and wants that; owners in
     `drops` are removed without that check.

@@ -59,7 +59,7 @@ def state_of(seen: Observation) -> GroupState:
 
 
 def why(state: GroupState) -> str:
-    """Return the reason of the last change of who serves.
+    """Return the reason of the last change of the serving broker.
 
     The state's reason may be of a later change of the in-sync set. Then name at least the master.
     """

@@ -78,7 +78,7 @@ class Claim:
     waits: str = ""  # what a resize on its way waits for
     expandable: bool | None = None  # its StorageClass's allowVolumeExpansion
     uid: str = ""
-    owners: frozenset[tuple[str, str]] = frozenset()  # kind and uid of those with whom it goes
+    owners: frozenset[tuple[str, str]] = frozenset()  # (kind, uid) of each owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def _owners(
     seen: Observation, problem: Problem | None, step: Step | None
 ) -> tuple[ownership.Change, ...]:
     leaving = {str(step.broker)} if isinstance(step, Leave) else set()
-    if facts.volumes_go(seen):  # who was stopped is stopping still
+    if facts.volumes_go(seen):  # a stopped broker may still be stopping
         running = facts.running_replicas(seen) or 0
         leaving |= {b for b in wanted.leaving(seen) if names.ordinal(b) >= running}
     if seen.group.spec.storage.on_scale_down is not Reclaim.DELETE:
@@ -126,7 +126,7 @@ def _restarted(seen: Observation) -> BrokerGroup:
 
 
 def serving(seen: Observation) -> tuple[str, str]:
-    """Return whom the -rw and -ro Services select: by the state; if not known, as before.
+    """Return the brokers that -rw and -ro select: by the state; if not known, as before.
 
     ZooKeeper may have forgotten a group, or be another ensemble than its brokers still use: the
     broker that served last then serves on, or is the first to do so again.

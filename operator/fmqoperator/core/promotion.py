@@ -64,7 +64,7 @@ def gone_since_ms(seen: Observation) -> int | None:
 
 
 def promotion(seen: Observation) -> Move | Wait | None:
-    """Return who becomes master, what that waits for, or None: nothing to do."""
+    """Return the promotion, what it waits for, or None: nothing to do."""
     state, policy = facts.state_of(seen), seen.group.spec.promotion
     if policy.policy is not PromotionPolicy.AFTER or state.mode is Mode.NEW:
         return None

@@ -1,4 +1,4 @@
-"""Who could be master, and every reason to move the mastership to another broker. Pure.
+"""Candidates for master, and every reason to move the mastership to another broker. Pure.
 
 A move is a wanted master in the group's configuration (`GroupConfig.master`), fulfilled by brokers
 through the failover machine (ADR 0022). Nothing else is remembered of a move: an operator that
@@ -26,7 +26,7 @@ ANY_BROKER: Final = ("", "any")
 """Values of the annotation that leave the choice to the operator."""
 
 
-# ---- who could be master
+# ---- candidates for master
 
 
 def unfit_reason(seen: Observation, broker: str) -> str:
@@ -137,7 +137,7 @@ def move(seen: Observation, to: str, why: str) -> Move | Hold:
 
 
 def wish(seen: Observation) -> Move | Hold | None:
-    """Wait for a move that is on its way, whoever wants it; withdraw one that cannot end.
+    """Wait for a move in progress, whatever requested it; withdraw one that cannot end.
 
     It is withdrawn only while the master serves: in mode MASTER the acting master stays the same,
     and a configuration that wants that broker changes nothing. A slave that is merely out of sync

@@ -61,7 +61,7 @@ class Groups:
             self._seen.discard(key)
             return await report_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
-        seen = self._with_turn(key, body, await self._look(key, group, failures))
+        seen = self._with_turn(key, body, await self._observe(key, group, failures))
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
@@ -115,19 +115,19 @@ class Groups:
 
     async def _another(self, ensemble: Ensemble, group: BrokerGroup) -> str:
         """Return why the state is another group's (a name may be taken); "" = it is not."""
-        there = await ensemble.look(group.cluster, group.name)
+        there = await ensemble.read_group(group.cluster, group.name)
         seen = Observation(group, wall_ms(), self._observer.defaults, zookeeper=there)
         taken = conflict(seen)
         return "" if taken is None else taken.message
 
-    async def _look(
+    async def _observe(
         self, key: Key, group: BrokerGroup, failures: tuple[Failure, ...]
     ) -> Observation:
         """Observe the group, and note whether the look before had its state too.
 
         If not, it is not known when something ended meanwhile.
         """
-        seen = await self._observer.look(group, failures)
+        seen = await self._observer.observe(group, failures)
         watched = key in self._seen
         self._seen.discard(key)
         if seen.zookeeper is not None:

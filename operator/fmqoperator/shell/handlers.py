@@ -39,25 +39,25 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
     def log_in(**_: Any) -> kopf.ConnectionInfo | None:
         return credentials()
 
-    def know(kind: str, namespace: Any, name: Any, body: Any, event: Any) -> None:
+    def update(kind: str, namespace: Any, name: Any, body: Any, event: Any) -> None:
         gone = event["type"] == "DELETED"
         uid = body["metadata"].get("uid", "")
-        keeper.know(Key(kind, namespace, name), None if gone else _plain(body), uid)
+        keeper.update(Key(kind, namespace, name), None if gone else _plain(body), uid)
 
     @kopf.on.event("fmq.io", "v1alpha1", "topics", registry=registry)
     async def topic_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
         cache.views = {view: given[view] for view in _VIEWS}
-        know("Topic", namespace, name, body, event)
+        update("Topic", namespace, name, body, event)
 
     @kopf.on.event("fmq.io", "v1alpha1", "brokergroups", registry=registry)
     async def group_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
         cache.views = {view: given[view] for view in _VIEWS}
-        know("BrokerGroup", namespace, name, body, event)
+        update("BrokerGroup", namespace, name, body, event)
 
     @kopf.on.event("fmq.io", "v1alpha1", "brokerjobs", registry=registry)
     async def job_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
         cache.views = {view: given[view] for view in _VIEWS}
-        know("BrokerJob", namespace, name, body, event)
+        update("BrokerJob", namespace, name, body, event)
         keeper.wake(Key("BrokerGroup", namespace, _group_of(body)))
 
     async def child_changed(namespace: Any, labels: Any, **_: Any) -> None:

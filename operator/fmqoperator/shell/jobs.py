@@ -43,7 +43,7 @@ class Jobs:
             job = BrokerJob.model_validate(body)
         except ValidationError as error:
             return await report_unreadable(self._events, body, error)
-        seen = self._look(key, job, failures, await self._children(key))
+        seen = self._observe(key, job, failures, await self._children(key))
         pause_s, failed = RESYNC_S, None
         for action in (*lasting(failures), *plan_job(seen)):
             if isinstance(action, Requeue):
@@ -81,7 +81,7 @@ class Jobs:
             children |= {("SparkApplication", body["metadata"]["name"]): body for body in more}
         return children
 
-    def _look(
+    def _observe(
         self,
         key: Key,
         job: BrokerJob,

@@ -89,7 +89,7 @@ class Keeper:
             self._tasks = tasks
             await asyncio.Event().wait()
 
-    def know(self, key: Key, body: Json | None, uid: str = "") -> None:
+    def update(self, key: Key, body: Json | None, uid: str = "") -> None:
         """Learn of a resource or its change; None: that `uid` is gone ("" = whichever it was).
 
         kopf reports a deleted resource and one recreated under its name separately, in any order:
@@ -108,7 +108,7 @@ class Keeper:
             assert self._tasks is not None, "run first"
             worker = self._workers[key] = Worker(self, key)
             worker.task = self._tasks.create_task(worker.run(), name=str(key))
-        worker.learn(body)
+        worker.refresh(body)
 
     def _let_go(self, key: Key, worker: "Worker") -> None:
         assert self._tasks is not None, "run first"
@@ -174,7 +174,7 @@ class Worker:
         self._old: tuple[Failure, ...] = ()  # that the cluster's definition is older
 
     # ---- input
-    def learn(self, body: Json) -> None:
+    def refresh(self, body: Json) -> None:
         """Take the resource as it is now. A change in only the status wakes no worker.
 
         A watch may bring a version older than the answer to the last write: with that, the next
@@ -283,7 +283,7 @@ class Worker:
         except KubeError as error:
             if error.status != 404 or await self._keeper.kube.get(ref) is not None:
                 raise  # it is there, and its definition has no such part: an older one
-            self._keeper.know(
+            self._keeper.update(
                 self._key, None, _uid(self._body)
             )  # no watch may have reported its deletion
             return
@@ -297,7 +297,7 @@ class Worker:
             self._old if self._old and older else older
         )  # reported once, however much it drops
         meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}
-        self.learn({**written, "metadata": meta})
+        self.refresh({**written, "metadata": meta})
 
 
 _STATE: Final = ("phase", "access", "master", "reader", "verdict")

@@ -42,7 +42,7 @@ class Observer:
     ensembles: Ensembles
     brokers: Brokers
 
-    async def look(self, group: BrokerGroup, failures: tuple[Failure, ...]) -> Observation:
+    async def observe(self, group: BrokerGroup, failures: tuple[Failure, ...]) -> Observation:
         """Observe one group. Never raises for what does not answer."""
         key = (group.metadata.namespace, group.metadata.name)
         zookeeper, why, bad = await self._zookeeper(group)
@@ -84,7 +84,7 @@ class Observer:
         """Return what there is; else why it is not known, and whether the content is at fault."""
         try:
             ensemble = self.ensembles.of(group.spec.zookeeper.connect)
-            return await ensemble.look(group.cluster, group.metadata.name), "", False
+            return await ensemble.read_group(group.cluster, group.metadata.name), "", False
         except TimeoutError:
             where = group.spec.zookeeper.connect
             return None, f"ZooKeeper {where} does not answer in time", False

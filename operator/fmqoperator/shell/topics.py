@@ -53,7 +53,7 @@ class Topics:
             topic = Topic.model_validate(body)
         except ValidationError as error:
             return await report_unreadable(self._events, body, error)
-        seen = await self._look(topic, failures)
+        seen = await self._observe(topic, failures)
         pause_s, failed = RESYNC_S, None
         for action in (*lasting(failures), *plan_topic(seen)):
             if isinstance(action, Requeue):
@@ -66,7 +66,7 @@ class Topics:
                 break
         if failed is None:
             self._events.round_ended(body)
-        after = await self._look(topic, (failed,) if failed else ())
+        after = await self._observe(topic, (failed,) if failed else ())
         return Outcome(topic_status(after), pause_s, after.failures)
 
     async def gone(self, key: Key, body: Json) -> None:
@@ -90,7 +90,7 @@ class Topics:
 
     async def _forget(self, topic: Topic) -> None:
         ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
-        _, there = await ensemble.look_at_topic(cluster_of(topic), name_of(topic))
+        _, there = await ensemble.read_topic(cluster_of(topic), name_of(topic))
         if (last := deletion(topic, there, self._others(topic))) is not None:
             await ensemble.delete_topic(cluster_of(topic), last.name, last.id)
 
@@ -106,11 +106,11 @@ class Topics:
                 found.append(other)
         return tuple(found)
 
-    async def _look(self, topic: Topic, failures: tuple[Failure, ...]) -> TopicSeen:
+    async def _observe(self, topic: Topic, failures: tuple[Failure, ...]) -> TopicSeen:
         others = self._others(topic)
         try:
             ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
-            groups, there = await ensemble.look_at_topic(cluster_of(topic), name_of(topic))
+            groups, there = await ensemble.read_topic(cluster_of(topic), name_of(topic))
         except (FmqError, TimeoutError) as error:
             why = str(error) or "ZooKeeper does not answer in time"
             bad = isinstance(error, Malformed)

@@ -1,8 +1,7 @@
-"""ZooKeeper for the operator: a session for each ensemble, a look at a group, watches.
+"""ZooKeeper for the operator: a session for each ensemble, reads of a group, watches.
 
-The operator writes groups' `config` and topics, and only reads who serves (`state`). A session is
-made when the first group asks for it, in the background: no group waits for an ensemble that is
-away.
+The operator writes groups' `config` and topics, and only reads their `state`. A session is created
+in the background when the first group needs it: no group waits for an ensemble that is away.
 """
 
 import asyncio
@@ -90,11 +89,11 @@ class Ensemble:
 
         return stop
 
-    async def look(self, cluster: str, group: str) -> InZooKeeper:
+    async def read_group(self, cluster: str, group: str) -> InZooKeeper:
         """Read configuration, then state, then live nodes. Raises `Unavailable`, `Malformed`."""
         await self._connected()
         async with asyncio.timeout(_LOOK_S):
-            return await self._look(cluster, GroupName(group))
+            return await self._read_group(cluster, GroupName(group))
 
     async def put_config(self, cluster: str, config: GroupConfig, version: int) -> None:
         """Compare-and-set (-1: create). Raises `Unavailable`, also if another writer was first."""
@@ -128,10 +127,10 @@ class Ensemble:
         await delete_group(self._session, cluster, name, version)
 
     # ---- topics
-    async def look_at_topic(
+    async def read_topic(
         self, cluster: str, topic: str
     ) -> tuple[frozenset[str], Versioned[TopicConfig] | None]:
-        """Return the cluster's groups, and the topic if it exists. Raises as `look`."""
+        """Return the cluster's groups, and the topic if it exists. Raises as `read_group`."""
         await self._connected()
         async with asyncio.timeout(_LOOK_S):
             await self._session.sync(paths.cluster_root(cluster))
@@ -168,7 +167,7 @@ class Ensemble:
 
     async def delete_topic(self, cluster: str, topic: str, number: TopicId) -> None:
         """Delete the topic, if it is still that very one."""
-        _, there = await self.look_at_topic(cluster, topic)
+        _, there = await self.read_topic(cluster, topic)
         if there is not None and there.value.id == number:
             await forget_topic_id(self._session, paths.topics_node(cluster), topic, number)
             with suppress(BadVersion):
@@ -204,7 +203,7 @@ class Ensemble:
         finally:
             self._asking = None
 
-    async def _look(self, cluster: str, group: GroupName) -> InZooKeeper:
+    async def _read_group(self, cluster: str, group: GroupName) -> InZooKeeper:
         session = self._session
         await session.sync(paths.group_node(cluster, group))
         config_node, state_node = (

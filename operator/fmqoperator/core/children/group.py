@@ -180,10 +180,10 @@ def _network_policy(group: BrokerGroup, defaults: Defaults) -> Json:
     serve: Json = {"ports": [{"port": names.CLIENT_PORT, "protocol": "TCP"}]}
     if peers:
         serve["from"] = peers
-    look: Json = {"ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]}
+    scrape: Json = {"ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]}
     spec = {
         "podSelector": {"matchLabels": names.selector(group.name)},
         "policyTypes": ["Ingress"],
-        "ingress": [serve, look],
+        "ingress": [serve, scrape],
     }
     return child(group, "networking.k8s.io/v1", "NetworkPolicy", group.name, {"spec": spec})

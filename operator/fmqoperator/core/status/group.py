@@ -135,7 +135,7 @@ def _steady(value: Mapping[str, Any]) -> Json:
 
 def _master(seen: Observation) -> str:
     config, state = facts.config_of(seen), facts.state_of(seen)
-    if config is None and state.mode is Mode.NEW:  # not known; or forgotten: who was it opens again
+    if config is None and state.mode is Mode.NEW:  # not known; or lost: the last master opens again
         return seen.group.status.master
     return state.master or ("" if config is None else config.master)
 

@@ -57,7 +57,9 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
         ready.samples.append((of, float(status.get("readyReplicas", 0))))
         if status.get("epoch") and not asleep and not meta.get("deletionTimestamp"):
             access = None if _unheard(status) else status.get("access")
-            serves.samples.extend(((*of, w), float(access in who)) for w, who in _SERVES.items())
+            serves.samples.extend(
+                ((*of, w), float(access in serving)) for w, serving in _SERVES.items()
+            )
         for condition in status.get("conditions") or ():
             kind, value = condition["type"], condition["status"]
             readable = condition.get("reason") != "Invalid"

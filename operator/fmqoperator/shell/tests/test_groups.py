@@ -38,7 +38,7 @@ class Ensemble:
     def watch(self, *_: Any) -> Any:
         return lambda: None
 
-    async def look(self, *_: Any) -> InZooKeeper:
+    async def read_group(self, *_: Any) -> InZooKeeper:
         return self.there
 
     async def forget(self, cluster: str, name: str) -> None:
@@ -208,10 +208,10 @@ async def a_round(
     made.round()
     made.children.pop(("Service", "g1-rw"))  # something to apply, and a pod to restart
 
-    async def look(_group: Any, failures: tuple[Failure, ...]) -> Observation:
+    async def observe(_group: Any, failures: tuple[Failure, ...]) -> Observation:
         return replace(made.seen(), failures=failures)
 
-    observer = SimpleNamespace(look=look, ensembles=Ensemble(), cache=Alone())
+    observer = SimpleNamespace(observe=observe, ensembles=Ensemble(), cache=Alone())
     groups = Groups(cast(Observer, observer), cast(Applier, applier))
     return await groups.round(KEY, body or made.body, before, lambda: None)
 
@@ -282,13 +282,13 @@ async def test_group_unseen_in_the_last_round_was_not_watched() -> None:
     """The first observation was not watched either: another operator was active, or none."""
     made, applier, watched = running(), FakeApplier(), []
 
-    async def look(_group: Any, _failures: tuple[Failure, ...]) -> Observation:
+    async def observe(_group: Any, _failures: tuple[Failure, ...]) -> Observation:
         return made.seen()
 
-    observer = SimpleNamespace(look=look, ensembles=Ensemble(), cache=Alone())
+    observer = SimpleNamespace(observe=observe, ensembles=Ensemble(), cache=Alone())
     rounds = Groups(cast(Observer, observer), cast(Applier, applier))
     for away in (False, False, True, True, False, False):
         made.zookeeper_away = away
-        seen = await rounds._look(KEY, made.group, ())
+        seen = await rounds._observe(KEY, made.group, ())
         watched.append(seen.watched)
     assert watched == [False, True, True, False, False, True]

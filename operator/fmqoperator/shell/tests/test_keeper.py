@@ -112,8 +112,8 @@ async def test_broken_resource_blocks_no_other(world: World) -> None:
         raise ZeroDivisionError("a bug")
 
     world.rounds.does["a"] = bug
-    world.keeper.know(A, body())
-    world.keeper.know(B, body())
+    world.keeper.update(A, body())
+    world.keeper.update(B, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1 and world.rounds.rounds("b") > 0)
     failures_by_round = [failures for name, failures in world.rounds.seen if name == "a"]
     assert failures_by_round[0] == ()
@@ -127,8 +127,8 @@ async def test_deleted_namespace_then_nothing_is_retried(
     monkeypatch.setattr(keeper, "_log", log)
     refused = Failure("Service g1-rw", NAMESPACE_ENDS, "forbidden: it is being terminated")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(refused,))
-    world.keeper.know(A, body())
-    world.keeper.know(B, body())
+    world.keeper.update(A, body())
+    world.keeper.update(B, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") == world.rounds.rounds("b") == 1)
     await settled(world)
     for _ in range(3):
@@ -139,12 +139,12 @@ async def test_deleted_namespace_then_nothing_is_retried(
     of_a = [call.args[0] for call in log.info.call_args_list if call.kwargs["of"] == str(A)]
     assert of_a == ["namespace_ends"]
     assert log.warning.call_args_list == []
-    world.keeper.know(A, None)
+    world.keeper.update(A, None)
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
 
 
 async def test_a_status_is_written_once(world: World) -> None:
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await settled(world)
     for _ in range(3):
         rounds = world.rounds.rounds("a")
@@ -155,11 +155,11 @@ async def test_a_status_is_written_once(world: World) -> None:
 
 
 async def test_own_status_write_wakes_no_worker_and_a_change_does(world: World) -> None:
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await settled(world)
-    world.keeper.know(A, body(version=11, phase="Running"))
+    world.keeper.update(A, body(version=11, phase="Running"))
     assert world.keeper.stalled_s() == 0
-    world.keeper.know(A, body(2, version=12, phase="Running"))
+    world.keeper.update(A, body(2, version=12, phase="Running"))
     assert world.keeper.stalled_s() >= 0
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
 
@@ -175,10 +175,10 @@ async def test_own_status_write_wakes_no_worker_and_a_change_does(world: World) 
     ],
 )
 async def test_late_watch_event_is_ignored(world: World, late: Json, believed: bool) -> None:
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await settled(world)
     assert len(world.kube.written) == 1
-    world.keeper.know(A, late)
+    world.keeper.update(A, late)
     assert (world.keeper._workers[A]._body == late) is believed
 
 
@@ -186,10 +186,10 @@ async def test_change_seen_in_a_write_reply_starts_a_round(
     world: World,
 ) -> None:
     world.kube.generation = 2
-    world.keeper.know(A, body(1))
+    world.keeper.update(A, body(1))
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
     await settled(world)
-    world.keeper.know(A, body(2, version=10))  # the watch brings it, too
+    world.keeper.update(A, body(2, version=10))  # the watch brings it, too
     assert world.keeper.stalled_s() == 0
 
 
@@ -200,7 +200,7 @@ async def test_resource_woken_during_its_round_gets_another_round(world: World) 
         return Outcome({})
 
     world.rounds.does["a"] = once
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
 
 
@@ -218,7 +218,7 @@ async def test_resource_woken_in_every_round_does_not_stall(
         return Outcome({})
 
     world.rounds.does["a"] = slow
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") == 5)
     assert world.keeper.stalled_s() == 3, "since it was woken last, not since the first round"
     del world.rounds.does["a"]
@@ -227,7 +227,7 @@ async def test_resource_woken_in_every_round_does_not_stall(
 
 async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) -> None:
     world.kube.refuse = KubeError(403, "Forbidden", "you may not")
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
     assert world.rounds.seen[1][1] == (Failure("status", "Forbidden", "you may not"),)
 
@@ -235,7 +235,7 @@ async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) 
 async def test_a_definition_without_a_status_is_a_failure_too(world: World) -> None:
     """An older CRD: the API server knows the resource, and no status."""
     world.kube.refuse = KubeError(404, "NotFound", "could not find the requested resource")
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
     assert world.rounds.seen[1][1][0].message == "could not find the requested resource"
     assert world.keeper.count("BrokerGroup") == 1
@@ -244,12 +244,12 @@ async def test_a_definition_without_a_status_is_a_failure_too(world: World) -> N
 async def test_resource_deleted_unseen_is_forgotten(world: World) -> None:
     """No event announced its deletion: its objects would be recreated for ever."""
     world.kube.refuse, world.kube.there = KubeError(404, "NotFound", "it is gone"), None
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
     assert world.keeper.count("BrokerGroup") == 0
-    world.keeper.know(A, None)  # the event comes late
+    world.keeper.update(A, None)  # the event comes late
     world.kube.refuse = None
-    world.keeper.know(A, body())  # recreated
+    world.keeper.update(A, body())  # recreated
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
     assert world.rounds.farewells == ["a"]
 
@@ -260,8 +260,8 @@ async def test_consecutive_failures_are_counted(world: World) -> None:
     world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
     world.kube.refuse = KubeError(422, "Invalid", "an older definition")
     world.rounds.does["b"] = lambda: Outcome({"phase": "New"})
-    world.keeper.know(A, body())
-    world.keeper.know(B, body())
+    world.keeper.update(A, body())
+    world.keeper.update(B, body())
     for name in ("a", "b"):
         while world.rounds.rounds(name) < 3:
             rounds = world.rounds.rounds(name)
@@ -275,8 +275,8 @@ async def test_failing_time_of_each_round_is_known(world: World) -> None:
     """For each resource by itself; whatever failed."""
     no = Failure("StatefulSet g1", "Forbidden", "you may not")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
-    world.keeper.know(A, body())
-    world.keeper.know(B, body())
+    world.keeper.update(A, body())
+    world.keeper.update(B, body())
     for worker in world.keeper._workers.values():
         worker.whole_since -= 1000
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
@@ -303,7 +303,7 @@ async def test_crd_dropping_status_fields_is_reported_and_retried(
     world.rounds.does["a"] = lambda: Outcome(
         {"phase": "Running", "volumeSize": "10Gi", "seenAt": f"look {next(looks)}"}
     )
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     for rounds in (1, 2, 3):
         world.keeper.wake(A)
         await world.rounds.until(lambda: world.rounds.rounds("a") >= rounds)  # noqa: B023
@@ -333,13 +333,13 @@ async def test_crd_dropping_status_fields_is_reported_and_retried(
 
 
 async def test_deleted_resource_gets_its_farewell_and_no_round(world: World) -> None:
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await settled(world)
-    world.keeper.know(A, None)
+    world.keeper.update(A, None)
     world.keeper.wake(A)
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
     assert world.keeper.count("BrokerGroup") == 0
-    world.keeper.know(B, body())  # a cleanup that fails does not stop the operator
+    world.keeper.update(B, body())  # a cleanup that fails does not stop the operator
     await world.rounds.until(lambda: world.rounds.rounds("b") == 1)
     assert world.rounds.rounds("a") == 1
 
@@ -348,18 +348,18 @@ async def test_recreated_resource_is_not_taken_for_the_deleted_one(world: World)
     """kopf reports the two in separate ways: the deletion may come last."""
     refused = Failure("Service g1-rw", NAMESPACE_ENDS, "forbidden: it is being terminated")
     world.rounds.does["a"] = lambda: Outcome({}, failures=(refused,))
-    world.keeper.know(A, body())
+    world.keeper.update(A, body())
     await settled(world)
     del world.rounds.does["a"]
-    world.keeper.know(A, body(version=20, uid="v"))
-    world.keeper.know(A, None, "u")
-    world.keeper.know(A, body(version=15))  # a late event of the first one
+    world.keeper.update(A, body(version=20, uid="v"))
+    world.keeper.update(A, None, "u")
+    world.keeper.update(A, body(version=15))  # a late event of the first one
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
     assert world.rounds.farewells == ["a"], "of the first one"
     assert world.rounds.seen[-1] == ("a", ()), "another resource's failure is not its own"
     (worker,) = world.keeper._workers.values()
     assert worker.body["metadata"]["uid"] == "v"
-    world.keeper.know(A, None, "v")
+    world.keeper.update(A, None, "v")
     await world.rounds.until(lambda: world.rounds.farewells == ["a", "a"])
     assert world.keeper.count("BrokerGroup") == 0
 
@@ -375,7 +375,7 @@ async def test_a_change_of_state_is_one_line_with_its_reason(world: World) -> No
     )
     world.rounds.does["a"] = lambda: Outcome(next(steps))
     with capture_logs() as lines:
-        world.keeper.know(A, body())
+        world.keeper.update(A, body())
         for number in (1, 2, 3):
             await world.rounds.until(lambda at=number: world.rounds.rounds("a") >= at)  # type: ignore[misc]
             await settled(world)

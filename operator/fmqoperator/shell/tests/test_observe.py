@@ -28,7 +28,7 @@ class Ensemble:
     def of(self, _address: str) -> "Ensemble":
         return self
 
-    async def look(self, *_: Any) -> Any:
+    async def read_group(self, *_: Any) -> Any:
         if self.raw is None:
             raise Unavailable("no ZooKeeper answers at zk:2181")
         return state_from_json(self.raw)
@@ -50,7 +50,7 @@ async def test_garbage_in_zookeeper_is_not_reported_as_away(
     observer = Observer(
         Defaults("image"), cast(Any, None), cache, cast(Any, Ensemble(raw)), cast(Brokers, _Mute())
     )
-    seen = await observer.look(group, ())
+    seen = await observer.observe(group, ())
     assert seen.zookeeper is None
     assert judge.zookeeper(seen).reason == reason
     events = [
@@ -70,7 +70,7 @@ async def test_missing_configuration_then_brokers_are_still_asked() -> None:
     observer = Observer(
         Defaults("image"), cast(Any, None), cache, cast(Any, there), cast(Brokers, asked)
     )
-    await observer.look(made.group, ())
+    await observer.observe(made.group, ())
     assert sorted(asked.addresses) == sorted(made.pods)
 
 
@@ -83,7 +83,7 @@ class _There:
     def of(self, _address: str) -> "_There":
         return self
 
-    async def look(self, *_: Any) -> InZooKeeper:
+    async def read_group(self, *_: Any) -> InZooKeeper:
         return self.found
 
 
@@ -110,7 +110,7 @@ async def test_observation_does_not_wait_for_hanging_events(
     observer = Observer(
         Defaults("image"), cast(Any, kube), cache, cast(Any, Ensemble(None)), cast(Brokers, _Mute())
     )
-    seen = await asyncio.wait_for(observer.look(made.group, ()), 5)
+    seen = await asyncio.wait_for(observer.observe(made.group, ()), 5)
     assert (seen.pods, seen.not_made) == (pods, {})
 
 

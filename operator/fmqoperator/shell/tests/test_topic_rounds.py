@@ -36,7 +36,7 @@ class Ensemble:
     def of(self, _address: str) -> "Ensemble":
         return self
 
-    async def look_at_topic(self, _cluster: str, topic: str) -> Any:
+    async def read_topic(self, _cluster: str, topic: str) -> Any:
         self.away -= 1
         if self.away >= 0:
             raise Unavailable("no ZooKeeper answers at zk:2181")
@@ -80,7 +80,7 @@ async def test_the_topic_goes_with_its_resource(
 class Garbled(Ensemble):
     """It answers, with a node that is no topic."""
 
-    async def look_at_topic(self, _cluster: str, topic: str) -> Any:
+    async def read_topic(self, _cluster: str, topic: str) -> Any:
         raise Malformed(f"topic {topic} does not decode")
 
 

@@ -57,7 +57,7 @@ class Fleet:
         world = self.worlds.get(Key("BrokerGroup", *key))
         return None if world is None else world.body
 
-    async def look(self, _group: Any, failures: tuple[Failure, ...]) -> Observation:
+    async def observe(self, _group: Any, failures: tuple[Failure, ...]) -> Observation:
         await asyncio.sleep(0)
         seen = _WHOSE.get().seen()
         return replace(seen, children=deepcopy(seen.children), failures=failures)

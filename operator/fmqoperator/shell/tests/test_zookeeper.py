@@ -72,16 +72,16 @@ async def questions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Questions]
     assert Session.open == [], "every session is closed"
 
 
-async def until(look: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(_LONG_S):
-        while not look():
+        while not holds():
             await asyncio.sleep(0.01)
 
 
 async def why(known: Ensembles, address: str = A) -> str:
     try:
         async with asyncio.timeout(_LONG_S):
-            await known.of(address).look("c", "g1")
+            await known.of(address).read_group("c", "g1")
     except Unavailable as error:
         return str(error)
     raise AssertionError("it answered")
@@ -162,11 +162,11 @@ async def test_recreated_topic_keeps_its_number(zookeeper: str) -> None:
     group = TopicGroup(GroupName("g1"), 4)
     try:
         await ensemble.create_topic("c", TopicConfig("orders", TopicId(0), (group,)))
-        _, there = await ensemble.look_at_topic("c", "orders")
+        _, there = await ensemble.read_topic("c", "orders")
         assert there is not None
         await ensemble.delete_topic("c", "orders", there.value.id)
         await ensemble.create_topic("c", there.value)
-        _, recreated = await ensemble.look_at_topic("c", "orders")
+        _, recreated = await ensemble.read_topic("c", "orders")
         assert recreated is not None
         assert (recreated.version, recreated.value.id) == (there.version, there.value.id + 1)
         grown = replace(there.value, groups=(replace(group, queues=8),))
@@ -186,7 +186,7 @@ async def test_config_written_by_another_is_not_overwritten(zookeeper: str) -> N
     theirs = replace(ours, master=BrokerId("g1-1"))
 
     async def stands() -> tuple[int, GroupConfig]:
-        config = (await ensemble.look("c", "g1")).config
+        config = (await ensemble.read_group("c", "g1")).config
         assert config is not None
         return config.version, config.value
 
@@ -213,7 +213,7 @@ async def test_a_group_begins_again_only_in_the_named_epoch(zookeeper: str) -> N
     node = paths.state_node("c", GroupName("g1"))
 
     async def stored() -> GroupState:
-        return (await ensemble.look("c", "g1")).state
+        return (await ensemble.read_group("c", "g1")).state
 
     try:
         async with asyncio.timeout(_LONG_S):
@@ -258,5 +258,5 @@ async def test_undecodable_node_then_the_error_names_the_remedy(node: str, error
     ensemble = Ensemble.__new__(Ensemble)
     ensemble._session = cast(Any, Holds({f"/fmq/shop/groups/g1/{node}": b"{"}))
     with pytest.raises(Malformed, match="does not decode") as found:
-        await ensemble._look("shop", GroupName("g1"))
+        await ensemble._read_group("shop", GroupName("g1"))
     assert str(found.value).endswith(error)

@@ -7,11 +7,11 @@ from fmqcli.output import journal as show
 from fmqcore.batch.columns import BadColumns
 from fmqcore.batch.control import decode_topic
 from fmqcore.batch.crc import Buffer
-from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.header import BatchFault, BatchHeader, BatchType
 from fmqcore.errors import Malformed
 from fmqcore.ids import Position, TopicId
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
-from fmqcore.journal.findings import FAULT_CODES, error
+from fmqcore.journal.findings import FAULT_CODES, Code, error
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
 from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
 from fmqcore.journal.segments import CHECKPOINT, Segment
@@ -130,7 +130,9 @@ class Dump:
         """Report a segment that does not end as it should."""
         if file == self._survey.segments[-1]:
             if self._opened.live:
-                if isinstance(stop, Fault):
+                if isinstance(stop, Fault) and stop.fault is BatchFault.KIND:
+                    self._stop(2, str(error(Code.J006, file.name, stop.position, stop.sentence)))
+                elif isinstance(stop, Fault):
                     self._stop(0, f"the end moves: not read from position {stop.position} on")
                 return
             verdict = judge(

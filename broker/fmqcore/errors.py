@@ -151,6 +151,10 @@ class CorruptJournal(FmqError):
     """Damage below the durable end: names file, position and remedy. Never truncated."""
 
 
+class NewerJournal(CorruptJournal):
+    """A batch that only a newer FMQ can read: names kind, file and position. Nothing is damaged."""
+
+
 class DirectoryLocked(FmqError):
     """Another process uses this data directory."""
 

@@ -19,6 +19,7 @@ from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.errors import Malformed
 from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.scan import Blank, Cursor, Fault, Scan, begin_next
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 from fmqcore.journal.state import JournalState
@@ -152,7 +153,7 @@ class _Walk:
         if header.type == BatchType.EPOCH:
             opened_by = str(decode_epoch(payload).master)
         try:
-            self.state.apply(header, payload)
+            apply_batch(self.state, header, payload)
         except Malformed as error:
             self.trouble.append(f"at {header.position}: {error}")
         if header.type == BatchType.SNAP and header.position == self.log_start:

@@ -44,6 +44,14 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
             "fcntl.LOCK_SH | fcntl.LOCK_NB",
         ),
     ),
+    "D12": (
+        ("fmqcore/journal/recovery.py", "(BatchFault.CONTENT, BatchFault.KIND)", "()"),
+        (
+            "fmqbroker/replication/master_stream.py",
+            "except UnknownKind as newer:",
+            "except ZeroDivisionError as newer:",
+        ),
+    ),
     "R1": (
         (
             "fmqbroker/journal/head.py",

@@ -23,6 +23,7 @@ from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_head
 from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
 from fmqcore.ids import Offset, Position
+from fmqcore.journal.findings import refusal
 from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
 from fmqcore.journal.recovery import SegmentFile, judge_sealed
 from fmqcore.journal.scan import Cursor, Scan, Stop
@@ -281,7 +282,7 @@ class Catalog:
             check_payload(header, payload)
             return SegmentStart(snap_next_offsets(payload), header.store_ms)
         except (BadBatch, Malformed) as bad:
-            raise self._store.corrupt(segment, segment.base, str(bad)) from bad
+            raise self._store.corrupt(segment, segment.base, bad) from bad
 
     async def _load(self, segment: StoredSegment) -> SegmentIndex:
         name, shrinks = index_name(segment.base), self._store.shrinks
@@ -315,7 +316,7 @@ class Catalog:
         cursor = Cursor(segment.base)
         stop = await scan_segment(self._store, segment, cursor, visit, payloads=False)
         if refuse := judge_sealed(stop, SegmentFile(segment.base, segment.size)):
-            raise CorruptJournal(f"{self._store.disk.path}: {refuse.finding}")
+            raise refusal(self._store.disk.path, refuse.finding)
         return index
 
     async def _write(self, segment: StoredSegment, index: SegmentIndex, shrinks: int) -> None:

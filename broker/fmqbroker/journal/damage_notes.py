@@ -20,8 +20,8 @@ from fmqport.disk import Disk
 _log = structlog.get_logger()
 
 
-def check_batches(data: bytes) -> tuple[int, str]:
-    """Return where the first damaged batch starts in `data`, and the damage; "" if all is sound."""
+def check_batches(data: bytes) -> tuple[int, BadBatch | None]:
+    """Return where the first bad batch starts in `data`, and its fault; None if all is sound."""
     at = 0
     view = memoryview(data)
     while at < len(data):
@@ -31,9 +31,9 @@ def check_batches(data: bytes) -> tuple[int, str]:
                 break
             check_payload(header, view[at + HEADER_LEN : at + HEADER_LEN + header.payload_len])
         except BadBatch as bad:
-            return at, str(bad)
+            return at, bad
         at += header.total_len
-    return at, ""
+    return at, None
 
 
 async def note(disk: Disk, segment: StoredSegment) -> None:

@@ -6,15 +6,15 @@ that place to the last bit. Rolling to the next segment is logical too: an EOF f
 (unless it is exactly full), a SNAP opens the new one and states its length.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from fmqbroker.journal.catalog import Catalog, SegmentStart
 from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
 from fmqbroker.journal.recovery import Loaded
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
-from fmqcore.batch.control import decode_epoch, decode_offsets, decode_topic
+from fmqcore.batch.control import decode_epoch
 from fmqcore.batch.header import (
     HEADER_LEN,
     MAGIC,
@@ -28,6 +28,7 @@ from fmqcore.batch.header import (
 )
 from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.journal.kinds import apply_batch, kind_of
 from fmqcore.journal.scan import Cursor, check_batches
 from fmqcore.journal.segments import (
     NO_TERM,
@@ -40,13 +41,6 @@ from fmqcore.journal.segments import (
 )
 from fmqcore.journal.state import JournalState, Snapshot
 from fmqport.clock import Clock
-
-_CONTROL: Final[dict[int, Callable[[bytes], object]]] = {
-    BatchType.SNAP: JournalState.from_snap,
-    BatchType.OFFSETS: decode_offsets,
-    BatchType.CONFIG: decode_topic,
-}
-"""Decoders of the control batches whose payload updates the state."""
 
 
 class BatchDraft(NamedTuple):
@@ -140,14 +134,14 @@ class Head:
             assert epoch > self.epoch, "a term is opened once, and terms rise"  # F2
         else:
             # D6
-            assert kind not in (BatchType.SNAP, BatchType.EOF), "segments are framed here alone"
+            assert not kind_of(kind).frame, "segments are framed here alone"
         store_ms = self._now_ms()
         raw, header = seal_header((
             total_len, MAGIC, VERSION, kind, 0, payload_crc, position, epoch, attrs, queue_id,
             topic_id, record_count, base_offset, store_ms, deliver_at_ms, producer_id,
             producer_epoch, 0, base_sequence, chain, length, tag_mask,
         ))  # fmt: skip
-        self.state.apply(header, payload)  # the last thing that may be refused
+        apply_batch(self.state, header, payload)  # the last thing that may be refused
         self._note(header)
         pad = total_len - HEADER_LEN - length
         self._tail.add((raw, payload, bytes(pad)) if pad else (raw, payload), total_len, self.end)
@@ -266,7 +260,7 @@ class Head:
                 self.state.settle(snapshot)
                 self.state.note_frame(header)
             else:
-                self.state.apply(header, payload)
+                apply_batch(self.state, header, payload)
             if header.type == BatchType.SNAP:
                 self._begin_segment(header, claim)
             self._note(header)
@@ -349,11 +343,11 @@ def _control_payloads(headers: Sequence[BatchHeader], data: bytes, *, known: boo
     payloads, at = [], 0
     for header in headers:
         payload = b""
-        check = _CONTROL.get(header.type)
-        if check is not None and (at or not known):
+        row = kind_of(header.type)
+        if row.by_payload and row.decode is not None and (at or not known):
             payload = data[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
             try:
-                check(payload)
+                row.decode(payload)
             except Malformed as error:
                 raise BadBatch(
                     BatchFault.CONTENT, f"at position {header.position}: {error}"

@@ -73,7 +73,7 @@ class Reader:
             header = parse_header(data)
         except BadBatch as bad:
             segment = self._store.segment_of(position)
-            raise self._store.corrupt(segment, position, str(bad)) from bad
+            raise self._store.corrupt(segment, position, bad) from bad
         if header.position != position or header.total_len != total_len:
             raise NotFound(f"no batch of {total_len} bytes at position {position}")
         return header, data

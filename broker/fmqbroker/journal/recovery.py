@@ -19,10 +19,10 @@ from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
 from fmqcore.batch.crc import extend
 from fmqcore.batch.header import BatchHeader
-from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.errors import Malformed
 from fmqcore.ids import Epoch, Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from fmqcore.journal.findings import Code, Finding, Severity, warning
+from fmqcore.journal.findings import Code, Finding, Severity, refusal, warning
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import (
     Clean,
@@ -356,4 +356,4 @@ async def _is_zero(file: DiskFile, at: int) -> bool:
 
 def _refuse(disk: Disk, finding: Finding | None) -> None:
     if finding is not None:
-        raise CorruptJournal(f"{disk.path}: {finding}")
+        raise refusal(disk.path, finding)

@@ -17,9 +17,10 @@ import structlog
 
 from fmqbroker.journal.disk_space import Claim, Space
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.errors import CorruptJournal, NotFound
+from fmqcore.batch.header import UnknownKind
+from fmqcore.errors import CorruptJournal, NewerJournal, NotFound
 from fmqcore.ids import Position
-from fmqcore.journal.findings import REFILL
+from fmqcore.journal.findings import REFILL, UPGRADE
 from fmqcore.journal.segments import index_name, segment_name
 from fmqport.disk import Disk, DiskFile, DiskFull
 
@@ -96,11 +97,15 @@ class SegmentStore:
         """Return the segment that holds `position`. Raises `NotFound`."""
         return self.segments[self.number_of(position)]
 
-    def corrupt(self, segment: StoredSegment, position: int, why: str) -> CorruptJournal:
-        """Return the error for damage at `position`: file, place, and remedy."""
-        return CorruptJournal(
+    def corrupt(
+        self, segment: StoredSegment, position: int, why: str | Exception
+    ) -> CorruptJournal:
+        """Return the error for what cannot be read at `position`: file, place, and remedy."""
+        newer = isinstance(why, UnknownKind)
+        kind, remedy = (NewerJournal, UPGRADE) if newer else (CorruptJournal, REFILL)
+        return kind(
             f"{self.disk.path}/{segment_name(segment.base)}, position {position} (byte "
-            f"{position - segment.base} of the file): {why}; remedy: {REFILL}"
+            f"{position - segment.base} of the file): {why}; remedy: {remedy}"
         )
 
     # ---- files

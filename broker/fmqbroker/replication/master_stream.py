@@ -31,7 +31,7 @@ from fmqbroker.runtime.failure_detector import Silence, WatchedTime
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.steady_clock import peer_clocks
-from fmqcore.batch.header import HEADER_LEN, BadBatch, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, UnknownKind, parse_header
 from fmqcore.errors import FmqError
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.replication.epoch_history import EpochStart
@@ -162,6 +162,10 @@ class MasterLink:
                 return decision
             try:
                 await self._pull(decision)
+            except UnknownKind as newer:  # D12: perhaps acknowledged, so the slave must keep it
+                reason = f"{self.broker} holds what {self._me} cannot take: {newer}"
+                await self.reject(reason)
+                return Decision(Action.REJECT, reason=reason, alarm=True)
             except BadBatch as bad:
                 _log.error("suffix_does_not_fit", slave=self.broker, why=str(bad))
                 fits = False

@@ -1,24 +1,15 @@
 """Batches, records and findings as plain data for JSON, and as lines for people. Pure."""
 
 import base64
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from fmqcli.output.formats import texts
 from fmqcore.batch import columns
-from fmqcore.batch.control import (
-    decode_deliver,
-    decode_epoch,
-    decode_offsets,
-    decode_seal,
-    decode_topic,
-)
 from fmqcore.batch.crc import Buffer
-from fmqcore.batch.header import BatchHeader, BatchType
-from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.batch.header import BatchHeader, BatchType, kind_name
 from fmqcore.journal.findings import Finding
-from fmqcore.journal.state import JournalState
+from fmqcore.journal.kinds import kind_of
 from fmqcore.verify.directory import SegmentReport
 from fmqcore.verify.small_files import Note
 
@@ -29,7 +20,7 @@ def batch_row(header: BatchHeader, topic: str) -> Row:
     """Return a header as plain data."""
     row: Row = {
         "position": header.position,
-        "type": BatchType(header.type).name,
+        "type": kind_name(header.type),
         "epoch": header.epoch,
         "bytes": header.total_len,
         "store_ms": header.store_ms,
@@ -66,29 +57,7 @@ def batch_line(row: Row) -> str:
 
 def control_content(header: BatchHeader, payload: Buffer) -> Row:
     """Return the content of a control batch; raise `Malformed`."""
-    match BatchType(header.type):
-        case BatchType.EPOCH:
-            return {"master": decode_epoch(payload).master}
-        case BatchType.OFFSETS:
-            return {"progress": [_progress(*item) for item in decode_offsets(payload).items()]}
-        case BatchType.CONFIG:
-            return decode_topic(payload)._asdict()
-        case BatchType.DELIVER:
-            return decode_deliver(payload)._asdict()
-        case BatchType.SEAL:
-            return decode_seal(payload)._asdict()
-        case BatchType.SNAP:
-            state = JournalState.from_snap(payload)
-            return {
-                "segment_bytes": header.base_offset,
-                "queues": len(state.next_offsets),
-                "topics": len(state.topics),
-                "progress_entries": len(state.offsets),
-                "producers": len(state.producers),
-                "epochs": len(state.epochs),
-            }
-        case _:
-            return {}
+    return dict(kind_of(header.type).show(header, payload))
 
 
 def record_rows(header: BatchHeader, payload: Buffer) -> list[Row]:
@@ -184,17 +153,6 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
-
-
-def _progress(key: OffsetKey, entry: OffsetEntry) -> Mapping[str, Any]:
-    return {
-        "group": key.group,
-        "topic_id": key.topic_id,
-        "queue": key.queue_id,
-        "version": entry.version,
-        "floor": None if entry.deleted else entry.floor,
-        "ranges": [list(pair) for pair in entry.ranges],
-    }
 
 
 def _text(name: str, raw: bytes) -> Row:

@@ -8,9 +8,17 @@ from copy import copy
 from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.net.loop_turns import LoopTurns
 from fmqcore.batch.columns import BadColumns, decode, decode_headers
-from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
+from fmqcore.batch.header import (
+    HEADER_LEN,
+    BadBatch,
+    BatchType,
+    UnknownKind,
+    check_payload,
+    kind_name,
+    parse_header,
+)
 from fmqcore.consume.ranges import Range
-from fmqcore.errors import BadCrc, FmqError, InvalidArgument, Malformed
+from fmqcore.errors import BadCrc, FmqError, InvalidArgument, Malformed, Unsupported
 from fmqcore.ids import Epoch, Offset
 from fmqproto.v1 import client_pb2
 
@@ -49,7 +57,10 @@ class DeliveredBatch:
     def __init__(
         self, topic: str, tracker: AckTracker, session: "Acker", delivery: client_pb2.Delivery
     ) -> None:
-        """Check and decode; raise `BadCrc` or `Malformed` if the bytes were damaged on the wire."""
+        """Check and decode; raise `BadCrc` or `Malformed` if the bytes were damaged on the wire.
+
+        Raises `Unsupported` for a batch that only a newer version reads.
+        """
         raw = delivery.batch
         where = (
             f"{topic}: group {tracker.group} queue {tracker.queue} offset {delivery.first_offset}"
@@ -59,8 +70,10 @@ class DeliveredBatch:
             payload = raw[HEADER_LEN : HEADER_LEN + header.payload_len]
             check_payload(header, payload)
             if header.type != BatchType.DATA:
-                raise Malformed(f"{where}: a batch of type {header.type} is no data")
+                raise Malformed(f"{where}: a {kind_name(header.type)} batch holds no records")
             records = decode(header.attrs, header.record_count, payload)
+        except UnknownKind as error:
+            raise Unsupported(f"{where}: {error}") from error
         except BadBatch as error:
             raise BadCrc(f"{where}: {error}") from error
         except BadColumns as error:

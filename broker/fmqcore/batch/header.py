@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from fmqcore.batch.crc import Buffer, crc32c
 from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.version import VERSION as FMQ_VERSION
 
 MAGIC: Final = 0x514D  # "MQ"
 VERSION: Final = 1
@@ -38,7 +39,12 @@ assert _HEADER.size == HEADER_LEN
 
 
 class BatchType(IntEnum):
-    """The kind of a batch."""
+    """The kind of a batch: its number, in the byte `type`. The rows are in `journal/kinds.py`.
+
+    A number from `SKIP_BIT` on is a kind that a version which does not know it skips: such a batch
+    is checked, stored and replicated like all others, and changes nothing. A version that does not
+    know a number below `SKIP_BIT` stops there (`UnknownKind`).
+    """
 
     DATA = 1
     EOF = 2
@@ -50,7 +56,10 @@ class BatchType(IntEnum):
     SNAP = 8
 
 
-_TYPES: Final = frozenset(map(int, BatchType))
+SKIP_BIT: Final = 0x80
+"""The bit of `type` that lets a version skip a kind that it does not know (ADR 0061)."""
+
+_NAMES: Final = {int(kind): kind.name for kind in BatchType}
 
 
 class Attrs(IntFlag):
@@ -128,6 +137,7 @@ class BatchFault(IntEnum):
     OFFSET = 10
     EPOCH = 11
     CONTENT = 12  # a control payload that does not decode
+    KIND = 13  # sound, but of a kind that this version neither knows nor may skip
 
 
 class BadBatch(ValueError):
@@ -136,6 +146,23 @@ class BadBatch(ValueError):
     def __init__(self, fault: BatchFault, message: str) -> None:
         super().__init__(message)
         self.fault = fault
+
+
+class UnknownKind(BadBatch):
+    """A sound batch of a kind that this version does not know and must not skip."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(BatchFault.KIND, message)
+
+
+def kind_name(kind: int) -> str:
+    """Return the name of a kind; "KIND_145" for one that this version does not know."""
+    return _NAMES.get(kind) or f"KIND_{kind}"
+
+
+def is_skipped(kind: int) -> bool:
+    """Whether this version does not know the kind and skips its batches."""
+    return kind not in _NAMES and bool(kind & SKIP_BIT)
 
 
 def aligned(length: int) -> int:
@@ -220,7 +247,7 @@ def padding(payload_len: int) -> bytes:
 def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
     """Parse and check the header at byte `at` of `data`; raise `BadBatch`.
 
-    Checks what the header alone shows: magic, version, CRC, lengths and type. The caller
+    Checks what the header alone shows: magic, version, CRC, kind and lengths. The caller
     (`fmqcore.journal.scan`) knows what came before and checks position, chain, offsets and epoch.
     """
     if len(data) - at < HEADER_LEN:
@@ -235,13 +262,16 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         raise BadBatch(
             BatchFault.HEADER_CRC, f"header CRC is {header.header_crc:#010x}, computed {crc:#010x}"
         )
+    if header.type not in _NAMES and not header.type & SKIP_BIT:
+        raise UnknownKind(
+            f"FMQ {FMQ_VERSION} does not know batches of kind {header.type} and must not skip "
+            "them: upgrade this broker or tool to the version that wrote this one"
+        )
     _check_lengths(header)
     return header
 
 
 def _check_lengths(header: BatchHeader) -> None:
-    if header.type not in _TYPES:
-        raise BadBatch(BatchFault.TYPE, f"unknown batch type {header.type}")
     if header.type == BatchType.EOF:
         good = header.payload_len == 0 and header.total_len >= HEADER_LEN
     else:

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from fmqcore.batch.header import BatchFault
+from fmqcore.errors import CorruptJournal, NewerJournal
 from fmqcore.ids import Position
 
 
@@ -19,6 +20,7 @@ class Code(Enum):
     J003 = "position, chain, epoch or store time"
     J004 = "offset continuity"
     J005 = "a segment: missing, cut, or not framed by SNAP and EOF"
+    J006 = "a batch of a kind that this version does not know and must not skip"
     I001 = "index file missing"
     I002 = "index file unreadable"
     I003 = "index lacks batches of the journal"
@@ -51,6 +53,8 @@ REFILL: Final = (
     "from a copy"
 )
 """The remedy for damage below the durable end."""
+UPGRADE: Final = "nothing is damaged and nothing was changed: upgrade, then start again"
+"""The remedy for a batch that only a newer version reads."""
 UNREAD: Final = (
     "nothing is lost, no reader uses these bytes; but something has changed the disk: look at it"
 )
@@ -79,6 +83,7 @@ FAULT_CODES: Final = {
     BatchFault.OFFSET: Code.J004,
     BatchFault.EPOCH: Code.J003,
     BatchFault.CONTENT: Code.J002,
+    BatchFault.KIND: Code.J006,
 }
 """The code for each fault of a scan."""
 
@@ -102,8 +107,15 @@ class Finding(NamedTuple):
 def error(
     code: Code, file: str, position: Position | None, sentence: str, end: Position | None = None
 ) -> Finding:
-    """Return a finding for damage that no restart heals."""
-    return Finding(code, Severity.ERROR, file, position, sentence, REFILL, end)
+    """Return a finding for damage, or for a newer version's batch, that no restart heals."""
+    remedy = UPGRADE if code is Code.J006 else REFILL
+    return Finding(code, Severity.ERROR, file, position, sentence, remedy, end)
+
+
+def refusal(path: str, finding: Finding) -> CorruptJournal:
+    """Return the error of a start that `finding` prevents; `path`: the data directory."""
+    kind = NewerJournal if finding.code is Code.J006 else CorruptJournal
+    return kind(f"{path}: {finding}")
 
 
 def with_what_is_there(finding: Finding, what: str) -> Finding:

@@ -35,6 +35,7 @@ from fmqcore.journal.findings import (
     warning,
 )
 from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.scan import Blank, Fault, Scan, Sealed, Stop
 from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, segment_base, segment_name
 from fmqcore.journal.state import JournalState
@@ -98,6 +99,8 @@ class _Then(Enum):
     REFUSE = "refuse"
 
 
+_SOUND: Final = (BatchFault.CONTENT, BatchFault.KIND)
+"""Faults of a batch whose checksums are right: no torn write, wherever it is."""
 _RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) → what to do
     (True, True, "zeros"): _Then.REFUSE,
     (True, True, "fault"): _Then.REFUSE,
@@ -173,7 +176,7 @@ def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -
     """Run a scan with payloads to its end; update `state` and `index` and return the stop."""
     for header in scan:
         try:
-            state.apply(header, scan.payload(header))
+            apply_batch(state, header, scan.payload(header))
         except Malformed as bad:
             return Fault(header.position, BatchFault.CONTENT, str(bad))
         if index is not None:
@@ -192,7 +195,7 @@ def judge(
     after the zeros or the truncation point where the scan ended is not zero (`scan.first_nonzero`).
     """
     below = stop.position < durable_end  # D4
-    how = _how(stop, dirty=dirty and not below)
+    how = _how(stop, dirty=dirty and not below)  # D12
     match _RULES[below, clean, "fault" if below and how == "content" else how]:
         case _Then.CLEAN:
             return Clean(stop.position)
@@ -231,7 +234,7 @@ def _how(stop: Stop, *, dirty: bool) -> str:
         case Sealed():
             return "sealed"
         case Fault():
-            return "content" if stop.fault is BatchFault.CONTENT else "fault"
+            return "content" if stop.fault in _SOUND else "fault"
 
 
 def _torn(stop: Stop, file: str) -> Finding:
@@ -250,6 +253,8 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
     match stop:
         case Fault():
             code, sentence = FAULT_CODES[stop.fault], stop.sentence
+            if stop.fault is BatchFault.KIND:
+                return error(code, file, stop.position, sentence)
             if stop.fault is BatchFault.CONTENT:
                 known += ", and its checksum is right: perhaps a newer FMQ wrote it"
         case Blank():

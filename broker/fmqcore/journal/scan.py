@@ -1,7 +1,7 @@
 """The scan kernel: walk over stored batches and stop at the first fault. Pure.
 
 `advance` takes one step; `Scan` walks one segment; `check_batches` checks what a replica received.
-The checks of a batch, in this order: length, magic, version, header CRC, type, position, chain
+The checks of a batch, in this order: length, magic, version, header CRC, kind, position, chain
 (`prev_header_crc`), payload CRC and zero padding (unless headers only), offset continuity, epoch.
 A headers-only scan touches no payload byte.
 """
@@ -17,7 +17,9 @@ from fmqcore.batch.header import (
     BatchFault,
     BatchHeader,
     BatchType,
+    UnknownKind,
     check_payload,
+    kind_name,
     parse_header,
 )
 from fmqcore.batch.offset_entry import QueueKey
@@ -238,6 +240,8 @@ def check_batches(data: Buffer, cursor: Cursor) -> list[BatchHeader]:
             case BatchHeader():
                 headers.append(found)
                 at += found.stored_len
+            case Fault(at_position, BatchFault.KIND, sentence):
+                raise UnknownKind(f"at position {at_position}: {sentence}")
             case Fault():
                 raise BadBatch(found.fault, f"at position {found.position}: {found.sentence}")
             case _:
@@ -354,4 +358,4 @@ def _check_content(header: BatchHeader, cursor: Cursor) -> None:
 
 
 def _kind(header: BatchHeader) -> str:
-    return f"a {BatchType(header.type).name}"
+    return f"a {kind_name(header.type)}"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch.control import decode_offsets_packed, decode_topic
+from fmqcore.batch.control import TopicSetting
 from fmqcore.batch.crc import Buffer
 from fmqcore.batch.fields import Fields, encode_name
-from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.header import BatchHeader
 from fmqcore.batch.offset_entry import (
     OffsetEntry,
     OffsetKey,
@@ -77,30 +77,72 @@ class JournalState:
     _packed: PackedOffsets = field(default_factory=PackedOffsets, compare=False, repr=False)
     _forgotten: int = field(default=0, compare=False, repr=False)  # by tables that were replaced
 
-    def apply(self, header: BatchHeader, payload: Buffer) -> None:
-        """Apply one batch, in journal order. DATA, EPOCH, EOF need no payload: pass b"".
+    # ---- what the rows of `kinds.py` do with a batch
+    def count(self, data: BatchHeader) -> None:
+        """Count the records of a DATA batch, and note its producer."""
+        self.next_offsets[data.topic_id, data.queue_id] = data.end_offset
+        self.producers.note(data)
 
-        Raises `Malformed` for a control payload that does not decode.
-        """
-        if header.type == BatchType.DATA:
-            self.next_offsets[header.topic_id, header.queue_id] = header.end_offset
-            self.producers.note(header)
+    def begin_epoch(self, epoch: Epoch, position: Position) -> None:
+        """Note where an epoch begins; of several batches that say so, the first counts."""
+        if self.epochs and self.epochs[-1][0] >= epoch:
             return
-        match header.type:
-            case BatchType.EPOCH:
-                self._apply_epoch(header.epoch, header.position)
-            case BatchType.OFFSETS:
-                self._apply_offsets(decode_offsets_packed(payload), header.store_ms)
-            case BatchType.CONFIG:
-                self._apply_topic(payload)
-            case BatchType.SNAP:
-                self._replace(JournalState.from_snap(payload))
-                self.note_frame(header)
-            case BatchType.EOF:
-                self.note_frame(header)
-            case _:  # DELIVER and SEAL have nothing to say to this version
-                pass
+        self.epochs.append((epoch, position))
+        del self.epochs[:-MAX_EPOCHS]
 
+    def note_frame(self, frame: BatchHeader) -> None:
+        """Note that a term whose EPOCH batch had no room begins with its frames (ADR 0020).
+
+        The frames carry the epoch before, and that epoch's own master may have written something
+        else at their positions, which a slave holds.
+        """
+        if frame.framed_for:
+            self.begin_epoch(frame.framed_for, frame.position)
+
+    def merge_offsets(
+        self, packed: dict[OffsetKey, tuple[OffsetEntry, bytes]], store_ms: int
+    ) -> None:
+        """Merge the entries of an OFFSETS batch, each with its own bytes."""
+        entries = {key: entry for key, (entry, _) in packed.items()}
+        for key in merge(self.offsets, entries):
+            raw = packed[key][1]
+            if entries[key].deleted:
+                self.deleted_ms[key] = store_ms
+                raw += _MS.pack(store_ms)
+            else:
+                self.deleted_ms.pop(key, None)
+            self._packed.put(key, raw)
+
+    def set_topic(self, setting: TopicSetting) -> None:
+        """Take a topic as a CONFIG batch has it; a deleted one goes with its progress."""
+        topic_id, name, queues = setting
+        if queues:
+            self.topics[topic_id] = (name, queues)
+            return
+        self.topics.pop(topic_id, None)
+        table = self.offsets
+        keys = [
+            OffsetKey(group, topic_id, queue)
+            for group in table.groups_in(topic_id)
+            for queue in table.queues_of(group, topic_id)
+        ]
+        for key in keys:
+            del self.offsets[key]
+            self.deleted_ms.pop(key, None)
+        self._packed.remove(keys)
+
+    def replace(self, other: "JournalState") -> None:
+        """Take another state, a SNAP's, in place of this one."""
+        self.next_offsets = other.next_offsets
+        self.offsets = other.offsets
+        self.topics = other.topics
+        self.epochs = other.epochs
+        self._forgotten = self.forgotten_producers
+        self.producers = other.producers
+        self.deleted_ms = other.deleted_ms
+        self._packed = other._packed
+
+    # ---- what a broker asks
     def check_sequence(
         self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
     ) -> ProducedBatch | None:
@@ -185,15 +227,6 @@ class JournalState:
         self._packed.remove(snapshot.tombstones)
         self.producers.drop_oldest(snapshot.producers, snapshot.now_ms)
 
-    def note_frame(self, frame: BatchHeader) -> None:
-        """Note that a term whose EPOCH batch had no room begins with its frames (ADR 0020).
-
-        The frames carry the epoch before, and that epoch's own master may have written something
-        else at their positions, which a slave holds.
-        """
-        if frame.framed_for:
-            self._apply_epoch(frame.framed_for, frame.position)
-
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
         """Decode a SNAP payload; raise `Malformed`."""
@@ -245,52 +278,6 @@ class JournalState:
             raise fields.malformed("the epochs do not rise")
         if any(not 0 < queues <= MAX_QUEUES for _, queues in self.topics.values()):
             raise fields.malformed(f"a topic has not 1 to {MAX_QUEUES} queues")
-
-    def _apply_epoch(self, epoch: Epoch, position: Position) -> None:
-        if self.epochs and self.epochs[-1][0] >= epoch:
-            return  # opened before: what came first is its start
-        self.epochs.append((epoch, position))
-        del self.epochs[:-MAX_EPOCHS]
-
-    def _apply_offsets(
-        self, packed: dict[OffsetKey, tuple[OffsetEntry, bytes]], store_ms: int
-    ) -> None:
-        entries = {key: entry for key, (entry, _) in packed.items()}
-        for key in merge(self.offsets, entries):
-            raw = packed[key][1]
-            if entries[key].deleted:
-                self.deleted_ms[key] = store_ms
-                raw += _MS.pack(store_ms)
-            else:
-                self.deleted_ms.pop(key, None)
-            self._packed.put(key, raw)
-
-    def _apply_topic(self, payload: Buffer) -> None:
-        topic_id, name, queues = decode_topic(payload)
-        if queues:
-            self.topics[topic_id] = (name, queues)
-            return
-        self.topics.pop(topic_id, None)
-        table = self.offsets
-        keys = [
-            OffsetKey(group, topic_id, queue)
-            for group in table.groups_in(topic_id)
-            for queue in table.queues_of(group, topic_id)
-        ]
-        for key in keys:
-            del self.offsets[key]
-            self.deleted_ms.pop(key, None)
-        self._packed.remove(keys)
-
-    def _replace(self, other: "JournalState") -> None:
-        self.next_offsets = other.next_offsets
-        self.offsets = other.offsets
-        self.topics = other.topics
-        self.epochs = other.epochs
-        self._forgotten = self.forgotten_producers
-        self.producers = other.producers
-        self.deleted_ms = other.deleted_ms
-        self._packed = other._packed
 
 
 def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:

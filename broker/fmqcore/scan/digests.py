@@ -9,8 +9,9 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from fmqcore.batch.crc import Buffer
-from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.header import BatchHeader
 from fmqcore.ids import Epoch, Position
+from fmqcore.journal.kinds import kind_of
 from fmqcore.scan.headers import HeaderBlock, pack
 
 BLOCK: Final = 1024 * 1024
@@ -79,8 +80,7 @@ def batches(headers: HeaderBlock) -> list[Batch]:
 
 def _epoch(header: BatchHeader) -> Epoch:
     """A term whose EPOCH batch had no room begins with the frames written for it."""
-    frame = header.type in (BatchType.EOF, BatchType.SNAP)
-    return (frame and header.framed_for) or header.epoch
+    return (kind_of(header.type).frame and header.framed_for) or header.epoch
 
 
 def _digest(raw: Buffer) -> str:

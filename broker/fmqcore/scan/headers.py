@@ -24,6 +24,7 @@ from fmqcore.batch.header import (
     BatchFault,
     BatchHeader,
     BatchType,
+    kind_name,
     parse_header,
 )
 from fmqcore.ids import Position
@@ -246,7 +247,7 @@ class HeaderScan:
         """Check a header's place as `fmqcore.journal.scan` does, in the same order."""
         position, segment = self.position, self.segment
         if (header.type == BatchType.SNAP) != (position == segment.base):
-            raise BadBatch(BatchFault.TYPE, f"a {BatchType(header.type).name} in this place")
+            raise BadBatch(BatchFault.TYPE, f"a {kind_name(header.type)} in this place")
         if header.type == BatchType.SNAP:
             stored = segment_of_snap(header)
             if stored is None:

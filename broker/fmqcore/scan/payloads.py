@@ -20,12 +20,14 @@ from fmqcore.batch.header import (
     BatchFault,
     BatchHeader,
     BatchType,
+    UnknownKind,
     aligned,
     check_payload,
     parse_header,
 )
-from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.errors import CorruptJournal, FmqError, NewerJournal
 from fmqcore.ids import Position
+from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import segment_name
 from fmqcore.scan.headers import HeaderBlock, Read
 from fmqcore.scan.selection import Places
@@ -203,12 +205,20 @@ class PayloadScan:
                 slab.add_payload(header, payload, self._last, self._born)
             slab.add_header(raw, header)
         except (BadBatch, BadColumns) as error:
-            raise damaged(self._base, position, str(error)) from error
+            raise damaged(self._base, position, error) from error
 
 
-def damaged(base: Position, position: Position, why: str) -> CorruptJournal:
-    """Return the error for a damaged segment."""
+def damaged(
+    base: Position, position: Position, why: str | Exception | Fault, of: str = ""
+) -> CorruptJournal:
+    """Return the error for a segment that cannot be read on; `of`: the copy that `why` is about."""
+    newer, sentence = isinstance(why, UnknownKind), str(why)
+    if isinstance(why, Fault):
+        newer, sentence = why.fault is BatchFault.KIND, why.sentence
+    place = f"at position {position} (byte {position - base} of the file): {of}{sentence}"
+    if newer:
+        return NewerJournal(f"{segment_name(base)}: not read {place}")
     return CorruptJournal(
-        f"{segment_name(base)}: damaged at position {position} (byte {position - base} of the "
-        f"file): {why}; run `fmq job check` on the directory, and name a good replica as well"
+        f"{segment_name(base)}: damaged {place}; run `fmq job check` on the directory, and name a "
+        "good replica as well"
     )

@@ -26,6 +26,7 @@ from fmqcore.journal.findings import (
     error,
     warning,
 )
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.recovery import (
     Cut,
     Refuse,
@@ -269,7 +270,7 @@ class _Walk:
     def _fault(self, fault: Fault, last: bool) -> Stop | None:
         """Report a fault, if it is one. Return None to continue at the cursor."""
         tail = last and fault.position >= self._verifier._survey.durable_end
-        if tail and self._verifier._live:
+        if tail and self._verifier._live and fault.fault is not BatchFault.KIND:
             if self._again():
                 return None
             self._report.moving = True
@@ -279,14 +280,14 @@ class _Walk:
         if fault.fault not in _PAYLOAD_FAULTS:
             return self._go_on_behind(fault)
         header = advance(self._data, self._report.file.base, self._verifier._cursor, payloads=False)
-        if isinstance(header, Fault):  # reported first; its payload would be reported, too
+        if isinstance(header, Fault):  # reported first, then its payload
             return self._go_on_behind(header)
         if not isinstance(header, BatchHeader):
             return fault
         self._add(Code.J002, header, fault.sentence)
         self._count(header)
         if header.type == BatchType.DATA and self._verifier._state is not None:
-            self._verifier._state.apply(header, b"")
+            apply_batch(self._verifier._state, header, b"")
         elif header.type != BatchType.DATA:
             self._verifier._state = None  # what it held is not known any more
         return None
@@ -338,7 +339,7 @@ class _Walk:
             return
         if header.type == BatchType.DATA:
             if self._verifier._state is not None:
-                self._verifier._state.apply(header, b"")
+                apply_batch(self._verifier._state, header, b"")
             return
         payload = payload_of(header, self._data, self._report.file.base)
         try:
@@ -347,7 +348,7 @@ class _Walk:
             if header.type == BatchType.SNAP:
                 self._take_snap(header, payload)
             elif self._verifier._state is not None:
-                self._verifier._state.apply(header, payload)
+                apply_batch(self._verifier._state, header, payload)
         except Malformed as bad:
             self._add(FAULT_CODES[BatchFault.CONTENT], header, str(bad))
             self._verifier._state = None

@@ -13,6 +13,7 @@ from fmqcore.journal.damage_note import SUSPECT, decode_suspect
 from fmqcore.journal.findings import Code, Finding, Severity, warning
 from fmqcore.journal.index import IndexFile
 from fmqcore.journal.journal_identity import INCARNATIONS, decode_home, homes_of, is_home
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.resume_file import RESUME, Resume, open_resume
 from fmqcore.journal.scan import Behind, Cursor, Readable, Scan, crc_of
@@ -129,7 +130,7 @@ def _disagreement(resume: Resume, entries: Readable, data: Readable) -> str:
     scan = Scan(data, resume.base, cursor, until=resume.position)
     try:
         for header in scan:
-            state.apply(header, scan.payload(header))
+            apply_batch(state, header, scan.payload(header))
             index.add(header)
             last_ms = header.store_ms
     except Malformed:

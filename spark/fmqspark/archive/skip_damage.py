@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.errors import CorruptJournal, FmqError, NewerJournal
 from fmqcore.ids import Position
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.scan.headers import HeaderScan, ScanRange
@@ -109,6 +109,8 @@ class Search:
             for slab in reader:
                 record_batch(slab, self._columns, reader.names)
                 at = slab.headers.column("position")[-1] + slab.headers.column("total_len")[-1]
+        except NewerJournal:  # no damage: nothing may be left out
+            raise
         except (CorruptJournal, OSError) as error:
             return at, error
         return at, None

@@ -358,7 +358,7 @@ def _verdict(outcome: Outcome) -> str:
 
 def _rebuild_code(found: Sequence[IndexResult]) -> int:
     done = {result.done for result in found}
-    if Done.DAMAGED in done or Done.MISSING in done:
+    if done & {Done.DAMAGED, Done.NEWER, Done.MISSING}:
         return INCONSISTENT
     if Done.UNREAD in done:
         return INCOMPLETE

@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from fmqcore.batch.header import HEADER_LEN, BatchHeader, BatchType
+from fmqcore.batch.header import HEADER_LEN, BatchFault, BatchHeader, BatchType
 from fmqcore.errors import DirectoryLocked, Malformed
 from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
@@ -56,6 +56,7 @@ class Done(Enum):
     OPEN = "not full yet: needs none"
     RETIRED = "deleted by retention meanwhile"  # beside a broker at work
     DAMAGED = "the segment is damaged: its index stays as it is"
+    NEWER = "only a newer FMQ reads the segment: its index stays as it is"
     MISSING = "the segment is missing"
     UNREAD = "could not be read or written"
 
@@ -267,15 +268,17 @@ def _not_sealed(task: IndexTask, file: SegmentFile, scan: HeaderScan) -> IndexRe
         verdict = judge(stop, file.name, durable_end=durable_end, clean=task.clean)
         if not isinstance(verdict, Refuse):  # not full, perhaps with a torn end that will be cut
             return IndexResult(task.path, task.base, Done.OPEN)
+    done = Done.DAMAGED
     match stop:
         case Fault():
             sentence = stop.sentence
+            done = Done.NEWER if stop.fault is BatchFault.KIND else done
         case Sealed():
             sentence = "the segment ends there, its file does not"
         case _:
             sentence = "zeros where a batch must be"
     why = f"position {scan.position}: {sentence}"
-    return IndexResult(task.path, task.base, Done.DAMAGED, why=why)
+    return IndexResult(task.path, task.base, done, why=why)
 
 
 def _swap(folder: Path, segment: SegmentFile, raw: bytes) -> None:

@@ -20,6 +20,7 @@ from fmqcore.errors import (
     CorruptJournal,
     FmqError,
     InvalidArgument,
+    NewerJournal,
     NotFound,
     Overloaded,
     Unavailable,
@@ -344,7 +345,7 @@ def gone(begin: int, end: int, failures: Sequence[Exception]) -> FmqError:
     """Return the error for a range that none of the brokers gave."""
     reasons = "; ".join(dict.fromkeys(map(str, failures)))
     message = f"positions {begin} to {end} could not be read from any broker: {reasons}"
-    for kind in (CorruptJournal, NotFound):
+    for kind in (NewerJournal, CorruptJournal, NotFound):
         if all(isinstance(failure, kind) for failure in failures):
             return kind(message)
     return Unavailable(message)

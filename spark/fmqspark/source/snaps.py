@@ -15,6 +15,7 @@ from fmqcore.batch.header import (
     BatchHeader,
     BatchType,
     check_payload,
+    kind_name,
     parse_header,
 )
 from fmqcore.batch.offset_entry import QueueKey
@@ -97,8 +98,8 @@ def headers_of(
     with open_bytes(replica.path, segment.base, Throttle(0), until) as data:
         headers, done = scan_headers(data.read, ScanRange(segment, segment.base, until))
         if done.position < until:
-            why = done.stop.sentence if isinstance(done.stop, Fault) else "nothing is there"
-            raise damaged(segment.base, done.position, f"{replica.path}: {why}")
+            why = done.stop if isinstance(done.stop, Fault) else "nothing is there"
+            raise damaged(segment.base, done.position, why, f"{replica.path}: ")
         return headers, topic_names_in(data.read, segment.base, headers)
 
 
@@ -156,7 +157,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
         try:
             header = parse_header(data.read(HEADER_LEN, 0))
             if header.position != base or header.type != BatchType.SNAP:
-                raise Malformed(f"it begins with a {BatchType(header.type).name}")
+                raise Malformed(f"it begins with a {kind_name(header.type)}")
             segment = segment_of_snap(header)
             if segment is None:
                 raise Malformed(f"a segment of {header.base_offset} bytes")
@@ -165,7 +166,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
             next_offsets, names = snap_tables(payload)
             second = _second(data.read, header, until)
         except (BadBatch, Malformed) as error:
-            raise damaged(base, base, f"{path}: {error}") from error
+            raise damaged(base, base, error, f"{path}: ") from error
     ends = Ends(next_offsets)
     crcs = (header.header_crc, header.prev_header_crc)
     return Snap(segment, *crcs, header.store_ms, ends, names, second)
@@ -194,6 +195,6 @@ def topic_names_in(read: Read, base: Position, headers: HeaderBlock) -> dict[Top
             check_payload(header, payload)
             topic_id, name, _ = decode_topic(payload)
         except (BadBatch, Malformed) as error:
-            raise damaged(base, header.position, str(error)) from error
+            raise damaged(base, header.position, error) from error
         names[topic_id] = name
     return names

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from fmqcore.batch.header import BatchType
 from fmqcore.batch.offset_entry import QueueKey
-from fmqcore.errors import CorruptJournal, FmqError, Malformed, NotFound
+from fmqcore.errors import CorruptJournal, FmqError, Malformed, NewerJournal, NotFound
 from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.scan import Fault
@@ -138,7 +138,8 @@ class SplitReader:
             )
         if isinstance(first, OSError):
             return OSError(first.errno, first.strerror, f"{source}/{self._name}")
-        return CorruptJournal(f"{source}/{first}")
+        kind = NewerJournal if isinstance(first, NewerJournal) else CorruptJournal
+        return kind(f"{source}/{first}")
 
     @property
     def _name(self) -> str:
@@ -318,8 +319,8 @@ class SplitReader:
 def require_all(scan: HeaderScan, end: Position, of: str = "") -> None:
     """Raise `CorruptJournal` if the scan ended before `end`; `of`: whose bytes they are."""
     if scan.position < end:
-        why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
-        raise damaged(scan.segment.base, scan.position, of + why)
+        why = scan.stop if isinstance(scan.stop, Fault) else "nothing is there"
+        raise damaged(scan.segment.base, scan.position, why, of)
 
 
 def _overlap(index: SegmentIndex, key: QueueKey) -> bool:

@@ -91,8 +91,8 @@ def _stretch(
     stop = done.stop if isinstance(done.stop, Fault) else None
     if last and stop and stop.fault == BatchFault.CHAIN and stop.position == at:
         raise _contradict(segment, at, replica, last.replica)
-    sentence = stop.sentence if stop else "nothing is there"
-    why = damaged(segment.base, done.position, f"{replica.path}: {sentence}")
+    reason = stop or "nothing is there"
+    why = damaged(segment.base, done.position, reason, f"{replica.path}: ")
     return _Stretch(replica, done.position, headers, names, why)
 
 

@@ -22,7 +22,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from fmqcore.batch.offset_entry import QueueKey
-from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, NotFound, Unavailable
+from fmqcore.errors import (
+    CorruptJournal,
+    FmqError,
+    InvalidArgument,
+    NewerJournal,
+    NotFound,
+    Unavailable,
+)
 from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock
@@ -355,7 +362,8 @@ def _no_replica_has(rest: _Part, error: FmqError | OSError) -> FmqError | OSErro
     """Return the error, with the range that is missing where it is damage."""
     if not isinstance(error, CorruptJournal):
         return error
-    return CorruptJournal(
+    kind = NewerJournal if isinstance(error, NewerJournal) else CorruptJournal
+    return kind(
         f"positions {rest.begin} to {rest.end} are committed, and none of the replicas can give "
         f"them: {error}"
     )

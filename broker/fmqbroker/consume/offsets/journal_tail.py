@@ -35,7 +35,7 @@ async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey
         while position < journal.end:
             chunk = await journal.read(position, _READ_BYTES)
             if wrong := check_batches(chunk)[1]:
-                raise Malformed(wrong)
+                raise Malformed(str(wrong)) from wrong
             _merge_from(chunk, table)
             position = end_of_batches(position, chunk)
     except (Malformed, CorruptJournal, NotFound, DiskFailed) as error:

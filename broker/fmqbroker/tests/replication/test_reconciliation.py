@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from fmqbroker.tests.journal.test_newer_kinds import planted
 from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
+from fmqcore.batch.header import _NAMES as NAMES
 from fmqcore.ids import Epoch, Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.tests.journal.writer import SKIPPED, UNKNOWN
 from fmqcore.zk.group_state import Mode
 from fmqproto.v1 import replication_pb2 as wire
 
@@ -378,3 +382,51 @@ async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None
         if reported:
             assert reported == [wire.RESET_TO]
         assert Position(slave.journal.log_start) in (0, c.master.journal.log_start)
+
+
+async def test_suffix_of_a_newer_version_is_neither_taken_nor_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slave may have acknowledged it: it keeps it until the master is upgraded."""
+    monkeypatch.setitem(NAMES, UNKNOWN, "NEXT")  # all brokers are of the next version
+    async with cluster(tmp_path, 1, CACHED) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.equal()
+        await c.master.journal.wait_durable(c.master.journal.end)
+        saved, kept = c.master.save(), c.master.journal.end
+        at = c.master.journal.append(planted(UNKNOWN)).position
+        end = c.master.produce()
+        await c.equal()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        monkeypatch.delitem(NAMES, UNKNOWN)  # the master comes back as this version
+        reported = actions(c)
+        await c.master.start()
+        await until(lambda: c.master.master.links.get(slave.name))
+        links = c.master.master.links
+        await until(lambda: links[slave.name].refused, "it refuses")
+        assert f"at position {at}: FMQ" in links[slave.name].refused
+        assert "kind 9 and must not skip them: upgrade" in links[slave.name].refused
+        assert (c.master.journal.end, slave.journal.end) == (kept, end)
+        assert set(reported) == {wire.SEND_SUFFIX, wire.REJECT}
+        monkeypatch.setitem(NAMES, UNKNOWN, "NEXT")  # and is upgraded
+        await until(lambda: slave.slave.upstream.caught_up)
+        await c.master.open_term()
+        await c.equal()
+
+
+async def test_slave_behind_a_newer_master_reports_the_kind(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, NO_ACKS) as c:
+        slave = c.slaves[0]
+        c.master.journal.append(planted(SKIPPED))
+        await c.equal()
+        with capture_logs() as lines:
+            at = c.master.journal.append(planted(UNKNOWN)).position
+            c.master.produce()
+            await until(lambda: not c.isr, "it falls out")
+            await until(lambda: any("kind 9" in str(line.get("why")) for line in lines))
+        assert slave.journal.end == at
+        (why,) = {line["why"] for line in lines if line["event"] == "master_not_followed"}
+        assert why.startswith(f"at position {at}: FMQ ")
+        assert "upgrade this broker" in why

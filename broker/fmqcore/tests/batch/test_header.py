@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import (
     HEADER_LEN,
+    SKIP_BIT,
     BadBatch,
     BatchFault,
     BatchHeader,
     BatchType,
+    UnknownKind,
     aligned,
     batch_len,
     check_payload,
     encode_header,
+    is_skipped,
+    kind_name,
     padding,
     parse_header,
 )
@@ -111,8 +115,9 @@ def _resealed(raw: bytes, at: int, value: bytes) -> bytes:
     [
         (4, b"QM", BatchFault.MAGIC),
         (6, b"\x02", BatchFault.VERSION),
-        (7, b"\x00", BatchFault.TYPE),
-        (7, b"\x09", BatchFault.TYPE),
+        (7, b"\x00", BatchFault.KIND),
+        (7, b"\x09", BatchFault.KIND),
+        (7, b"\x7f", BatchFault.KIND),
         (0, (192).to_bytes(4, "little"), BatchFault.LENGTH),
         (0, (207).to_bytes(4, "little"), BatchFault.LENGTH),
         (84, (90).to_bytes(4, "little"), BatchFault.LENGTH),
@@ -122,6 +127,23 @@ def test_invalid_fields_with_a_good_crc_are_found(at: int, value: bytes, fault: 
     with pytest.raises(BadBatch) as caught:
         parse_header(_resealed(header(), at, value))
     assert caught.value.fault is fault
+
+
+def test_kinds_by_their_bit_are_skipped_or_stop() -> None:
+    """Every number of the type byte is known, skipped, or names itself and the remedy."""
+    for kind in range(256):
+        raw = header(type=kind)
+        if kind in set(BatchType) - {BatchType.EOF}:
+            assert (parse_header(raw).type, is_skipped(kind)) == (kind, False)
+        elif kind & SKIP_BIT:
+            assert (parse_header(raw).type, is_skipped(kind)) == (kind, True)
+            assert kind_name(kind) == f"KIND_{kind}"
+        elif kind != BatchType.EOF:
+            with pytest.raises(UnknownKind, match=f"kind {kind} .* upgrade this broker or tool"):
+                parse_header(raw)
+    with pytest.raises(BadBatch) as caught:  # skipped or not, its lengths must fit
+        parse_header(_resealed(header(type=SKIP_BIT), 0, (192).to_bytes(4, "little")))
+    assert caught.value.fault is BatchFault.LENGTH
 
 
 def test_an_eof_spans_more_than_it_stores() -> None:

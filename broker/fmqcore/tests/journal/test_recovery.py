@@ -37,7 +37,7 @@ from fmqcore.journal.segments import (
     segment_name,
 )
 from fmqcore.journal.state import JournalState
-from fmqcore.tests.journal.writer import JournalWriter, sample
+from fmqcore.tests.journal.writer import DeafWriter, JournalWriter, sample
 
 P = Position
 FILE = segment_name(P(0))
@@ -305,7 +305,7 @@ def test_an_unknown_control_payload_is_refused_even_in_the_tail() -> None:
     writer.open_epoch(1)
     bad = writer.append(BatchType.SEAL, b"whatever")  # SEAL is passed over
     assert recovered(writer.files()).verdict == Clean(bad.end)
-    newer = JournalWriter(state=_Deaf())
+    newer = DeafWriter()
     newer.append(BatchType.CONFIG, b"\x63\x00")
     scan = Scan(bytes(newer.segments[P(0)]), P(0), Cursor(P(0), 0))
     stop = replay(scan, JournalState())
@@ -314,13 +314,6 @@ def test_an_unknown_control_payload_is_refused_even_in_the_tail() -> None:
     verdict = judge(stop, FILE, durable_end=P(0), clean=False)
     assert isinstance(verdict, Refuse)
     assert "newer FMQ" in verdict.finding.sentence
-
-
-class _Deaf(JournalState):
-    """Accept all content that a newer version may have written."""
-
-    def apply(self, header: object, payload: object) -> None:
-        pass
 
 
 # ---- the checkpoint's bytes

@@ -15,7 +15,7 @@ from fmqcore.journal.scan import Blank, Cursor, Fault, Scan
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.journal.state import JournalState
 from fmqcore.policy import MIXED
-from fmqcore.tests.journal.writer import JournalWriter, sample
+from fmqcore.tests.journal.writer import DeafWriter, JournalWriter, sample
 
 P = Position
 
@@ -68,11 +68,7 @@ def test_journal_ending_with_control_batch_is_fully_indexed() -> None:
 
 
 def test_unknown_control_payload_is_reported_with_its_position() -> None:
-    class Deaf(JournalState):
-        def apply(self, header: object, payload: object) -> None:
-            """Accept all content that a newer version may have written."""
-
-    writer = JournalWriter(state=Deaf())
+    writer = DeafWriter()
     bad = writer.append(BatchType.CONFIG, b"\x63\x00")
     scan = Scan(bytes(writer.segments[P(0)]), P(0), Cursor(P(0), 0))
     stop = replay(scan, JournalState())

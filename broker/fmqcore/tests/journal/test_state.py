@@ -9,6 +9,7 @@ from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.errors import Malformed, OutOfSequence, ProducerFenced
 from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.producers import IDLE_KEPT, IDLE_MS, KEPT_BATCHES, ProducerTable
 from fmqcore.journal.scan import Cursor, Scan
 from fmqcore.journal.state import MAX_EPOCHS, TOMBSTONE_MS, JournalState, snap_next_offsets
@@ -27,7 +28,7 @@ def replayed(writer: JournalWriter, base: Position) -> JournalState:
             cursor.segment = None
             scan = Scan(bytes(data), at, cursor)
             for header in scan:
-                state.apply(header, scan.payload(header))
+                apply_batch(state, header, scan.payload(header))
     return state
 
 
@@ -125,7 +126,7 @@ def test_data_needs_no_payload() -> None:
     writer = JournalWriter()
     header = writer.data(7, 2, [b"a", b"b"], producer_id=5, base_sequence=9)
     state = JournalState()
-    state.apply(header, b"")
+    apply_batch(state, header, b"")
     assert state.next_offsets == {(T7, 2): 2}
     assert state.check_sequence(5, 0, (T7, 2), 9, 2) is not None
 

@@ -1,22 +1,25 @@
 """A small pure journal writer for tests: batches in, the files of a data directory out."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fmqcore.batch.columns import encode
 from fmqcore.batch.control import encode_epoch, encode_offsets, encode_topic
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import (
+    HEADER_LEN,
     BatchHeader,
     BatchType,
     batch_len,
     encode_header,
     padding,
     parse_header,
+    seal_header,
 )
 from fmqcore.ids import BrokerId, Epoch, Position, TopicId
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.segments import (
     CHECKPOINT,
     MIN_SEGMENT,
@@ -47,14 +50,14 @@ class JournalWriter:
         self._prev_crc = 0
         self._begin()
 
-    def append(self, type: BatchType, payload: bytes, **fields: Any) -> BatchHeader:
+    def append(self, type: int, payload: bytes, **fields: Any) -> BatchHeader:
         """Append one batch, starting a new segment if it does not fit."""
         if not fits(self.end, batch_len(len(payload)), self._segment_end):
-            self.roll(Epoch(fields["epoch"]) if type is BatchType.EPOCH else NO_TERM)
-        if type is BatchType.EPOCH:
+            self.roll(Epoch(fields["epoch"]) if type == BatchType.EPOCH else NO_TERM)
+        if type == BatchType.EPOCH:
             self.epoch = Epoch(fields.pop("epoch"))
         raw, _ = encode_header(
-            type=type,
+            type=cast(BatchType, type),
             position=self.end,
             epoch=self.epoch,
             prev_header_crc=self._prev_crc,
@@ -171,15 +174,50 @@ class JournalWriter:
         )
         self._put(raw)
 
+    def _apply(self, header: BatchHeader, payload: bytes) -> None:
+        apply_batch(self.state, header, payload)
+
     def _put(self, raw: bytes) -> BatchHeader:
         header = parse_header(raw)
-        self.state.apply(header, raw[96 : 96 + header.payload_len])
+        self._apply(header, raw[96 : 96 + header.payload_len])
         self.segments[self.last_base] += raw
         self.headers.append(header)
         self.end = header.end
         self._prev_crc = header.header_crc
         self.now_ms += 1000
         return header
+
+
+class DeafWriter(JournalWriter):
+    """A writer that accepts all content that a newer version may have written."""
+
+    def _apply(self, header: BatchHeader, payload: bytes) -> None:
+        pass
+
+
+SKIPPED, UNKNOWN = 0x91, 0x09
+"""Kinds that a next version may write: this one skips the first and must not skip the second."""
+
+
+def newer(kind: int = SKIPPED, batches: int = 60) -> JournalWriter:
+    """Return a journal like `sample` in which a next version wrote batches of `kind`, too."""
+    writer = sample(batches=batches)
+    if kind == UNKNOWN:  # the writer is this version's: the batch gets its kind afterwards
+        header = writer.append(SKIPPED, b"a next version's")
+        return _with_kind(writer, header, kind)
+    for number in range(20):
+        writer.append(kind, b"a next version's %d" % number * number, topic_id=7, queue_id=1)
+        writer.data(7, number % 4, [b"x" * 3000] * 3)
+    writer.roll()
+    writer.append(kind, b"at a segment's begin")
+    return writer
+
+
+def _with_kind(writer: JournalWriter, header: BatchHeader, kind: int) -> JournalWriter:
+    raw, _ = seal_header(header._replace(type=kind))
+    at = header.position - writer.last_base
+    writer.segments[writer.last_base][at : at + HEADER_LEN] = raw
+    return writer
 
 
 def sample(segment_bytes: int = MIN_SEGMENT, batches: int = 40, base: int = 0) -> JournalWriter:

@@ -17,6 +17,7 @@ from fmqcore.batch.header import (
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.findings import Code
 from fmqcore.journal.index import ENTRY_LEN, SegmentIndex
+from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.resume_file import Resume, encode_resume
 from fmqcore.journal.scan import Cursor, Scan
@@ -101,7 +102,7 @@ def noted(data: bytes, index: SegmentIndex) -> int:
     state, crc = JournalState(), 0
     for header in Scan(data, BASE, Cursor(BASE), until=index.end):
         payload = data[header.position + HEADER_LEN : header.end]
-        state.apply(header, payload[: header.payload_len])
+        apply_batch(state, header, payload[: header.payload_len])
         crc = header.header_crc
     raw = encode_resume(
         Resume(

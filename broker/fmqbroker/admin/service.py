@@ -12,7 +12,7 @@ from typing import Final
 from fmqbroker.admin.offset_rows import OffsetRows
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.cluster.topic_alteration import alter_topic
-from fmqbroker.cluster.view import ClusterView
+from fmqbroker.cluster.view import ClusterView, topic_route
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
 from fmqbroker.journal.journal import Journal
@@ -108,7 +108,7 @@ class AdminService:
         topic = await self._cluster.create_topic(
             request.name, request.queues, groups, if_not_exists=request.if_not_exists
         )
-        return admin_pb2.CreateTopicReply(topic=_route_of(topic))
+        return admin_pb2.CreateTopicReply(topic=topic_route(topic))
 
     async def alter_topic(
         self, _: CallContext, request: admin_pb2.AlterTopicRequest
@@ -128,7 +128,7 @@ class AdminService:
         topic = await alter_topic(
             self._coordination, self._settings.cluster, view, request.name, request.queues, changes
         )
-        return admin_pb2.AlterTopicReply(topic=_route_of(topic))
+        return admin_pb2.AlterTopicReply(topic=topic_route(topic))
 
     async def delete_topic(
         self, _: CallContext, request: admin_pb2.DeleteTopicRequest
@@ -351,14 +351,3 @@ class AdminService:
                 f"consumer group {group} has {len(live.sessions)} live sessions on topic "
                 f"{live.topic}: stop them first"
             )
-
-
-def _route_of(topic: TopicConfig) -> client_pb2.TopicRoute:
-    return client_pb2.TopicRoute(
-        name=topic.name,
-        id=topic.id,
-        groups=[
-            client_pb2.TopicGroup(group=g.group, weight=g.weight, queues=g.queues)
-            for g in topic.groups
-        ],
-    )

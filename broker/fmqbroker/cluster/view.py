@@ -407,7 +407,13 @@ def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
         name=topic.name,
         id=topic.id,
         groups=[
-            client_pb2.TopicGroup(group=g.group, weight=g.weight, queues=g.queues)
+            client_pb2.TopicGroup(
+                group=g.group,
+                weight=g.weight,
+                queues=g.queues,
+                properties=dict(g.properties.texts),
+            )
             for g in topic.groups
         ],
+        properties=dict(topic.properties.texts),
     )

@@ -42,6 +42,7 @@ from fmqcore.batch.header import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchTy
 from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission, Position, TopicId
 from fmqcore.journal.state import ProducedBatch
+from fmqcore.properties import NONE
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
@@ -206,11 +207,12 @@ class ProduceService:
         if topic is None:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
         queues = self._queues_here(topic)
-        noted = self.journal.state.topics.get(topic_id)
+        state = self.journal.state
+        noted = state.topics.get(topic_id), state.topic_properties.get(topic_id, NONE)
         if (why := conflict(topic, self.journal.state.topics)) is not None:
             raise why
-        if noted != (topic.name, queues):
-            payload = encode_topic(topic_id, topic.name, queues)
+        if noted != ((topic.name, queues), topic.properties):
+            payload = encode_topic(topic_id, topic.name, queues, topic.properties)
             self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
         self._queues[topic_id] = (topic, queues)
         return queues

@@ -12,6 +12,7 @@ from contextlib import suppress
 from fmqclient.net.connections import Connections
 from fmqcore.errors import Unavailable, UnknownTopic
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqcore.properties import Properties
 from fmqcore.routing import BrokerRoute, GroupRoute, RouteTable, merge
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
@@ -229,5 +230,9 @@ def _group(route: client_pb2.GroupRoute) -> GroupRoute:
 
 def topic_of(route: client_pb2.TopicRoute) -> TopicConfig:
     """Return a topic from its wire form."""
-    groups = (TopicGroup(GroupName(g.group), g.queues, g.weight) for g in route.groups)
-    return TopicConfig(route.name, TopicId(route.id), tuple(groups))
+    groups = tuple(
+        TopicGroup(GroupName(g.group), g.queues, g.weight, Properties(g.properties.items()))
+        for g in route.groups
+    )
+    properties = Properties(route.properties.items())
+    return TopicConfig(route.name, TopicId(route.id), groups, properties)

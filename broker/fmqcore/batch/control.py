@@ -14,6 +14,7 @@ from fmqcore.batch.fields import Fields, encode_name
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, decode_entry, encode_entry
 from fmqcore.errors import Malformed
 from fmqcore.ids import MAX_QUEUES, BrokerId, Epoch, Position, TopicId
+from fmqcore.properties import NONE, Properties
 from fmqcore.turns import PIECE, Turns, finish
 
 _EPOCH: Final = Struct("<I")
@@ -39,6 +40,7 @@ class TopicSetting(NamedTuple):
     topic_id: TopicId
     name: str
     queues: int
+    properties: Properties = NONE
 
 
 class Deliver(NamedTuple):
@@ -140,11 +142,12 @@ def _require_all(fields: Fields, found: int, count: int) -> None:
         raise Malformed("OFFSETS payload does not decode: a key occurs twice")
 
 
-def encode_topic(topic_id: TopicId, name: str, queues: int) -> bytes:
+def encode_topic(topic_id: TopicId, name: str, queues: int, properties: Properties = NONE) -> bytes:
     """Encode CONFIG: a topic as this group holds it (queues 0 = deleted); raise `Malformed`."""
     if not 0 <= queues <= MAX_QUEUES:
         raise Malformed(f"topic {name} has {queues} queues, at most {MAX_QUEUES}")
-    return _CONFIG.pack(_TOPIC_KIND, topic_id, queues) + encode_name(name)
+    head = _CONFIG.pack(_TOPIC_KIND, topic_id, queues) + encode_name(name)
+    return head + (encode_properties(properties) if properties else b"")
 
 
 def decode_topic(payload: Buffer) -> TopicSetting:
@@ -155,9 +158,22 @@ def decode_topic(payload: Buffer) -> TopicSetting:
         raise fields.malformed(f"unknown kind {kind}, written by a newer FMQ: upgrade this one")
     if queues > MAX_QUEUES:
         raise fields.malformed(f"{queues} queues, at most {MAX_QUEUES}")
-    setting = TopicSetting(TopicId(topic_id), fields.name(), queues)
+    name = fields.name()
+    properties = take_properties(fields) if fields.at < len(payload) else NONE
     fields.done()
-    return setting
+    return TopicSetting(TopicId(topic_id), name, queues, properties)
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """Encode a topic's properties: their length, and a JSON object; raise `Malformed`."""
+    raw = properties.encode()
+    return _COUNT.pack(len(raw)) + raw
+
+
+def take_properties(fields: Fields) -> Properties:
+    """Decode a topic's properties; raise `Malformed`."""
+    (length,) = fields.take(_COUNT)
+    return Properties.decode(fields.raw(length))
 
 
 def encode_deliver(deliver: Deliver) -> bytes:

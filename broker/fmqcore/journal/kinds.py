@@ -98,7 +98,9 @@ def _show_offsets(_header: BatchHeader, payload: Buffer) -> Content:
 
 
 def _show_topic(_header: BatchHeader, payload: Buffer) -> Content:
-    return decode_topic(payload)._asdict()
+    setting = decode_topic(payload)
+    shown = {"topic_id": setting.topic_id, "name": setting.name, "queues": setting.queues}
+    return shown | ({"properties": dict(setting.properties)} if setting.properties else {})
 
 
 def _show_deliver(_header: BatchHeader, payload: Buffer) -> Content:

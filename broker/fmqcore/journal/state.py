@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch.control import TopicSetting
+from fmqcore.batch.control import TopicSetting, encode_properties, take_properties
 from fmqcore.batch.crc import Buffer
 from fmqcore.batch.fields import Fields, encode_name
 from fmqcore.batch.header import BatchHeader
@@ -25,6 +25,7 @@ from fmqcore.consume.offsets.packed_entries import PackedOffsets
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
+from fmqcore.properties import Properties
 
 __all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
 
@@ -49,6 +50,9 @@ _EPOCH: Final = Struct("<IQ")
 _TOPIC: Final = Struct("<IH")
 _QUEUE: Final = Struct("<IHQ")
 _MS: Final = Struct("<Q")
+_COUNT: Final = Struct("<I")
+_WITH_PROPERTIES: Final = 1
+"""The flag of a SNAP that ends with the properties of topics."""
 
 
 class Snapshot(NamedTuple):
@@ -71,6 +75,7 @@ class JournalState:
     next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
     offsets: ProgressTable = field(default_factory=ProgressTable)  # tombstones too
     topics: dict[TopicId, tuple[str, int]] = field(default_factory=dict)  # name, queues (> 0)
+    topic_properties: dict[TopicId, Properties] = field(default_factory=dict)  # of those with any
     epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; first bytes
     producers: ProducerTable = field(default_factory=ProducerTable)
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
@@ -115,9 +120,12 @@ class JournalState:
 
     def set_topic(self, setting: TopicSetting) -> None:
         """Take a topic as a CONFIG batch has it; a deleted one goes with its progress."""
-        topic_id, name, queues = setting
+        topic_id, name, queues, properties = setting
+        self.topic_properties.pop(topic_id, None)
         if queues:
             self.topics[topic_id] = (name, queues)
+            if properties:
+                self.topic_properties[topic_id] = properties
             return
         self.topics.pop(topic_id, None)
         table = self.offsets
@@ -136,6 +144,7 @@ class JournalState:
         self.next_offsets = other.next_offsets
         self.offsets = other.offsets
         self.topics = other.topics
+        self.topic_properties = other.topic_properties
         self.epochs = other.epochs
         self._forgotten = self.forgotten_producers
         self.producers = other.producers
@@ -194,7 +203,7 @@ class JournalState:
         parts = [
             _SNAP.pack(
                 _SNAP_VERSION,
-                0,
+                _WITH_PROPERTIES if self.topic_properties else 0,
                 len(self.next_offsets),
                 len(self.epochs),
                 len(self.topics),
@@ -212,9 +221,10 @@ class JournalState:
         ]
         self._pack_missing()
         parts += self._packed.parts(old)
-        room = min(max_producers, max_bytes - sum(map(len, parts)))
+        properties = self._encode_properties()
+        room = min(max_producers, max_bytes - sum(map(len, parts)) - len(properties))
         producers, idle = self.producers.encode(now_ms, room)
-        parts.append(producers)
+        parts += [producers, properties]
         return Snapshot(b"".join(parts), tuple(old), idle, now_ms)
 
     def settle(self, snapshot: Snapshot) -> None:
@@ -231,7 +241,7 @@ class JournalState:
     def from_snap(cls, payload: Buffer) -> "JournalState":
         """Decode a SNAP payload; raise `Malformed`."""
         fields = Fields(payload, "SNAP payload")
-        queues, epochs, topics, offsets = _take_snap_counts(fields)
+        flags, queues, epochs, topics, offsets = _take_snap_counts(fields)
         state = cls()
         state.next_offsets = _take_next_offsets(fields, queues)
         state.epochs = [(Epoch(e), Position(p)) for e, p in fields.many(_EPOCH, epochs)]
@@ -246,11 +256,26 @@ class JournalState:
                 (state.deleted_ms[key],) = fields.take(_MS)
             state._packed.put(key, fields.since(at))
         state.producers = ProducerTable.decode(fields)
+        if flags & _WITH_PROPERTIES:
+            (count,) = fields.take(_COUNT)
+            for _ in range(count):
+                (topic_id,) = fields.take(_COUNT)
+                state.topic_properties[TopicId(topic_id)] = take_properties(fields)
         fields.done()
         if len(state.topics) != topics or len(state.offsets) != offsets:
             raise fields.malformed("a topic or a progress entry occurs twice")
         state._check(fields)
         return state
+
+    def _encode_properties(self) -> bytes:
+        """Encode the topics' properties; b"" if no topic has any: SNAPs stay as they were."""
+        if not self.topic_properties:
+            return b""
+        parts = [
+            _COUNT.pack(topic_id) + encode_properties(properties)
+            for topic_id, properties in sorted(self.topic_properties.items())
+        ]
+        return _COUNT.pack(len(parts)) + b"".join(parts)
 
     def _pack_missing(self) -> None:
         """Encode entries that did not come through `apply`; a broker has none."""
@@ -283,13 +308,13 @@ class JournalState:
 def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:
     """Return only the next offsets of a SNAP payload; raise `Malformed`."""
     fields = Fields(payload, "SNAP payload")
-    return _take_next_offsets(fields, _take_snap_counts(fields)[0])
+    return _take_next_offsets(fields, _take_snap_counts(fields)[1])
 
 
 def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, str]]:
     """Return only the next offsets and the topics' names of a SNAP payload; raise `Malformed`."""
     fields = Fields(payload, "SNAP payload")
-    queues, epochs, topics, _ = _take_snap_counts(fields)
+    _, queues, epochs, topics, _ = _take_snap_counts(fields)
     next_offsets = _take_next_offsets(fields, queues)
     fields.many(_EPOCH, epochs)
     names = {}
@@ -299,11 +324,11 @@ def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, 
     return next_offsets, names
 
 
-def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int]:
-    version, _, queues, epochs, topics, offsets = fields.take(_SNAP)
+def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int, int]:
+    version, flags, queues, epochs, topics, offsets = fields.take(_SNAP)
     if version != _SNAP_VERSION:
         raise fields.malformed(f"its version is {version}, this is {_SNAP_VERSION}")
-    return queues, epochs, topics, offsets
+    return flags, queues, epochs, topics, offsets
 
 
 def _take_next_offsets(fields: Fields, queues: int) -> dict[QueueKey, Offset]:
@@ -324,6 +349,8 @@ def disagreement(state: JournalState, snap: JournalState) -> str:
         return "epochs differ"
     if state.topics != snap.topics:
         return "topics differ"
+    if state.topic_properties != snap.topic_properties:
+        return "properties of topics differ"
     if any(state.offsets.get(key) != entry for key, entry in snap.offsets.items()):
         return "consumer offsets differ"
     if any(not e.deleted for key, e in state.offsets.items() if key not in snap.offsets):

@@ -1,10 +1,15 @@
-"""A topic and the groups that hold its queues: `topics/<t>`."""
+"""A topic and the groups that hold its queues: `topics/<t>`.
+
+Keys of the node, and of a group's entry, that this version does not know stay as they are when it
+changes the topic (`fmqcore.properties`).
+"""
 
 import json
 from dataclasses import dataclass
 from itertools import takewhile
 
 from fmqcore.ids import GroupName, TopicId
+from fmqcore.properties import NONE, TOPIC, TOPIC_GROUP, WEIGHT, Properties
 from fmqcore.zk.codec import Decoding, dump_json, read_name
 
 
@@ -15,6 +20,7 @@ class TopicGroup:
     group: GroupName
     queues: int
     weight: int = 1
+    properties: Properties = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class TopicConfig:
     name: str
     id: TopicId
     groups: tuple[TopicGroup, ...] = ()
+    properties: Properties = NONE
 
     def queues_in(self, group: GroupName) -> int:
         """Return how many of the topic's queues `group` holds; 0 if none."""
@@ -41,10 +48,12 @@ def topic_to_json(topic: TopicConfig) -> bytes:
     """Encode a topic."""
     return dump_json(
         {
+            **topic.properties,
             "name": topic.name,
             "id": topic.id,
             "groups": [
-                {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
+                {**g.properties, "group": g.group, "queues": g.queues, "weight": g.weight}
+                for g in topic.groups
             ],
         }
     )
@@ -59,8 +68,12 @@ def topic_from_json(raw: bytes) -> TopicConfig:
             id=TopicId(int(data["id"])),
             groups=tuple(
                 TopicGroup(
-                    GroupName(read_name(g["group"])), int(g["queues"]), int(g.get("weight", 1))
+                    GroupName(read_name(g["group"])),
+                    int(g["queues"]),
+                    int(g.get("weight", WEIGHT.default)),
+                    Properties.unknown(g, TOPIC_GROUP, "group"),
                 )
                 for g in data["groups"]
             ),
+            properties=Properties.unknown(data, TOPIC, "name", "id", "groups"),
         )

@@ -28,7 +28,7 @@ from fmqclient.producer.producer import Producer
 from fmqcore.errors import AlreadyExists, DeliveryUnknown, FmqError, NotFound
 from fmqcore.policy import Flush, HowMany, SlaveCounts
 from fmqcore.zk import layout as paths
-from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
+from fmqcore.zk.topic import topic_from_json, topic_to_json
 from fmqsim.faults.api import Act, Entry, WorldApi
 from fmqsim.scenario.scene import CLUSTER
 
@@ -283,7 +283,7 @@ def change(world: WorldApi, name: str, dice: random.Random) -> str:
     else:
         return ""
     groups = (*topic.groups[:at], group, *topic.groups[at + 1 :])
-    world.ensemble.put(node, topic_to_json(TopicConfig(topic.name, topic.id, groups)))
+    world.ensemble.put(node, topic_to_json(replace(topic, groups=groups)))
     return f"topic {name}: {group.group} has {group.queues} queues, weight {group.weight}"
 
 

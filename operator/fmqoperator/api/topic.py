@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from fmqcore.ids import MAX_QUEUES
 from fmqcore.names import NAME_PATTERN
+from fmqcore.properties import QUEUES, WEIGHT
 from fmqoperator.api.base import (
     API_VERSION,
     Conditions,
@@ -24,12 +24,9 @@ class TopicGroup(Part):
     """A group that holds queues of the topic."""
 
     group: DnsLabel = Field(min_length=1, description="The group's name.")
-    queues: int = Field(ge=1, le=MAX_QUEUES, description="Number of queues in this group.")
+    queues: int = Field(ge=QUEUES.minimum, le=QUEUES.maximum, description=QUEUES.text)
     weight: int = Field(
-        default=1,
-        ge=0,
-        le=1000,
-        description="The group's share of new messages; 0: none, but consumers still read it.",
+        default=WEIGHT.default, ge=WEIGHT.minimum, le=WEIGHT.maximum, description=WEIGHT.text
     )
 
 
@@ -80,7 +77,11 @@ class TopicSpec(Part):
 
 
 class TopicStatus(Part):
-    """The state, as the operator last observed it."""
+    """The state, as the operator last observed it. Fields of a newer operator are kept."""
+
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra=lambda schema: schema.pop("additionalProperties", None)
+    )
 
     observed_generation: int = Field(
         default=0, description="The generation that this status is about."

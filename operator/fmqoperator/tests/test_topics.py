@@ -1,5 +1,6 @@
 """Topics: changed to what is declared, and nothing removed that holds messages."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.codec import Versioned
-from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
 from fmqoperator.api.topic import Topic
 from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.observation import Failure
@@ -253,3 +254,33 @@ def test_declarations_of_one_topic_are_found(spec: Any, same: bool) -> None:
     made = twin("2026-01-02T00:00:00Z")
     changed = made.spec.model_validate(made.spec.as_json() | spec)
     assert is_same(topic(), made.model_copy(update={"spec": changed})) is same
+
+
+def test_changed_topic_keeps_properties_of_a_next_version() -> None:
+    """ZooKeeper's node through the operator's read and write; its own share too."""
+    raw = (
+        b'{"groups":[{"group":"g1","queues":4,"tier":"ssd","weight":1},'
+        b'{"group":"g3","queues":2,"tier":"hdd","weight":3}],"id":7,"name":"orders","ordered":true}'
+    )
+    node = Versioned(topic_from_json(raw), 5)
+    put, *_ = plan_topic(seen(topic(G1, G2), node))
+    assert isinstance(put, PutTopic)
+    assert json.loads(topic_to_json(put.config)) == {
+        "name": "orders",
+        "id": 7,
+        "ordered": True,
+        "groups": [
+            {"group": "g1", "queues": 8, "weight": 1, "tier": "ssd"},
+            {"group": "g2", "queues": 4, "weight": 2},
+            {"group": "g3", "queues": 2, "weight": 0, "tier": "hdd"},
+        ],
+    }
+    after = Versioned(put.config, 6)
+    assert plan_topic(seen(topic(G1, G2), after)) == [Requeue(CALM_MS)]
+
+
+def test_status_keeps_fields_of_a_newer_operator() -> None:
+    calm = seen(topic(G2, G1, status={"id": 7, "lagMs": {"g1": 3}}), there(("g1", 8, 1)))
+    found = topic_status(calm)
+    assert found["lagMs"] == {"g1": 3}
+    assert topic_status(replace(calm, topic=topic(G2, G1, status=found))) == found

@@ -399,21 +399,39 @@ class BrokerRoute(_message.Message):
     def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., in_sync: _Optional[bool] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
-    __slots__ = ("name", "id", "groups")
+    __slots__ = ("name", "id", "groups", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     groups: _containers.RepeatedCompositeFieldContainer[TopicGroup]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ...) -> None: ...
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicGroup(_message.Message):
-    __slots__ = ("group", "weight", "queues")
+    __slots__ = ("group", "weight", "queues", "properties")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     GROUP_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     group: str
     weight: int
     queues: int
-    def __init__(self, group: _Optional[str] = ..., weight: _Optional[int] = ..., queues: _Optional[int] = ...) -> None: ...
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, group: _Optional[str] = ..., weight: _Optional[int] = ..., queues: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -193,7 +193,7 @@ def topic_names_in(read: Read, base: Position, headers: HeaderBlock) -> dict[Top
         payload = read(header.payload_len, header.position - base + HEADER_LEN)
         try:
             check_payload(header, payload)
-            topic_id, name, _ = decode_topic(payload)
+            topic_id, name, *_ = decode_topic(payload)
         except (BadBatch, Malformed) as error:
             raise damaged(base, header.position, error) from error
         names[topic_id] = name

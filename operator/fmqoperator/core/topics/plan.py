@@ -166,7 +166,7 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
     now = seen.there.value
     if _by_name(now.groups) == _by_name(wanted):
         return [Requeue(CALM_MS)]
-    config = TopicConfig(now.name, now.id, wanted)
+    config = replace(now, groups=wanted)
     event = EmitEvent("Normal", "TopicChanged", "; ".join(_differences(now.groups, wanted)))
     return [PutTopic(config, seen.there.version), event, Requeue(BUSY_MS)]
 
@@ -205,6 +205,7 @@ def topic_status(seen: TopicSeen) -> Json:
         "lastTransitionTime": since or as_text(seen.now_ms),
     }
     return TopicStatus(
+        **(topic.status.model_extra or {}),  # of a newer operator
         observed_generation=generation,
         id=now.id if now is not None else topic.status.id,  # if ZooKeeper lost it, it comes back
         queues=sum(g.queues for g in now.groups) if now is not None else 0,
@@ -270,18 +271,18 @@ def _missing(seen: TopicSeen) -> list[str]:
 def _wanted(seen: TopicSeen) -> tuple[TopicGroup, ...]:
     """Return the groups as declared, but without taking away any that holds messages."""
     now = {} if seen.there is None else _by_name(seen.there.value.groups)
-    out = dict(now) | {
-        GroupName(g.group): TopicGroup(
-            GroupName(g.group),
-            max(g.queues, _queues_in(now, g.group)),
-            g.weight,
+    declared = {GroupName(g.group): g for g in seen.topic.spec.groups}
+    out = now | {
+        name: replace(
+            now.get(name, TopicGroup(name, 0)),
+            queues=max(g.queues, _queues_in(now, name)),
+            weight=g.weight,
         )
-        for g in seen.topic.spec.groups
+        for name, g in declared.items()
     }
-    declared = {g.group for g in seen.topic.spec.groups}
     return tuple(
-        g if g.group in declared else TopicGroup(g.group, g.queues, 0)
-        for _, g in sorted(out.items())
+        g if name in declared else replace(g, weight=0)
+        for name, g in sorted(out.items(), key=lambda item: item[0])
     )
 
 

@@ -9,7 +9,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqwire broker/fmqadapters broker/fmqbroker broker/fmqinspect broker/fmqclient broker/fmqdev broker/fmqcli broker/fmqsim spark/fmqspark spark/pyspark_fmq operator/fmqoperator
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim mutants mutate chaos e2e e2e-smoke overview bench bench-spark clean
+.PHONY: help install demo test test-fast test-spark check format proto explore sim mutants mutate chaos e2e e2e-smoke overview bench bench-spark clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ format: $(STAMP) ## let ruff put the code in shape
 
 proto: $(STAMP) ## generate the stubs from proto/
 	$(BIN)/python tools/generate_proto.py
+
+explore: $(STAMP) ## every state of small ordered chains; EXPLORE='--only NAME --limit STATES'
+	$(BIN)/python -m fmqcore.tests.ordered $(EXPLORE)
 
 sim: $(STAMP) ## simulate clusters by seed; make sim SEEDS=1000 FIRST_SEED=0
 	$(BIN)/python -m fmqsim --seeds $(or $(SEEDS),100) --first-seed $(or $(FIRST_SEED),0) $(SIM)

@@ -3,9 +3,11 @@
     /fmq/<cluster>/groups/<g>/config     group_config   written by the operator or `fmq`
     /fmq/<cluster>/groups/<g>/state      group_state    persistent, compare-and-set by version
     /fmq/<cluster>/groups/<g>/live/<id>  live_broker    ephemeral: evidence, never truth
+    /fmq/<cluster>/groups/<g>/chains     closed_chains  its version: the lease on ordered segments
     /fmq/<cluster>/topics                topic_numbers
     /fmq/<cluster>/topics/<t>            topic
+    /fmq/<cluster>/ordered/<t>           chain          persistent, compare-and-set by version
 
 `layout` has the paths, `codec` what all nodes share. Unknown JSON fields are ignored, so that a
-newer writer does not stop an older reader.
+newer writer does not stop an older reader; `chain` and `closed_chains` also write them back.
 """

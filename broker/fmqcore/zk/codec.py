@@ -1,7 +1,7 @@
 """The parts that all ZooKeeper nodes share: versioned values, JSON out, typed values in."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -9,6 +9,9 @@ from fmqcore.errors import Malformed
 from fmqcore.names import is_name, no_name
 
 T = TypeVar("T")
+
+Extra = tuple[tuple[str, str], ...]
+"""Unknown keys of a document with the JSON text of their values, sorted; they are written back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,17 @@ class Versioned(Generic[T]):
 def dump_json(data: Mapping[str, Any]) -> bytes:
     """Encode a node's JSON: sorted keys, no spaces."""
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def read_extra(data: Mapping[str, Any], known: Collection[str]) -> Extra:
+    """Return the keys of `data` that this version does not know."""
+    unknown = sorted(key for key in data if key not in known)
+    return tuple((key, json.dumps(data[key], sort_keys=True)) for key in unknown)
+
+
+def with_extra(known: Mapping[str, Any], extra: Extra) -> dict[str, Any]:
+    """Return the known keys with the unknown ones beside them."""
+    return {key: json.loads(text) for key, text in extra} | dict(known)
 
 
 def read_text(value: Any) -> str:

@@ -46,3 +46,23 @@ def topics_node(cluster: str) -> str:
 def topic_node(cluster: str, topic: str) -> str:
     """One `TopicConfig`."""
     return f"{topics_node(cluster)}/{topic}"
+
+
+def chains_node(cluster: str, group: GroupName) -> str:
+    """The group's `LastClosing`; its version is what leases on ordered segments look at."""
+    return f"{group_node(cluster, group)}/chains"
+
+
+def ordered_node(cluster: str) -> str:
+    """The parent of the ordered topics."""
+    return f"{cluster_root(cluster)}/ordered"
+
+
+def chain_node(cluster: str, topic: str) -> str:
+    """One ordered topic's `Chain`."""
+    return f"{ordered_node(cluster)}/{topic}"
+
+
+def senders_node(cluster: str, topic: str) -> str:
+    """The parent of the line of senders: ephemeral sequential nodes."""
+    return f"{chain_node(cluster, topic)}/senders"

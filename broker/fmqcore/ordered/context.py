@@ -1,0 +1,123 @@
+"""What one decision sees: the case, its guards, and questions that several of them ask. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fmqcore.ids import GroupName
+from fmqcore.ordered.evidence import Duty, Evidence, GroupView, Params, Phase, Serving
+from fmqcore.zk.chain import Chain, PerQueue, Segment
+
+
+class Condition(NamedTuple):
+    """One condition of a group, and the sentence to report while it does not hold."""
+
+    name: str
+    holds: Callable[[Chain, GroupName, GroupView], bool]
+    unmet: Callable[[Chain, GroupName, GroupView], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The input of one decision."""
+
+    chain: Chain
+    evidence: Evidence
+    now_ms: int
+    params: Params
+    conditions: tuple[Condition, ...]  # of a group that may take the next segment
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A named question about a case, and the sentence to report while it does not hold."""
+
+    name: str
+    holds: Callable[[Case], bool]
+    unmet: str | Callable[[Case], str]
+
+
+def phase_of(duty: Duty, case: Case) -> Phase:
+    """Return the phase in which `duty` is."""
+    if duty is Duty.END:
+        target = target_of(case)
+        if target is None:
+            return Phase.NONE
+        return Phase.UNKNOWN if target.end_unknown else Phase.CLOSING
+    last = case.chain.last
+    if last is None:
+        return Phase.EMPTY
+    if case.chain.closing is None:
+        return Phase.OPEN
+    return Phase.ENDED if last.end is not None or last.end_unknown else Phase.CLOSING
+
+
+def target_of(case: Case) -> Segment | None:
+    """Return the first segment of this broker's group whose end is due."""
+    chain, group = case.chain, case.evidence.group
+    return next(
+        (
+            s
+            for s in chain.segments
+            if s.group == group
+            and s.end is None
+            and (s.end_unknown or (s is chain.last and chain.closing is not None))
+        ),
+        None,
+    )
+
+
+def given_end(case: Case) -> PerQueue | None:
+    """Return the end that this broker can give: no lower than anything acknowledged or shown.
+
+    A master gives the end in its SEAL: what it knew every configured member to hold when it sealed.
+    What lies above was acknowledged to no sender and, as it is sealed, is shown to no consumer. A
+    takeover reader gives its own durable end: an ack needs all members, and its claim has ended
+    every later one.
+    """
+    evidence = case.evidence
+    if evidence.serving is Serving.MASTER:
+        target = target_of(case)
+        return evidence.sealed.get(target.number if target else 0, evidence.held)
+    return evidence.durable_ends if evidence.serving is Serving.READER else None
+
+
+def last_segment(case: Case) -> Segment:
+    """Return the chain's last segment, which is there in every phase but EMPTY."""
+    last = case.chain.last
+    assert last is not None
+    return last
+
+
+def view_of(case: Case, group: GroupName) -> GroupView:
+    """Return what is known of a group; a group without evidence is silent."""
+    return case.evidence.groups.get(group, GroupView())
+
+
+def chain_end(chain: Chain) -> PerQueue | None:
+    """Return the sequences of the chain's last records; None while an end before is not known."""
+    lasts = [s.last_sequence for s in chain.segments]
+    known = [last for last in (*lasts, chain.floor.last_sequence or None) if last is not None]
+    if len(known) < len(lasts):
+        return None
+    if not known:
+        return (0,) * chain.queues
+    return known_end(chain)
+
+
+def known_end(chain: Chain) -> PerQueue:
+    """Return the highest sequences that the chain is known to hold, 0 where it has no record.
+
+    A segment without a known end counts with its first sequences: all before were acknowledged.
+    """
+    values = [(0,) * chain.queues]
+    if chain.floor.last_sequence:
+        values.append(chain.floor.last_sequence)
+    values.extend(s.last_sequence or tuple(n - 1 for n in s.first_sequence) for s in chain.segments)
+    return tuple(max(column) for column in zip(*values, strict=True))
+
+
+def deadline_ms(case: Case) -> int | None:
+    """Return when the lease of the closing segment is certainly over; None while not closing."""
+    since = case.evidence.closing_since_ms
+    return None if since is None else since + case.chain.lease_ms + case.params.margin_ms

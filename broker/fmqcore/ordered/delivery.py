@@ -1,0 +1,150 @@
+"""What a consumer may get of an ordered topic, and when its head moves. Pure.
+
+A queue's segments are read in their order, each from start to end. Only the broker that serves the
+head's group delivers, so a consumer sees one order wherever the segments lie.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fmqcore.ids import GroupName, Offset
+from fmqcore.ordered.evidence import Serving
+from fmqcore.zk.chain import Chain, PerQueue, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Offsets of one queue that may be delivered: from `first` up to, and not including, `end`."""
+
+    segment: int
+    first: Offset
+    end: Offset
+    why: str = ""  # why there is nothing, or no more; "" = the end of what was sent
+
+
+def visible_end(
+    segment: Segment, queue: int, serving: Serving, held: int | None, sealed: PerQueue | None
+) -> int:
+    """Return the end of what may be shown of a segment whose end is not known.
+
+    A master shows what it knows all members to hold, and after its SEAL no more than the SEAL's
+    end: a slave's ack that comes later must not make a record visible that lies above the end. A
+    takeover reader does not know that SEAL, so it shows nothing before the end is known.
+    """
+    start = segment.start[queue]
+    if serving is not Serving.MASTER or held is None:
+        return start
+    return max(start, held if sealed is None else min(held, sealed[queue]))
+
+
+def window(
+    chain: Chain,
+    subscription: str,
+    queue: int,
+    group: GroupName,
+    progress: int,
+    visible: int,
+) -> Window:
+    """Return what `group` may deliver of a queue to a subscription now.
+
+    `progress`: the next offset that the subscription has not finished in this group's queue.
+    `visible`: the `visible_end` of the head's segment. Of a segment without a known end no more is
+    shown; above a known end lie orphans, which are in no segment and reach no consumer.
+    """
+    numbers = chain.heads_of(subscription)
+    if numbers is None:
+        return _nothing(0, f"subscription {subscription} has no place in the chain yet")
+    segment = chain.segment(numbers[queue])
+    if segment is None:
+        return _nothing(numbers[queue], f"segment {numbers[queue]} is not open yet")
+    if segment.group != group:
+        return _nothing(
+            segment.number, f"{subscription} reads segment {segment.number} in {segment.group}"
+        )
+    first = first_offset(chain, segment, subscription, queue)
+    if first is None:
+        return _nothing(
+            segment.number, f"the end of a segment before segment {segment.number} is unknown"
+        )
+    first = max(first, progress)
+    end = visible if segment.end is None else segment.end[queue]
+    why = "its end is unknown: a member has to come back" if segment.end_unknown else ""
+    return Window(segment.number, Offset(first), Offset(max(first, end)), why)
+
+
+def first_offset(chain: Chain, segment: Segment, subscription: str, queue: int) -> int | None:
+    """Return the first offset of the segment whose record no earlier segment has delivered.
+
+    A sender sends again into k+1 what was not acknowledged in k; what of that is stored in k, or in
+    any earlier segment of this sender, is delivered there. None: such an end is not known.
+    """
+    skip = delivered_before(chain, segment, subscription, queue)
+    if skip is None:
+        return None
+    start = segment.start[queue]
+    first = start + max(0, skip + 1 - segment.first_sequence[queue])
+    return first if segment.end is None else min(first, segment.end[queue])
+
+
+def delivered_before(chain: Chain, segment: Segment, subscription: str, queue: int) -> int | None:
+    """Return the highest sequence of this sender that segments before `segment` deliver."""
+    highest, floor = 0, chain.floor
+    if floor.sender_epoch == segment.sender_epoch and floor.last_sequence:
+        passed = dict(floor.passed).get(subscription, floor.last_sequence)
+        highest = max(floor.last_sequence[queue], passed[queue])
+    for earlier in chain.segments:
+        if earlier.number >= segment.number:
+            break
+        if earlier.sender_epoch != segment.sender_epoch:
+            continue
+        last = earlier.last_sequence
+        if last is None:
+            return None
+        passed = dict(earlier.passed).get(subscription, last)
+        highest = max(highest, last[queue], passed[queue])
+    return highest
+
+
+def due_heads(
+    chain: Chain, group: GroupName, progress: Mapping[str, PerQueue]
+) -> dict[str, PerQueue]:
+    """Return the new heads of the subscriptions that have finished a segment of `group`.
+
+    `progress`: per subscription the next offset of each queue, acked and stored in this group.
+    """
+    due: dict[str, PerQueue] = {}
+    for name, numbers in chain.heads:
+        done = progress.get(name)
+        if done is None:
+            continue
+        moved = tuple(
+            _next_head(chain, group, name, queue, numbers[queue], done[queue])
+            for queue in range(chain.queues)
+        )
+        if moved != numbers:
+            due[name] = moved
+    return due
+
+
+def _next_head(
+    chain: Chain, group: GroupName, name: str, queue: int, number: int, progress: int
+) -> int:
+    """The head after this progress: it passes known ends only (K8), and stays at the last (K7)."""
+    segment = chain.segment(number)
+    if segment is None or segment.group != group:
+        return number
+    newest = chain.next_number - 1
+    while number < newest and segment is not None and segment.end is not None:
+        first = first_offset(chain, segment, name, queue)
+        if first is None:
+            break
+        reached = max(first, progress) if segment.group == group else first
+        if reached < segment.end[queue]:
+            break
+        number += 1  # and over segments that have nothing more for this queue
+        segment = chain.segment(number)
+    return number
+
+
+def _nothing(segment: int, why: str) -> Window:
+    return Window(segment, Offset(0), Offset(0), why)

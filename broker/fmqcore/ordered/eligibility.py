@@ -1,0 +1,128 @@
+"""Which group may take the next segment: a table of conditions, and the order of preference. Pure.
+
+    condition                                         why
+    ------------------------------------------------  --------------------------------------------
+    no operator or person keeps it out                it would be switched off again at once
+    its master answers, and takes writes              it can append
+    two members or more, all in sync and linked       an ack needs all of them
+    no disk limit                                     it can append
+    no earlier segment of its own without an end      the new start must not lie below that end
+    its ends are on all members, nothing above        a lost tail would move them below the start
+    its ends are not below its earlier segments' ends its journal was lost
+
+Of the eligible groups the chain takes a drained one first, then the heaviest, then the first named.
+"""
+
+from typing import Final
+
+from fmqcore.ids import GroupName
+from fmqcore.ordered.context import Case, Condition, view_of
+from fmqcore.ordered.evidence import GroupView
+from fmqcore.zk.chain import Chain, ChainGroup, Segment
+
+
+def eligible(case: Case) -> list[GroupName]:
+    """Return the groups that may take the next segment, the preferred one first."""
+    fit = [g for g in case.chain.groups if obstacle(case, g.group) is None]
+    return [g.group for g in sorted(fit, key=lambda g: _preference(case.chain, g))]
+
+
+def obstacle(case: Case, group: GroupName) -> str | None:
+    """Return why the group may not take the next segment; None if it may."""
+    view = view_of(case, group)
+    for condition in case.conditions:
+        if not condition.holds(case.chain, group, view):
+            return condition.unmet(case.chain, group, view)
+    return None
+
+
+def obstacles(case: Case) -> str:
+    """Return a sentence about each group that may not take the next segment."""
+    reasons = ((g.group, obstacle(case, g.group)) for g in case.chain.groups)
+    return "; ".join(f"{group}: {reason}" for group, reason in reasons if reason is not None)
+
+
+def _preference(chain: Chain, group: ChainGroup) -> tuple[bool, int]:
+    drained = all(s.group != group.group for s in chain.segments)
+    return (not drained, -group.weight)
+
+
+def _least_members(chain: Chain) -> int:
+    return 1 if chain.allow_single else 2
+
+
+def _unended(chain: Chain, group: GroupName) -> Segment | None:
+    return next((s for s in chain.segments if s.group == group and s.end is None), None)
+
+
+def _below(chain: Chain, group: GroupName, view: GroupView) -> Segment | None:
+    """The earlier segment of the group whose end its journal does not reach."""
+    ends = view.ends or ()
+    return next(
+        (
+            s
+            for s in chain.segments
+            if s.group == group and s.end and any(e < v for e, v in zip(ends, s.end, strict=False))
+        ),
+        None,
+    )
+
+
+def _number(segment: Segment | None) -> int:
+    return segment.number if segment is not None else 0
+
+
+CONDITIONS: Final[tuple[Condition, ...]] = (
+    Condition(
+        "not kept out",
+        lambda _chain, _group, view: not view.avoid,
+        lambda _chain, _group, view: view.avoid,
+    ),
+    Condition(
+        "its master answers",
+        lambda _chain, _group, view: view.reachable,
+        lambda _chain, _group, _view: "its master does not answer",
+    ),
+    Condition(
+        "its master takes writes",
+        lambda _chain, _group, view: view.takes_writes,
+        lambda _chain, _group, _view: "it has no master that takes writes",
+    ),
+    Condition(
+        "enough members",
+        lambda chain, _group, view: view.members >= _least_members(chain),
+        lambda chain, _group, view: (
+            f"it has {view.members} of {_least_members(chain)} members: add a slave"
+        ),
+    ),
+    Condition(
+        "all members in sync",
+        lambda _chain, _group, view: not view.missing,
+        lambda _chain, _group, view: f"{', '.join(view.missing)} not in sync",
+    ),
+    Condition(
+        "no disk limit",
+        lambda _chain, _group, view: not view.full,
+        lambda _chain, _group, _view: "its disk limit is reached",
+    ),
+    Condition(
+        "no segment without an end",
+        lambda chain, group, _view: _unended(chain, group) is None,
+        lambda chain, group, _view: (
+            f"it has not given the end of segment {_number(_unended(chain, group))} yet"
+        ),
+    ),
+    Condition(
+        "ends on all members",
+        lambda _chain, _group, view: view.ends is not None,
+        lambda _chain, _group, _view: "its members do not all hold its last records yet",
+    ),
+    Condition(
+        "journal reaches its earlier ends",
+        lambda chain, group, view: _below(chain, group, view) is None,
+        lambda chain, group, view: (
+            f"its journal ends below segment {_number(_below(chain, group, view))}: records were "
+            "lost; run `fmq ordered release` for that segment"
+        ),
+    ),
+)

@@ -1,0 +1,216 @@
+"""What a person or the operator may ask of a chain: a new chain, or a refusal. Pure.
+
+Each request is one compare-and-set, like the steps of the machine. Refusals are `InvalidArgument`:
+they name the topic, what failed, and the next action.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fmqcore.errors import InvalidArgument
+from fmqcore.ids import GroupName, Offset
+from fmqcore.ordered.context import Case
+from fmqcore.ordered.eligibility import CONDITIONS, eligible, obstacles
+from fmqcore.ordered.evidence import Evidence, Params
+from fmqcore.ordered.invariants import reached_before, require_sound
+from fmqcore.ordered.transitions import close, with_segment
+from fmqcore.zk.chain import (
+    DEFAULT_LEASE_MS,
+    Chain,
+    ChainGroup,
+    PerQueue,
+    Segment,
+    sorted_pairs,
+)
+
+
+def create_chain(
+    topic: str,
+    queues: int,
+    groups: Sequence[ChainGroup],
+    members: Mapping[GroupName, int],
+    *,
+    allow_single: bool = False,
+    lease_ms: int = DEFAULT_LEASE_MS,
+) -> Chain:
+    """Return the chain of a new ordered topic. `members`: configured brokers of each group."""
+    _require_groups(topic, groups)
+    for group in groups:
+        count = members.get(group.group, 0)
+        if count < 2 and not (allow_single and count):
+            raise InvalidArgument(
+                f"ordered topic {topic}: group {group.group} has {count} brokers, and an ordered "
+                "message needs two disks: add a slave, name another group, or use --allow-single "
+                "for a try"
+            )
+    return require_sound(
+        Chain(topic, queues, tuple(groups), lease_ms=lease_ms, allow_single=allow_single)
+    )
+
+
+def switch(chain: Chain, evidence: Evidence, segment: int, params: Params, reason: str) -> Chain:
+    """Close segment `segment` because a person or the operator wants its group free.
+
+    A request that is made twice changes nothing: the segment is closing, or is not the last.
+    """
+    last = chain.last
+    if last is None or segment != last.number or chain.closing is not None:
+        return chain
+    case = Case(chain, evidence, 0, params, CONDITIONS)
+    if all(group == last.group for group in eligible(case)):
+        raise InvalidArgument(
+            f"ordered topic {chain.topic} stays in {last.group}: no other group may take sends "
+            f"({obstacles(case)}); mend one, then switch again"
+        )
+    return close(chain, reason)
+
+
+def release(
+    chain: Chain,
+    number: int,
+    ends: PerQueue,
+    progress: Mapping[str, PerQueue],
+    *,
+    accept_loss: bool = False,
+) -> Chain:
+    """End a segment where the members that are left end it, as its own end cannot be reached.
+
+    `ends`: the least that the answering, whole members hold. `progress`: per subscription the next
+    offset that it has not finished in this group. What a subscription has finished above the new
+    end comes again in a later segment: `Segment.passed` keeps it from being delivered twice.
+    """
+    segment = chain.segment(number)
+    if segment is None:
+        raise InvalidArgument(
+            f"ordered topic {chain.topic} has no segment {number}: `fmq ordered status` lists them"
+        )
+    if segment.end is None and not segment.end_unknown:
+        raise InvalidArgument(
+            f"segment {number} of {chain.topic} is not ended: switch first, and release it once "
+            "its end is unknown"
+        )
+    end = tuple(Offset(max(e, s)) for e, s in zip(ends, segment.start, strict=True))
+    if segment.end is not None:
+        end = tuple(Offset(min(pair)) for pair in zip(end, segment.end, strict=True))
+    ended = replace(segment, end=end, end_unknown=False)
+    ended = replace(ended, passed=_passed(chain, segment, ended, progress))
+    released = with_segment(chain, ended)
+    if _has_gap(released):
+        if not accept_loss:
+            raise InvalidArgument(
+                f"segment {number} of {chain.topic} would lose acknowledged records: its members "
+                f"hold {end}; bring back the member that has more, or accept the loss with "
+                "--accept-loss"
+            )
+        released = with_segment(chain, replace(ended, loss=True))
+    return require_sound(released)
+
+
+def _passed(
+    chain: Chain, before: Segment, after: Segment, progress: Mapping[str, PerQueue]
+) -> tuple[tuple[str, PerQueue], ...]:
+    """The highest sequence that each subscription has finished here, if above the end."""
+    passed, last = dict(before.passed), after.last_sequence
+    assert last is not None
+    for name, numbers in chain.heads:
+        done = progress.get(name, before.start)
+        finished = []
+        for queue in range(chain.queues):
+            offset = done[queue]
+            if before.end is not None:
+                left = numbers[queue] > before.number
+                offset = before.end[queue] if left else min(offset, before.end[queue])
+            finished.append(before.first_sequence[queue] + offset - before.start[queue] - 1)
+        earlier = passed.get(name, last)
+        highest = tuple(max(v) for v in zip(finished, earlier, last, strict=True))
+        if highest != last:
+            passed[name] = highest
+    return sorted_pairs(passed)
+
+
+def _has_gap(chain: Chain) -> bool:
+    for segment in chain.segments:
+        reached = reached_before(chain, segment)
+        if reached is not None and any(
+            f > r + 1 for f, r in zip(segment.first_sequence, reached, strict=True)
+        ):
+            return True
+    return False
+
+
+def change_groups(
+    chain: Chain, groups: Sequence[ChainGroup], members: Mapping[GroupName, int]
+) -> Chain:
+    """Return the chain with other groups. A group may leave at any time: it gets no new segment.
+
+    The machine then closes its open segment (row GROUP_LEFT), and its old segments stay readable
+    until all subscriptions have left them. Only then may the group itself be deleted
+    (`group_in_use`).
+    """
+    _require_groups(chain.topic, groups)
+    old = {g.group for g in chain.groups}
+    for group in groups:
+        count = members.get(group.group, 0)
+        if group.group not in old and count < 2 and not (chain.allow_single and count):
+            raise InvalidArgument(
+                f"ordered topic {chain.topic}: group {group.group} has {count} brokers: add a "
+                "slave first"
+            )
+    return require_sound(replace(chain, groups=tuple(groups)))
+
+
+def group_in_use(chain: Chain, group: GroupName) -> str | None:
+    """Return why a group must not be deleted; None if the chain does not need it."""
+    if any(g.group == group for g in chain.groups):
+        return (
+            f"group {group} belongs to ordered topic {chain.topic}: take it out first "
+            f"(`fmq topic groups {chain.topic}`)"
+        )
+    held = [s.number for s in chain.segments if s.group == group]
+    if held:
+        return (
+            f"group {group} holds segments {held[0]} to {held[-1]} of ordered topic "
+            f"{chain.topic} that consumers still read: wait until they are drained "
+            "(`fmq ordered status`)"
+        )
+    return None
+
+
+def add_subscription(chain: Chain, subscription: str, *, latest: bool) -> Chain:
+    """Give a new subscription its heads: at the first segment, or at the last one."""
+    if chain.heads_of(subscription) is not None:
+        return chain
+    first = chain.floor.number + 1
+    number = max(first, chain.next_number - 1) if latest and _all_ended(chain) else first
+    heads = dict(chain.heads) | {subscription: (number,) * chain.queues}
+    return require_sound(replace(chain, heads=sorted_pairs(heads)))
+
+
+def _all_ended(chain: Chain) -> bool:
+    """A head must not lie beyond a segment without a known end (K8)."""
+    return all(s.end is not None for s in chain.segments[:-1])
+
+
+def remove_subscription(chain: Chain, subscription: str) -> Chain:
+    """Take a subscription's heads away: it holds no segment back any more."""
+    heads = {name: numbers for name, numbers in chain.heads if name != subscription}
+    return replace(chain, heads=sorted_pairs(heads))
+
+
+def oldest_kept(chain: Chain, group: GroupName) -> PerQueue | None:
+    """Return the offsets below which retention may delete in `group`; None = no bound by chains.
+
+    The records of a segment stay until all subscriptions have left it and it is dropped.
+    """
+    return next((s.start for s in chain.segments if s.group == group and chain.heads), None)
+
+
+def _require_groups(topic: str, groups: Sequence[ChainGroup]) -> None:
+    names = [g.group for g in groups]
+    if len(names) < 2:
+        raise InvalidArgument(
+            f"ordered topic {topic} needs two groups or more, so that sends go on in another one "
+            f"when a broker is lost; it has {', '.join(names) or 'none'}: add --groups g1,g2"
+        )
+    if len(set(names)) < len(names):
+        raise InvalidArgument(f"ordered topic {topic}: a group occurs twice in {', '.join(names)}")

@@ -1,0 +1,124 @@
+"""The new chain of each step. Pure; the code that writes it compares the node's version.
+
+Every step may be made twice: a repeated one finds another phase, or changes nothing.
+"""
+
+from dataclasses import replace
+
+from fmqcore.ids import GroupName
+from fmqcore.ordered.context import Case, chain_end, given_end, known_end, last_segment, target_of
+from fmqcore.ordered.delivery import due_heads
+from fmqcore.ordered.eligibility import eligible
+from fmqcore.zk.chain import Chain, Floor, PerQueue, PerSubscription, Segment, Sender, sorted_pairs
+
+
+def close(chain: Chain, reason: str) -> Chain:
+    """The last segment takes no more, and no lease is renewed for it from here on."""
+    return replace(chain, closing=reason)
+
+
+def give_end(case: Case) -> Chain:
+    """The segment ends where this broker may end it."""
+    target, end = target_of(case), given_end(case)
+    assert target is not None
+    assert end is not None
+    return with_segment(case.chain, replace(target, end=end, end_unknown=False))
+
+
+def declare_unknown(case: Case) -> Chain:
+    """Sends may go on without the end; consumers stop before it until it is given."""
+    return with_segment(case.chain, replace(last_segment(case), end_unknown=True))
+
+
+def open_first(case: Case) -> Chain:
+    """Segment 1: the first in line sends, from sequence 1."""
+    return _opened(case, (1,) * case.chain.queues, another_sender=True)
+
+
+def open_same_sender(case: Case) -> Chain:
+    """Segment k+1 for the same sender, which sends again all that was not acknowledged."""
+    report = case.evidence.report
+    assert report is not None
+    return _opened(case, report.unacked, another_sender=False)
+
+
+def open_new_sender(case: Case) -> Chain:
+    """Segment k+1 for another sender, which goes on after the chain's last record."""
+    end = chain_end(case.chain)
+    assert end is not None
+    return _opened(case, tuple(n + 1 for n in end), another_sender=True)
+
+
+def open_without_end(case: Case) -> Chain:
+    """Segment k+1 for another sender that accepts not to know where the one before it stopped."""
+    return _opened(case, tuple(n + 1 for n in known_end(case.chain)), another_sender=True)
+
+
+def _opened(case: Case, first: PerQueue, *, another_sender: bool) -> Chain:
+    chain = case.chain
+    group: GroupName = eligible(case)[0]
+    start = case.evidence.groups[group].ends
+    assert start is not None
+    sender = chain.sender
+    if another_sender:
+        sender = Sender(case.evidence.line[0], sender.epoch + 1)
+    segment = Segment(chain.next_number, group, sender.epoch, first, start)
+    return replace(chain, segments=(*chain.segments, segment), closing=None, sender=sender)
+
+
+def move_heads(case: Case) -> Chain:
+    """Subscriptions go on whose part of the segment is acked and stored up to its known end."""
+    moved = due_heads(case.chain, case.evidence.group, case.evidence.progress)
+    few = dict(list(moved.items())[: case.params.max_moves])
+    return replace(case.chain, heads=sorted_pairs(dict(case.chain.heads) | few))
+
+
+def droppable(case: Case) -> int:
+    """Return how many of the first segments may go: known ends, and left by all subscriptions.
+
+    The last segment stays. Without a subscription a segment stays until retention has emptied it.
+    """
+    chain, count = case.chain, 0
+    for segment in chain.segments[:-1]:
+        left = all(min(numbers) > segment.number for _, numbers in chain.heads)
+        wanted = not chain.heads and segment.number not in case.evidence.expired
+        if segment.end is None or not left or wanted:
+            break
+        count += 1
+    return count
+
+
+def drop(case: Case) -> Chain:
+    """Drop the first segments; the floor keeps what of a sender's records they held."""
+    chain, count = case.chain, droppable(case)
+    floor = chain.floor
+    for segment in chain.segments[:count]:
+        floor = _lowered(floor, segment)
+    return replace(chain, segments=chain.segments[count:], floor=floor)
+
+
+def _lowered(floor: Floor, segment: Segment) -> Floor:
+    """The floor with one more dropped segment."""
+    last, passed = segment.last_sequence, segment.passed
+    assert last is not None
+    if floor.sender_epoch == segment.sender_epoch and floor.last_sequence:
+        last = _highest(last, floor.last_sequence)
+        passed = _merged(floor.passed, passed)
+    return Floor(segment.number, segment.sender_epoch, last, passed)
+
+
+def _merged(one: PerSubscription, other: PerSubscription) -> PerSubscription:
+    values = dict(one)
+    for name, numbers in other:
+        values[name] = _highest(numbers, values.get(name, numbers))
+    return sorted_pairs(values)
+
+
+def _highest(one: PerQueue, other: PerQueue) -> PerQueue:
+    return tuple(max(pair) for pair in zip(one, other, strict=True))
+
+
+def with_segment(chain: Chain, segment: Segment) -> Chain:
+    """Return the chain with the segment in the place of the one with its number."""
+    segments = (segment if s.number == segment.number else s for s in chain.segments)
+    return replace(chain, segments=tuple(segments))

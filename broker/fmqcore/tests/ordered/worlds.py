@@ -1,0 +1,78 @@
+"""The worlds that are explored: small ones in the tests, large ones by `python -m`."""
+
+from dataclasses import dataclass, field
+
+from fmqcore.tests.ordered.mistakes import (
+    ACKED,
+    ANOTHER_SENDER,
+    BOTH_DEAD,
+    OPENED,
+    TAKEN_OVER,
+    WITHOUT_END,
+)
+from fmqcore.tests.ordered.ways import replay
+from fmqcore.tests.ordered.world import Faults, Protocol, Size, World, start
+
+ALL = Faults(deaths=9, cuts=9, expiries=9, switches=9)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A way to a world, and what may happen from there. `states`: at least so many, to the end."""
+
+    name: str
+    script: str
+    faults: Faults
+    states: int
+    size: Size = field(default_factory=lambda: Size(senders=1))
+    protocol: Protocol = field(default_factory=Protocol)
+
+    def world(self) -> World:
+        """Return the world after the script."""
+        return begin(self.script, self.faults, self.size, self.protocol)
+
+
+def begin(script: str, faults: Faults, size: Size, p: Protocol) -> World:
+    """Return the world after a script, with these faults from there on."""
+    return replay(start(size, ALL), p, size, script)._replace(faults=faults)
+
+
+ONE_ACKED = f"""{OPENED}
+    A sends 1
+    g1 replicates
+    g1's slave acks
+    g1 acks A
+    g1's master dies
+    g1's slave dies
+    close
+    declare the end unknown 1
+"""
+TWO = Size()
+ACCEPTS = Protocol(accepts_unknown=True)
+SMALL = (
+    Start("calm", "", Faults(), 100, Size(senders=1, messages=3)),
+    Start("a planned switch", ACKED, Faults(switches=1), 500, TWO),
+    Start("a late write", ACKED, Faults(switches=1, delays=1), 1_000),
+    Start("a death", ACKED, Faults(deaths=1), 5_000),
+    Start("a broken stream", ACKED, Faults(cuts=1), 3_000),
+    Start("no end", WITHOUT_END, Faults(), 200),
+    Start("no end and a switch", WITHOUT_END, Faults(switches=1), 5_000),
+    Start("another sender", ACKED, Faults(expiries=1), 500, TWO),
+    Start("a sender that accepts no end", ONE_ACKED, Faults(expiries=1), 500,
+        Size(messages=1), ACCEPTS),
+    Start("two queues", OPENED, Faults(switches=1), 3_000, Size(queues=2, messages=1, senders=1)),
+)  # fmt: skip
+LARGE = (
+    Start("one death from the start", "", Faults(deaths=1, expiries=1), 100_000, TWO),
+    Start("a second death", WITHOUT_END, Faults(deaths=1), 100_000),
+    Start("a zombie and a switch", ANOTHER_SENDER, Faults(switches=1, delays=1), 20_000, TWO),
+    Start("a zombie after a takeover", TAKEN_OVER, Faults(switches=1), 20_000, TWO),
+    Start("a death and late writes", ACKED, Faults(deaths=1, delays=2), 50_000),
+    Start("two deaths", ACKED, Faults(deaths=2), 1_000_000, Size(senders=1, segments=4)),
+    Start("three messages", ACKED, Faults(deaths=1, switches=1), 100_000,
+        Size(messages=3, segments=4, senders=1)),
+    Start("two queues and a death", OPENED, Faults(deaths=1), 100_000,
+        Size(queues=2, messages=2, senders=1)),
+    Start("a sender that accepts no end, and a death", BOTH_DEAD, Faults(deaths=1, expiries=1),
+        50_000, TWO, ACCEPTS),
+)  # fmt: skip

@@ -1,0 +1,240 @@
+"""The chain of an ordered topic: `ordered/<t>`. Types and JSON; `fmqcore.ordered` decides changes.
+
+Values per queue are tuples: item q belongs to queue q, and all have `Chain.queues` items. In JSON
+they are objects (`{"0": 7}`). Unknown keys are kept, of the chain and of each segment: an older
+broker must not drop what a newer one has written, because every change rewrites the whole node.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from fmqcore.ids import MAX_QUEUES, GroupName, Offset
+from fmqcore.zk.codec import (
+    Decoding,
+    Extra,
+    dump_json,
+    read_extra,
+    read_name,
+    read_text,
+    with_extra,
+)
+
+DEFAULT_LEASE_MS: Final = 4_000
+"""How long a master may acknowledge after its last look at `groups/<g>/chains`."""
+
+PerQueue = tuple[int, ...]
+"""A number per queue: a sequence, an offset, or a segment's number."""
+PerSubscription = tuple[tuple[str, PerQueue], ...]
+"""Values per queue of each subscription, sorted by subscription."""
+
+
+class ChainGroup(NamedTuple):
+    """A group that the chain may use. Weight: a higher one is preferred."""
+
+    group: GroupName
+    weight: int = 1
+
+
+class Sender(NamedTuple):
+    """The active sender: the name of its node in the line of senders; epoch 0 = none yet."""
+
+    id: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One stretch of the chain: all that one group took between two switches.
+
+    A segment is *open* while it has no end. The record at `start[q] + i` has the sequence
+    `first_sequence[q] + i` (K3), so `last_sequence` follows from `end`; it is stored for people.
+    """
+
+    number: int  # K1: follows its predecessor's
+    group: GroupName
+    sender_epoch: int  # K4: never falls along the chain
+    first_sequence: PerQueue  # K5: leaves no gap after the earlier segments of this sender epoch
+    start: PerQueue  # offsets; K6: not below the ends of the group's earlier segments
+    end: PerQueue | None = None  # offsets after the last record; None = not given
+    end_unknown: bool = False  # K2: no end, and sends went on without it
+    passed: PerSubscription = ()  # sequences that a subscription had finished before a release
+    loss: bool = False  # a person accepted a gap after this segment
+    extra: Extra = ()
+
+    @property
+    def last_sequence(self) -> PerQueue | None:
+        """The last sequence per queue; `first_sequence - 1` where it has no record."""
+        if self.end is None:
+            return None
+        counts = (e - s for e, s in zip(self.end, self.start, strict=True))
+        return tuple(f + n - 1 for f, n in zip(self.first_sequence, counts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the chain still has to know of its dropped segments."""
+
+    number: int = 0  # of the last dropped segment; 0 = none
+    sender_epoch: int = 0
+    last_sequence: PerQueue = ()  # highest of that sender epoch
+    passed: PerSubscription = ()  # as in `Segment`, of the dropped segments of that epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The whole state of one ordered topic: one node, so one compare-and-set changes it."""
+
+    topic: str
+    queues: int
+    groups: tuple[ChainGroup, ...]  # K10: two or more, each once
+    segments: tuple[Segment, ...] = ()
+    closing: str | None = None  # why the last segment takes no more; None = it is open, or none
+    sender: Sender = Sender()
+    heads: PerSubscription = ()  # K7, K8: the segment that a subscription reads, per queue
+    floor: Floor = field(default_factory=Floor)
+    lease_ms: int = DEFAULT_LEASE_MS  # the same for all brokers: a coordinator waits it out
+    allow_single: bool = False  # a group of one broker may be used: for tries only
+    extra: Extra = ()
+
+    @property
+    def last(self) -> Segment | None:
+        """The newest segment."""
+        return self.segments[-1] if self.segments else None
+
+    @property
+    def next_number(self) -> int:
+        """The number of the segment that is opened next."""
+        return self.segments[-1].number + 1 if self.segments else self.floor.number + 1
+
+    def segment(self, number: int) -> Segment | None:
+        """Return the segment of that number, or None if it is dropped or not opened yet."""
+        index = number - self.floor.number - 1
+        return self.segments[index] if 0 <= index < len(self.segments) else None
+
+    def heads_of(self, subscription: str) -> PerQueue | None:
+        """Return the subscription's heads; None if it has none yet."""
+        return next((ks for name, ks in self.heads if name == subscription), None)
+
+
+def sorted_pairs(values: Mapping[str, PerQueue]) -> PerSubscription:
+    """Return the mapping in the form that a chain holds."""
+    return tuple(sorted(values.items()))
+
+
+def chain_to_json(chain: Chain) -> bytes:
+    """Encode a chain."""
+    floor = chain.floor
+    known = {
+        "topic": chain.topic,
+        "queues": chain.queues,
+        "groups": [{"group": g.group, "weight": g.weight} for g in chain.groups],
+        "closing": chain.closing,
+        "segments": [_segment_to_dict(s) for s in chain.segments],
+        "sender": {"id": chain.sender.id, "epoch": chain.sender.epoch},
+        "heads": _pairs_to_dict(chain.heads),
+        "floor": {
+            "k": floor.number,
+            "sender_epoch": floor.sender_epoch,
+            "last_sequence": _to_dict(floor.last_sequence),
+            "passed": _pairs_to_dict(floor.passed),
+        },
+        "lease_ms": chain.lease_ms,
+        "allow_single": chain.allow_single,
+    }
+    return dump_json(with_extra(known, chain.extra))
+
+
+def chain_from_json(raw: bytes) -> Chain:
+    """Decode a chain; raise `Malformed` naming the field."""
+    with Decoding("ordered topic's chain"):
+        data = json.loads(raw)
+        queues = int(data["queues"])
+        if not 1 <= queues <= MAX_QUEUES:
+            raise ValueError(f"queues: {queues} is not between 1 and {MAX_QUEUES}")
+        sender, floor = data.get("sender", {}), data.get("floor", {})
+        return Chain(
+            topic=read_name(data["topic"]),
+            queues=queues,
+            groups=tuple(
+                ChainGroup(GroupName(read_name(g["group"])), int(g.get("weight", 1)))
+                for g in data["groups"]
+            ),
+            segments=tuple(_segment_from_dict(s, queues) for s in data.get("segments", ())),
+            closing=None if data.get("closing") is None else read_text(data["closing"]),
+            sender=Sender(read_text(sender.get("id", "")), int(sender.get("epoch", 0))),
+            heads=_pairs_from_dict(data.get("heads", {}), queues),
+            floor=Floor(
+                number=int(floor.get("k", 0)),
+                sender_epoch=int(floor.get("sender_epoch", 0)),
+                last_sequence=_from_dict(floor.get("last_sequence") or {}, queues, empty=True),
+                passed=_pairs_from_dict(floor.get("passed", {}), queues),
+            ),
+            lease_ms=int(data.get("lease_ms", DEFAULT_LEASE_MS)),
+            allow_single=bool(data.get("allow_single", False)),
+            extra=read_extra(data, _CHAIN_KEYS),
+        )
+
+
+_UNKNOWN: Final = "unknown"
+_CHAIN_KEYS: Final = frozenset(
+    ("topic", "queues", "groups", "closing", "segments", "sender", "heads", "floor", "lease_ms")
+) | {"allow_single"}
+_SEGMENT_KEYS: Final = frozenset(
+    ("k", "group", "sender_epoch", "first_sequence", "start", "end", "last_sequence", "passed")
+) | {"loss"}
+
+
+def _segment_to_dict(segment: Segment) -> dict[str, Any]:
+    last = segment.last_sequence
+    end = None if segment.end is None else _to_dict(segment.end)
+    known = {
+        "k": segment.number,
+        "group": segment.group,
+        "sender_epoch": segment.sender_epoch,
+        "first_sequence": _to_dict(segment.first_sequence),
+        "start": _to_dict(segment.start),
+        "end": _UNKNOWN if segment.end_unknown else end,
+        "last_sequence": None if last is None else _to_dict(last),
+        "passed": _pairs_to_dict(segment.passed),
+        "loss": segment.loss,
+    }
+    return with_extra(known, segment.extra)
+
+
+def _segment_from_dict(data: Mapping[str, Any], queues: int) -> Segment:
+    end = data.get("end")
+    unknown = end == _UNKNOWN
+    return Segment(
+        number=int(data["k"]),
+        group=GroupName(read_name(data["group"])),
+        sender_epoch=int(data["sender_epoch"]),
+        first_sequence=_from_dict(data["first_sequence"], queues),
+        start=_from_dict(data["start"], queues),
+        end=None if end is None or unknown else _from_dict(end, queues),
+        end_unknown=unknown,
+        passed=_pairs_from_dict(data.get("passed", {}), queues),
+        loss=bool(data.get("loss", False)),
+        extra=read_extra(data, _SEGMENT_KEYS),
+    )
+
+
+def _to_dict(values: PerQueue) -> dict[str, int]:
+    return {str(queue): value for queue, value in enumerate(values)}
+
+
+def _from_dict(data: Mapping[str, Any], queues: int, *, empty: bool = False) -> PerQueue:
+    if empty and not data:
+        return ()
+    if len(data) != queues:
+        raise ValueError(f"{dict(data)!r} does not have a value for each of {queues} queues")
+    return tuple(Offset(int(data[str(queue)])) for queue in range(queues))
+
+
+def _pairs_to_dict(pairs: PerSubscription) -> dict[str, dict[str, int]]:
+    return {name: _to_dict(values) for name, values in pairs}
+
+
+def _pairs_from_dict(data: Mapping[str, Any], queues: int) -> PerSubscription:
+    return sorted_pairs({read_name(n): _from_dict(values, queues) for n, values in data.items()})

@@ -71,7 +71,7 @@ def given_end(case: Case) -> PerQueue | None:
     """Return the end that this broker can give: no lower than anything acknowledged or shown.
 
     A master gives the end in its SEAL: what it knew every configured member to hold when it sealed.
-    What lies above was acknowledged to no sender and, as it is sealed, is shown to no consumer. A
+    What lies above was acknowledged to no sender and shown to no consumer (`visible_end`). A
     takeover reader gives its own durable end: an ack needs all members, and its claim has ended
     every later one.
     """

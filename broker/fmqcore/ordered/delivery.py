@@ -23,18 +23,20 @@ class Window:
 
 
 def visible_end(
-    segment: Segment, queue: int, serving: Serving, held: int | None, sealed: PerQueue | None
+    chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None
 ) -> int:
     """Return the end of what may be shown of a segment whose end is not known.
 
-    A master shows what it knows all members to hold, and after its SEAL no more than the SEAL's
-    end: a slave's ack that comes later must not make a record visible that lies above the end. A
-    takeover reader does not know that SEAL, so it shows nothing before the end is known.
+    Of the open segment a master shows what it knows all members to hold (`held`). From the closing
+    on nothing more is shown before the end is known: it may be given by another broker, or by a
+    write of an earlier term that is still under way, and must not lie below what was shown. A
+    takeover reader does not know what all members hold, so it shows nothing before the end.
     """
     start = segment.start[queue]
-    if serving is not Serving.MASTER or held is None:
+    opened = segment.number == chain.next_number - 1 and chain.closing is None
+    if not opened or serving is not Serving.MASTER or held is None:
         return start
-    return max(start, held if sealed is None else min(held, sealed[queue]))
+    return max(start, held)
 
 
 def window(

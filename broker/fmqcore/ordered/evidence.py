@@ -37,7 +37,7 @@ class Action(Enum):
 
     WAIT = "wait"  # nothing; `Decision.why` says for what
     CLOSE = "close"  # compare-and-set `closing`, and raise the version of `groups/<g>/chains`
-    SEAL = "seal"  # take, ack and show no more above `end`, then append SEAL with it, durable
+    SEAL = "seal"  # take, ack and show no more, then append SEAL with `end`, durable
     GIVE_END = "give the end"  # compare-and-set end and last sequence
     DECLARE_UNKNOWN = "declare the end unknown"  # compare-and-set end = unknown
     OPEN = "open"  # compare-and-set segment k+1, and take `closing` away

@@ -365,9 +365,9 @@ def _reads(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
         segment = chain.segment((chain.heads_of(CONSUMER) or ())[queue])
         if segment is None:
             continue
-        sealed = None if p.shows_after_seal else dict(g.sealed).get(segment.number)
+        read = replace(chain, closing=None) if _seems_open(g, segment.number, p) else chain
         at = None if ends is None else ends[queue]
-        visible = delivery.visible_end(segment, queue, serving, at, sealed)
+        visible = delivery.visible_end(read, segment, queue, serving, at)
         shown = p.window(chain, CONSUMER, queue, GROUPS[i], w.progress[i][queue], visible)
         if shown.first >= shown.end:
             continue
@@ -378,6 +378,20 @@ def _reads(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     made = _decide(Duty.HEADS, chain, evidence, ("heads", w.chain, i, w.progress[i]), p)
     if made.edit is not None and made.edit != chain:
         yield "heads move", w._replace(chain=number_of(made.edit), flying=None)
+
+
+def _seems_open(g: Group, number: int, p: Protocol) -> bool:
+    """Whether the master has not read yet that the segment closes, so it shows more of it."""
+    if p.shows_closing:
+        return True
+    view = None if g.view is None else CHAINS[g.view]
+    return (
+        view is not None
+        and view.last is not None
+        and view.last.number == number
+        and view.closing is None
+        and number not in dict(g.sealed)
+    )
 
 
 def _deliver(w: World, i: int, record: tuple[int, int, int], offset: int, p: Protocol) -> Event:

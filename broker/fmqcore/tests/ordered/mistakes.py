@@ -13,7 +13,7 @@ from fmqcore.ordered.delivery import Window
 from fmqcore.ordered.evidence import Action
 from fmqcore.ordered.machine import RULES, Rules
 from fmqcore.ordered.sending import AckEvidence, Judgement, OrderedBatch, Verdict
-from fmqcore.tests.ordered.world import Faults, Protocol, Size
+from fmqcore.tests.ordered.world import NEVER, Faults, Protocol, Size
 from fmqcore.zk.chain import Chain, Floor, Segment, sorted_pairs
 
 OPENED: Final = """
@@ -227,7 +227,7 @@ def _above_the_end(
     chain: Chain, subscription: str, queue: int, group: GroupName, progress: int, held: int
 ) -> Window:
     made = delivery.window(chain, subscription, queue, group, progress, held)
-    return replace(made, end=Offset(held)) if not made.why else made
+    return replace(made, end=Offset(NEVER)) if not made.why else made
 
 
 def _drop_without_floor(case: Case) -> Chain:
@@ -333,14 +333,14 @@ MISTAKES: Final = (
         "consumers see what one member holds", lambda: Protocol(shows_unheld=True), CALM, SHOWN
     ),
     Mistake(
-        "consumers see what a slave acks after the seal",
-        lambda: Protocol(shows_after_seal=True),
+        "consumers see more of a closing segment",
+        lambda: Protocol(shows_closing=True),
         Faults(delays=1),
         ACKED + "close as planned\ng1 seals 1\n",
     ),
     Mistake(
         "consumers see orphans above the end",
-        lambda: Protocol(window=_above_the_end, shows_after_seal=True),
+        lambda: Protocol(window=_above_the_end),
         CALM,
         ORPHANED,
     ),

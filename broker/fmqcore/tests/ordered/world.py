@@ -118,7 +118,7 @@ class Protocol:
     report_stays: bool = False  # the coordinator keeps a report over a switch
     view_outlives_term: bool = False
     shows_unheld: bool = False
-    shows_after_seal: bool = False
+    shows_closing: bool = False
     accepts_unknown: bool = False  # not a mistake: the second sender goes on without an end
     memo: dict[object, Decision] = field(default_factory=dict)
 

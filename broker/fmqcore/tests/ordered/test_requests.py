@@ -1,0 +1,120 @@
+"""What a person may ask of a chain: the changes, and the refusals with what to do."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqcore.ordered import requests
+from fmqcore.ordered.delivery import window
+from fmqcore.ordered.evidence import Action, Duty, Evidence
+from fmqcore.ordered.requests import release
+from fmqcore.tests.ordered.chains import (
+    ALL_WHOLE,
+    DONE,
+    EMPTY,
+    ENDED,
+    G1,
+    G2,
+    G3,
+    LACKING,
+    NEXT,
+    OPEN,
+    PARAMS,
+    WHOLE,
+    made,
+)
+from fmqcore.zk.chain import ChainGroup, Floor
+
+GROUPS = (ChainGroup(G1), ChainGroup(G2))
+TWO = {G1: 2, G2: 2}
+
+
+def test_a_chain_needs_two_groups_of_two() -> None:
+    assert requests.create_chain("t", 1, GROUPS, TWO).groups == GROUPS
+    with pytest.raises(InvalidArgument, match=r"two groups or more.*--groups g1,g2"):
+        requests.create_chain("t", 1, GROUPS[:1], TWO)
+    with pytest.raises(InvalidArgument, match=r"g2 has 1 brokers.*--allow-single"):
+        requests.create_chain("t", 1, GROUPS, {G1: 2, G2: 1})
+    with pytest.raises(InvalidArgument, match="occurs twice"):
+        requests.create_chain("t", 1, (GROUPS[0], GROUPS[0]), TWO)
+
+
+def test_single_brokers_are_for_tries_and_still_must_exist() -> None:
+    assert requests.create_chain("t", 1, GROUPS, {G1: 1, G2: 1}, allow_single=True).allow_single
+    with pytest.raises(InvalidArgument, match="g2 has 0 brokers"):
+        requests.create_chain("t", 1, GROUPS, {G1: 1}, allow_single=True)
+
+
+def test_a_planned_switch_is_made_once_and_needs_another_group() -> None:
+    evidence = Evidence(groups=ALL_WHOLE)
+    closed = requests.switch(OPEN, evidence, 1, PARAMS, "g1 is restarted")
+    assert closed.closing == "g1 is restarted"
+    assert requests.switch(closed, evidence, 1, PARAMS, "again") is closed
+    assert requests.switch(NEXT, evidence, 1, PARAMS, "late") is NEXT
+    with pytest.raises(InvalidArgument, match=r"stays in g1.*g2: g1-1 not in sync"):
+        requests.switch(OPEN, Evidence(groups={G1: WHOLE, G2: LACKING}), 1, PARAMS, "x")
+
+
+def test_release_ends_an_unknown_segment_where_its_members_end() -> None:
+    released = release(NEXT, 1, (12,), {})
+    assert released.segments[0].end == (12,)
+    assert released.segments[0].passed == ()
+    with pytest.raises(InvalidArgument, match=r"lose acknowledged records.*--accept-loss"):
+        release(NEXT, 1, (11,), {})
+    assert release(NEXT, 1, (11,), {}, accept_loss=True).segments[0].loss
+
+
+def test_release_refuses_open_and_missing_segments() -> None:
+    with pytest.raises(InvalidArgument, match="switch first"):
+        release(OPEN, 1, (12,), {})
+    with pytest.raises(InvalidArgument, match="no segment 9"):
+        release(OPEN, 9, (12,), {})
+
+
+def test_release_below_an_end_delivers_nothing_twice() -> None:
+    """`past` has read 3 and 4 in segment 1, `half` has read 3 there, `slow` neither."""
+    heads = (("half", (1,)), ("past", (2,)), ("slow", (1,)))
+    released = release(replace(DONE, heads=heads), 1, (12,), {"half": (13,), "slow": (11,)})
+    assert released.segments[0].end == (12,)
+    at_two = replace(released, heads=tuple((name, (2,)) for name, _ in heads))
+    dropped = made(Duty.TIDY, at_two)
+    assert dropped.action is Action.DROP
+    assert dropped.edit is not None
+    for chain in (at_two, dropped.edit):
+        first = {name: window(chain, name, 0, G2, 0, 9).first for name, _ in heads}
+        assert first == {"half": 1, "past": 2, "slow": 0}
+
+
+def test_groups_may_leave_and_are_kept_until_drained() -> None:
+    changed = requests.change_groups(DONE, (ChainGroup(G2), ChainGroup(G3)), {G2: 2, G3: 2})
+    assert requests.group_in_use(changed, G1) is not None
+    assert "segments 1 to 1" in str(requests.group_in_use(changed, G1))
+    assert "take it out first" in str(requests.group_in_use(changed, G2))
+    drained = made(Duty.TIDY, replace(changed, heads=(("app", (2,)),))).edit
+    assert drained is not None
+    assert drained.floor == Floor(1, 1, (4,))
+    assert requests.group_in_use(drained, G1) is None
+
+
+def test_a_new_group_needs_two_brokers() -> None:
+    with pytest.raises(InvalidArgument, match="add a slave"):
+        requests.change_groups(
+            replace(OPEN, groups=GROUPS), (*GROUPS, ChainGroup(G3)), TWO | {G3: 1}
+        )
+
+
+def test_subscriptions_start_at_the_first_or_the_last_segment() -> None:
+    heads = requests.add_subscription(DONE, "new", latest=False).heads_of("new")
+    assert heads == (1,)
+    assert requests.add_subscription(DONE, "new", latest=True).heads_of("new") == (2,)
+    assert requests.add_subscription(NEXT, "new", latest=True).heads_of("new") == (1,)
+    assert requests.add_subscription(EMPTY, "new", latest=True).heads_of("new") == (1,)
+    assert requests.add_subscription(DONE, "app", latest=True) is DONE
+    assert requests.remove_subscription(DONE, "app").heads == ()
+
+
+def test_retention_keeps_what_subscriptions_still_read() -> None:
+    assert requests.oldest_kept(ENDED, G1) == (10,)
+    assert requests.oldest_kept(ENDED, G2) is None
+    assert requests.oldest_kept(replace(ENDED, heads=()), G1) is None

@@ -24,7 +24,7 @@ INVARIANTS = ROOT / "docs/internals/invariants.md"
 _CODE = re.compile(r"`([^`\n]+)`")
 _FILE = re.compile(r"[\w./-]*\w+\.(?:py|md|proto|toml)|[\w.-]+(?:/[\w.-]+)*/")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_NUMBER = re.compile(r"\b([DRPFCL]\d{1,2})\b")
+_NUMBER = re.compile(r"\b([DRPFCLK]\d{1,2})\b")
 _ROW = re.compile(r"^\| ([A-Z]\d{1,2}) \|")
 
 

@@ -29,7 +29,7 @@ def visible_end(
 
     Of the open segment a master shows what it knows all members to hold (`held`). From the closing
     on nothing more is shown before the end is known: it may be given by another broker, or by a
-    write of an earlier term that is still under way, and must not lie below what was shown. A
+    write of an earlier term that is still under way, and must not lie below what was shown (K15). A
     takeover reader does not know what all members hold, so it shows nothing before the end.
     """
     start = segment.start[queue]

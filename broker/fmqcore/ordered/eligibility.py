@@ -6,7 +6,7 @@
     its master answers, and takes writes              it can append
     two members or more, all in sync and linked       an ack needs all of them
     no disk limit                                     it can append
-    no earlier segment of its own without an end      the new start must not lie below that end
+    none of the group's segments lacks its end         the new start must not lie below that end
     its ends are on all members, nothing above        a lost tail would move them below the start
     its ends are not below its earlier segments' ends its journal was lost
 

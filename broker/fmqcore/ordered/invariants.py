@@ -92,7 +92,7 @@ def _gaps(chain: Chain) -> Iterator[str]:
 
 
 def reached_before(chain: Chain, segment: Segment) -> PerQueue | None:
-    """Return the highest sequence before `segment` of its sender epoch, per queue.
+    """Return the highest sequence of the same sender epoch before `segment`, per queue.
 
     None if there is none, an earlier end is not known, or a person accepted a loss.
     """

@@ -93,7 +93,7 @@ def decide(
 
 
 def _raised(case: Case, action: Action) -> GroupName | None:
-    """The group whose masters' leases must see that one of its segments takes no more."""
+    """The group whose master's lease must see that a segment takes no more."""
     last = case.chain.last
     return last.group if action is Action.CLOSE and last is not None else None
 

@@ -19,7 +19,7 @@ class Verdict(Enum):
     APPEND = "append"  # it is exactly the next one
     DUPLICATE = "duplicate"  # it is stored at `offset`: answer once it may be acknowledged
     GAP = "gap"  # records before it are missing here: the client sends again from `expected`
-    MISALIGNED = "misaligned"  # a part of it is stored: the client must keep its batches
+    MISALIGNED = "misaligned"  # a part is stored: the client must keep its batches
     FENCED = "fenced"  # a later sender is active: SenderFenced, final
     NOT_OPEN = "not open"  # the segment takes no more: the client waits for the next one
     STALE_CHAIN = "stale chain"  # it names what this master has not read yet: read, judge again
@@ -28,12 +28,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OrderedBatch:
-    """What a batch says of its place: N records of one queue."""
+    """Where a batch belongs: N records of one queue."""
 
     segment: int
     sender_epoch: int
     queue: int
-    sequence: int  # of its first record
+    sequence: int  # the first record's
     count: int
 
 

@@ -68,7 +68,7 @@ def _end(phase: Phase) -> tuple[Row, ...]:
 _ROWS: Final[tuple[Row, ...]] = (
     _open(Phase.EMPTY, g.SENDER_WAITS, g.ELIGIBLE, edit=t.open_first),
     _close(g.SENDER_CHANGED, why="{next_sender} takes over from {sender}"),
-    _close(g.BELOW_START, why="{group} has lost records of its journal"),
+    _close(g.BELOW_START, why="{group} has lost records from its journal"),
     _close(g.GROUP_LEFT, g.ANOTHER_ELIGIBLE, why="{group} was taken out of the topic"),
     _close(g.KEPT_OUT, g.ANOTHER_ELIGIBLE, why="{avoid}"),
     _close(g.READ_ONLY, why="{group} takes no writes: a slave serves its reads"),

@@ -38,7 +38,7 @@ class ChainGroup(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """The active sender: the name of its node in the line of senders; epoch 0 = none yet."""
+    """The active sender: the node's name in the line of senders; epoch 0 = none yet."""
 
     id: str = ""
     epoch: int = 0
@@ -74,7 +74,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What the chain still has to know of its dropped segments."""
+    """What the chain still has to know of dropped segments."""
 
     number: int = 0  # of the last dropped segment; 0 = none
     sender_epoch: int = 0

@@ -50,7 +50,7 @@ def _out(chain: Chain) -> Chain:
 
 STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("first", Duty.SEND, EMPTY, {"line": A, "groups": ALL_WHOLE}, Action.OPEN),
-    ("nobody sends", Duty.SEND, EMPTY, {"groups": ALL_WHOLE}, Action.WAIT),
+    ("no sender", Duty.SEND, EMPTY, {"groups": ALL_WHOLE}, Action.WAIT),
     ("calm", Duty.SEND, OPEN, {"line": A, "groups": ALL_WHOLE}, Action.WAIT),
     ("no line", Duty.SEND, OPEN, {"groups": ALL_WHOLE}, Action.WAIT),
     ("another sender", Duty.SEND, OPEN, {"line": B}, Action.CLOSE),

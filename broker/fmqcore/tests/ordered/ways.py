@@ -3,7 +3,8 @@
 import random
 from typing import NamedTuple
 
-from fmqcore.tests.ordered.events import broken, successors
+from fmqcore.tests.ordered.events import successors
+from fmqcore.tests.ordered.properties import broken
 from fmqcore.tests.ordered.world import Protocol, Size, World
 
 

@@ -214,7 +214,7 @@ def view_of(g: Group, queues: int, chain: Chain, p: Protocol) -> GroupView:
 
 
 def sender_evidence(w: World, p: Protocol, queues: int) -> tuple[object, Evidence]:
-    """Return what a coordinator knows, and a key of it."""
+    """Return what a coordinator knows, and a key for that."""
     chain = CHAINS[w.chain]
     views: Mapping[GroupName, GroupView] = {
         name: view_of(g, queues, chain, p) for name, g in zip(GROUPS, w.groups, strict=True)

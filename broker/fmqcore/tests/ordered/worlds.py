@@ -47,6 +47,13 @@ ONE_ACKED = f"""{OPENED}
     close
     declare the end unknown 1
 """
+TWO_QUEUES = f"""{OPENED}
+    A sends 1 of queue 0
+    A sends 1 of queue 1
+    g1 replicates
+    g1's slave acks
+    close as planned
+"""
 TWO = Size()
 ACCEPTS = Protocol(accepts_unknown=True)
 SMALL = (
@@ -60,7 +67,7 @@ SMALL = (
     Start("another sender", ACKED, Faults(expiries=1), 500, TWO),
     Start("a sender that accepts no end", ONE_ACKED, Faults(expiries=1), 500,
         Size(messages=1), ACCEPTS),
-    Start("two queues", OPENED, Faults(switches=1), 3_000, Size(queues=2, messages=1, senders=1)),
+    Start("two queues", TWO_QUEUES, Faults(), 300, Size(queues=2, messages=1, senders=1)),
 )  # fmt: skip
 LARGE = (
     Start("one death from the start", "", Faults(deaths=1, expiries=1), 100_000, TWO),
@@ -71,6 +78,8 @@ LARGE = (
     Start("two deaths", ACKED, Faults(deaths=2), 1_000_000, Size(senders=1, segments=4)),
     Start("three messages", ACKED, Faults(deaths=1, switches=1), 100_000,
         Size(messages=3, segments=4, senders=1)),
+    Start("two queues and a switch", OPENED, Faults(switches=1), 20_000,
+        Size(queues=2, messages=1, senders=1)),
     Start("two queues and a death", OPENED, Faults(deaths=1), 100_000,
         Size(queues=2, messages=2, senders=1)),
     Start("a sender that accepts no end, and a death", BOTH_DEAD, Faults(deaths=1, expiries=1),

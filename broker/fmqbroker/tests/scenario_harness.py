@@ -50,7 +50,15 @@ class Scenario:
     # ---- traffic
     def start_producer(self) -> None:
         """Start sending messages."""
+        self.traffic.enough.clear()
         self._tasks["producer"] = asyncio.create_task(self.traffic.produce())
+
+    async def stop_producer(self) -> None:
+        """Stop sending, and wait until every message has an outcome."""
+        self.traffic.enough.set()
+        producer = self._tasks.pop("producer")
+        await self.until(producer.done, "everything has an answer")
+        await producer
 
     def start_consumer(self) -> None:
         """Start consuming messages."""
@@ -226,10 +234,7 @@ class Scenario:
     async def verdict(self) -> None:
         """Check that each send has an outcome, and each acked message comes, also when reread."""
         traffic = self.traffic
-        traffic.enough.set()
-        producer = self._tasks.pop("producer")
-        await self.until(producer.done, "everything has an answer")
-        await producer
+        await self.stop_producer()
         assert not traffic.history.unknown, "the client leaves nothing unknown in so short a time"
         await self.until(lambda: traffic.missing() == 0, "all that was acknowledged comes")
         await self.stop_consumer()

@@ -160,11 +160,6 @@ def kind_name(kind: int) -> str:
     return _NAMES.get(kind) or f"KIND_{kind}"
 
 
-def is_skipped(kind: int) -> bool:
-    """Whether this version does not know the kind and skips its batches."""
-    return kind not in _NAMES and bool(kind & SKIP_BIT)
-
-
 def aligned(length: int) -> int:
     """Round up to a multiple of 8 bytes, to which every batch is aligned."""
     return (length + ALIGN - 1) & -ALIGN

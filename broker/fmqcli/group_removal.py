@@ -270,12 +270,12 @@ class GroupRemoval:
                     row = rows[0]
                     current = state.mode is Mode.MASTER and not state.base
                     current = current and row.epoch == state.epoch
-                    why = f"{row.broker} has {row.permission.name}, epoch {row.epoch}: {row.why}"
+                    why = f"{row.broker} has {row.permission.name}, epoch {row.epoch}: {row.reason}"
                     if current and not row.permission & Permission.WRITE:
                         end = row.end if end < 0 else end
                         if row.commit_end >= end:
                             return state
-                        why = f"{row.broker} waits for its slaves: {row.why}"
+                        why = f"{row.broker} waits for its slaves: {row.reason}"
                 await asyncio.sleep(_POLL_S)
         raise Unavailable(
             f"group {self._name}: its master is not known to take no messages ({why}): run this "

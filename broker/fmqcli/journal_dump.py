@@ -52,7 +52,7 @@ class Dump:
         """Yield one row per wanted batch."""
         if self._survey.refusal:
             self._stop(2, str(self._survey.refusal))
-        cursor, shown = Cursor(self._survey.log_start), 0
+        cursor, shown = Cursor(self._survey.journal_start), 0
         for file in self._survey.segments:
             if file.end <= self._wanted.start:
                 continue

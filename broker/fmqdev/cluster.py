@@ -351,7 +351,7 @@ class DevCluster:
         reply = await self.broker_status(state.master)
         member = config.member(state.master)
         if reply is None or member is None or reply.permission != member.permission:
-            why = reply.why if reply else "it does not answer"
+            why = reply.reason if reply else "it does not answer"
             return f"{group}: master {state.master} does not serve all that it may: {why}"
         return ""
 

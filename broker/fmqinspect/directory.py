@@ -143,4 +143,4 @@ def _files_named(checkpoint: bytes | None) -> object:
         decoded = decode_checkpoint(checkpoint or b"")
     except Malformed:
         return checkpoint
-    return decoded.log_start, decoded.bases, decoded.drop_from
+    return decoded.journal_start, decoded.bases, decoded.drop_from

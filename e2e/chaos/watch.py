@@ -136,16 +136,16 @@ class Watch:
             self.looks[plan.id] += 1
         at_ms = now_ms()
         permission = Permission(reply.permission & 3)
-        self.latest[plan.id] = Sight(permission, reply.epoch, reply.mode, reply.why)
+        self.latest[plan.id] = Sight(permission, reply.epoch, reply.mode, reply.reason)
         # A broker without a permission may have lost it as early as the time of the request.
         self.seen.append(Seen(at_ms if permission else asked_ms, plan.group, plan.id, permission))
         who = (asked_ms, at_ms, str(plan.id), str(plan.group))
         self._history.add(Look(*who, permission, reply.epoch))
         if reply.uptime_ms < self._uptimes.get(plan.id, 1 << 62):
-            up = (str(plan.id), str(plan.group), reply.log_start, reply.end, reply.durable_end)
+            up = (str(plan.id), str(plan.group), reply.journal_start, reply.end, reply.durable_end)
             self._history.add(Up(at_ms, *up))
         self._uptimes[plan.id] = reply.uptime_ms
-        ends = (reply.log_start, reply.end, reply.durable_end, reply.commit_end)
+        ends = (reply.journal_start, reply.end, reply.durable_end, reply.commit_end)
         self._history.add(Ends(*who, *ends))
         return Permission.READ in permission
 

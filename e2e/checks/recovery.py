@@ -44,8 +44,11 @@ def _came_back(
     if up.end < durable:
         text = f"{broker} came back with its journal to {up.end}; {durable} was durable ({source})"
         yield Finding(Check.I10, up.at_ms, text, (broker, up.group))
-    if up.log_start > durable:
-        text = f"{broker} came back with its journal from {up.log_start}, it had ended at {durable}"
+    if up.journal_start > durable:
+        text = (
+            f"{broker} came back with its journal from {up.journal_start}, it had ended at "
+            f"{durable}"
+        )
         yield Finding(Check.I10, up.at_ms, text, (broker, up.group))
 
 

@@ -88,13 +88,14 @@ def deleted(facts: Facts) -> Iterator[Finding]:
     (kept,) = bytes_
     for group in facts.group_names():
         journal = facts.final_journal(group)
-        if journal is None or not journal.log_start or not journal.batches:
+        if journal is None or not journal.journal_start or not journal.batches:
             continue
-        held, segment = journal.end - journal.log_start, journal.batches[0].header.base_offset
+        held, segment = journal.end - journal.journal_start, journal.batches[0].header.base_offset
         if facts.losses.damaged((journal.broker,)) or (kept and held + segment > kept):
             continue
         text = (
-            f"{journal.broker} has deleted all below {journal.log_start} and keeps {held} bytes; "
+            f"{journal.broker} has deleted all below {journal.journal_start} and keeps {held} "
+            "bytes; "
             f"retention is {kept or 'off'}"
         )
         yield Finding(Check.I2, facts.end_ms, text, (group, journal.broker))
@@ -108,7 +109,7 @@ def _unreadable(facts: Facts, journal: Journal) -> Iterator[Finding]:
 
 def _different(facts: Facts, truth: Journal, other: Journal) -> Iterator[Finding]:
     """Check that both journals have the same batches at positions that both cover."""
-    begin = max(truth.log_start, other.log_start)
+    begin = max(truth.journal_start, other.journal_start)
     end = min(truth.end, other.end)
     ours = {b.header.position: b.header for b in truth.batches}
     theirs = {b.header.position: b.header for b in other.batches}

@@ -235,7 +235,7 @@ class Ends(NamedTuple):
     at_ms: float
     broker: str
     group: str
-    log_start: int
+    journal_start: int
     end: int
     durable_end: int
     commit_end: int
@@ -273,7 +273,7 @@ class Up(NamedTuple):
     at_ms: float
     broker: str
     group: str
-    log_start: int
+    journal_start: int
     end: int
     durable_end: int
     clean: bool = True

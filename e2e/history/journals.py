@@ -38,11 +38,11 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A broker's journal from `log_start` to `end`."""
+    """A broker's journal from `journal_start` to `end`."""
 
     broker: str
     group: str
-    log_start: Position
+    journal_start: Position
     end: Position
     batches: tuple[Batch, ...]
     begins: dict[Place, int]  # the first offset kept; a missing place starts at 0
@@ -84,7 +84,7 @@ def load(broker: str, group: str, files: Iterable[NamedBytes]) -> Journal:
     return Journal(
         broker=broker,
         group=group,
-        log_start=walk.log_start,
+        journal_start=walk.journal_start,
         end=walk.end,
         batches=tuple(walk.batches),
         begins=begins,
@@ -104,7 +104,7 @@ class _Walk:
         self.topics: dict[int, str] = {}
         self.begins: dict[tuple[int, int], int] = {}
         self.trouble: list[str] = []
-        self.log_start = self.end = Position(0)
+        self.journal_start = self.end = Position(0)
         self._until: Position | None = None
         checkpoint = None
         if CHECKPOINT in files:
@@ -117,13 +117,13 @@ class _Walk:
         )
         if checkpoint is not None:
             self._until = checkpoint.drop_from
-            self._segments = [s for s in self._segments if s[0] >= checkpoint.log_start]
-            self.log_start = self.end = checkpoint.log_start
+            self._segments = [s for s in self._segments if s[0] >= checkpoint.journal_start]
+            self.journal_start = self.end = checkpoint.journal_start
         elif self._segments:
-            self.log_start = self.end = self._segments[0][0]
+            self.journal_start = self.end = self._segments[0][0]
 
     def run(self) -> None:
-        cursor = Cursor(self.log_start, None if self.log_start else 0)
+        cursor = Cursor(self.journal_start, None if self.journal_start else 0)
         for base, data in self._segments:
             if self._until is not None and base >= self._until:
                 break
@@ -156,7 +156,7 @@ class _Walk:
             apply_batch(self.state, header, payload)
         except Malformed as error:
             self.trouble.append(f"at {header.position}: {error}")
-        if header.type == BatchType.SNAP and header.position == self.log_start:
+        if header.type == BatchType.SNAP and header.position == self.journal_start:
             self.begins = {(t, q): int(o) for (t, q), o in self.state.next_offsets.items()}
         if header.type in (BatchType.SNAP, BatchType.CONFIG):
             self.topics |= {int(key): name for key, (name, _) in self.state.topics.items()}

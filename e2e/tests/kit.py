@@ -236,7 +236,9 @@ class Kit:
     # ---- the end
     def journal(self, broker: str) -> Journal:
         writer = self.second if self.second is not None and broker != MASTER else self.writer
-        checkpoint = writer.checkpoint(log_start=self.deleted_below) if self.deleted_below else None
+        checkpoint = (
+            writer.checkpoint(journal_start=self.deleted_below) if self.deleted_below else None
+        )
         found = load(broker, GROUP, list(writer.files(checkpoint).items()))
         return replace(found, trouble=(self.trouble[broker],)) if broker in self.trouble else found
 

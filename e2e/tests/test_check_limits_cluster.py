@@ -301,7 +301,7 @@ def test_journal_starting_above_its_former_end_is_found() -> None:
     end = int(kit.writer.end)
     kit.end(SLAVE, Ending.KILLED, end)
     kit.up(SLAVE, end + 16)
-    kit.change(type(kit.events[-1]), -1, log_start=end + 8)
+    kit.change(type(kit.events[-1]), -1, journal_start=end + 8)
     assert kit.broken() == {Check.I10}
 
 

@@ -111,10 +111,10 @@ def test_first_snap_then_deleted_batches_are_known() -> None:
     kit.writer.roll()
     base = kit.writer.last_base
     kit.produce(2)
-    files = kit.writer.files(kit.writer.checkpoint(log_start=base))
+    files = kit.writer.files(kit.writer.checkpoint(journal_start=base))
     journal = load(MASTER, "g1", list(files.items()))
     assert journal.trouble == ()
-    assert journal.log_start == base
+    assert journal.journal_start == base
     assert journal.begins == {place(0): 3}
     assert journal.topics == {7: "orders"}
     assert load(MASTER, "g1", []).end == 0

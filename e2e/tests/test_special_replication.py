@@ -70,10 +70,10 @@ async def test_slave_and_consumer_below_the_log_start_resume_there(
                     await stage.kill(SLAVE)
                     had = (await status(stage, MASTER)).end
         async with asyncio.timeout(60):
-            while (await status(stage, MASTER)).log_start <= had:
+            while (await status(stage, MASTER)).journal_start <= had:
                 await asyncio.sleep(0.05)
-            # The broker reports `log_start` before the queues start there; the next look may remove
-            # more.
+            # The broker reports `journal_start` before the queues start there; the next look may
+            # remove more.
             while (await client.admin().offsets(topic="edge"))[0].begin < stored - 16:
                 await asyncio.sleep(0.05)
         stage.cluster.start_broker(SLAVE)
@@ -87,7 +87,7 @@ async def test_slave_and_consumer_below_the_log_start_resume_there(
         jumps = [one for one, later in pairwise(seen) if later != one + 1]
         assert jumps == [seen[0]], "one jump, to what is left; from there on without a hole"
         await stage.cluster.wait_healthy()
-        assert (await status(stage, SLAVE)).log_start > had, "it begins where its master does"
+        assert (await status(stage, SLAVE)).journal_start > had, "it begins where its master does"
         await stage.flow()
         await equal_journals(stage)
 

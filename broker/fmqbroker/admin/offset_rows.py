@@ -53,8 +53,8 @@ class OffsetRows:
         if request.HasField("after"):
             after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)
         async for topic, queue, group in self._places(topics, request.group, after):
-            if request.most and len(reply.queues) >= request.most:
-                reply.more = True
+            if request.limit and len(reply.queues) >= request.limit:
+                reply.has_more = True
                 return
             self.add(reply.queues, topic, queue, group)
 
@@ -76,12 +76,12 @@ class OffsetRows:
             committed=begin,
             begin=begin,
             end=end,
-            sought=self.sought_in(topic, group, (queue,))[queue],
+            seek_number=self.seek_numbers_in(topic, group, (queue,))[queue],
         )
         entry = self._offsets.get(OffsetKey(group, topic.id, queue))
         if entry is not None and not entry.deleted:
             row.committed = entry.floor
-            row.acked = acked_above(entry, begin, end)
+            row.acked_ahead = acked_above(entry, begin, end)
         live = self._groups.get(group, topic.id)
         if live is not None and queue < len(live.progress):
             row.in_flight = live.progress[queue].in_flight_records
@@ -89,16 +89,18 @@ class OffsetRows:
             if holder is not None:
                 row.session, row.client = holder.id, holder.client
 
-    def sought_in(self, topic: TopicConfig, group: str, queues: Collection[int]) -> dict[int, int]:
+    def seek_numbers_in(
+        self, topic: TopicConfig, group: str, queues: Collection[int]
+    ) -> dict[int, int]:
         """Return, by queue, the version of the last seek; 0 = none so far."""
         live = self._groups.get(group, topic.id)
         progress = [] if live is None else live.progress
         entries = self._offsets.get_all([OffsetKey(group, topic.id, queue) for queue in queues])
-        sought = dict.fromkeys(queues, 0)
+        seek_number = dict.fromkeys(queues, 0)
         for key, entry in entries.items():
-            sought[key.queue_id] = entry.version if entry.deleted else entry.sought
-        held = {queue: progress[queue].sought for queue in queues if queue < len(progress)}
-        return sought | held
+            seek_number[key.queue_id] = entry.version if entry.deleted else entry.seek_number
+        held = {queue: progress[queue].seek_number for queue in queues if queue < len(progress)}
+        return seek_number | held
 
     async def _places(
         self, topics: Iterable[TopicConfig], group: str, after: RowPlace

@@ -74,16 +74,16 @@ class ServedPeriods:
         self.note()
         now_ms, upstream = self._clock.monotonic_ms(), self._slave.upstream
         refusal = self._intake.refusal()
-        periods = admin_pb2.ServedPeriods(heard_master=upstream.heard_master)
+        periods = admin_pb2.ServedPeriods(followed_master=upstream.heard_master)
         if upstream.heard_master:
-            periods.heard_ms = now_ms - upstream.heard_ms
+            periods.master_silent_ms = now_ms - upstream.heard_ms
         if refusal is None or refusal.cause is not Cause.ROLE:
-            periods.unanswered = self.unanswered_reason() or ""
+            periods.unacknowledged_reason = self.unanswered_reason() or ""
         for period, kind in ((self.reads, "reads"), (self.writes, "writes")):
             if period.since_ms is not None:
-                setattr(periods, f"{kind}_for_ms", now_ms - period.since_ms)
+                setattr(periods, f"{kind}_served_ms", now_ms - period.since_ms)
             elif period.until_ms is not None:
-                setattr(periods, f"{kind}_ended_ms", now_ms - period.until_ms)
+                setattr(periods, f"{kind}_ended_ago_ms", now_ms - period.until_ms)
         return periods
 
     def _unconnected(self) -> str | None:

@@ -188,8 +188,8 @@ class AdminService:
             permission=int(gate.permission()),
             mode=state.mode.value,
             epoch=state.epoch,
-            why=self._why(),
-            log_start=journal.log_start,
+            reason=self._why(),
+            journal_start=journal.journal_start,
             end=journal.end,
             durable_end=journal.durable_end,
             commit_end=self._commit.commit_end,
@@ -199,10 +199,10 @@ class AdminService:
             zookeeper_connected=self._coordination.state is SessionState.CONNECTED,
             reader=state.reader,
             master=state.master,
-            refuses=journal.full,
-            refusal="" if refusal is None else refusal.why,
+            disk_full_reason=journal.full,
+            unwritable_reason="" if refusal is None else refusal.why,
             damage="" if journal.damage is None else str(journal.damage),
-            periods=self._periods.report(),
+            served_periods=self._periods.report(),
             remedy=admin_pb2.Remedy.Name(gate.remedy.value),
         )
 
@@ -291,8 +291,8 @@ class AdminService:
     ) -> None:
         """Check and move queues in one turn of the event loop."""
         group = request.group
-        for queue, now in self._rows.sought_in(topic, group, targets).items():
-            if request.sought.get(queue, now) != now:
+        for queue, now in self._rows.seek_numbers_in(topic, group, targets).items():
+            if request.expected_seek_numbers.get(queue, now) != now:
                 raise StaleAssignment(
                     f"consumer group {group} was moved in queue {queue} of topic {topic.name} "
                     "meanwhile: look where it is, and ask again"

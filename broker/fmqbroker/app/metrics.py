@@ -135,7 +135,7 @@ class BrokerCollector:
     def _journal(self, r: Running) -> Iterator[Family]:
         j = r.journal
         ends = [
-            ("start", j.log_start),
+            ("start", j.journal_start),
             ("commit", r.commit.commit_end),
             ("durable", j.durable_end),
             ("written", j.written_end),

@@ -72,7 +72,7 @@ class Puller:
                 group.give_back(pick.queue, pick.generation, first, end, now_ms)
                 session.credit_records += end - first
                 continue
-            if session.batch_once and pick.position == before:
+            if session.accepts_omitted_batch and pick.position == before:
                 batch = b""
             reply.deliveries.add(
                 queue_id=pick.queue,
@@ -80,7 +80,7 @@ class Puller:
                 first_offset=first,
                 end_offset=end,
                 delivery_count=deliveries,
-                again=pick.again,
+                redelivered=pick.again,
                 batch=batch,
             )
             sent, before = sent + len(batch), pick.position
@@ -99,7 +99,7 @@ class Puller:
             session.ready.pop(queue, None)  # to the end of the line
             taken = await self._pick_queue(group, session, queue, share, budget, not picks)
             picks += taken
-            budget -= _size(taken, session.batch_once)
+            budget -= _size(taken, session.accepts_omitted_batch)
             if not taken and queue in session.ready:
                 waits[queue] = None  # its batch did not fit: it is the first of the next message
         session.ready = {q: None for q in waits if q in session.ready} | session.ready
@@ -120,7 +120,7 @@ class Puller:
         size = 0
         before: Sequence[Found] = ()  # the batch of the last pick, if it need not be sent again
         while generation:
-            if session.hand_overs and session.credit_records <= 0:
+            if session.reports_delivered and session.credit_records <= 0:
                 break  # it stays in line
             want = self._wanted(group, session, queue)
             if want is None:
@@ -142,7 +142,7 @@ class Puller:
             picks += self._lease(group, session, queue, generation, want, chosen)
             size += sum(batch.total_len for batch in chosen)
             alone = alone and not chosen
-            before = chosen[-1:] if session.batch_once else ()
+            before = chosen[-1:] if session.accepts_omitted_batch else ()
             full = len(chosen) < len(found) and found[len(chosen)].base_offset < want[1]
             if full or not chosen:
                 break
@@ -175,7 +175,7 @@ class Puller:
             group.starved[queue] = ((group.topic_id, queue), progress.waits_for)
             return None
         want = progress.peek(up_to)  # None: no room, acks will make some
-        if want is not None and session.hand_overs:
+        if want is not None and session.reports_delivered:
             most = session.credit_records + session.overshoot
             want = want[0], Offset(min(want[1], want[0] + most))
         return want
@@ -197,7 +197,7 @@ class Puller:
         self._batch_len[group.topic_id, queue] = last.total_len
         batch_end = last.base_offset + last.record_count
         stop = Offset(min(want[1], batch_end))
-        if session.hand_overs and stop < batch_end:  # split anyway: within the credit, then
+        if session.reports_delivered and stop < batch_end:  # split anyway: within the credit, then
             stop = Offset(min(stop, want[0] + session.credit_records))
         now_ms, timeout_ms = self._clock.monotonic_ms(), session.ack_timeout_ms
         latest_ms = now_ms + UNTOUCHED * timeout_ms
@@ -206,7 +206,7 @@ class Puller:
         fresh = progress.next
         leases = progress.lease(
             *(want[0], stop, now_ms + timeout_ms, latest_ms),
-            seen=not session.hand_overs,
+            seen=not session.reports_delivered,
             number=session.leases,
         )
         session.credit_records -= sum(end - first for first, end, _ in leases)
@@ -243,9 +243,9 @@ class Puller:
         return batches
 
 
-def _size(picks: Sequence[Pick], batch_once: bool) -> int:
+def _size(picks: Sequence[Pick], accepts_omitted_batch: bool) -> int:
     """Return the bytes that are sent for `picks`, which are all of one queue."""
-    if batch_once:
+    if accepts_omitted_batch:
         return sum({pick.position: pick.total_len for pick in picks}.values())
     return sum(pick.total_len for pick in picks)
 

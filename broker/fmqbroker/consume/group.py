@@ -27,7 +27,7 @@ class Session:
         self.client = client
         self.ack_timeout_ms = ack_timeout_ms
         self.credit_bytes = 0
-        self.hand_overs = False  # it reports what its program got, and gives credit by count
+        self.reports_delivered = False  # it reports what its program got, and gives credit by count
         self.credit_records = 0
         self.overshoot = 0  # records beyond that credit, rather than split a batch
         self.leases = 0
@@ -42,7 +42,7 @@ class Session:
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
         self.skipped: list[tuple[int, Range]] = []  # (queue, range): deleted before it was acked
-        self.batch_once = False  # it knows deliveries without a batch
+        self.accepts_omitted_batch = False  # it knows deliveries without a batch
         self.open_tokens = 0  # asked and not answered
         self.unstorable = False  # it acked what is not here
         self.uncounted = False  # an ack was not accepted: its tokens are not answered
@@ -71,7 +71,7 @@ class Session:
     @property
     def hungry(self) -> bool:
         """Whether deliveries may be sent to the session now."""
-        credit = self.credit_bytes > 0 and (self.credit_records > 0 or not self.hand_overs)
+        credit = self.credit_bytes > 0 and (self.credit_records > 0 or not self.reports_delivered)
         return bool(self.ready) and credit and not self.resting
 
     def stir(self) -> None:
@@ -199,7 +199,7 @@ class ConsumerGroup:
         """
         held = [(q, self.progress[q]) for q in range(len(self.progress))]
         held = [(q, p) for q, p in held if p.in_flight_records and self.holder(q) is session]
-        if not session.hand_overs or any(p.has_seen for _, p in held):
+        if not session.reports_delivered or any(p.has_seen for _, p in held):
             return
         firsts = [(*first, p) for _, p in held if (first := p.first_unseen()) is not None]
         if firsts:
@@ -386,6 +386,6 @@ class ConsumerGroup:
             session = self.sessions[move.session]
             session.forget_assigned(move.queue_id)
             progress = self.progress[move.queue_id]
-            session.assigned[move.queue_id] = (move, progress.floor, progress.sought)
+            session.assigned[move.queue_id] = (move, progress.floor, progress.seek_number)
             self.offer(move.queue_id)
             session.stir()

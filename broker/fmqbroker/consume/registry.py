@@ -332,11 +332,12 @@ class GroupTable(QueueMoments):
         for key, begin in keys.items():
             queue, entry = key.queue_id, known.get(key)
             if entry is None or entry.deleted:
-                sought = 0 if entry is None else entry.version  # acks from before count no more
-                progress.append(QueueProgress(begin, (), self._limits, sought))
+                # acks from before count no more
+                seek_number = 0 if entry is None else entry.version
+                progress.append(QueueProgress(begin, (), self._limits, seek_number))
                 group.mark(queue)
             else:
-                stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
+                stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.seek_number)
                 progress.append(stored)
         return progress
 

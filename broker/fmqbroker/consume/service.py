@@ -13,8 +13,9 @@ done per record. Only the offset store writes to disk.
 For clients: in one message `assigned` and `revoked` come before `deliveries`. A `revoked` queue
 gets no more deliveries; acks and nacks of that generation still count until no such record is in
 flight or `consumer_drain_ms` have passed, so nack (without delay) records not being worked on.
-`assigned` for a queue that is already held means: start again under that generation. If `sought`
-differs from the one before, the group was moved meanwhile: acks from before that seek are void.
+`assigned` for a queue that is already held means: start again under that generation. If
+`seek_number` differs from the one before, the group was moved meanwhile: acks from before that seek
+are void.
 """
 
 import asyncio
@@ -159,10 +160,10 @@ class FetchService:
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]
         session = Session(wanted.session_id, client, timeout_ms, now_ms, stream.cancel)
-        session.batch_once = wanted.batch_once
-        session.hand_overs = wanted.hand_overs
+        session.accepts_omitted_batch = wanted.accepts_omitted_batch
+        session.reports_delivered = wanted.reports_delivered
         session.overshoot = opening.credit_records // 4
-        older = group.join(session, now_ms, wanted.held)
+        older = group.join(session, now_ms, wanted.held_queues)
         if older is not None:
             older.finish(StaleAssignment(f"session {session.id} has opened a newer stream"))
         self.groups.changed(group)
@@ -212,19 +213,19 @@ class FetchService:
         now_ms = session.received_ms = self._clock.monotonic_ms()
         session.credit_bytes += request.credit_bytes
         session.credit_records += request.credit_records
-        if request.acks or request.nacks or request.controls or request.handed:
+        if request.acks or request.nacks or request.controls or request.delivered:
             self.groups.require()
         for ack in request.acks:
             first, end = Offset(ack.first_offset), Offset(ack.end_offset)
             group.ack(session, ack.queue_id, ack.generation, first, end, now_ms, ack.epoch)
-        for handed in request.handed:
+        for handed in request.delivered:
             first, end = Offset(handed.first_offset), Offset(handed.end_offset)
             group.handed(session, handed.queue_id, handed.generation, first, end)
         for nack in request.nacks:
             first, end = Offset(nack.first_offset), Offset(nack.end_offset)
             delay_ms = nack.delay_ms
             place = (session, nack.queue_id, nack.generation)
-            group.nack(*place, first, end, delay_ms, now_ms, unseen=nack.unseen)
+            group.nack(*place, first, end, delay_ms, now_ms, unseen=nack.not_delivered)
             if delay_ms:
                 self.groups.wake_at(group, now_ms + delay_ms)
         for control in request.controls:
@@ -268,7 +269,7 @@ class FetchService:
             if reply is not None:
                 await stream.send(reply)
                 session.sent_ms = self._clock.monotonic_ms()
-                if reply.left or reply.HasField("error"):
+                if reply.has_left or reply.HasField("error"):
                     session.finish()
                     return
                 look = session.hungry or session.over  # there is more than fits into a message
@@ -297,7 +298,7 @@ class FetchService:
             something = True
             self._add_news(session, reply)
         if session.leaving and not session.open_tokens:
-            reply.left = something = True
+            reply.has_left = something = True
         if session.heartbeat and not something:
             reply.heartbeat = something = True
         session.heartbeat = False
@@ -329,15 +330,15 @@ class FetchService:
         revoked, assigned = session.take_moves()
         for move in revoked:
             reply.revoked.add(queue_id=move.queue_id, generation=move.generation)
-        for move, begins_at, sought in assigned:
+        for move, begins_at, seek_number in assigned:
             reply.assigned.add(
                 queue_id=move.queue_id,
                 generation=move.generation,
                 next_offset=begins_at,
-                sought=sought,
+                seek_number=seek_number,
             )
         for queue, generation in sorted(session.ignored):
-            reply.ignored.add(queue_id=queue, generation=generation)
+            reply.stale_assignments.add(queue_id=queue, generation=generation)
         for queue, (first, end) in session.skipped:
             reply.skipped.add(queue_id=queue, first_offset=first, end_offset=end)
         reply.committed_tokens.extend(session.tokens)

@@ -106,7 +106,7 @@ class Unstored:
         for queue in queues:
             key, progress = group.key(queue), group.progress[queue]
             held = known.get(key)
-            if held is None or not _wins(held, progress.sought, epoch):
+            if held is None or not _wins(held, progress.seek_number, epoch):
                 entries[key] = _entry(group, key, next_version(held, epoch))
             del group.dirty[queue]
         if not group.dirty:
@@ -114,13 +114,13 @@ class Unstored:
         return entries
 
 
-def _wins(held: OffsetEntry, sought: int, epoch: Epoch) -> bool:
+def _wins(held: OffsetEntry, seek_number: int, epoch: Epoch) -> bool:
     """Return whether the stored entry is newer than a group that was dropped in `epoch`."""
-    moved = held.sought > sought or (held.deleted and held.version > sought)
+    moved = held.seek_number > seek_number or (held.deleted and held.version > seek_number)
     return moved or version_epoch(held.version) > epoch
 
 
 def _entry(group: ConsumerGroup, key: OffsetKey, version: int) -> OffsetEntry:
     progress = group.progress[key.queue_id]
-    version = max(version, progress.sought)
-    return OffsetEntry(version, progress.floor, progress.acked, progress.sought)
+    version = max(version, progress.seek_number)
+    return OffsetEntry(version, progress.floor, progress.acked, progress.seek_number)

@@ -75,12 +75,12 @@ class Retention:
             freed = await journal.retire(keep_from, self._clock.wall_ms(), by_age=by_age)
             if not freed and masters and journal.full and keep_from < ours:
                 freed = await journal.retire(ours, self._clock.wall_ms(), by_age=by_age)
-                self._log_left_behind(journal.log_start if freed else Position(0))
+                self._log_left_behind(journal.journal_start if freed else Position(0))
         except FmqError as error:
             _log.warning("retention_failed", error=str(error))
             return 0
         if freed:
-            _log.info("old_segments_deleted", bytes=freed, start=journal.log_start)
+            _log.info("old_segments_deleted", bytes=freed, start=journal.journal_start)
         return freed
 
     def _may_by_age(self) -> bool:
@@ -104,16 +104,16 @@ class Retention:
         known = (held.master, held.epoch) == (state.master, state.opened)
         return held.keep_from if known else Position(0)
 
-    def _log_left_behind(self, log_start: Position) -> None:
+    def _log_left_behind(self, journal_start: Position) -> None:
         isr = self._group.state.value.isr
         for broker, view in sorted(self._master.links.items()):
-            if broker in isr and view.received_end < log_start:
+            if broker in isr and view.received_end < journal_start:
                 self.left_behind[broker] = self.left_behind.get(broker, 0) + 1
                 _log.error(
                     "slave_left_behind",
                     slave=broker,
                     its_end=view.received_end,
-                    log_start=log_start,
+                    journal_start=journal_start,
                     times=self.left_behind[broker],
                     why="the disk is full, and retention deleted what it still needed; it will "
                     "drop its journal and copy it again",

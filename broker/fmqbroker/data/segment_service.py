@@ -60,8 +60,8 @@ class SegmentService:
             cluster=settings.cluster,
             group=settings.group,
             broker=settings.broker,
-            log_start=journal.log_start,
-            end=max(end, journal.log_start),
+            journal_start=journal.journal_start,
+            end=max(end, journal.journal_start),
             segments=[
                 wire.StoredSegment(base=e.base, end=e.end, sealed=e.end <= journal.end)
                 for e in readable

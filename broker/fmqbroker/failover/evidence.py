@@ -53,7 +53,7 @@ class Gatherer:
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
             may_lack=behind,
-            tail_cut=journal.doubts.tail_cut,
+            tail_lost=journal.doubts.tail_lost,
             unproven=journal.doubts.unproven,
             other_policy=self._other_policy(),
             upstream_connected=upstream.connected,

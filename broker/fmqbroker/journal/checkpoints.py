@@ -115,9 +115,9 @@ class Checkpoints:
 
     def _now(self) -> Checkpoint:
         flusher, store = self._flusher, self._store
-        durable_end = max(flusher.durable_end, store.log_start)  # D9: nothing above it is named
+        durable_end = max(flusher.durable_end, store.journal_start)  # D9: nothing above it is named
         known = Checkpoint(
-            log_start=store.log_start,
+            journal_start=store.journal_start,
             durable_end=durable_end,
             commit_end=self.commit_end,
             last_header_crc=flusher.durable_crc,
@@ -128,5 +128,5 @@ class Checkpoints:
         return self._doubtful(known)
 
     def _doubtful(self, known: Checkpoint) -> Checkpoint:
-        lacks, tail_cut, unproven, mark = self._doubts.all
-        return known._replace(lacks=lacks, tail_cut=tail_cut, unproven=unproven, acked_under=mark)
+        lacks, tail_lost, unproven, mark = self._doubts.all
+        return known._replace(lacks=lacks, tail_lost=tail_lost, unproven=unproven, acked_under=mark)

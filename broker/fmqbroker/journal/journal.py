@@ -53,7 +53,7 @@ log = structlog.get_logger()
 class Journal:
     """One data directory's journal. Appends happen in memory at once; the flusher follows.
 
-    log_start ≤ durable_end ≤ written_end ≤ end. `end` moves at `append`; `written_end` after
+    journal_start ≤ durable_end ≤ written_end ≤ end. `end` moves at `append`; `written_end` after
     pwritev; `durable_end` after fdatasync. A failed fsync, or EIO, calls `lifecycle.fatal`.
     """
 
@@ -77,7 +77,7 @@ class Journal:
         self._segments_seen_ms: dict[Position, int] = {}
         self._reshaping = asyncio.Lock()
         store, catalog, loaded = recovered.store, recovered.catalog, recovered.loaded
-        tail = Tail(loaded.end if loaded else store.log_start, settings.tail_cache_bytes)
+        tail = Tail(loaded.end if loaded else store.journal_start, settings.tail_cache_bytes)
         self._head = Head(tail, store, catalog, clock, settings.segment_bytes)
         self._head.adopt(loaded)
         raw_crc = loaded.raw_crc if loaded else None
@@ -170,14 +170,14 @@ class Journal:
         return self._head.last_ms
 
     @property
-    def log_start(self) -> Position:
+    def journal_start(self) -> Position:
         """The oldest position still stored."""
-        return self._parts.store.log_start
+        return self._parts.store.journal_start
 
     @property
     def recent_start(self) -> Position:
         """The base of the last but one segment; nothing before it is left to be committed."""
-        return next((s.base for s in self._parts.store.segments[-2:]), self.log_start)
+        return next((s.base for s in self._parts.store.segments[-2:]), self.journal_start)
 
     @property
     def written_end(self) -> Position:
@@ -254,7 +254,7 @@ class Journal:
         self._parts.checkpoints.note_commit_end(position)
 
     async def truncate(self, position: Position) -> None:
-        """Truncate to a batch boundary, durably; state and index follow. Not below `log_start`.
+        """Truncate to a batch boundary, durably; state and index follow. Not below `journal_start`.
 
         Raises `NotFound` (outside the journal, or no boundary), `InvalidArgument` (below the commit
         end, R5). No caller may append meanwhile.
@@ -282,7 +282,7 @@ class Journal:
         return self._parts.tail.read(position, max_bytes)
 
     async def read(self, position: Position, max_bytes: int) -> bytes:
-        """Like `read_tail`, from memory or disk. Raises `NotFound` below `log_start`."""
+        """Like `read_tail`, from memory or disk. Raises `NotFound` below `journal_start`."""
         return await self._parts.reader.read(position, max_bytes)
 
     async def read_sound(self, position: Position, max_bytes: int) -> bytes:

@@ -13,16 +13,16 @@ class Doubts:
     """The broker's loss flags; `changed`: the next checkpoint differs.
 
     `lacks`: an unclean stop before this incarnation, or an earlier one, may have lost what it held.
-    `tail_cut`: since the broker was last whole, a start found an unreadable end, or no
+    `tail_lost`: since the broker was last whole, a start found an unreadable end, or no
     readable checkpoint: what was fsynced may be gone, too.
     `unproven`: since the broker was last whole, a start found no readable checkpoint: the
     journal's content came from whichever broker came first, and proves nothing (ADR 0043).
     `acked_under`: the `policy_mark` under which its terms acknowledged; 0: not known.
     """
 
-    def __init__(self, *, lacks: bool, tail_cut: bool, unproven: bool, acked_under: int) -> None:
+    def __init__(self, *, lacks: bool, tail_lost: bool, unproven: bool, acked_under: int) -> None:
         self.lacks = lacks
-        self.tail_cut = tail_cut
+        self.tail_lost = tail_lost
         self.unproven = unproven
         self.acked_under = acked_under
         self.changed = Signal()
@@ -37,19 +37,19 @@ class Doubts:
 
     @property
     def all(self) -> tuple[bool, bool, bool, int]:
-        """`lacks`, `tail_cut`, `unproven`, `acked_under`."""
-        return self.lacks, self.tail_cut, self.unproven, self.acked_under
+        """`lacks`, `tail_lost`, `unproven`, `acked_under`."""
+        return self.lacks, self.tail_lost, self.unproven, self.acked_under
 
     def made_whole(self, *, durably: bool = True) -> None:
         """Clear the flags: a master that serves had all that was ever held, or a term was opened.
 
         Until all that is on this broker's disk, a power cut leaves less than was ever fsynced.
         """
-        before = (self.lacks, self.tail_cut, self.unproven)
+        before = (self.lacks, self.tail_lost, self.unproven)
         self.acked_under = 0
-        self.lacks, self.tail_cut = False, self.tail_cut and not durably
+        self.lacks, self.tail_lost = False, self.tail_lost and not durably
         self.unproven = self.unproven and not durably
-        if before != (self.lacks, self.tail_cut, self.unproven):
+        if before != (self.lacks, self.tail_lost, self.unproven):
             self.changed.notify()
 
     def note_policy(self, mark: int) -> None:

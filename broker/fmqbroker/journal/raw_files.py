@@ -64,6 +64,6 @@ class RawReader:
         if segment is None or segment.base != base:
             raise NotFound(
                 f"segment {base} is not in {self._store.disk.path}: deleted by retention, or never "
-                f"there; what is there begins at {self._store.log_start}"
+                f"there; what is there begins at {self._store.journal_start}"
             )
         return segment

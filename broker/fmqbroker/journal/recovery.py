@@ -95,7 +95,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
         log.warning("journal_recovery", finding=str(finding))
     for name in found.leftovers:
         await disk.remove(name)
-    store.log_start = found.log_start
+    store.journal_start = found.journal_start
     for file in found.segments:
         store.add(file.base, file.end, on_disk=True)
     if (reserved := dict(listing).get(RESERVE)) is not None:
@@ -115,18 +115,18 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     if (size := files.get(SPARE)) is not None:
         await store.adopt_spare(size)
     catalog = Catalog(store)
-    end = loaded.end if loaded else store.log_start
+    end = loaded.end if loaded else store.journal_start
     commit_end = await _commit_end(disk, store, checkpoint, end)
     await fill_catalog(store, catalog, loaded, commit_end)
     # F17: without a readable checkpoint, what the directory had fsynced is unknown.
-    had_cut = checkpoint is None or checkpoint.tail_cut
+    had_cut = checkpoint is None or checkpoint.tail_lost
     unclean = checkpoint is not None and not clean and checkpoint.drop_from is None
     unclean = unclean and (whole or had_cut)
-    orderly, tail_cut = clean and whole, not whole or had_cut
+    orderly, tail_lost = clean and whole, not whole or had_cut
     lacks = not orderly or (checkpoint is not None and checkpoint.lacks)
     mark = checkpoint.acked_under if checkpoint else 0
     unproven = checkpoint is None or checkpoint.unproven
-    doubts = Doubts(lacks=lacks, tail_cut=tail_cut, unproven=unproven, acked_under=mark)
+    doubts = Doubts(lacks=lacks, tail_lost=tail_lost, unproven=unproven, acked_under=mark)
     return Recovered(store, catalog, loaded, commit_end, orderly, unclean, doubts)
 
 
@@ -218,8 +218,8 @@ async def _note_cut(disk: Disk, store: SegmentStore, checkpoint: Checkpoint | No
 
     Raises `DiskFull`; then nothing goes.
     """
-    if checkpoint is not None and not checkpoint.tail_cut:
-        await _note(disk, store, checkpoint._replace(clean=False, tail_cut=True))
+    if checkpoint is not None and not checkpoint.tail_lost:
+        await _note(disk, store, checkpoint._replace(clean=False, tail_lost=True))
 
 
 async def _commit_end(

@@ -56,7 +56,7 @@ class SegmentStore:
         self.next_bytes = segment_bytes  # how long the next segment is expected to be
         self.needs_care = Signal()  # the keeper has something to do
         self.segments: list[StoredSegment] = []
-        self.log_start = Position(0)  # the base of the first, or where the first will be
+        self.journal_start = Position(0)  # the base of the first, or where the first will be
         self.space = Space(disk, segment_bytes, min_free_bytes)
         self._bases: list[int] = []
         self._open: OrderedDict[Position, DiskFile] = OrderedDict()

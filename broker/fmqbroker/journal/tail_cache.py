@@ -153,9 +153,9 @@ class Tail:
             count += 1
         del self._blocks[:count], self._block_starts[:count]
 
-    def drop_below(self, log_start: Position) -> None:
-        """Drop blocks below `log_start`: their segments were removed, all of them written."""
-        count = bisect_left(self._block_starts, log_start)
+    def drop_below(self, journal_start: Position) -> None:
+        """Drop blocks below `journal_start`: their segments were removed, all of them written."""
+        count = bisect_left(self._block_starts, journal_start)
         self._bytes -= sum(len(block.data) for block in self._blocks[:count])
         del self._blocks[:count], self._block_starts[:count]
 

@@ -3,7 +3,7 @@
 Order of effects (D5). Truncation and reset: a checkpoint that names what is void, then files are
 removed (newest first), the rest of the truncated file is zeroed and a `resume` file of that part
 removed, then a checkpoint without it; so the next start finishes what a crash interrupts.
-Retention: a checkpoint with the new `log_start`, then the files go, oldest first. A started
+Retention: a checkpoint with the new `journal_start`, then the files go, oldest first. A started
 operation is finished even if the task that asked for it is cancelled. All three make room, so what
 they write before may use the reserve.
 
@@ -77,7 +77,7 @@ async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:
     with _no_way_back():
         parts.tail.restart(position)
         void = parts.store.part_from(Position(0))
-        parts.store.log_start = position
+        parts.store.journal_start = position
         parts.catalog.clear()
         parts.reader.forget()
         parts.flusher.cut(position, 0)
@@ -119,21 +119,21 @@ async def retire(
         count += 1
     if not count:
         return 0
-    before = store.log_start
-    store.log_start = store.segments[count].base
+    before = store.journal_start
+    store.journal_start = store.segments[count].base
     try:
         await parts.checkpoints.write_with_reserve()
     except DiskFull:
-        store.log_start = before
+        store.journal_start = before
         raise
-    parts.tail.drop_below(store.log_start)
+    parts.tail.drop_below(store.journal_start)
     # R7: a concurrent lookup must not find an offset still listed and then return the next.
     await parts.catalog.begin_at(store.segments[count])
     for _ in range(count):
         await store.drop_first()
     parts.catalog.forget_first()
-    log.info("journal_retired", from_=before, to=store.log_start)
-    return store.log_start - before
+    log.info("journal_retired", from_=before, to=store.journal_start)
+    return store.journal_start - before
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
@@ -164,9 +164,10 @@ def _no_way_back() -> Iterator[None]:
 
 
 def _require_below(parts: Parts, position: Position) -> None:
-    if not parts.store.log_start <= position <= parts.tail.end:
+    if not parts.store.journal_start <= position <= parts.tail.end:
         raise NotFound(
-            f"cannot cut at {position}: the journal is [{parts.store.log_start}, {parts.tail.end})"
+            f"cannot cut at {position}: the journal is [{parts.store.journal_start}, "
+            f"{parts.tail.end})"
         )
     if position < parts.checkpoints.commit_end and position < parts.tail.end:
         # R5; `commit_end` may be past our end, then there is nothing committed to lose.

@@ -226,7 +226,7 @@ class MasterReplication:
         link.view.emptied = link.slave.emptied and not gave
         link.view.connected = link.view.heard = True
         link.view.whole = link.view.whole or link.slave.whole  # what it had is here now
-        link.view.kept = link.view.kept or not link.slave.tail_cut
+        link.view.kept = link.view.kept or not link.slave.tail_lost
         self._isr.recheck()
         self.changed.notify()
         return await link.run()
@@ -288,7 +288,7 @@ class MasterReplication:
             me=self._me,
             epoch=max([state.epoch, *(epoch for epoch, _ in epochs[-1:])]),
             epochs=epochs,
-            log_start=journal.log_start,
+            journal_start=journal.journal_start,
             end=end,
             opening=not self._epoch,
             chain=chain,
@@ -302,7 +302,7 @@ class MasterReplication:
         They hold what was acknowledged: in-sync slaves and the reader, else the most advanced one.
         """
         journal, state = self._journal, self._group.state.value
-        known = self._commit.commit_end > journal.log_start
+        known = self._commit.commit_end > journal.journal_start
         if self._epoch or not journal.doubts.unproven or known:
             return frozenset()  # R5: also of an emptied one nothing goes that it knows as committed
         sure = (state.isr | {state.reader}) - {self._me, ""}
@@ -314,13 +314,13 @@ class MasterReplication:
     async def make_room(self, link: MasterLink, decision: Decision) -> None:
         """See `Host`. Runs under `reconciling`: no term is being opened meanwhile."""
         journal, position = self._journal, decision.position
-        if journal.end == journal.log_start or decision.instead:
+        if journal.end == journal.journal_start or decision.instead:
             if decision.instead:
                 self._forget_others(link)
             try:
                 await journal.reset(position)
             finally:  # a started reset is finished, also if the stream is cancelled
-                if journal.end == journal.log_start == position:
+                if journal.end == journal.journal_start == position:
                     self._settled.all()
             return
         # R2, R5: no broker ever got what is truncated here, so none can have served it.

@@ -121,7 +121,7 @@ class MasterLink:
         incarnation: str,
     ) -> None:
         self.broker = BrokerId(hello.broker)
-        self.incarnation, self.dial = hello.incarnation, hello.dial
+        self.incarnation, self.dial = hello.incarnation, hello.connection_number
         self.view = view
         self.slave: SlaveView = slave_view(hello)
         self._watched = WatchedTime()
@@ -397,7 +397,7 @@ async def _chain_at(journal: Journal, position: Position) -> int | None:
     """Return the header CRC of the batch that ends at `position`; the next header names it."""
     if position == journal.end:
         return journal.last_header_crc
-    if not journal.log_start <= position < journal.end:
+    if not journal.journal_start <= position < journal.end:
         return None
     try:
         header = parse_header(await journal.read(position, HEADER_LEN))

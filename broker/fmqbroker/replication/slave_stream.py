@@ -128,17 +128,17 @@ class Upstream:
             group=self._settings.group,
             broker=self._me,
             incarnation=self._incarnation,
-            dial=self._dial,
+            connection_number=self._dial,
             zone="" if member is None else member.zone,
             epochs=epoch_starts(journal.state.epochs),
-            log_start=journal.log_start,
+            journal_start=journal.journal_start,
             end=journal.end,
             durable_end=journal.durable_end,
             clean=not journal.doubts.lacks,
-            tail_cut=journal.doubts.tail_cut,
+            tail_lost=journal.doubts.tail_lost,
             emptied=journal.doubts.emptied,
             commit_end=max(self._commit.commit_end, journal.known_commit_end),
-            reader=taken_over and state.reader == self._me,
+            is_reader=taken_over and state.reader == self._me,
             last_header_crc=journal.last_header_crc,
         )
 
@@ -203,7 +203,7 @@ class Upstream:
         """R5: a reset may drop only what the master's retention deleted, or nothing committed."""
         journal = self._journal
         held = min(self._commit.commit_end, journal.end)
-        if journal.log_start < held and position < held:
+        if journal.journal_start < held and position < held:
             self._alarm(f"drop its journal and begin at {position}")
 
     def _alarm(self, what: str) -> None:

@@ -33,13 +33,13 @@ def slave_view(hello: wire.Hello) -> SlaveView:
         group=GroupName(hello.group),
         broker=BrokerId(hello.broker),
         epochs=[(Epoch(e.epoch), Position(e.start)) for e in hello.epochs],
-        log_start=Position(hello.log_start),
+        journal_start=Position(hello.journal_start),
         end=Position(hello.end),
         durable_end=Position(hello.durable_end),
         commit_end=Position(hello.commit_end),
-        reader=hello.reader,
+        reader=hello.is_reader,
         last_header_crc=hello.last_header_crc,
-        tail_cut=hello.tail_cut,
+        tail_lost=hello.tail_lost,
         whole=hello.clean,
         emptied=_is_emptied(hello),
     )
@@ -52,7 +52,7 @@ def _is_emptied(hello: wire.Hello) -> bool:
     """
     if hello.HasField("emptied"):
         return hello.emptied
-    return hello.end == hello.log_start or hello.tail_cut
+    return hello.end == hello.journal_start or hello.tail_lost
 
 
 def welcome(

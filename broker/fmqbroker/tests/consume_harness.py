@@ -240,7 +240,7 @@ class Consumer:
         self.opened: client_pb2.ConsumeOpened | None = None
         self.held: dict[int, int] = {}  # queue -> generation
         self.begins: dict[int, int] = {}
-        self.sought: dict[int, int] = {}
+        self.seek_number: dict[int, int] = {}
         self.got: list[client_pb2.Delivery] = []
         self.bytes = 0  # of batches
         self.skipped: list[tuple[int, int, int]] = []  # (queue, first, end)
@@ -261,19 +261,19 @@ class Consumer:
             assert each.generation > self.held.get(each.queue_id, 0)
             self.held[each.queue_id] = each.generation
             self.begins[each.queue_id] = each.next_offset
-            self.sought[each.queue_id] = each.sought
+            self.seek_number[each.queue_id] = each.seek_number
         before = b""
         for delivery in reply.deliveries:
             self.bytes += len(delivery.batch)
-            before = delivery.batch = delivery.batch or before  # `batch_once`
+            before = delivery.batch = delivery.batch or before  # `accepts_omitted_batch`
             assert self.held[delivery.queue_id] == delivery.generation, "delivered unassigned"
             self.got.append(delivery)
         self.skipped += [(s.queue_id, s.first_offset, s.end_offset) for s in reply.skipped]
-        self.ignored += [(each.queue_id, each.generation) for each in reply.ignored]
+        self.ignored += [(each.queue_id, each.generation) for each in reply.stale_assignments]
         self.tokens += reply.committed_tokens
         if reply.HasField("error"):
             self.error = reply.error
-        self.left |= reply.left
+        self.left |= reply.has_left
         self.heartbeats += reply.heartbeat
 
     def ack(self, delivery: client_pb2.Delivery, *, token: int = 0) -> None:

@@ -111,7 +111,7 @@ def fill(journal: Journal, count: int, size: int = 1000, queues: int = 3) -> lis
 
 async def everything(journal: Journal, start: int | None = None, step: int = 1 << 20) -> bytes:
     """Return all stored bytes from `start` on, as `read` returns them."""
-    at = journal.log_start if start is None else start
+    at = journal.journal_start if start is None else start
     parts = []
     while at < journal.end:
         part = await journal.read(Position(at), step)

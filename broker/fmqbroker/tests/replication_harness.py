@@ -366,7 +366,7 @@ class Cluster:
         """R1: wait until every slave holds the master's bytes."""
         for slave in slaves or tuple(self.slaves):
             await slave.reaches(self.master.journal.end)
-            start = max(slave.journal.log_start, self.master.journal.log_start)
+            start = max(slave.journal.journal_start, self.master.journal.journal_start)
             assert await slave.bytes(start) == await self.master.bytes(start)
 
 

@@ -73,7 +73,7 @@ class Watch:
     async def _look(self, broker: str, connection: Connection) -> Sample:
         try:
             r = await connection.call(STATUS, admin_pb2.StatusRequest(), _ANSWER_S)
-            sample = Sample(broker, Permission(r.permission & 3), r.epoch, r.mode, r.why)
+            sample = Sample(broker, Permission(r.permission & 3), r.epoch, r.mode, r.reason)
         except TransportError as error:
             sample = Sample(broker, NONE, 0, "", f"silent: {error}")
         self.latest[BrokerId(broker)] = sample

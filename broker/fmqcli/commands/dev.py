@@ -239,9 +239,9 @@ def _row(broker: BrokerStatus) -> tuple[Any, ...]:
         cells: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
     else:
         serves = _permission(broker)
-        if reply.refusal or reply.refuses:
+        if reply.unwritable_reason or reply.disk_full_reason:
             serves &= ~Permission.WRITE
-        cells = (reply.role, serves.name, reply.epoch, reply.why)
+        cells = (reply.role, serves.name, reply.epoch, reply.reason)
     return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *cells
 
 

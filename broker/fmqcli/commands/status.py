@@ -60,7 +60,9 @@ def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
     if not any(row.serves & Permission.READ for row in reached):
         troubles.append(f"group {group}: no broker serves READ")
     if not any(row.takes_messages for row in reached):
-        why = next((row.refusal for row in reached if row.permission & Permission.WRITE), "")
+        why = next(
+            (row.unwritable_reason for row in reached if row.permission & Permission.WRITE), ""
+        )
         troubles.append(f"group {group}: takes no messages: {why or 'no broker serves WRITE'}")
     return troubles
 
@@ -83,7 +85,7 @@ def _cells(row: BrokerStatus, replica: Any) -> tuple[Any, ...]:
         f"{row.end:,}",
         lag,
         in_sync,
-        row.why,
+        row.reason,
     )
 
 

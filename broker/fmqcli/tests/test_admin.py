@@ -148,7 +148,11 @@ TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
     ("row", "code", "message"),
     [
         (TAKES, 0, ""),
-        (replace(TAKES, refusal="needs 1 slave"), 1, "g1: takes no messages: needs 1 slave"),
+        (
+            replace(TAKES, unwritable_reason="needs 1 slave"),
+            1,
+            "g1: takes no messages: needs 1 slave",
+        ),
         (replace(TAKES, permission=Permission.READ), 1, "g1: takes no messages: no broker serves"),
         (replace(TAKES, permission=Permission.WRITE), 1, "g1: no broker serves READ"),
         (replace(TAKES, error="no answer"), 1, "g1: no broker serves READ"),

@@ -191,13 +191,13 @@ class Admin:
 
     async def _rows(self, name: GroupName, topic: str, group: str) -> list[admin_pb2.QueueOffsets]:
         """Return one broker group's rows, page by page: a broker has other work in between."""
-        request = admin_pb2.OffsetsRequest(topic=topic, group=group, most=_PAGE)
+        request = admin_pb2.OffsetsRequest(topic=topic, group=group, limit=_PAGE)
         rows: list[admin_pb2.QueueOffsets] = []
         more = True
         while more:
             reply = await self._ask_reader(name, OFFSETS, request)
             rows += reply.queues
-            if more := reply.more:
+            if more := reply.has_more:
                 last = rows[-1]
                 request.after.topic, request.after.queue_id = last.topic, last.queue_id
                 request.after.group = last.group
@@ -250,9 +250,9 @@ class Admin:
         backoff, why = Backoff(self._clock), ""
         for _ in range(_SEEKS):
             known = await self._rows(name, request.topic, request.group)
-            request.sought.clear()
-            request.sought.update(dict.fromkeys(queues, 0))
-            request.sought.update({row.queue_id: row.sought for row in known})
+            request.expected_seek_numbers.clear()
+            request.expected_seek_numbers.update(dict.fromkeys(queues, 0))
+            request.expected_seek_numbers.update({row.queue_id: row.seek_number for row in known})
             try:
                 reply = await self._ask_reader(name, SEEK, request)
             except StaleAssignment as stale:

@@ -78,8 +78,8 @@ class BrokerStatus:
     epoch: int = 0
     master: str = ""
     reader: str = ""
-    why: str = ""
-    log_start: int = 0
+    reason: str = ""
+    journal_start: int = 0
     end: int = 0
     durable_end: int = 0
     commit_end: int = 0
@@ -88,12 +88,14 @@ class BrokerStatus:
     uptime_ms: int = 0
     zookeeper_connected: bool = False
     error: str = ""
-    refusal: str = ""
+    unwritable_reason: str = ""
 
     @property
     def takes_messages(self) -> bool:
         """Whether a send with the policy's acknowledgement is taken; if not, see `refusal`."""
-        return bool(self.permission & Permission.WRITE) and not (self.refusal or self.error)
+        return bool(self.permission & Permission.WRITE) and not (
+            self.unwritable_reason or self.error
+        )
 
     @property
     def serves(self) -> Permission:
@@ -114,8 +116,8 @@ def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
         epoch=reply.epoch,
         master=reply.master,
         reader=reply.reader,
-        why=reply.why,
-        log_start=reply.log_start,
+        reason=reply.reason,
+        journal_start=reply.journal_start,
         end=reply.end,
         durable_end=reply.durable_end,
         commit_end=reply.commit_end,
@@ -128,7 +130,8 @@ def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
         version=reply.version,
         uptime_ms=reply.uptime_ms,
         zookeeper_connected=reply.zookeeper_connected,
-        refusal=reply.refusal or reply.refuses,  # an older broker reports its disk only
+        # an older broker reports its disk only
+        unwritable_reason=reply.unwritable_reason or reply.disk_full_reason,
     )
 
 
@@ -148,5 +151,5 @@ def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
         in_flight=row.in_flight,
         session=row.session,
         client=row.client,
-        acked=row.acked,
+        acked=row.acked_ahead,
     )

@@ -44,7 +44,7 @@ class AckTracker:
         "_fresh",
         "_known",
         "_read_epoch",
-        "_sought",
+        "_seek_number",
         "_voided",
         "done",
         "generation",
@@ -73,7 +73,7 @@ class AckTracker:
         self.done = RangeSet()  # marks: acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
         self.lost_acks = False  # not held, and some of `done` is not stored: to be reported
-        self._sought = 0  # the seek since which our reader's progress counts
+        self._seek_number = 0  # the seek since which our reader's progress counts
         self._known = 0  # the newest seek that any assignment named
         self._read_epoch = 0  # the term in which the reader assigned
         self._voided = False  # a seek voided acks that may be younger: to be reported
@@ -82,19 +82,19 @@ class AckTracker:
         self._first = self._end = _NONE  # the newest of them: offsets of one epoch
         self._epoch = 0
 
-    def assigned(self, generation: int, sought: int = 0, read_epoch: int = 0) -> None:
-        """Take the queue: from now on, acks since the seek `sought` count.
+    def assigned(self, generation: int, seek_number: int = 0, read_epoch: int = 0) -> None:
+        """Take the queue: from now on, acks since the seek `seek_number` count.
 
         Where the assignment begins does not matter: a broker counts the acks it received, stored or
         not. `read_epoch`: the term of the broker that assigns.
         """
-        if sought > self._sought:
-            back = version_epoch(sought) < self._read_epoch  # made before our reader's term
-            if not back or sought > self._known:
+        if seek_number > self._seek_number:
+            back = version_epoch(seek_number) < self._read_epoch  # made before our reader's term
+            if not back or seek_number > self._known:
                 self._voided |= back and self.unstored
                 self._forget()
-        self._sought = sought  # an older one: who reads now has not heard of the newer
-        self._known = max(self._known, sought)
+        self._seek_number = seek_number  # an older one: who reads now has not heard of the newer
+        self._known = max(self._known, seek_number)
         self._read_epoch = read_epoch
         if not self.held:
             self.paused = False

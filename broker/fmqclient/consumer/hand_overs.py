@@ -49,7 +49,7 @@ class HandOvers:
             request.credit_records, self._credit = self._credit, 0
         for (queue, generation), ranges in self._handed.items():
             for first, end in _joined(ranges):
-                request.handed.add(
+                request.delivered.add(
                     queue_id=queue, generation=generation, first_offset=first, end_offset=end
                 )
         self._handed = {}

@@ -148,7 +148,7 @@ class DeliveredBatch:
 
 def _again(delivery: client_pb2.Delivery) -> bool:
     """Whether a copy may have come before. An older broker counts copies instead."""
-    return delivery.again or delivery.delivery_count > 1
+    return delivery.redelivered or delivery.delivery_count > 1
 
 
 class Acker:
@@ -196,7 +196,7 @@ def nack_of(
         first_offset=first,
         end_offset=end,
         delay_ms=delay_ms,
-        unseen=unseen,
+        not_delivered=unseen,
     )
 
 

@@ -171,9 +171,9 @@ class Session(Speaker):
             start=start,
             start_ms=start_ms,
             ack_timeout_ms=int(settings.ack_timeout_s * 1000),
-            held=[tracker.queue for tracker in self.trackers.values() if tracker.ours],
-            batch_once=True,
-            hand_overs=True,
+            held_queues=[tracker.queue for tracker in self.trackers.values() if tracker.ours],
+            accepts_omitted_batch=True,
+            reports_delivered=True,
             temporary=settings.temporary,
         )
         self._credit = 0
@@ -237,14 +237,14 @@ class Session(Speaker):
                 before = self._take(delivery, before)
             for skipped in reply.skipped:
                 self._note_skipped(skipped)
-            for move in reply.ignored:
+            for move in reply.stale_assignments:
                 if (late := self.trackers.get(move.queue_id)) is not None:
                     late.came_too_late(move.generation)
             for token in reply.committed_tokens:
                 self._stored(token)
             if reply.HasField("error"):
                 raise error_of(reply.error.code, reply.error.message)
-            if reply.left:
+            if reply.has_left:
                 self.left.set()
         raise TransportError("the broker ended the session")
 
@@ -254,7 +254,7 @@ class Session(Speaker):
             tracker = self.trackers[move.queue_id] = AckTracker(self.group, move.queue_id)
         self._dropped(self, tracker)
         reassigned = tracker.held  # by a seek: the broker ignored a pause sent meanwhile
-        tracker.assigned(move.generation, move.sought, self.epoch)
+        tracker.assigned(move.generation, move.seek_number, self.epoch)
         if tracker.unstored:  # sent again: the token in flight went before that
             self.commits.again()
             self.acked()

@@ -43,7 +43,7 @@ class GroupDouble:
     producers: ProducerTable = field(default_factory=ProducerTable)
     floors: dict[tuple[str, int], int] = field(default_factory=dict)
     acked: dict[tuple[str, int], tuple[Range, ...]] = field(default_factory=dict)
-    sought: dict[tuple[str, int], int] = field(default_factory=dict)
+    seek_number: dict[tuple[str, int], int] = field(default_factory=dict)
     session: "ConsumeDouble | None" = None  # the one that counts
 
     def values(self, queue: int | None = None) -> list[bytes]:
@@ -133,7 +133,7 @@ class ConsumeDouble:
         self.stream = stream
         self.group = opening.open.group
         self.start = opening.open.start
-        self.held = list(opening.open.held)
+        self.held = list(opening.open.held_queues)
         self.credit = opening.credit_bytes
         self.low_credit = self.credit
         ConsumeDouble.generation += 1
@@ -152,7 +152,7 @@ class ConsumeDouble:
             Offset(group.floors.get(key, 0)),
             group.acked.get(key, ()),
             None,
-            group.sought.get(key, 0),
+            group.seek_number.get(key, 0),
         )
 
     async def run(self) -> None:
@@ -161,7 +161,7 @@ class ConsumeDouble:
                 queue_id=q,
                 generation=g,
                 next_offset=self.progress[q].floor,
-                sought=self.progress[q].sought,
+                seek_number=self.progress[q].seek_number,
             )
             for q, g in self.generations.items()
         ]
@@ -172,7 +172,7 @@ class ConsumeDouble:
                 for reply in self._deliveries():
                     await self.stream.send(reply)
                 if self.left:
-                    await self.stream.send(client_pb2.ConsumeReply(left=True))
+                    await self.stream.send(client_pb2.ConsumeReply(has_left=True))
                     reading.cancel()
                     return
                 await asyncio.sleep(CREDIT_CHECK_S)
@@ -207,7 +207,7 @@ class ConsumeDouble:
                                     first_offset=lease.first,
                                     end_offset=lease.end,
                                     delivery_count=lease.deliveries,
-                                    again=lease.first < fresh,
+                                    redelivered=lease.first < fresh,
                                     batch=batch.raw,
                                 )
                             ]
@@ -245,7 +245,7 @@ class ConsumeDouble:
         for queue, progress in self.progress.items():
             group.floors[(self.group, queue)] = progress.floor
             group.acked[(self.group, queue)] = progress.acked
-            group.sought[(self.group, queue)] = progress.sought
+            group.seek_number[(self.group, queue)] = progress.seek_number
 
     def move_to(self, queue: int, offset: int) -> None:
         """Seek: the same holder starts again under a new generation."""
@@ -257,7 +257,7 @@ class ConsumeDouble:
             queue_id=queue,
             generation=self.generations[queue],
             next_offset=offset,
-            sought=progress.sought,
+            seek_number=progress.seek_number,
         )
         self.outbox.append(client_pb2.ConsumeReply(assigned=[move]))
 

@@ -70,7 +70,7 @@ def test_acks_before_a_seek_are_void() -> None:
     tracker.ack(5, term, E)
     tracker.session_lost()
     tracker.ack(4, term, E)
-    tracker.assigned(1, sought=9)
+    tracker.assigned(1, seek_number=9)
     assert not tracker.ack(7, term, E)
     assert sent(tracker) == []
     assert tracker.not_done(2, 8, tracker.term, E) == [(2, 8)]
@@ -78,7 +78,7 @@ def test_acks_before_a_seek_are_void() -> None:
     assert not tracker.unstored
     tracker.ack(6, tracker.term, E)
     tracker.session_lost()
-    tracker.assigned(2, sought=9)
+    tracker.assigned(2, seek_number=9)
     assert sent(tracker) == [(6, 7)], "the same seek"
 
 
@@ -87,7 +87,7 @@ def test_unsent_acks_before_a_seek_are_void() -> None:
     tracker = held()
     for offset in (3, 7, 9):
         tracker.ack(offset, tracker.term, E)
-    tracker.assigned(2, sought=9)
+    tracker.assigned(2, seek_number=9)
     assert sent(tracker) == []
     assert tracker.not_done(0, 12, tracker.term, E) == [(0, 12)]
 
@@ -95,16 +95,16 @@ def test_unsent_acks_before_a_seek_are_void() -> None:
 def test_seek_lost_with_its_reader_voids_no_ack() -> None:
     """It was announced before it was stored; the current reader does not know it."""
     tracker = held()
-    tracker.assigned(1, sought=9)
+    tracker.assigned(1, seek_number=9)
     tracker.ack(100, tracker.term, E)
     tracker.session_lost()
-    tracker.assigned(1, sought=5)
+    tracker.assigned(1, seek_number=5)
     assert tracker.unstored
     assert sent(tracker) == [(100, 101)]
     for newer in (7, 12):
         tracker.ack(101, tracker.term, E)
         assert tracker.unstored
-        tracker.assigned(2, sought=newer)
+        tracker.assigned(2, seek_number=newer)
         assert not tracker.unstored, "it is asked again, and is another one"
 
 
@@ -181,7 +181,7 @@ def test_paused_queue_stays_paused_while_held(gone: str) -> None:
 def test_a_seek_of_a_queue_that_is_held() -> None:
     tracker = acked(0, 1)
     tracker.token_sent()
-    tracker.assigned(2, sought=1)
+    tracker.assigned(2, seek_number=1)
     tracker.token_answered()
     assert not tracker.unstored
     assert tracker.not_done(0, 2, tracker.term, E) == [(0, 2)]

@@ -37,15 +37,15 @@ async def test_buffered_messages_of_a_paused_queue_are_given_back() -> None:
     request = rig.session._pending()
     assert request is not None
     assert {(n.first_offset, n.end_offset) for n in request.nacks} == {(1, 4), (4, 6)}
-    assert all(n.unseen for n in request.nacks), "the program got none of them"
-    assert [(h.first_offset, h.end_offset) for h in request.handed] == [(0, 1)]
+    assert all(n.not_delivered for n in request.nacks), "the program got none of them"
+    assert [(h.first_offset, h.end_offset) for h in request.delivered] == [(0, 1)]
 
 
 async def test_buffered_messages_are_dropped_at_a_seek() -> None:
     rig = Rig()
     await rig.receive(assigned(1), delivery(1))
     rig.take(1)
-    elsewhere = Assignment(queue_id=0, generation=2, next_offset=90, sought=9)
+    elsewhere = Assignment(queue_id=0, generation=2, next_offset=90, seek_number=9)
     await rig.receive(ConsumeReply(assigned=[elsewhere]))
     assert rig.take() == []
 
@@ -114,7 +114,7 @@ async def test_handed_over_messages_are_reported_and_return_credit() -> None:
     rig.take(5)
     request = rig.session._pending()
     assert request is not None
-    assert [(h.first_offset, h.end_offset) for h in request.handed] == [(0, 5)]
+    assert [(h.first_offset, h.end_offset) for h in request.delivered] == [(0, 5)]
     assert request.credit_records == 5
     rig.take(1)
     await rig.receive(delivery(1))

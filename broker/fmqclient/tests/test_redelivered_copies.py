@@ -96,7 +96,7 @@ async def test_a_copy_with_count_one_is_left_out_once_acked() -> None:
     await rig.receive(assigned(1), delivery(1))
     messages = rig.take()
     copy = piece(0, 4, RAW, count=1)
-    copy.again = True
+    copy.redelivered = True
     await rig.receive(ConsumeReply(deliveries=[copy]))
     assert [message.offset for message in rig.take(1)] == [0], "not acked yet: overdue"
     for message in messages:
@@ -156,7 +156,7 @@ async def test_queue_lost_and_regained_returns_no_acked_message() -> None:
     here = Assignment(queue_id=0, generation=1)
     await rig.receive(ConsumeReply(revoked=[here]))
     token = rig.say()
-    await rig.receive(ConsumeReply(ignored=[here], committed_tokens=[token]))
+    await rig.receive(ConsumeReply(stale_assignments=[here], committed_tokens=[token]))
     raw = piece(0, 4, RAW, count=1)
     raw.generation = 3
     await rig.receive(assigned(3), ConsumeReply(deliveries=[raw]))

@@ -26,8 +26,8 @@ _ENTRY: Final = Struct("<QQI")
 _RANGE: Final = Struct("<QQ")
 MIN_ENTRY_BYTES: Final = 2 + _KEY.size + _ENTRY.size
 """The smallest encoded entry: a name of one letter, no ranges."""
-_SOUGHT: Final = Struct("<Q")
-_HAS_SOUGHT: Final = 1 << 31
+_SEEK: Final = Struct("<Q")
+_HAS_SEEK: Final = 1 << 31
 """A flag in the count of ranges: the version of the last seek follows the ranges."""
 _VERSION_EPOCH_SHIFT: Final = 32
 
@@ -51,14 +51,14 @@ class OffsetEntry(NamedTuple):
     A deleted entry stays as a tombstone (`tombstone`, `deleted`): floor 2**64 - 1, no ranges, so
     that an older record merged in later does not bring it back. It leaves SNAP a day later.
 
-    `sought` is the seek since which this progress counts: with it a consumer that was away
+    `seek_number` is the seek since which this progress counts: with it a consumer that was away
     recognises, on any reader, whether its earlier acks still count.
     """
 
     version: int
     floor: Offset  # everything below is done
     ranges: tuple[tuple[Offset, Offset], ...] = ()  # done above it: [first, end), ascending
-    sought: int = 0  # the version that the last seek (or deletion) made; 0 = none so far
+    seek_number: int = 0  # the version that the last seek (or deletion) made; 0 = none so far
 
     @property
     def deleted(self) -> bool:
@@ -107,10 +107,12 @@ def encode_entry(key: OffsetKey, entry: OffsetEntry) -> bytes:
             encode_name(key.group),
             _KEY.pack(key.topic_id, key.queue_id),
             _ENTRY.pack(
-                entry.version, entry.floor, len(entry.ranges) | (_HAS_SOUGHT if entry.sought else 0)
+                entry.version,
+                entry.floor,
+                len(entry.ranges) | (_HAS_SEEK if entry.seek_number else 0),
             ),
             Struct(f"<{len(flat) - 1}Q").pack(*flat[1:]),
-            _SOUGHT.pack(entry.sought) if entry.sought else b"",
+            _SEEK.pack(entry.seek_number) if entry.seek_number else b"",
         )
     )
 
@@ -120,13 +122,13 @@ def decode_entry(fields: Fields) -> tuple[OffsetKey, OffsetEntry]:
     group = fields.name()
     topic_id, queue_id = fields.take(_KEY)
     version, floor, count = fields.take(_ENTRY)
-    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count & ~_HAS_SOUGHT))
-    (sought,) = fields.take(_SOUGHT) if count & _HAS_SOUGHT else (0,)
+    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count & ~_HAS_SEEK))
+    (seek_number,) = fields.take(_SEEK) if count & _HAS_SEEK else (0,)
     key = OffsetKey(group, TopicId(topic_id), queue_id)
     _check_ranges((floor, *chain.from_iterable(ranges)), f"progress {key}")
-    if sought > version or (count & _HAS_SOUGHT and not sought):
-        raise Malformed(f"progress {key} of version {version} counts since seek {sought}")
-    return key, OffsetEntry(version, Offset(floor), ranges, sought)
+    if seek_number > version or (count & _HAS_SEEK and not seek_number):
+        raise Malformed(f"progress {key} of version {version} counts since seek {seek_number}")
+    return key, OffsetEntry(version, Offset(floor), ranges, seek_number)
 
 
 def _check_ranges(flat: tuple[int, ...], what: str) -> None:

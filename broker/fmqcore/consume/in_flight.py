@@ -83,7 +83,7 @@ class QueueProgress:
         "_wake_ms",
         "floor",
         "next",
-        "sought",
+        "seek_number",
     )
 
     def __init__(
@@ -91,11 +91,11 @@ class QueueProgress:
         floor: Offset,
         acked: Sequence[Range] = (),
         limits: Limits | None = None,
-        sought: int = 0,
+        seek_number: int = 0,
     ):
         self._limits = limits or Limits()
         self.floor = floor
-        self.sought = sought  # which seek it started from (`OffsetEntry.sought`)
+        self.seek_number = seek_number  # which seek it started from (`OffsetEntry.seek_number`)
         self._acked = RangeSet(acked)
         self._flying: RangeMap[_Flying] = RangeMap()
         self._delayed: RangeMap[_Delayed] = RangeMap()
@@ -287,9 +287,9 @@ class QueueProgress:
             self._due.put(piece.first, piece.end, piece.value.counted)
         return bool(back)
 
-    def seek(self, offset: Offset, sought: int = 0) -> None:
-        """Start again at `offset` and forget all else. `sought`: the version of this seek."""
-        self.sought = max(sought, self.sought + 1)
+    def seek(self, offset: Offset, seek_number: int = 0) -> None:
+        """Start again at `offset` and forget all else. `seek_number`: the version of this seek."""
+        self.seek_number = max(seek_number, self.seek_number + 1)
         self.floor = self.next = self._touched = offset
         self._acked = RangeSet()
         self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()

@@ -88,7 +88,7 @@ class Evidence:
     has_records: bool = False
     stopping: bool = False  # an orderly stop was asked for
     may_lack: bool = False  # an unclean stop, and no term opened, nor level with a master since
-    tail_cut: bool = False  # a start since then cut away what it could not read
+    tail_lost: bool = False  # a start since then cut away what it could not read
     unproven: bool = False  # the journal was pulled since its disk was lost, or is its first
     other_policy: bool = False  # it acknowledged under another policy than the one now
     # as slave

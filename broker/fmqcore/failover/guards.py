@@ -93,7 +93,7 @@ def _enough_heard(case: Case) -> bool:
     policy = case.config.policy
     if case.evidence.unproven and policy.how_many is HowMany.NONE:
         return False  # whatever was acknowledged was on one disk alone, and may be at any of them
-    lossy = case.evidence.tail_cut or policy.flush is not Flush.FSYNC
+    lossy = case.evidence.tail_lost or policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
         return False
     policy = replace(policy, flush=Flush.OS_CACHE) if lossy else policy

@@ -4,9 +4,10 @@ On disk: the small file `checkpoint`, replaced atomically. It holds no journal d
 without it, too, but then nothing in the last segment counts as known durable.
 
 Its truth depends on the order of writes. `durable_end` is written after the fsync that it reports.
-Retention: first the checkpoint with the new `log_start`, then the files are removed. Truncation,
-and dropping everything for a reset: first a checkpoint with `drop_from`, then the files are removed
-and zeroed, then a checkpoint without it. Start: an unclean one is written before the first append.
+Retention: first the checkpoint with the new `journal_start`, then the files are removed.
+Truncation, and dropping everything for a reset: first a checkpoint with `drop_from`, then the files
+are removed and zeroed, then a checkpoint without it. Start: an unclean one is written before the
+first append.
 """
 
 from struct import Struct
@@ -26,15 +27,15 @@ _EPOCH: Final = Struct("<IQ")
 _NO_DROP: Final = 2**64 - 1
 _CLEAN: Final = 1
 _LACKS: Final = 2
-_TAIL_CUT: Final = 4
+_TAIL_LOST: Final = 4
 _UNPROVEN: Final = 8
 _MARK_SHIFT: Final = 8
 
 
 class Checkpoint(NamedTuple):
-    """`log_start` ≤ `durable_end`; `commit_end` is the newest known and may be on either side."""
+    """`journal_start` ≤ `durable_end`; `commit_end` is the newest known, on either side."""
 
-    log_start: Position
+    journal_start: Position
     durable_end: Position  # everything below was fsynced
     commit_end: Position
     last_header_crc: int  # of the batch that ends at `durable_end`; 0 if the journal begins there
@@ -44,7 +45,7 @@ class Checkpoint(NamedTuple):
     drop_from: Position | None = None  # being cut: what lies at or above this is void
     lacks: bool = False  # its start was after an unclean stop, and nothing made it whole since
     acked_under: int = 0  # `mark_of` the policy of the terms opened since it was whole; 0: unknown
-    tail_cut: bool = False  # and what lay behind its end then could not be read
+    tail_lost: bool = False  # and what lay behind its end then could not be read
     unproven: bool = False  # the directory started without a checkpoint and is not whole yet
 
 
@@ -54,7 +55,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     body = b"".join(
         (
             _FIXED.pack(
-                checkpoint.log_start,
+                checkpoint.journal_start,
                 checkpoint.durable_end,
                 checkpoint.commit_end,
                 drop_from,
@@ -78,9 +79,9 @@ def decode_checkpoint(data: Buffer) -> Checkpoint:
         raise fields.malformed(f"magic {magic:#x} version {version} is not ours")
     if crc != crc32c(bytes(data)[_HEAD.size :]):
         raise fields.malformed("its CRC does not match")
-    log_start, durable, commit, drop, last_crc, flags, bases, epochs = fields.take(_FIXED)
+    journal_start, durable, commit, drop, last_crc, flags, bases, epochs = fields.take(_FIXED)
     checkpoint = Checkpoint(
-        log_start=Position(log_start),
+        journal_start=Position(journal_start),
         durable_end=Position(durable),
         commit_end=Position(commit),
         last_header_crc=last_crc,
@@ -92,7 +93,7 @@ def decode_checkpoint(data: Buffer) -> Checkpoint:
         drop_from=None if drop == _NO_DROP else Position(drop),
         lacks=bool(flags & _LACKS),
         acked_under=flags >> _MARK_SHIFT,
-        tail_cut=bool(flags & _TAIL_CUT),
+        tail_lost=bool(flags & _TAIL_LOST),
         unproven=bool(flags & _UNPROVEN),
     )
     fields.done()
@@ -106,4 +107,4 @@ def _flags(checkpoint: Checkpoint) -> int:
     flags |= _LACKS if checkpoint.lacks else 0
     flags |= checkpoint.acked_under << _MARK_SHIFT
     flags |= _UNPROVEN if checkpoint.unproven else 0
-    return flags | (_TAIL_CUT if checkpoint.tail_cut else 0)
+    return flags | (_TAIL_LOST if checkpoint.tail_lost else 0)

@@ -61,7 +61,7 @@ class SegmentFile(NamedTuple):
 class Survey(NamedTuple):
     """The content of a data directory. With a `refusal` nothing may be removed or opened."""
 
-    log_start: Position
+    journal_start: Position
     segments: tuple[SegmentFile, ...]  # ascending, without gap
     leftovers: tuple[str, ...]  # files to remove: void, retired, or an index without its segment
     durable_end: Position  # below: durable for sure, as far as is known before a scan
@@ -140,10 +140,10 @@ def survey(
         SegmentFile(base, size) for name, size in names if (base := segment_base(name)) is not None
     )
     first = found[0].base if found else Position(0)
-    log_start = checkpoint.log_start if checkpoint else first
+    journal_start = checkpoint.journal_start if checkpoint else first
     drop_from = checkpoint.drop_from if checkpoint else None
     segments = tuple(
-        s for s in found if s.base >= log_start and (drop_from is None or s.base < drop_from)
+        s for s in found if s.base >= journal_start and (drop_from is None or s.base < drop_from)
     )
     bases = {s.base for s in segments}
     cutting = bool(segments) and drop_from is not None and drop_from < segments[-1].end
@@ -155,13 +155,13 @@ def survey(
         or ((base := index_base(name)) is not None and base not in indexed)
     )
     lost = _missing_known(bases, checkpoint)
-    gaps = [gap for gap in _gaps(segments, log_start, lost) if gap.end != gap.position]
+    gaps = [gap for gap in _gaps(segments, journal_start, lost) if gap.end != gap.position]
     holes = tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0))
     strays = [name for name in leftovers if not _within(index_base(name), holes)]
-    known = checkpoint.durable_end if checkpoint else log_start
-    last = segments[-1].base if segments else log_start
+    known = checkpoint.durable_end if checkpoint else journal_start
+    last = segments[-1].base if segments else journal_start
     return Survey(
-        log_start=log_start,
+        journal_start=journal_start,
         segments=segments,
         leftovers=leftovers,
         durable_end=max(known if drop_from is None else min(known, drop_from), last),
@@ -272,9 +272,9 @@ def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[
     below = checkpoint.durable_end  # a segment at or above it holds nothing that could be missed
     if checkpoint.drop_from is not None:
         below = min(below, checkpoint.drop_from)
-    wanted = sorted(b for b in checkpoint.bases if checkpoint.log_start <= b < below)
-    if not wanted and checkpoint.log_start < below:
-        wanted = [checkpoint.log_start]
+    wanted = sorted(b for b in checkpoint.bases if checkpoint.journal_start <= b < below)
+    if not wanted and checkpoint.journal_start < below:
+        wanted = [checkpoint.journal_start]
     found = []
     for lost in wanted:
         if lost not in bases:
@@ -294,7 +294,7 @@ def _within(base: Position | None, holes: Sequence[Finding]) -> bool:
 
 
 def _gaps(
-    segments: Sequence[SegmentFile], log_start: Position, lost: Sequence[Finding]
+    segments: Sequence[SegmentFile], journal_start: Position, lost: Sequence[Finding]
 ) -> list[Finding]:
     """Return where a segment does not begin at the end of the one before it, ascending.
 
@@ -302,7 +302,7 @@ def _gaps(
     """
     known = [hole.position for hole in lost if hole.position is not None]
     found = []
-    expected = log_start
+    expected = journal_start
     before: SegmentFile | None = None
     for segment in segments:
         if segment.base != expected:

@@ -68,20 +68,20 @@ class SlaveView:
     group: GroupName
     broker: BrokerId
     epochs: Sequence[EpochStart]
-    log_start: Position
+    journal_start: Position
     end: Position
     durable_end: Position
     commit_end: Position = Position(0)
     reader: bool = False
     last_header_crc: int = 0
-    tail_cut: bool = False  # what it had fsynced may be gone: its disk is another, or was damaged
+    tail_lost: bool = False  # what it had fsynced may be gone: its disk is another, or was damaged
     whole: bool = False  # it lacks nothing of what it ever acknowledged to hold
     emptied: bool = False  # its disk was lost, and no master has made it whole since
 
     @property
     def empty(self) -> bool:
         """Whether no batch is stored."""
-        return self.end == self.log_start
+        return self.end == self.journal_start
 
     @property
     def floor(self) -> Position:
@@ -99,7 +99,7 @@ class MasterView:
     me: BrokerId
     epoch: Epoch  # newest term known: of the group's state and of the journal
     epochs: Sequence[EpochStart]
-    log_start: Position
+    journal_start: Position
     end: Position
     opening: bool  # no term of this broker is open: what it lacks may still be pulled
     chain: int | None  # header CRC of the batch that ends where the slave ends; None: none does
@@ -124,15 +124,15 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
     if refusal := _refusal(slave, master):
         return Decision(Action.REJECT, reason=refusal)
     if slave.empty:
-        same = slave.end == master.log_start
+        same = slave.end == master.journal_start
         action = Action.APPEND_FROM if same else Action.RESET_TO
-        return Decision(action, master.log_start, "" if same else "it is empty")
-    if master.opening and master.end == master.log_start:
+        return Decision(action, master.journal_start, "" if same else "it is empty")
+    if master.opening and master.end == master.journal_start:
         return _empty(slave, master)
     common = common_end(master.epochs, master.end, slave.epochs, slave.end)
     if _goes_before(slave, master) and not _continues(slave, master, common):
         why = "the slave holds more than this emptied master was refilled with"
-        return Decision(Action.SEND_SUFFIX, slave.log_start, why, instead=True)
+        return Decision(Action.SEND_SUFFIX, slave.journal_start, why, instead=True)
     if common is None:
         return _cut(slave, master, Position(0), "no epoch is common: another journal's data")
     if common.end == slave.end:
@@ -144,9 +144,10 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
 
 def _empty(slave: SlaveView, master: MasterView) -> Decision:
     if master.suffix_fits:
-        return Decision(Action.SEND_SUFFIX, slave.log_start, "the master's journal is empty")
+        return Decision(Action.SEND_SUFFIX, slave.journal_start, "the master's journal is empty")
     reason = (
-        f"{master.me} is empty, and what {slave.broker} gives it is damaged from {slave.log_start} "
+        f"{master.me} is empty, and what {slave.broker} gives it is damaged from "
+        f"{slave.journal_start} "
         f"on: bring back another slave first, or replace the data directory of {slave.broker}"
     )
     return Decision(Action.REJECT, reason=reason, alarm=True)
@@ -159,7 +160,7 @@ def _goes_before(slave: SlaveView, master: MasterView) -> bool:
 
 
 def _continues(slave: SlaveView, master: MasterView, common: Common | None) -> bool:
-    return common is not None and common.end == master.end and slave.log_start <= master.end
+    return common is not None and common.end == master.end and slave.journal_start <= master.end
 
 
 def _newest(epochs: Sequence[EpochStart]) -> Epoch:
@@ -167,9 +168,9 @@ def _newest(epochs: Sequence[EpochStart]) -> Epoch:
 
 
 def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
-    if slave.end < master.log_start:
-        why = f"its end {slave.end} is below the master's log start {master.log_start}"
-        return Decision(Action.RESET_TO, master.log_start, why)
+    if slave.end < master.journal_start:
+        why = f"its end {slave.end} is below the master's log start {master.journal_start}"
+        return Decision(Action.RESET_TO, master.journal_start, why)
     if slave.last_header_crc == master.chain:
         return Decision(Action.APPEND_FROM, slave.end)
     why = (
@@ -180,9 +181,9 @@ def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
 
 
 def _ahead(slave: SlaveView, master: MasterView, common: Common) -> Decision:
-    if slave.log_start > master.end:
+    if slave.journal_start > master.end:
         why = (
-            f"{slave.broker} begins at {slave.log_start}, beyond the master's journal end "
+            f"{slave.broker} begins at {slave.journal_start}, beyond the master's journal end "
             f"{master.end}: the bytes between are in neither; start {master.me} with its own data "
             f"directory, or bring back another in-sync slave first"
         )
@@ -203,8 +204,8 @@ def _cut(
             f"{master.me} has an old state or another group's data; compare both directories"
         )
         return Decision(Action.REJECT, reason=reason, alarm=True)
-    reset = position < master.log_start or position <= slave.log_start
-    lost_from = slave.log_start if reset and not known else position
+    reset = position < master.journal_start or position <= slave.journal_start
+    lost_from = slave.journal_start if reset and not known else position
     if lost_from < slave.floor:  # R5: never below a known commit end
         reason = (
             f"{why}; to follow {master.me} {slave.broker} would lose committed bytes "
@@ -213,7 +214,7 @@ def _cut(
         )
         return Decision(Action.REJECT, reason=reason, alarm=True)
     if reset:
-        return Decision(Action.RESET_TO, master.log_start, why)
+        return Decision(Action.RESET_TO, master.journal_start, why)
     return Decision(Action.TRUNCATE_TO, position, why)
 
 
@@ -240,9 +241,9 @@ def _refusal(slave: SlaveView, master: MasterView) -> str:
             f"another process lives under the name {broker}: {master.twin}; stop one of the two",
         ),
         (
-            not slave.log_start <= slave.durable_end <= slave.end
+            not slave.journal_start <= slave.durable_end <= slave.end
             or not is_history(slave.epochs, slave.end),
-            f"the Hello of {broker} makes no sense: log start {slave.log_start}, durable end "
+            f"the Hello of {broker} makes no sense: log start {slave.journal_start}, durable end "
             f"{slave.durable_end}, end {slave.end}, epochs {list(slave.epochs)[-5:]}",
         ),
     )

@@ -115,7 +115,7 @@ class Verifier:
         self.findings += self._survey.findings
         self.findings += self._survey.missing
         self.findings += check_bases(self._checkpoint, self.segments)
-        self._cursor = fresh_cursor(self._survey.log_start)
+        self._cursor = fresh_cursor(self._survey.journal_start)
         self._state: JournalState | None = None
         self.before_ms = 0  # when the batch before the cursor was stored; 0: not known
 
@@ -389,6 +389,6 @@ def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
         return None, str(bad)
 
 
-def fresh_cursor(log_start: Position) -> Cursor:
+def fresh_cursor(journal_start: Position) -> Cursor:
     """Return the cursor for a whole journal: only at position 0 is the chain's start known."""
-    return Cursor(log_start, prev_header_crc=None if log_start else 0)
+    return Cursor(journal_start, prev_header_crc=None if journal_start else 0)

@@ -34,7 +34,7 @@ def compare_journals(group: str, master: Path, slave: Path) -> Compared:
     for journal in (ours, theirs):
         if not journal.checkpoint.clean:
             return _differs(group, 0, f"{group}: {journal.path} was not stopped in order")
-    begin = max(ours.checkpoint.log_start, theirs.checkpoint.log_start)
+    begin = max(ours.checkpoint.journal_start, theirs.checkpoint.journal_start)
     end = min(ours.end, theirs.end)
     different = _first_difference(ours, theirs, begin, end)
     if different is not None:

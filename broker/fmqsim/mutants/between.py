@@ -134,7 +134,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "what is settled is not what the master has: the slave is refused as if bytes lacked",
         (
             "fmqbroker/replication/master.py",
-            "                if journal.end == journal.log_start == position:\n",
+            "                if journal.end == journal.journal_start == position:\n",
             "                if not link.broker:\n",
         ),
         tests=(
@@ -333,8 +333,8 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "its disk is another: who alone had acknowledged with it is not waited for",
         (
             "fmqbroker/journal/recovery.py",
-            "had_cut = checkpoint is None or checkpoint.tail_cut",
-            "had_cut = checkpoint is not None and checkpoint.tail_cut",
+            "had_cut = checkpoint is None or checkpoint.tail_lost",
+            "had_cut = checkpoint is not None and checkpoint.tail_lost",
         ),
         tests=(_LACKING + "test_emptied_master_waits_for_the_only_acknowledging_slave",),
         alone="the disk must go while another slave is away, and one of two be behind",

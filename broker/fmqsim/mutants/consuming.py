@@ -76,7 +76,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "what a member has acked after it comes again, and commit() lied",
         (
             "fmqclient/consumer/ack_tracker.py",
-            "            back = version_epoch(sought) < self._read_epoch",
+            "            back = version_epoch(seek_number) < self._read_epoch",
             "            back = False",
         ),
         tests=(

@@ -95,8 +95,8 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "it names as durable what a power cut takes: the next start sees damage and refuses",
         (
             "fmqbroker/journal/checkpoints.py",
-            "durable_end = max(flusher.durable_end, store.log_start)",
-            "durable_end = max(flusher.written_end, store.log_start)",
+            "durable_end = max(flusher.durable_end, store.journal_start)",
+            "durable_end = max(flusher.written_end, store.journal_start)",
         ),
         focus=Focus(1, CACHE_ONE, (), POWER),
         seeds=(0,),

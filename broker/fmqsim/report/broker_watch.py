@@ -43,7 +43,7 @@ class Insight:
         journal, commit = self.journal, self.commit
         if journal is None or commit is None:
             return None
-        starts, end, durable = journal.log_start, journal.end, journal.durable_end
+        starts, end, durable = journal.journal_start, journal.end, journal.durable_end
         return int(starts), int(end), int(durable), int(commit.commit_end)
 
 

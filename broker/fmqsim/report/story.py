@@ -101,7 +101,7 @@ def _text(event: Any, groups: set[str], finding: Finding | None) -> str:
         case Serves() if event.group in groups:
             return f"{event.broker} serves {event.permission.name} in epoch {event.epoch}"
         case Up() if event.group in groups:
-            return f"{event.broker} starts: journal {event.log_start}..{event.end}"
+            return f"{event.broker} starts: journal {event.journal_start}..{event.end}"
         case Down() if event.group in groups:
             return f"{event.broker} {event.how.value}: {event.why} (durable {event.durable_end})"
         case Refusal():

@@ -303,7 +303,7 @@ class World:
 
     def _opened(self, process: Process, journal: Journal) -> None:
         host = self.brokers[process.node.name]
-        ends = (int(journal.log_start), int(journal.end), int(journal.durable_end))
+        ends = (int(journal.journal_start), int(journal.end), int(journal.durable_end))
         self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
 
 

@@ -125,7 +125,7 @@ class Broker(Machine):
                 await journal.wait_durable(journal.end)
                 await journal.retire(journal.durable_end, 0)
             case _:
-                least = max(journal.known_commit_end, journal.log_start)
+                least = max(journal.known_commit_end, journal.journal_start)
                 self.ends = [end for end in self.ends if least <= end <= journal.end]
                 if self.ends:
                     place = self.dice.randrange(len(self.ends))

@@ -104,7 +104,7 @@ def test_stale_bytes_yield_to_a_journal_that_starts_later() -> None:
         ends = stage.journal(THIRD).end
         stage.down(THIRD)
         await stage.comes(lambda: not stage.in_sync(THIRD), "one has left")
-        while stage.journal(SLAVE).log_start <= ends + (1 << 17):
+        while stage.journal(SLAVE).journal_start <= ends + (1 << 17):
             await stage.stored(20)
         await _given_by_a_stale_one_first(stage)
 

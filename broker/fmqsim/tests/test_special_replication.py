@@ -32,10 +32,10 @@ def test_slave_and_consumer_below_the_log_start_resume_there() -> None:
         stage.clients["slow"].node.pause()
         had = stage.journal(SLAVE).end
         slave = stage.down(SLAVE)
-        await stage.comes(lambda: stage.journal(MASTER).log_start > had, "it is deleted")
+        await stage.comes(lambda: stage.journal(MASTER).journal_start > had, "it is deleted")
         slave.let_go()
         await stage.comes(lambda: stage.in_sync(SLAVE), "it has all that there is")
-        assert stage.journal(SLAVE).log_start >= had, "it begins where its master does"
+        assert stage.journal(SLAVE).journal_start >= had, "it begins where its master does"
         back.append(stage.loop.now_ms)
         stage.clients["slow"].node.resume()
 

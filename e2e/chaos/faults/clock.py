@@ -68,7 +68,7 @@ async def _is_seen(stage: Stage, broker: str, text: str) -> bool:
         async with asyncio.timeout(_SEEN_S):
             while True:
                 status = await stage.cluster.broker_status(broker)
-                if status is not None and text in status.why:
+                if status is not None and text in status.reason:
                     return True
                 await asyncio.sleep(_POLL_S)
     return False

@@ -61,7 +61,7 @@ def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
         end=Position(reply.end),
         durable_end=Position(reply.durable_end),
         commit_end=Position(reply.commit_end),
-        why=reply.why,
+        why=reply.reason,
         zookeeper_connected=reply.zookeeper_connected,
         replicas=tuple(
             Replica(
@@ -73,9 +73,11 @@ def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
             for r in reply.replicas
         ),
         version=reply.version,
-        refuses=reply.refuses,
+        refuses=reply.disk_full_reason,
         damage=reply.damage,
-        periods=_periods_of(reply.periods, now_ms) if reply.HasField("periods") else None,
+        periods=_periods_of(reply.served_periods, now_ms)
+        if reply.HasField("served_periods")
+        else None,
         remedy=_REMEDIES.get(reply.remedy, Remedy.NONE),
     )
 
@@ -87,11 +89,11 @@ def _periods_of(found: admin_pb2.ServedPeriods, now_ms: int) -> Periods:
         return now_ms - int(getattr(found, kind)) if found.HasField(kind) else None
 
     return Periods(
-        reads_since_ms=at_ms("reads_for_ms"),
-        writes_since_ms=at_ms("writes_for_ms"),
-        reads_until_ms=at_ms("reads_ended_ms"),
-        writes_until_ms=at_ms("writes_ended_ms"),
-        heard_master=found.heard_master,
-        heard_at_ms=now_ms - found.heard_ms,
-        unanswered=found.unanswered,
+        reads_since_ms=at_ms("reads_served_ms"),
+        writes_since_ms=at_ms("writes_served_ms"),
+        reads_until_ms=at_ms("reads_ended_ago_ms"),
+        writes_until_ms=at_ms("writes_ended_ago_ms"),
+        heard_master=found.followed_master,
+        heard_at_ms=now_ms - found.master_silent_ms,
+        unanswered=found.unacknowledged_reason,
     )

@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from fmqproto.v1 import client_pb2 as fmqproto_dot_v1_dot_client__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66mqproto/v1/admin.proto\x12\x0b\x66mqproto.v1\x1a\x18\x66mqproto/v1/client.proto\"r\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12\'\n\x06groups\x18\x03 \x03(\x0b\x32\x17.fmqproto.v1.TopicGroup\x12\x15\n\rif_not_exists\x18\x04 \x01(\x08\"]\n\x10\x43reateTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\"o\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12(\n\x06groups\x18\x03 \x03(\x0b\x32\x18.fmqproto.v1.GroupChange\x12\x12\n\nall_groups\x18\x04 \x01(\x08\"\\\n\x0bGroupChange\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x06queues\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06weight\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\t\n\x07_queuesB\t\n\x07_weight\"\\\n\x0f\x41lterTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\".\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\"5\n\x10\x44\x65leteTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\"f\n\x0eOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04most\x18\x03 \x01(\r\x12(\n\x05\x61\x66ter\x18\x04 \x01(\x0b\x32\x19.fmqproto.v1.OffsetsAfter\">\n\x0cOffsetsAfter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\r\n\x05group\x18\x03 \x01(\t\"j\n\x0cOffsetsReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\x12\x0c\n\x04more\x18\x03 \x01(\x08\"\xd6\x01\n\x0cQueueOffsets\x12\x14\n\x0c\x62roker_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\r\x12\r\n\x05group\x18\x04 \x01(\t\x12\x11\n\tcommitted\x18\x05 \x01(\x04\x12\r\n\x05\x62\x65gin\x18\x06 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x07 \x01(\x04\x12\x0f\n\x07session\x18\x08 \x01(\t\x12\x11\n\tin_flight\x18\t \x01(\r\x12\x0e\n\x06\x63lient\x18\n \x01(\t\x12\x0e\n\x06sought\x18\x0b \x01(\x04\x12\r\n\x05\x61\x63ked\x18\x0c \x01(\x04\"\xf4\x01\n\x0bSeekRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12 \n\x02to\x18\x03 \x01(\x0e\x32\x14.fmqproto.v1.StartAt\x12\r\n\x05to_ms\x18\x04 \x01(\x04\x12\x11\n\tby_offset\x18\x05 \x01(\x08\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x0e\n\x06queues\x18\x07 \x03(\r\x12\x34\n\x06sought\x18\x08 \x03(\x0b\x32$.fmqproto.v1.SeekRequest.SoughtEntry\x1a-\n\x0bSoughtEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"Y\n\tSeekReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\"2\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"F\n\x10\x44\x65leteGroupReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\r\"\x0f\n\rStatusRequest\"\xf5\x03\n\x0bStatusReply\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x12\n\npermission\x18\x05 \x01(\r\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12\x0b\n\x03why\x18\x08 \x01(\t\x12\x11\n\tlog_start\x18\t \x01(\x04\x12\x0b\n\x03\x65nd\x18\n \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x0b \x01(\x04\x12\x12\n\ncommit_end\x18\x0c \x01(\x04\x12,\n\x08replicas\x18\r \x03(\x0b\x32\x1a.fmqproto.v1.ReplicaStatus\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x11\n\tuptime_ms\x18\x0f \x01(\x04\x12\x1b\n\x13zookeeper_connected\x18\x10 \x01(\x08\x12\x0e\n\x06reader\x18\x11 \x01(\t\x12\x0e\n\x06master\x18\x12 \x01(\t\x12\x0f\n\x07refuses\x18\x13 \x01(\t\x12\x0e\n\x06\x64\x61mage\x18\x14 \x01(\t\x12\x0f\n\x07refusal\x18\x15 \x01(\t\x12+\n\x07periods\x18\x16 \x01(\x0b\x32\x1a.fmqproto.v1.ServedPeriods\x12(\n\x06remedy\x18\x17 \x01(\x0e\x32\x13.fmqproto.v1.RemedyH\x00\x88\x01\x01\x42\t\n\x07_remedy\"\x87\x02\n\rServedPeriods\x12\x19\n\x0creads_for_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rwrites_for_ms\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0ereads_ended_ms\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x1c\n\x0fwrites_ended_ms\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x14\n\x0cheard_master\x18\x05 \x01(\t\x12\x10\n\x08heard_ms\x18\x06 \x01(\x04\x12\x12\n\nunanswered\x18\x07 \x01(\tB\x0f\n\r_reads_for_msB\x10\n\x0e_writes_for_msB\x11\n\x0f_reads_ended_msB\x12\n\x10_writes_ended_ms\"\x81\x01\n\rReplicaStatus\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x14\n\x0creceived_end\x18\x04 \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x05 \x01(\x04\x12\x11\n\tlag_bytes\x18\x06 \x01(\x04*1\n\x06Remedy\x12\x0f\n\x0bREMEDY_NONE\x10\x00\x12\x16\n\x12REMEDY_BEGIN_AGAIN\x10\x01\x32\xfd\x03\n\x05\x41\x64min\x12M\n\x0b\x43reateTopic\x12\x1f.fmqproto.v1.CreateTopicRequest\x1a\x1d.fmqproto.v1.CreateTopicReply\x12J\n\nAlterTopic\x12\x1e.fmqproto.v1.AlterTopicRequest\x1a\x1c.fmqproto.v1.AlterTopicReply\x12M\n\x0b\x44\x65leteTopic\x12\x1f.fmqproto.v1.DeleteTopicRequest\x1a\x1d.fmqproto.v1.DeleteTopicReply\x12\x41\n\x07Offsets\x12\x1b.fmqproto.v1.OffsetsRequest\x1a\x19.fmqproto.v1.OffsetsReply\x12\x38\n\x04Seek\x12\x18.fmqproto.v1.SeekRequest\x1a\x16.fmqproto.v1.SeekReply\x12M\n\x0b\x44\x65leteGroup\x12\x1f.fmqproto.v1.DeleteGroupRequest\x1a\x1d.fmqproto.v1.DeleteGroupReply\x12>\n\x06Status\x12\x1a.fmqproto.v1.StatusRequest\x1a\x18.fmqproto.v1.StatusReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66mqproto/v1/admin.proto\x12\x0b\x66mqproto.v1\x1a\x18\x66mqproto/v1/client.proto\"r\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12\'\n\x06groups\x18\x03 \x03(\x0b\x32\x17.fmqproto.v1.TopicGroup\x12\x15\n\rif_not_exists\x18\x04 \x01(\x08\"]\n\x10\x43reateTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\"o\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12(\n\x06groups\x18\x03 \x03(\x0b\x32\x18.fmqproto.v1.GroupChange\x12\x12\n\nall_groups\x18\x04 \x01(\x08\"\\\n\x0bGroupChange\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x06queues\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06weight\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\t\n\x07_queuesB\t\n\x07_weight\"\\\n\x0f\x41lterTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\".\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\"5\n\x10\x44\x65leteTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\"g\n\x0eOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\x12(\n\x05\x61\x66ter\x18\x04 \x01(\x0b\x32\x19.fmqproto.v1.OffsetsAfter\">\n\x0cOffsetsAfter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\r\n\x05group\x18\x03 \x01(\t\"n\n\x0cOffsetsReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"\xe1\x01\n\x0cQueueOffsets\x12\x14\n\x0c\x62roker_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\r\x12\r\n\x05group\x18\x04 \x01(\t\x12\x11\n\tcommitted\x18\x05 \x01(\x04\x12\r\n\x05\x62\x65gin\x18\x06 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x07 \x01(\x04\x12\x0f\n\x07session\x18\x08 \x01(\t\x12\x11\n\tin_flight\x18\t \x01(\r\x12\x0e\n\x06\x63lient\x18\n \x01(\t\x12\x13\n\x0bseek_number\x18\x0b \x01(\x04\x12\x13\n\x0b\x61\x63ked_ahead\x18\x0c \x01(\x04\"\x9d\x02\n\x0bSeekRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12 \n\x02to\x18\x03 \x01(\x0e\x32\x14.fmqproto.v1.StartAt\x12\r\n\x05to_ms\x18\x04 \x01(\x04\x12\x11\n\tby_offset\x18\x05 \x01(\x08\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x0e\n\x06queues\x18\x07 \x03(\r\x12P\n\x15\x65xpected_seek_numbers\x18\x08 \x03(\x0b\x32\x31.fmqproto.v1.SeekRequest.ExpectedSeekNumbersEntry\x1a:\n\x18\x45xpectedSeekNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"Y\n\tSeekReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\"2\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"F\n\x10\x44\x65leteGroupReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\r\"\x0f\n\rStatusRequest\"\x96\x04\n\x0bStatusReply\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x12\n\npermission\x18\x05 \x01(\r\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x15\n\rjournal_start\x18\t \x01(\x04\x12\x0b\n\x03\x65nd\x18\n \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x0b \x01(\x04\x12\x12\n\ncommit_end\x18\x0c \x01(\x04\x12,\n\x08replicas\x18\r \x03(\x0b\x32\x1a.fmqproto.v1.ReplicaStatus\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x11\n\tuptime_ms\x18\x0f \x01(\x04\x12\x1b\n\x13zookeeper_connected\x18\x10 \x01(\x08\x12\x0e\n\x06reader\x18\x11 \x01(\t\x12\x0e\n\x06master\x18\x12 \x01(\t\x12\x18\n\x10\x64isk_full_reason\x18\x13 \x01(\t\x12\x0e\n\x06\x64\x61mage\x18\x14 \x01(\t\x12\x19\n\x11unwritable_reason\x18\x15 \x01(\t\x12\x32\n\x0eserved_periods\x18\x16 \x01(\x0b\x32\x1a.fmqproto.v1.ServedPeriods\x12(\n\x06remedy\x18\x17 \x01(\x0e\x32\x13.fmqproto.v1.RemedyH\x00\x88\x01\x01\x42\t\n\x07_remedy\"\xb9\x02\n\rServedPeriods\x12\x1c\n\x0freads_served_ms\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1d\n\x10writes_served_ms\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x1f\n\x12reads_ended_ago_ms\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12 \n\x13writes_ended_ago_ms\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x17\n\x0f\x66ollowed_master\x18\x05 \x01(\t\x12\x18\n\x10master_silent_ms\x18\x06 \x01(\x04\x12\x1d\n\x15unacknowledged_reason\x18\x07 \x01(\tB\x12\n\x10_reads_served_msB\x13\n\x11_writes_served_msB\x15\n\x13_reads_ended_ago_msB\x16\n\x14_writes_ended_ago_ms\"\x81\x01\n\rReplicaStatus\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x14\n\x0creceived_end\x18\x04 \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x05 \x01(\x04\x12\x11\n\tlag_bytes\x18\x06 \x01(\x04*1\n\x06Remedy\x12\x0f\n\x0bREMEDY_NONE\x10\x00\x12\x16\n\x12REMEDY_BEGIN_AGAIN\x10\x01\x32\xfd\x03\n\x05\x41\x64min\x12M\n\x0b\x43reateTopic\x12\x1f.fmqproto.v1.CreateTopicRequest\x1a\x1d.fmqproto.v1.CreateTopicReply\x12J\n\nAlterTopic\x12\x1e.fmqproto.v1.AlterTopicRequest\x1a\x1c.fmqproto.v1.AlterTopicReply\x12M\n\x0b\x44\x65leteTopic\x12\x1f.fmqproto.v1.DeleteTopicRequest\x1a\x1d.fmqproto.v1.DeleteTopicReply\x12\x41\n\x07Offsets\x12\x1b.fmqproto.v1.OffsetsRequest\x1a\x19.fmqproto.v1.OffsetsReply\x12\x38\n\x04Seek\x12\x18.fmqproto.v1.SeekRequest\x1a\x16.fmqproto.v1.SeekReply\x12M\n\x0b\x44\x65leteGroup\x12\x1f.fmqproto.v1.DeleteGroupRequest\x1a\x1d.fmqproto.v1.DeleteGroupReply\x12>\n\x06Status\x12\x1a.fmqproto.v1.StatusRequest\x1a\x18.fmqproto.v1.StatusReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fmqproto.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEEKREQUEST_SOUGHTENTRY']._loaded_options = None
-  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_options = b'8\001'
-  _globals['_REMEDY']._serialized_start=2555
-  _globals['_REMEDY']._serialized_end=2604
+  _globals['_SEEKREQUEST_EXPECTEDSEEKNUMBERSENTRY']._loaded_options = None
+  _globals['_SEEKREQUEST_EXPECTEDSEEKNUMBERSENTRY']._serialized_options = b'8\001'
+  _globals['_REMEDY']._serialized_start=2695
+  _globals['_REMEDY']._serialized_end=2744
   _globals['_CREATETOPICREQUEST']._serialized_start=66
   _globals['_CREATETOPICREQUEST']._serialized_end=180
   _globals['_CREATETOPICREPLY']._serialized_start=182
@@ -51,31 +51,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETETOPICREPLY']._serialized_start=626
   _globals['_DELETETOPICREPLY']._serialized_end=679
   _globals['_OFFSETSREQUEST']._serialized_start=681
-  _globals['_OFFSETSREQUEST']._serialized_end=783
-  _globals['_OFFSETSAFTER']._serialized_start=785
-  _globals['_OFFSETSAFTER']._serialized_end=847
-  _globals['_OFFSETSREPLY']._serialized_start=849
-  _globals['_OFFSETSREPLY']._serialized_end=955
-  _globals['_QUEUEOFFSETS']._serialized_start=958
-  _globals['_QUEUEOFFSETS']._serialized_end=1172
-  _globals['_SEEKREQUEST']._serialized_start=1175
-  _globals['_SEEKREQUEST']._serialized_end=1419
-  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_start=1374
-  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_end=1419
-  _globals['_SEEKREPLY']._serialized_start=1421
-  _globals['_SEEKREPLY']._serialized_end=1510
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1512
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1562
-  _globals['_DELETEGROUPREPLY']._serialized_start=1564
-  _globals['_DELETEGROUPREPLY']._serialized_end=1634
-  _globals['_STATUSREQUEST']._serialized_start=1636
-  _globals['_STATUSREQUEST']._serialized_end=1651
-  _globals['_STATUSREPLY']._serialized_start=1654
-  _globals['_STATUSREPLY']._serialized_end=2155
-  _globals['_SERVEDPERIODS']._serialized_start=2158
-  _globals['_SERVEDPERIODS']._serialized_end=2421
-  _globals['_REPLICASTATUS']._serialized_start=2424
-  _globals['_REPLICASTATUS']._serialized_end=2553
-  _globals['_ADMIN']._serialized_start=2607
-  _globals['_ADMIN']._serialized_end=3116
+  _globals['_OFFSETSREQUEST']._serialized_end=784
+  _globals['_OFFSETSAFTER']._serialized_start=786
+  _globals['_OFFSETSAFTER']._serialized_end=848
+  _globals['_OFFSETSREPLY']._serialized_start=850
+  _globals['_OFFSETSREPLY']._serialized_end=960
+  _globals['_QUEUEOFFSETS']._serialized_start=963
+  _globals['_QUEUEOFFSETS']._serialized_end=1188
+  _globals['_SEEKREQUEST']._serialized_start=1191
+  _globals['_SEEKREQUEST']._serialized_end=1476
+  _globals['_SEEKREQUEST_EXPECTEDSEEKNUMBERSENTRY']._serialized_start=1418
+  _globals['_SEEKREQUEST_EXPECTEDSEEKNUMBERSENTRY']._serialized_end=1476
+  _globals['_SEEKREPLY']._serialized_start=1478
+  _globals['_SEEKREPLY']._serialized_end=1567
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1569
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1619
+  _globals['_DELETEGROUPREPLY']._serialized_start=1621
+  _globals['_DELETEGROUPREPLY']._serialized_end=1691
+  _globals['_STATUSREQUEST']._serialized_start=1693
+  _globals['_STATUSREQUEST']._serialized_end=1708
+  _globals['_STATUSREPLY']._serialized_start=1711
+  _globals['_STATUSREPLY']._serialized_end=2245
+  _globals['_SERVEDPERIODS']._serialized_start=2248
+  _globals['_SERVEDPERIODS']._serialized_end=2561
+  _globals['_REPLICASTATUS']._serialized_start=2564
+  _globals['_REPLICASTATUS']._serialized_end=2693
+  _globals['_ADMIN']._serialized_start=2747
+  _globals['_ADMIN']._serialized_end=3256
 # @@protoc_insertion_point(module_scope)

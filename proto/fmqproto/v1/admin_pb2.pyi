@@ -80,16 +80,16 @@ class DeleteTopicReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class OffsetsRequest(_message.Message):
-    __slots__ = ("topic", "group", "most", "after")
+    __slots__ = ("topic", "group", "limit", "after")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    MOST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
-    most: int
+    limit: int
     after: OffsetsAfter
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., most: _Optional[int] = ..., after: _Optional[_Union[OffsetsAfter, _Mapping]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[_Union[OffsetsAfter, _Mapping]] = ...) -> None: ...
 
 class OffsetsAfter(_message.Message):
     __slots__ = ("topic", "queue_id", "group")
@@ -102,17 +102,17 @@ class OffsetsAfter(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class OffsetsReply(_message.Message):
-    __slots__ = ("error", "queues", "more")
+    __slots__ = ("error", "queues", "has_more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
-    MORE_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     error: _client_pb2.Error
     queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
-    more: bool
-    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "sought", "acked")
+    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "seek_number", "acked_ahead")
     BROKER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -123,8 +123,8 @@ class QueueOffsets(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
-    SOUGHT_FIELD_NUMBER: _ClassVar[int]
-    ACKED_FIELD_NUMBER: _ClassVar[int]
+    SEEK_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ACKED_AHEAD_FIELD_NUMBER: _ClassVar[int]
     broker_group: str
     topic: str
     queue_id: int
@@ -135,13 +135,13 @@ class QueueOffsets(_message.Message):
     session: str
     in_flight: int
     client: str
-    sought: int
-    acked: int
-    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., sought: _Optional[int] = ..., acked: _Optional[int] = ...) -> None: ...
+    seek_number: int
+    acked_ahead: int
+    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., seek_number: _Optional[int] = ..., acked_ahead: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
-    __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues", "sought")
-    class SoughtEntry(_message.Message):
+    __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues", "expected_seek_numbers")
+    class ExpectedSeekNumbersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -155,7 +155,7 @@ class SeekRequest(_message.Message):
     BY_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
-    SOUGHT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SEEK_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     to: _client_pb2.StartAt
@@ -163,8 +163,8 @@ class SeekRequest(_message.Message):
     by_offset: bool
     offset: int
     queues: _containers.RepeatedScalarFieldContainer[int]
-    sought: _containers.ScalarMap[int, int]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[_client_pb2.StartAt, str]] = ..., to_ms: _Optional[int] = ..., by_offset: _Optional[bool] = ..., offset: _Optional[int] = ..., queues: _Optional[_Iterable[int]] = ..., sought: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    expected_seek_numbers: _containers.ScalarMap[int, int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[_client_pb2.StartAt, str]] = ..., to_ms: _Optional[int] = ..., by_offset: _Optional[bool] = ..., offset: _Optional[int] = ..., queues: _Optional[_Iterable[int]] = ..., expected_seek_numbers: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class SeekReply(_message.Message):
     __slots__ = ("error", "queues")
@@ -195,7 +195,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage", "refusal", "periods", "remedy")
+    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "reason", "journal_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "disk_full_reason", "damage", "unwritable_reason", "served_periods", "remedy")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -203,8 +203,8 @@ class StatusReply(_message.Message):
     PERMISSION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
     COMMIT_END_FIELD_NUMBER: _ClassVar[int]
@@ -214,10 +214,10 @@ class StatusReply(_message.Message):
     ZOOKEEPER_CONNECTED_FIELD_NUMBER: _ClassVar[int]
     READER_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
-    REFUSES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FULL_REASON_FIELD_NUMBER: _ClassVar[int]
     DAMAGE_FIELD_NUMBER: _ClassVar[int]
-    REFUSAL_FIELD_NUMBER: _ClassVar[int]
-    PERIODS_FIELD_NUMBER: _ClassVar[int]
+    UNWRITABLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    SERVED_PERIODS_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
@@ -226,8 +226,8 @@ class StatusReply(_message.Message):
     permission: int
     mode: str
     epoch: int
-    why: str
-    log_start: int
+    reason: str
+    journal_start: int
     end: int
     durable_end: int
     commit_end: int
@@ -237,30 +237,30 @@ class StatusReply(_message.Message):
     zookeeper_connected: bool
     reader: str
     master: str
-    refuses: str
+    disk_full_reason: str
     damage: str
-    refusal: str
-    periods: ServedPeriods
+    unwritable_reason: str
+    served_periods: ServedPeriods
     remedy: Remedy
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ..., refusal: _Optional[str] = ..., periods: _Optional[_Union[ServedPeriods, _Mapping]] = ..., remedy: _Optional[_Union[Remedy, str]] = ...) -> None: ...
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., disk_full_reason: _Optional[str] = ..., damage: _Optional[str] = ..., unwritable_reason: _Optional[str] = ..., served_periods: _Optional[_Union[ServedPeriods, _Mapping]] = ..., remedy: _Optional[_Union[Remedy, str]] = ...) -> None: ...
 
 class ServedPeriods(_message.Message):
-    __slots__ = ("reads_for_ms", "writes_for_ms", "reads_ended_ms", "writes_ended_ms", "heard_master", "heard_ms", "unanswered")
-    READS_FOR_MS_FIELD_NUMBER: _ClassVar[int]
-    WRITES_FOR_MS_FIELD_NUMBER: _ClassVar[int]
-    READS_ENDED_MS_FIELD_NUMBER: _ClassVar[int]
-    WRITES_ENDED_MS_FIELD_NUMBER: _ClassVar[int]
-    HEARD_MASTER_FIELD_NUMBER: _ClassVar[int]
-    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
-    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
-    reads_for_ms: int
-    writes_for_ms: int
-    reads_ended_ms: int
-    writes_ended_ms: int
-    heard_master: str
-    heard_ms: int
-    unanswered: str
-    def __init__(self, reads_for_ms: _Optional[int] = ..., writes_for_ms: _Optional[int] = ..., reads_ended_ms: _Optional[int] = ..., writes_ended_ms: _Optional[int] = ..., heard_master: _Optional[str] = ..., heard_ms: _Optional[int] = ..., unanswered: _Optional[str] = ...) -> None: ...
+    __slots__ = ("reads_served_ms", "writes_served_ms", "reads_ended_ago_ms", "writes_ended_ago_ms", "followed_master", "master_silent_ms", "unacknowledged_reason")
+    READS_SERVED_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_SERVED_MS_FIELD_NUMBER: _ClassVar[int]
+    READS_ENDED_AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_ENDED_AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWED_MASTER_FIELD_NUMBER: _ClassVar[int]
+    MASTER_SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    UNACKNOWLEDGED_REASON_FIELD_NUMBER: _ClassVar[int]
+    reads_served_ms: int
+    writes_served_ms: int
+    reads_ended_ago_ms: int
+    writes_ended_ago_ms: int
+    followed_master: str
+    master_silent_ms: int
+    unacknowledged_reason: str
+    def __init__(self, reads_served_ms: _Optional[int] = ..., writes_served_ms: _Optional[int] = ..., reads_ended_ago_ms: _Optional[int] = ..., writes_ended_ago_ms: _Optional[int] = ..., followed_master: _Optional[str] = ..., master_silent_ms: _Optional[int] = ..., unacknowledged_reason: _Optional[str] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("broker", "connected", "in_sync", "received_end", "durable_end", "lag_bytes")

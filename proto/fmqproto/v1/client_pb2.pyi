@@ -173,7 +173,7 @@ class ProduceAck(_message.Message):
     def __init__(self, correlation: _Optional[int] = ..., code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., store_ms: _Optional[int] = ..., never_appended: _Optional[bool] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ("open", "credit_bytes", "acks", "nacks", "controls", "commit_token", "leave", "credit_records", "handed")
+    __slots__ = ("open", "credit_bytes", "acks", "nacks", "controls", "commit_token", "leave", "credit_records", "delivered")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
@@ -182,7 +182,7 @@ class ConsumeRequest(_message.Message):
     COMMIT_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     CREDIT_RECORDS_FIELD_NUMBER: _ClassVar[int]
-    HANDED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
     open: ConsumeOpen
     credit_bytes: int
     acks: _containers.RepeatedCompositeFieldContainer[AckRange]
@@ -191,11 +191,11 @@ class ConsumeRequest(_message.Message):
     commit_token: int
     leave: bool
     credit_records: int
-    handed: _containers.RepeatedCompositeFieldContainer[HandedRange]
-    def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ..., credit_records: _Optional[int] = ..., handed: _Optional[_Iterable[_Union[HandedRange, _Mapping]]] = ...) -> None: ...
+    delivered: _containers.RepeatedCompositeFieldContainer[DeliveredRange]
+    def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ..., credit_records: _Optional[int] = ..., delivered: _Optional[_Iterable[_Union[DeliveredRange, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held", "batch_once", "hand_overs", "temporary")
+    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held_queues", "accepts_omitted_batch", "reports_delivered", "temporary")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -203,9 +203,9 @@ class ConsumeOpen(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
     ACK_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
-    BATCH_ONCE_FIELD_NUMBER: _ClassVar[int]
-    HAND_OVERS_FIELD_NUMBER: _ClassVar[int]
+    HELD_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_OMITTED_BATCH_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_DELIVERED_FIELD_NUMBER: _ClassVar[int]
     TEMPORARY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
@@ -214,13 +214,13 @@ class ConsumeOpen(_message.Message):
     start: StartAt
     start_ms: int
     ack_timeout_ms: int
-    held: _containers.RepeatedScalarFieldContainer[int]
-    batch_once: bool
-    hand_overs: bool
+    held_queues: _containers.RepeatedScalarFieldContainer[int]
+    accepts_omitted_batch: bool
+    reports_delivered: bool
     temporary: bool
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ..., hand_overs: _Optional[bool] = ..., temporary: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held_queues: _Optional[_Iterable[int]] = ..., accepts_omitted_batch: _Optional[bool] = ..., reports_delivered: _Optional[bool] = ..., temporary: _Optional[bool] = ...) -> None: ...
 
-class HandedRange(_message.Message):
+class DeliveredRange(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -247,20 +247,20 @@ class AckRange(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class NackRange(_message.Message):
-    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delay_ms", "unseen")
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delay_ms", "not_delivered")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
-    UNSEEN_FIELD_NUMBER: _ClassVar[int]
+    NOT_DELIVERED_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     first_offset: int
     end_offset: int
     delay_ms: int
-    unseen: bool
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delay_ms: _Optional[int] = ..., unseen: _Optional[bool] = ...) -> None: ...
+    not_delivered: bool
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delay_ms: _Optional[int] = ..., not_delivered: _Optional[bool] = ...) -> None: ...
 
 class QueueControl(_message.Message):
     __slots__ = ("queue_id", "generation", "pause", "resume")
@@ -275,17 +275,17 @@ class QueueControl(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., pause: _Optional[bool] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class ConsumeReply(_message.Message):
-    __slots__ = ("opened", "assigned", "revoked", "deliveries", "committed_tokens", "error", "left", "epoch", "heartbeat", "ignored", "skipped")
+    __slots__ = ("opened", "assigned", "revoked", "deliveries", "committed_tokens", "error", "has_left", "epoch", "heartbeat", "stale_assignments", "skipped")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    LEFT_FIELD_NUMBER: _ClassVar[int]
+    HAS_LEFT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
-    IGNORED_FIELD_NUMBER: _ClassVar[int]
+    STALE_ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     opened: ConsumeOpened
     assigned: _containers.RepeatedCompositeFieldContainer[Assignment]
@@ -293,12 +293,12 @@ class ConsumeReply(_message.Message):
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     committed_tokens: _containers.RepeatedScalarFieldContainer[int]
     error: Error
-    left: bool
+    has_left: bool
     epoch: int
     heartbeat: bool
-    ignored: _containers.RepeatedCompositeFieldContainer[Assignment]
+    stale_assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
     skipped: _containers.RepeatedCompositeFieldContainer[Skipped]
-    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., committed_tokens: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., left: _Optional[bool] = ..., epoch: _Optional[int] = ..., heartbeat: _Optional[bool] = ..., ignored: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., committed_tokens: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., has_left: _Optional[bool] = ..., epoch: _Optional[int] = ..., heartbeat: _Optional[bool] = ..., stale_assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpened(_message.Message):
     __slots__ = ("error", "topic_id", "queues", "heartbeat_ms")
@@ -313,16 +313,16 @@ class ConsumeOpened(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., topic_id: _Optional[int] = ..., queues: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("queue_id", "generation", "next_offset", "sought")
+    __slots__ = ("queue_id", "generation", "next_offset", "seek_number")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    SOUGHT_FIELD_NUMBER: _ClassVar[int]
+    SEEK_NUMBER_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     next_offset: int
-    sought: int
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., next_offset: _Optional[int] = ..., sought: _Optional[int] = ...) -> None: ...
+    seek_number: int
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., next_offset: _Optional[int] = ..., seek_number: _Optional[int] = ...) -> None: ...
 
 class Skipped(_message.Message):
     __slots__ = ("queue_id", "first_offset", "end_offset")
@@ -335,22 +335,22 @@ class Skipped(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch", "again")
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch", "redelivered")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
-    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERED_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     first_offset: int
     end_offset: int
     delivery_count: int
     batch: bytes
-    again: bool
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delivery_count: _Optional[int] = ..., batch: _Optional[bytes] = ..., again: _Optional[bool] = ...) -> None: ...
+    redelivered: bool
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delivery_count: _Optional[int] = ..., batch: _Optional[bytes] = ..., redelivered: _Optional[bool] = ...) -> None: ...
 
 class RouteRequest(_message.Message):
     __slots__ = ("topics",)

@@ -41,40 +41,40 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "incarnation", "zone", "epochs", "log_start", "end", "durable_end", "clean", "commit_end", "reader", "last_header_crc", "tail_cut", "emptied", "dial")
+    __slots__ = ("cluster", "group", "broker", "incarnation", "zone", "epochs", "journal_start", "end", "durable_end", "clean", "commit_end", "is_reader", "last_header_crc", "tail_lost", "emptied", "connection_number")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
     CLEAN_FIELD_NUMBER: _ClassVar[int]
     COMMIT_END_FIELD_NUMBER: _ClassVar[int]
-    READER_FIELD_NUMBER: _ClassVar[int]
+    IS_READER_FIELD_NUMBER: _ClassVar[int]
     LAST_HEADER_CRC_FIELD_NUMBER: _ClassVar[int]
-    TAIL_CUT_FIELD_NUMBER: _ClassVar[int]
+    TAIL_LOST_FIELD_NUMBER: _ClassVar[int]
     EMPTIED_FIELD_NUMBER: _ClassVar[int]
-    DIAL_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_NUMBER_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
     broker: str
     incarnation: str
     zone: str
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
-    log_start: int
+    journal_start: int
     end: int
     durable_end: int
     clean: bool
     commit_end: int
-    reader: bool
+    is_reader: bool
     last_header_crc: int
-    tail_cut: bool
+    tail_lost: bool
     emptied: bool
-    dial: int
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., incarnation: _Optional[str] = ..., zone: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., clean: _Optional[bool] = ..., commit_end: _Optional[int] = ..., reader: _Optional[bool] = ..., last_header_crc: _Optional[int] = ..., tail_cut: _Optional[bool] = ..., emptied: _Optional[bool] = ..., dial: _Optional[int] = ...) -> None: ...
+    connection_number: int
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., incarnation: _Optional[str] = ..., zone: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., clean: _Optional[bool] = ..., commit_end: _Optional[int] = ..., is_reader: _Optional[bool] = ..., last_header_crc: _Optional[int] = ..., tail_lost: _Optional[bool] = ..., emptied: _Optional[bool] = ..., connection_number: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("action", "position", "epochs", "reason", "epoch", "master", "incarnation")

@@ -14,22 +14,22 @@ class SegmentsRequest(_message.Message):
     def __init__(self, since: _Optional[int] = ...) -> None: ...
 
 class SegmentsReply(_message.Message):
-    __slots__ = ("error", "cluster", "group", "broker", "log_start", "end", "segments")
+    __slots__ = ("error", "cluster", "group", "broker", "journal_start", "end", "segments")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     error: _client_pb2.Error
     cluster: str
     group: str
     broker: str
-    log_start: int
+    journal_start: int
     end: int
     segments: _containers.RepeatedCompositeFieldContainer[StoredSegment]
-    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ...) -> None: ...
 
 class StoredSegment(_message.Message):
     __slots__ = ("base", "end", "sealed")

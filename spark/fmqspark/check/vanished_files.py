@@ -30,7 +30,9 @@ def report_vanished_files(path: str, results: Iterable[SegmentResult]) -> None:
     except (OSError, Malformed):
         return  # another finding reports the checkpoint
     void = checkpoint.drop_from
-    kept = {b for b in checkpoint.bases if b >= checkpoint.log_start and (void is None or b < void)}
+    kept = {
+        b for b in checkpoint.bases if b >= checkpoint.journal_start and (void is None or b < void)
+    }
     for result in retired:
         if result.base in kept:
             there = os.path.lexists(os.path.join(path, segment_name(Position(result.base))))

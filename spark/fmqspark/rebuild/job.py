@@ -166,7 +166,7 @@ def _survey(view: DataDirectory) -> Survey:
 def _missing(view: DataDirectory, seen: Survey) -> list[IndexResult]:
     """Return results for missing segments, in the chain or at its end: they have no index."""
     holes: list[tuple[Finding | None, int]] = [(hole, hole.position or 0) for hole in seen.missing]
-    end = seen.segments[-1].end if seen.segments else seen.log_start
+    end = seen.segments[-1].end if seen.segments else seen.journal_start
     if end < seen.durable_end and not holes:
         holes.append((None, end))
     return [

@@ -148,7 +148,7 @@ def listing(source: str) -> Listing:
         raise error_of(reply.error.code, f"{source}: {reply.error.message}")
     bases = tuple(Position(segment.base) for segment in reply.segments)
     where = f"{reply.cluster}/{reply.group}"
-    return Listing(where, Position(reply.log_start), Position(reply.end), bases)
+    return Listing(where, Position(reply.journal_start), Position(reply.end), bases)
 
 
 # ---- bytes

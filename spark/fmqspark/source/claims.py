@@ -31,7 +31,7 @@ def require_own(path: str, checkpoint: Checkpoint, bases: Sequence[Position]) ->
     what cannot be read.
     """
     end, number = checkpoint.durable_end, bisect_left(bases, checkpoint.durable_end) - 1
-    if end <= checkpoint.log_start or checkpoint.drop_from is not None or number < 0:
+    if end <= checkpoint.journal_start or checkpoint.drop_from is not None or number < 0:
         return
     if end in bases and _follows(path, end, end, checkpoint.last_header_crc):
         return

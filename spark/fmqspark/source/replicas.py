@@ -114,7 +114,11 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
     else:
         if not view.live:  # a broker at work rewrites it all the time
             require_own(path, checkpoint, bases)
-        begin, limit, durable = checkpoint.log_start, checkpoint.commit_end, checkpoint.durable_end
+        begin, limit, durable = (
+            checkpoint.journal_start,
+            checkpoint.commit_end,
+            checkpoint.durable_end,
+        )
         if checkpoint.drop_from is not None:
             limit = min(limit, checkpoint.drop_from)
             bases = [base for base in bases if base < checkpoint.drop_from]

@@ -184,7 +184,7 @@ def test_range_lost_to_retention_is_reported_and_not_half_kept(tmp_path: Path) -
     for base in small().segments:
         if base < kept:
             (a / segment_name(base)).unlink()
-    (a / CHECKPOINT).write_bytes(encode_checkpoint(small().checkpoint(log_start=kept)))
+    (a / CHECKPOINT).write_bytes(encode_checkpoint(small().checkpoint(journal_start=kept)))
     done = {unit.end for unit in ledger.load(out, "journal").done}  # type: ignore[union-attr]
     outcome = archive(out, a)
     assert outcome.exit_code == 3

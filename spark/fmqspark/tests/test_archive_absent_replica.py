@@ -25,7 +25,7 @@ def full(path: Path, commit_end: int = small().end) -> Path:
 
 def younger(path: Path) -> Path:
     """Write a replica that was recreated at a later segment."""
-    write(path, small(), log_start=YOUNG, bases=tuple(b for b in BASES if b >= YOUNG))
+    write(path, small(), journal_start=YOUNG, bases=tuple(b for b in BASES if b >= YOUNG))
     for base in BASES:
         if base < YOUNG:
             (path / segment_name(base)).unlink()

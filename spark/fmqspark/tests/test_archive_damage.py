@@ -237,7 +237,7 @@ def test_split_unit_deleted_by_retention_is_lost(tmp_path: Path) -> None:
     bad = batches(BASES[0])[1]
     payload(a, bad)
     archive(out, a)
-    write(a, small(), log_start=BASES[1], bases=tuple(BASES[1:]))
+    write(a, small(), journal_start=BASES[1], bases=tuple(BASES[1:]))
     (a / segment_name(Position(BASES[0]))).unlink()
     outcome = archive(out, a)
     assert (outcome.exit_code, outcome.lost) == (3, [unit(bad)])

@@ -198,7 +198,7 @@ def test_gap_over_segments_then_only_the_deleted_one_is_lost(tmp_path: Path) -> 
     b = full(tmp_path / "b")
     for base in BASES[:2]:
         no_file(b, base)
-    kept = small().checkpoint(log_start=BASES[2], bases=tuple(BASES[2:]))
+    kept = small().checkpoint(journal_start=BASES[2], bases=tuple(BASES[2:]))
     (b / CHECKPOINT).write_bytes(encode_checkpoint(kept))
     plain = out.with_name("plain")
     shutil.copytree(out, plain)

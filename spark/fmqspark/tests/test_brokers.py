@@ -82,7 +82,7 @@ class PlayedLines:
         return SegmentsReply(
             cluster=cluster,
             group=group if address.startswith("slave") else "g1",
-            log_start=checkpoint.log_start,
+            journal_start=checkpoint.journal_start,
             end=end,
             segments=[StoredSegment(base=base) for base in bases if base < end],
         )

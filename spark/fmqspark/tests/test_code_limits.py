@@ -326,7 +326,7 @@ def test_m001_a_checkpoint_of_another_end(tmp_path: Path, level: Level) -> None:
 
 
 def test_m002_a_segment_from_before_the_journals_beginning(a: Path, tmp_path: Path) -> None:
-    late: dict[str, Any] = {"log_start": BASES[2], "bases": BASES[2:]}
+    late: dict[str, Any] = {"journal_start": BASES[2], "bases": BASES[2:]}
     (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **late).joinpath(CHECKPOINT).read_bytes())
     names = [n for base in BASES[:2] for n in (segment_name(base), index_name(base))]
     assert sorted(f.file for f in check(a).findings if f.code == "M002") == sorted(names)

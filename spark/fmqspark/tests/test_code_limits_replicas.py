@@ -279,7 +279,7 @@ def test_r004_where_one_ends_the_other_begins(tmp_path: Path) -> None:
         (gone / index_name(base)).unlink(missing_ok=True)
     some: dict[str, Any] = {"durable_end": cut, "commit_end": cut, "bases": BASES[:4]}
     (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **some).joinpath(CHECKPOINT).read_bytes())
-    rest: dict[str, Any] = {"log_start": cut, "bases": BASES[4:]}
+    rest: dict[str, Any] = {"journal_start": cut, "bases": BASES[4:]}
     (b / CHECKPOINT).write_bytes(write(tmp_path / "y", **rest).joinpath(CHECKPOINT).read_bytes())
     outcome = check(a, b)
     assert {("R004", "b", cut), ("R003", "a", cut)} == set(codes(outcome))

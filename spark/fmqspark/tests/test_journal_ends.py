@@ -85,7 +85,7 @@ def within(a: Path, raw: bytes) -> None:
 
 def before_the_beginning(a: Path, raw: bytes) -> None:
     writer = JournalWriter(base=MIN_SEGMENT)
-    put_file(write(a, writer, log_start=MIN_SEGMENT), 0, raw)
+    put_file(write(a, writer, journal_start=MIN_SEGMENT), 0, raw)
 
 
 @pytest.mark.parametrize("raw", FRESH)

@@ -252,7 +252,7 @@ def test_index_without_a_batch_is_not_trusted(tmp_path: Path) -> None:
 
 def test_a_fresh_replica_is_no_gap(tmp_path: Path) -> None:
     start = sorted(journal().segments)[3]
-    a, b = write(tmp_path / "a", log_start=start), write(tmp_path / "b", JournalWriter())
+    a, b = write(tmp_path / "a", journal_start=start), write(tmp_path / "b", JournalWriter())
     expected = [row for row in truth(journal())[0] if row not in truth(journal(), until=start)[0]]
     assert read([a]) == expected
     assert read([b]) == []

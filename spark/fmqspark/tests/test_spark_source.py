@@ -282,7 +282,7 @@ def test_stream_that_cannot_continue_reports_why(spark: Any, tmp_path: Path) -> 
     from fmqspark.source.options import understand
     from fmqspark.spark.stream import FmqStreamReader
 
-    a = write(tmp_path / "a", log_start=sorted(journal().segments)[3])
+    a = write(tmp_path / "a", journal_start=sorted(journal().segments)[3])
     reader = FmqStreamReader(understand({"path": str(a)}), ("value",))
     end = reader.latestOffset({"position": 0}, ReadAllAvailable())
     assert end["position"] == journal().end

@@ -83,7 +83,7 @@ def test_progress_of_an_earlier_version_has_no_mark(tmp_path: Path) -> None:
 
 def test_mark_of_a_deleted_segment_is_ignored(tmp_path: Path) -> None:
     start = progress(stream(write(tmp_path / "a", JOURNAL, commit_end=BASES[1])))
-    b = write(tmp_path / "b", JOURNAL, log_start=BASES[1], bases=tuple(BASES[1:]))
+    b = write(tmp_path / "b", JOURNAL, journal_start=BASES[1], bases=tuple(BASES[1:]))
     (b / segment_name(BASES[0])).unlink()
     goes_on(stream(b), start)
 

@@ -71,7 +71,7 @@ def grow(path: Path, writer: JournalWriter, **changes: Any) -> None:
 
 
 def delete_two_segments(path: Path) -> None:
-    grow(path, JOURNAL, log_start=BASES[2], bases=tuple(BASES[2:]))
+    grow(path, JOURNAL, journal_start=BASES[2], bases=tuple(BASES[2:]))
     for base in BASES[:2]:
         (path / segment_name(base)).unlink()
 
@@ -131,7 +131,7 @@ def test_topic_of_which_retention_left_nothing_is_named(
     for base in BASES:
         (a / segment_name(base)).unlink()
     (a / segment_name(JOURNAL.end)).touch()
-    grow(a, JOURNAL, log_start=JOURNAL.end, bases=(JOURNAL.end,))
+    grow(a, JOURNAL, journal_start=JOURNAL.end, bases=(JOURNAL.end,))
     reader = stream(a, topic="orders", failOnDataLoss="false")
     assert values(reader, {"position": 0}, {"position": JOURNAL.end}) == []
     assert (

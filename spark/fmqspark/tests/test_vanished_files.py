@@ -41,7 +41,7 @@ class Meanwhile(LocalEngine):
     ("says", "taken"),
     [
         ({}, False),  # removed by the disk, or by a person
-        ({"log_start": BASES[6], "bases": tuple(BASES[6:])}, True),
+        ({"journal_start": BASES[6], "bases": tuple(BASES[6:])}, True),
         ({"bases": tuple(BASES[:5]), "durable_end": BASES[5], "commit_end": BASES[5]}, True),
         ({"drop_from": BASES[5]}, True),
     ],

@@ -151,13 +151,13 @@ async def test_a_seek_moves_a_live_session_and_old_acks_do_not_count(tmp_path: P
             assert consumer.held[0] == before[0] + 1
             assert consumer.begins[0] == 5
             assert consumer.held[1] == before[1]
-            assert (consumer.sought[0], consumer.sought[1]) == (version + 1, 0)
+            assert (consumer.seek_number[0], consumer.seek_number[1]) == (version + 1, 0)
             assert [count for *_, count in consumer.values()[-5:]] == [1] * 5
             consumer.ack_range(0, 5, 10, generation=before[0])
             consumer.ack_range(0, 5, 6, token=2)
             await until(lambda: 2 in consumer.tokens)
             assert stored(rig, 0).floor == 6
-            assert stored(rig, 0).sought == version + 1, "it counts since the same seek"
+            assert stored(rig, 0).seek_number == version + 1, "it counts since the same seek"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ async def test_rows_come_page_by_page_all_and_in_order(tmp_path: Path) -> None:
         await admin.delete_group(DeleteGroupRequest(group="gone"))
         whole = await admin.offsets(OffsetsRequest())
         assert not whole.more
-        found, request = list[QueueOffsets](), OffsetsRequest(most=2)
+        found, request = list[QueueOffsets](), OffsetsRequest(limit=2)
         while True:
             reply = await admin.offsets(request)
             assert len(reply.queues) <= 2

@@ -50,38 +50,38 @@ class Reporting(Parts):
 
 def test_ages_of_a_period_count_from_its_first_look() -> None:
     broker = Reporting()
-    assert [broker.set(f"{kind}_for_ms") for kind in ("reads", "writes")] == [None, None]
-    assert broker.set("reads_ended_ms") is None
+    assert [broker.set(f"{kind}_served_ms") for kind in ("reads", "writes")] == [None, None]
+    assert broker.set("reads_ended_ago_ms") is None
     broker.lead()
     broker.periods.note()
     broker.clock.now_ms += 700
-    assert [broker.set(f"{kind}_for_ms") for kind in ("reads", "writes")] == [700, 700]
+    assert [broker.set(f"{kind}_served_ms") for kind in ("reads", "writes")] == [700, 700]
     broker.commit.refuse(UNMET, Position(0))
     broker.clock.now_ms += 50
-    assert [broker.set("reads_for_ms"), broker.set("writes_for_ms")] == [750, None]
-    assert broker.set("writes_ended_ms") == 50
-    assert broker.periods.report().unanswered == UNMET
+    assert [broker.set("reads_served_ms"), broker.set("writes_served_ms")] == [750, None]
+    assert broker.set("writes_ended_ago_ms") == 50
+    assert broker.periods.report().unacknowledged_reason == UNMET
 
 
 def test_disconnected_in_sync_slave_then_no_period_is_returned() -> None:
     broker = Reporting(AckPolicy(how_many=HowMany.ALL))
     broker.lead()
-    assert broker.set("writes_for_ms") == 0
+    assert broker.set("writes_served_ms") == 0
     broker.link.connected = False
     broker.clock.now_ms += 20
     report = broker.periods.report()
-    assert report.unanswered == "in-sync slaves are not connected: g1-1"
-    assert report.writes_ended_ms == 20
-    assert report.HasField("reads_for_ms")
+    assert report.unacknowledged_reason == "in-sync slaves are not connected: g1-1"
+    assert report.writes_ended_ago_ms == 20
+    assert report.HasField("reads_served_ms")
     broker.link.connected = True
-    assert broker.periods.report().unanswered == ""
+    assert broker.periods.report().unacknowledged_reason == ""
 
 
 def test_slave_reports_when_it_heard_its_master() -> None:
     broker = Reporting()
-    assert broker.periods.report().heard_master == ""
+    assert broker.periods.report().followed_master == ""
     broker.upstream.heard_master, broker.upstream.heard_ms = "g1-1", 400
     report = broker.periods.report()
-    assert (report.heard_master, report.heard_ms) == ("g1-1", 600)
-    assert report.unanswered == ""  # its role: another broker serves
+    assert (report.followed_master, report.master_silent_ms) == ("g1-1", 600)
+    assert report.unacknowledged_reason == ""  # its role: another broker serves
     assert broker.gate.permission() is Permission.NONE

@@ -36,7 +36,7 @@ class Process:
         self._zookeeper = zookeeper
         self._log = folder / "broker.log"
         self._process: asyncio.subprocess.Process | None = None
-        self._log_start = 0  # of this run
+        self._journal_start = 0  # of this run
 
     @property
     def address(self) -> str:
@@ -59,7 +59,7 @@ class Process:
         for name, value in options.items():
             command += [f"--{name}", value]
         with self._log.open("ab") as output:
-            self._log_start = self._log.stat().st_size
+            self._journal_start = self._log.stat().st_size
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=output, stderr=output
             )
@@ -68,12 +68,12 @@ class Process:
     def cut_log(self) -> None:
         """Ignore the log so far."""
         self._log.write_text("")
-        self._log_start = 0
+        self._journal_start = 0
 
     async def says(self, text: str) -> None:
         """Wait until the log of this run contains the text."""
         async with asyncio.timeout(30):
-            while text.encode() not in self._log.read_bytes()[self._log_start :]:
+            while text.encode() not in self._log.read_bytes()[self._journal_start :]:
                 assert self.alive, self.log
                 await asyncio.sleep(0.02)
 

@@ -75,8 +75,8 @@ def test_queue_lost_before_its_notice_is_not_announced() -> None:
     assert reported(a) == ([2, 3], [])
     group.seek(0, Offset(3), 0)
     group.seek(0, Offset(5), 0)
-    ((move, begins, sought),) = a.assigned.values()
-    assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
+    ((move, begins, seek_number),) = a.assigned.values()
+    assert (move.queue_id, move.generation, begins, seek_number) == (0, 3, 5, 2)
 
 
 def test_queue_lost_before_its_seek_notice_is_announced_lost() -> None:
@@ -120,7 +120,7 @@ def test_notices_are_sent_once() -> None:
     assert [(m.queue_id, m.generation) for m in replies[0].revoked] == [(1, 1)]
     assert [(m.queue_id, m.generation) for m in replies[0].assigned] == [(0, 2)]
     assert [(s.first_offset, s.end_offset) for s in replies[0].skipped] == [(1, 3)]
-    assert [(m.queue_id, m.generation) for m in replies[0].ignored] == [(1, 1)]
+    assert [(m.queue_id, m.generation) for m in replies[0].stale_assignments] == [(1, 1)]
     assert list(replies[0].committed_tokens) == [7]
     assert replies[1] == client_pb2.ConsumeReply()
     assert not a.has_news

@@ -141,7 +141,7 @@ async def test_large_batches_come_beside_a_backlog_of_small_ones(
         for _ in range(3):
             rig.produce(1, bytes(700_000))
         await rig.committed()
-        async with consuming(rig, batch_once=once) as consumer:
+        async with consuming(rig, accepts_omitted_batch=once) as consumer:
             await until(lambda: len(consumer.got) == 1203)
             places = [n for n, d in enumerate(consumer.got) if d.queue_id == 1]
         assert places[-1] < 600, places

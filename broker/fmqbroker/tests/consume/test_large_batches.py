@@ -15,7 +15,7 @@ async def test_batches_larger_than_the_credit_all_come(tmp_path: Path, once: boo
         for n in range(12):
             rig.produce(n % 3, bytes(100_000), b"x")
         await rig.committed()
-        async with consuming(rig, credit=1024, batch_once=once) as consumer:
+        async with consuming(rig, credit=1024, accepts_omitted_batch=once) as consumer:
             seen = 0
             while seen < 12:
                 while len(consumer.got) <= seen:

@@ -264,8 +264,8 @@ async def test_offsets_go_from_master_to_takeover_reader_and_back(tmp_path: Path
     master, slave = Rig(tmp_path / "m"), Rig(tmp_path / "s")
     async with running(master), running(slave, lead=False):
         await master.offsets.put(at(master, 10) | at(master, 20, queue=1))
-        data = await master.journal.read(master.journal.log_start, 1 << 20)
-        slave.journal.append_replica(master.journal.log_start, data)
+        data = await master.journal.read(master.journal.journal_start, 1 << 20)
+        slave.journal.append_replica(master.journal.journal_start, data)
         await master.offsets.put(at(master, 11))  # never reached the slave
         await take_over(slave, 2)
         assert slave.offsets.get(key()) == OffsetEntry(1 << 32, Offset(10))
@@ -377,7 +377,9 @@ async def test_own_progress_over_a_shorter_journal_counts_up_to_its_end(tmp_path
         for _ in range(2):  # the first try to open the term may fail
             await rig.offsets.install_own(Epoch(0))
             cut, whole = stored(rig, 0), stored(rig, 1)
-            assert (cut.floor, cut.sought) == (3, cut.version), "acks for what is missing are void"
+            assert (cut.floor, cut.seek_number) == (3, cut.version), (
+                "acks for what is missing are void"
+            )
             assert {key(1): whole} == kept, "these messages are there, and acked"
 
 

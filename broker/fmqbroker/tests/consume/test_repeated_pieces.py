@@ -34,7 +34,7 @@ async def _scatter(rig: Rig, consumer: Consumer) -> int:
 async def test_scattered_acks_redeliver_the_batch_once(tmp_path: Path, credit: int) -> None:
     async with (
         running(Rig(tmp_path)) as rig,
-        consuming(rig, batch_once=True, credit=credit) as consumer,
+        consuming(rig, accepts_omitted_batch=True, credit=credit) as consumer,
     ):
         length = await _scatter(rig, consumer)
         await until(lambda: len(consumer.got) == 2 + _RECORDS // 2)

@@ -32,8 +32,8 @@ def send(consumer: Consumer, **fields: Any) -> None:
     consumer.send(ConsumeRequest(**fields))
 
 
-def handed(consumer: Consumer, first: int, end: int) -> client_pb2.HandedRange:
-    return client_pb2.HandedRange(
+def handed(consumer: Consumer, first: int, end: int) -> client_pb2.DeliveredRange:
+    return client_pb2.DeliveredRange(
         queue_id=0, generation=consumer.held[0], first_offset=first, end_offset=end
     )
 
@@ -50,11 +50,11 @@ def group_in_flight(rig: Rig) -> int:
 
 async def lost(rig: Rig, *, report: tuple[int, int] | None) -> None:
     """Give a consumer ten messages, report those handed to its program, and lose it."""
-    async with consuming(rig, hand_overs=True) as first:
+    async with consuming(rig, reports_delivered=True) as first:
         send(first, credit_records=PLENTY)
         await until(lambda: len(numbers(first, 0)) == 10)
         if report:
-            send(first, handed=[handed(first, *report)])
+            send(first, delivered=[handed(first, *report)])
             await until(lambda: progress(rig)[0].has_seen)
 
 
@@ -62,7 +62,7 @@ async def test_dead_consumer_counts_only_handed_over_messages(tmp_path: Path) ->
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
         await lost(rig, report=(0, 4))
-        async with consuming(rig, "s2", hand_overs=True) as second:
+        async with consuming(rig, "s2", reports_delivered=True) as second:
             send(second, credit_records=PLENTY)
             await until(lambda: len(counts(second)) == 10)
             assert counts(second) == dict.fromkeys(range(4), 2) | dict.fromkeys(range(4, 10), 1)
@@ -73,7 +73,7 @@ async def test_consumer_dying_before_report_counts_the_next_message(tmp_path: Pa
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
         await lost(rig, report=None)
-        async with consuming(rig, "s2", hand_overs=True) as second:
+        async with consuming(rig, "s2", reports_delivered=True) as second:
             send(second, credit_records=PLENTY)
             await until(lambda: len(counts(second)) == 10)
             assert counts(second) == {0: 2} | dict.fromkeys(range(1, 10), 1)
@@ -82,12 +82,12 @@ async def test_consumer_dying_before_report_counts_the_next_message(tmp_path: Pa
 async def test_orderly_leave_does_not_count_buffered_copies(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
-        async with consuming(rig, hand_overs=True) as first:
+        async with consuming(rig, reports_delivered=True) as first:
             send(first, credit_records=PLENTY)
             await until(lambda: len(numbers(first, 0)) == 10)
             send(first, leave=True)
             await until(lambda: first.over)
-        async with consuming(rig, "s2", hand_overs=True) as second:
+        async with consuming(rig, "s2", reports_delivered=True) as second:
             send(second, credit_records=PLENTY)
             await until(lambda: len(counts(second)) == 10)
             assert set(counts(second).values()) == {1}
@@ -97,7 +97,7 @@ async def test_no_more_messages_than_credit_by_count(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
         rig.produce(1, *[b"%d" % n for n in range(10)])
-        async with consuming(rig, hand_overs=True) as consumer:
+        async with consuming(rig, reports_delivered=True) as consumer:
             send(consumer, credit_records=3)
             await until(lambda: len(consumer.values()) == 3)
             send(consumer, credit_records=2)
@@ -110,13 +110,13 @@ async def test_no_more_messages_than_credit_by_count(tmp_path: Path) -> None:
 
 async def reported(rig: Rig, session: str) -> dict[int, tuple[int, bool]]:
     """Report all ten messages as handed over, then die; return (count, again) by offset."""
-    async with consuming(rig, session, hand_overs=True) as consumer:
+    async with consuming(rig, session, reports_delivered=True) as consumer:
         send(consumer, credit_records=PLENTY)
         await until(lambda: len(counts(consumer)) == 10)
-        send(consumer, handed=[handed(consumer, 0, 10)])
+        send(consumer, delivered=[handed(consumer, 0, 10)])
         await until(lambda: progress(rig)[0].has_seen)
         return {
-            offset: (delivery.delivery_count, delivery.again)
+            offset: (delivery.delivery_count, delivery.redelivered)
             for delivery in consumer.got
             for offset in range(delivery.first_offset, delivery.end_offset)
         }
@@ -129,10 +129,10 @@ def all_ten(count: int, *, again: bool) -> dict[int, tuple[int, bool]]:
 async def test_a_copy_is_marked_whether_or_not_it_counts(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, *[b"%d" % n for n in range(10)])
-        async with consuming(rig, hand_overs=True) as first:
+        async with consuming(rig, reports_delivered=True) as first:
             send(first, credit_records=PLENTY)
             await until(lambda: len(numbers(first, 0)) == 10)
-            assert {d.again for d in first.got} == {False}
+            assert {d.redelivered for d in first.got} == {False}
             send(first, leave=True)
             await until(lambda: first.over)
         assert await reported(rig, "s2") == all_ten(1, again=True), "no program got it"

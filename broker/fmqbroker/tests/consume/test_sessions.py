@@ -122,12 +122,12 @@ async def test_reopened_session_keeps_its_queues(tmp_path: Path) -> None:
 
 async def test_sessions_that_lost_their_reader_get_their_queues_back(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
-        async with consuming(rig, "x", held=[0, 1]) as x:
+        async with consuming(rig, "x", held_queues=[0, 1]) as x:
             await until(lambda: sorted(x.held) == [0, 1])
-            async with consuming(rig, "a", held=[2, 3]) as a:
+            async with consuming(rig, "a", held_queues=[2, 3]) as a:
                 await until(lambda: sorted(a.held) == [2, 3])
     async with running(Rig(tmp_path / "2")) as rig:
-        async with consuming(rig, "x", held=[0, 1]) as x:
+        async with consuming(rig, "x", held_queues=[0, 1]) as x:
             rig.produce(3, b"v")
             await until(lambda: sorted(x.held) == [0, 1])
             rig.hand.advance(REJOIN_MS)

@@ -143,11 +143,11 @@ async def test_two_seeks_before_a_store_get_distinct_versions(tmp_path: Path) ->
             for offset in (1, 0):
                 version = rig.offsets.next_version(key())
                 group.seek(0, Offset(offset), rig.hand.monotonic_ms(), version)
-            last = group.progress[0].sought
+            last = group.progress[0].seek_number
             rig.fetch.groups.changed(group)
             async with asyncio.timeout(20):
                 await rig.fetch.groups.stored()
-            assert stored(rig, 0).sought == last <= stored(rig, 0).version
+            assert stored(rig, 0).seek_number == last <= stored(rig, 0).version
 
 
 @pytest.mark.parametrize("deleted", [True, False])
@@ -157,11 +157,11 @@ async def test_acks_from_before_a_deletion_or_a_seek_count_no_more(
     """A consumer that hears another seek's number forgets those acks."""
     async with running(Rig(tmp_path)) as rig:
         version = rig.offsets.next_version(key())
-        sought = OffsetEntry(version, Offset(0), (), version)
-        await rig.offsets.put({key(): tombstone(version) if deleted else sought})
+        seek_number = OffsetEntry(version, Offset(0), (), version)
+        await rig.offsets.put({key(): tombstone(version) if deleted else seek_number})
         async with consuming(rig) as consumer:
-            await until(lambda: len(consumer.sought) == 4)
-            assert consumer.sought == {0: version, 1: 0, 2: 0, 3: 0}
+            await until(lambda: len(consumer.seek_number) == 4)
+            assert consumer.seek_number == {0: version, 1: 0, 2: 0, 3: 0}
 
 
 async def test_start_at_a_future_time_is_the_commit_end(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_unstored_changes_keep_a_memberless_group(tmp_path: Path) -> None:
             now_ms = rig.hand.monotonic_ms()
             await until(lambda: rig.hand.sleeps_until(now_ms + IDLE_MS))
             assert groups.get("billing", TOPIC.id) is group
-        await until(lambda: stored(rig, 0).sought == 9)
+        await until(lambda: stored(rig, 0).seek_number == 9)
         rig.hand.advance(IDLE_MS)
         await until(lambda: not groups.get("billing", TOPIC.id))
 

@@ -44,7 +44,7 @@ async def test_in_sync_slave_holds_retention_until_disk_is_full(
             await c.acked(quick, c.master.journal.end)
         keeping = retention(c.master)
         await keeping.check_once()
-        held = c.master.journal.log_start
+        held = c.master.journal.journal_start
         assert held <= c.master.master.links[slow.name].received_end
         assert await keeping.check_once() == 0
         assert c.isr == {slow.name, quick.name}
@@ -54,14 +54,14 @@ async def test_in_sync_slave_holds_retention_until_disk_is_full(
         await space.check()
         assert await keeping.check_once() > 0
         assert keeping.left_behind == {slow.name: 1}
-        assert c.master.journal.log_start > c.master.master.links[slow.name].received_end
+        assert c.master.journal.journal_start > c.master.master.links[slow.name].received_end
         space._min_free = 0
         await until(lambda: not c.master.journal.full)
 
         slow.tap.reading.set()
         c.master.produce(5)
         await c.equal()
-        assert slow.journal.log_start > held
+        assert slow.journal.journal_start > held
         await c.in_sync(2)
         await until(lambda: c.isr == {slow.name, quick.name})
 
@@ -77,7 +77,7 @@ async def test_master_keeps_uncommitted_segments(tmp_path: Path) -> None:
         end = c.master.produce(20, size=30_000)  # as for producers that ask for its own disk only
         await c.master.journal.wait_durable(end)
         await retention(c.master).check_once()
-        assert c.master.journal.log_start <= committed == c.master.commit.commit_end
+        assert c.master.journal.journal_start <= committed == c.master.commit.commit_end
 
 
 async def test_slave_out_of_sync_does_not_hold_retention(tmp_path: Path) -> None:
@@ -138,14 +138,14 @@ async def test_slave_keeps_segments_the_master_may_lack(
     """R8: after a power cut the master lacks it, and no other broker has it."""
     async with cluster(tmp_path, 1, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
         slave = await full_slave(c)
-        begins, behind = slave.journal.log_start, Position(slave.journal.end - 300_000)
+        begins, behind = slave.journal.journal_start, Position(slave.journal.end - 300_000)
         await c.master.stop(crash=True)
         slave.commit.advance(slave.journal.durable_end, Position(0))  # as a takeover reader does
         slave.slave.upstream.held = slave.slave.upstream.held._replace(keep_from=behind)
         c.zoo.set_state(change(c.zoo.history[-1]))
         await retention(slave).check_once()
-        assert begins <= slave.journal.log_start <= (begins if all_of_it else behind)
-        assert all_of_it or slave.journal.log_start > begins
+        assert begins <= slave.journal.journal_start <= (begins if all_of_it else behind)
+        assert all_of_it or slave.journal.journal_start > begins
 
 
 async def test_slave_keeps_segments_another_in_sync_slave_lacks(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_slave_keeps_segments_another_in_sync_slave_lacks(tmp_path: Path) 
         lacks = c.master.master.links[slow.name].received_end
         assert quick.slave.upstream.held.keep_from <= lacks
         await retention(quick).check_once()
-        assert quick.journal.log_start <= lacks
+        assert quick.journal.journal_start <= lacks
         slow.tap.reading.set()
         await c.equal()
         end = c.master.journal.end

@@ -76,7 +76,7 @@ async def test_committed_segments_are_listed_and_read_byte_for_byte(tmp_path: Pa
     async with serving(tmp_path) as rig:
         rig.committed(rig.journal.end)
         reply = await rig.service.list(CALL, SegmentsRequest())
-        assert (reply.group, reply.broker, reply.log_start) == ("g1", "g1-0", 0)
+        assert (reply.group, reply.broker, reply.journal_start) == ("g1", "g1-0", 0)
         assert reply.end == rig.journal.end
         assert [s.base for s in reply.segments] == [SEGMENT * i for i in range(len(reply.segments))]
         assert [s.sealed for s in reply.segments] == [True] * (len(reply.segments) - 1) + [False]
@@ -144,9 +144,11 @@ async def test_segment_deleted_during_scan_ends_it_with_an_error(tmp_path: Path,
             await rig.read(SEGMENT)
         reply = await rig.service.list(CALL, SegmentsRequest())
         if gone == "retired":
-            assert reply.log_start == reply.segments[0].base == rig.journal.log_start > SEGMENT
+            assert (
+                reply.journal_start == reply.segments[0].base == rig.journal.journal_start > SEGMENT
+            )
         else:
-            assert (reply.log_start, reply.end, list(reply.segments)) == (SEGMENT, SEGMENT, [])
+            assert (reply.journal_start, reply.end, list(reply.segments)) == (SEGMENT, SEGMENT, [])
 
 
 @pytest.mark.parametrize("gone", ["retired", "started again"])

@@ -21,7 +21,7 @@ STATE = GroupState(Mode.NEW, Epoch(4), ME, OTHER, served_end=Position(99))
 
 
 def doubts(holds: bool, acked_under: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(lacks=holds, tail_cut=holds, unproven=holds, acked_under=acked_under)
+    return SimpleNamespace(lacks=holds, tail_lost=holds, unproven=holds, acked_under=acked_under)
 
 
 def gatherer(state: GroupState = STATE, **changes: Any) -> tuple[Gatherer, dict[str, Any]]:
@@ -81,7 +81,7 @@ def test_every_fact_is_taken_from_its_part() -> None:
     expected = Evidence(
         session_live=True, fresh=True, wanted=OTHER, incarnation="i", superseded=True,
         lease_out=True, live=parts["standing"].live, held=Epoch(4), journal_epoch=Epoch(9),
-        journal_end=Position(80), has_records=True, stopping=True, may_lack=True, tail_cut=True,
+        journal_end=Position(80), has_records=True, stopping=True, may_lack=True, tail_lost=True,
         unproven=True, other_policy=True, upstream_connected=True, upstream_caught_up=True,
         promised_until_ms=8, checks=1, next_check_ms=2, frozen=Epoch(2), frozen_offsets="eA==",
         behind=True, links={OTHER: link}, record=RECORD, next_move_ms=3,
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_no_fact() -> None:
     one, _ = gatherer(state, frozen=None, received=None, links={}, doubts=sound)
     found = evidence_of(one)
     assert (found.frozen, found.frozen_offsets, found.record) == (0, None, None)
-    assert not any((found.may_lack, found.behind, found.tail_cut, found.unproven))
+    assert not any((found.may_lack, found.behind, found.tail_lost, found.unproven))
     assert not found.has_records, "only a group that was never opened asks for them"
     assert (found.links, found.lacking_since_ms) == ({}, None)
     assert found.reader_gone_since_ms == NOW_MS

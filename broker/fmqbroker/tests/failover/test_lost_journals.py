@@ -39,7 +39,7 @@ def empty(cluster: Restorable, *brokers: BrokerId) -> None:
 async def waits_for_a_person(cluster: Restorable, broker: BrokerId) -> Epoch:
     """Wait until the broker serves nothing and names the command; return its epoch."""
     command = "`fmq cluster begin-again g1 --epoch {}`"
-    status = await cluster.until_status(broker, lambda s: command.format(s.epoch) in s.why)
+    status = await cluster.until_status(broker, lambda s: command.format(s.epoch) in s.reason)
     assert (status.permission, status.remedy) == (0, admin_pb2.REMEDY_BEGIN_AGAIN)
     return Epoch(status.epoch)
 
@@ -83,7 +83,7 @@ async def test_begin_again_waits_for_a_slave_that_starts_later(tmp_path: Path) -
         empty(cluster, M)
         await cluster.start(M)
         await begin_as_asked(cluster, M)
-        await cluster.until_status(M, lambda s: "waits to hear every configured slave" in s.why)
+        await cluster.until_status(M, lambda s: "waits to hear every configured slave" in s.reason)
         await cluster.start(S)
         await cluster.whole()
         assert set(await cluster.read("salaries", 20, "readers")) == set(VALUES)
@@ -133,7 +133,7 @@ async def test_a_restart_after_begin_again_opens_one_term(tmp_path: Path) -> Non
         assert code == 0, printed
         assert (await cluster.groups.state(G1)).mode is Mode.NEW
         await cluster.start(S)  # it cannot take over from a master that has never opened
-        await cluster.until_status(S, lambda s: "has never opened" in s.why)
+        await cluster.until_status(S, lambda s: "has never opened" in s.reason)
         await cluster.start(M)
         assert (await cluster.whole()).epoch == state.epoch + 1
         await cluster.send("salaries", *VALUES)

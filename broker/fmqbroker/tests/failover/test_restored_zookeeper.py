@@ -89,8 +89,8 @@ async def test_a_restored_backup_is_refused_then_mended(tmp_path: Path) -> None:
 
 async def begin_again_is_named(cluster: Restorable, broker: BrokerId) -> None:
     """Check that a broker serves and changes nothing, and names the remedy."""
-    refused = await cluster.until_status(broker, lambda s: "newer epoch" in s.why)
-    assert "fmq cluster begin-again g1" in refused.why
+    refused = await cluster.until_status(broker, lambda s: "newer epoch" in s.reason)
+    assert "fmq cluster begin-again g1" in refused.reason
     assert refused.permission == 0
 
 
@@ -196,7 +196,7 @@ async def test_a_backup_of_the_same_epoch(tmp_path: Path) -> None:
         async with asyncio.timeout(300):
             while set(await cluster.groups.live(G1)) != {S}:
                 await asyncio.sleep(0.05)
-        waits = await cluster.until_status(S, lambda s: s.mode == "NEW" and bool(s.why))
+        waits = await cluster.until_status(S, lambda s: s.mode == "NEW" and bool(s.reason))
         assert waits.permission == 0
         await cluster.start(M)
         assert (await cluster.whole()).master == M

@@ -35,7 +35,7 @@ async def test_damage_in_sealed_segment_is_noted_on_read_then_refused(
     at = (await filled(tmp_path))[100]
     file = flip(tmp_path, at)
     async with running(tmp_path) as journal:  # a start reads the newest segment only
-        assert await journal.read_sound(journal.log_start, 4096)
+        assert await journal.read_sound(journal.journal_start, 4096)
         assert journal.damage is None
         with pytest.raises(CorruptJournal, match=rf"{file.name}, position {at} .*payload CRC"):
             await journal.read_sound(at, 4096)

@@ -252,12 +252,12 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
             disk.total = 1  # and all that a step in flight may give back
             with pytest.raises(StorageFull):
                 await journal.retire(journal.end, 0)
-            assert journal.log_start == 0, "nothing went"
+            assert journal.journal_start == 0, "nothing went"
             disk.total = 2 * LARGE
         freed = await journal.retire(journal.end, 0)
-        assert freed == journal.log_start > 0
+        assert freed == journal.journal_start > 0
     async with running(tmp_path) as journal:
-        assert journal.log_start == freed
+        assert journal.journal_start == freed
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -11,7 +11,7 @@ from fmqcore.policy import MIXED
 
 
 def doubtful(acked_under: int = 0) -> Doubts:
-    return Doubts(lacks=True, tail_cut=True, unproven=True, acked_under=acked_under)
+    return Doubts(lacks=True, tail_lost=True, unproven=True, acked_under=acked_under)
 
 
 def reported(doubts: Doubts) -> int:
@@ -79,4 +79,4 @@ async def test_empty_new_segment_file_is_not_a_truncated_tail(
     (tmp_path / segment_name(base)).write_bytes(written + bytes(size - len(written)))
     async with running(tmp_path) as journal:
         assert journal.end == base
-        assert (journal.doubts.lacks, journal.doubts.tail_cut) == (True, bool(written))
+        assert (journal.doubts.lacks, journal.doubts.tail_lost) == (True, bool(written))

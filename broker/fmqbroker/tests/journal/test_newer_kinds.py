@@ -95,4 +95,4 @@ async def test_read_of_an_unknown_kind_names_file_and_remedy(tmp_path: Path) -> 
         await journal.wait_durable(journal.end)
     async with running(tmp_path) as again:
         with pytest.raises(NewerJournal, match=rf"0\.journal, position {at} .*kind 9 .*upgrade"):
-            await again.read_sound(again.log_start, 1 << 20)
+            await again.read_sound(again.journal_start, 1 << 20)

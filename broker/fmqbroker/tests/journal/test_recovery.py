@@ -60,9 +60,9 @@ async def test_a_crash_at_every_step_loses_nothing_durable(tmp_path: Path, loss:
             await (journal.wait_durable(journal.end) if number % 3 else journal.flushed.wait())
             journal.note_commit_end(journal.durable_end)
         await journal.wait_durable(journal.end)
-        whole, log_start = await everything(journal), journal.log_start
+        whole, journal_start = await everything(journal), journal.journal_start
     claims.append(journal.durable_end)
-    assert log_start == 0
+    assert journal_start == 0
     for count in range(1, len(disk.steps) + 1):
         path = tmp_path / f"crash-{count}"
         image(disk.steps[:count], loss, path)
@@ -203,7 +203,7 @@ async def torn(path: Path) -> Position:
     async with running(path) as journal:
         journal.doubts.made_whole()
     async with running(path, crash=True) as journal:
-        assert not journal.doubts.tail_cut
+        assert not journal.doubts.tail_lost
         known = (path / "checkpoint").read_bytes()
         end = journal.append(data(b"torn")).end
         await journal.wait_durable(end)
@@ -223,37 +223,37 @@ async def test_tail_is_truncated_only_after_a_durable_note(tmp_path: Path) -> No
         async with running(tmp_path, disk=NoCheckpoint(tmp_path, 9)):
             pass
     async with running(tmp_path) as journal:  # room was made
-        assert journal.doubts.tail_cut
+        assert journal.doubts.tail_lost
 
 
 async def test_directory_without_checkpoint_may_have_lost_everything(tmp_path: Path) -> None:
     """It is empty, or lacks its checkpoint: which bytes were fsynced is unknown."""
     async with running(tmp_path) as journal:
-        assert journal.doubts.tail_cut
+        assert journal.doubts.tail_lost
         journal.doubts.made_whole()
     async with running(tmp_path, crash=True) as journal:
-        assert not journal.doubts.tail_cut
+        assert not journal.doubts.tail_lost
     (tmp_path / "checkpoint").unlink()
     async with running(tmp_path) as journal:
-        assert journal.doubts.tail_cut
+        assert journal.doubts.tail_lost
 
 
 @pytest.mark.parametrize("crash", [True, False])
 async def test_truncated_tail_is_flagged_until_made_whole(tmp_path: Path, crash: bool) -> None:
     end = await torn(tmp_path)
     async with running(tmp_path, crash=crash) as journal:
-        assert journal.doubts.tail_cut
+        assert journal.doubts.tail_lost
         assert journal.end < end
     async with running(tmp_path) as journal:
-        assert (journal.clean, journal.doubts.lacks, journal.doubts.tail_cut) == (
+        assert (journal.clean, journal.doubts.lacks, journal.doubts.tail_lost) == (
             not crash,
             True,
             True,
         )
         journal.doubts.made_whole()
-        assert not journal.doubts.tail_cut
+        assert not journal.doubts.tail_lost
     async with running(tmp_path) as journal:
-        assert not journal.doubts.tail_cut
+        assert not journal.doubts.tail_lost
 
 
 @pytest.mark.parametrize("loss", [Loss.ALL, Loss.TORN])

@@ -92,14 +92,14 @@ async def test_new_slave_can_start_at_any_segment(tmp_path: Path) -> None:
             path = tmp_path / f"s{base}"
             async with running(path) as slave:
                 await slave.reset(base)
-                assert (slave.log_start, slave.end, slave.durable_end) == (base, base, base)
+                assert (slave.journal_start, slave.end, slave.durable_end) == (base, base, base)
             async with running(path) as slave:
                 assert slave.end == base
                 await follow(master, slave, 1 << 20)
                 assert slave.state == master.state
                 assert slave.begin_offset(TOPIC, 0) > 0
             async with running(path) as slave:
-                assert (slave.log_start, slave.end) == (base, master.end)
+                assert (slave.journal_start, slave.end) == (base, master.end)
                 assert slave.state == master.state
 
 

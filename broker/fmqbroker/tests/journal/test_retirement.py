@@ -56,8 +56,8 @@ async def test_a_reset_waits_until_retention_is_done(
         resetting = asyncio.create_task(journal.reset(new_start))
         for _ in range(20):
             await journal.raw.read(journal._parts.store.segments[-1].base, 0, 8)
-        assert journal.log_start < new_start
+        assert journal.journal_start < new_start
         go_on.set()
         assert await retiring > 0
         await resetting
-        assert journal.log_start == journal.end == new_start
+        assert journal.journal_start == journal.end == new_start

@@ -152,21 +152,21 @@ async def test_retire_by_size_and_time(tmp_path: Path) -> None:
         await journal.wait_durable(journal.end)
         assert await journal.retire(journal.end, clock.now_ms) == 0
         freed = await journal.retire(journal.end, clock.now_ms + 5000)
-        assert 0 < freed == journal.log_start <= middle
+        assert 0 < freed == journal.journal_start <= middle
         assert await journal.retire(journal.end, clock.now_ms + 5000) == 0
         with pytest.raises(NotFound):
             await journal.read(Position(0), 1000)
         (first,) = await journal.find(TOPIC, 0, Offset(0), 1)
         assert first.base_offset == journal.begin_offset(TOPIC, 0) > 0
-        whole, start = await everything(journal), journal.log_start
+        whole, start = await everything(journal), journal.journal_start
         assert headers(whole)[0].position == start
         # Never a segment that is still needed, never the newest.
         assert await journal.retire(start, clock.now_ms + 10**9) == 0
         await journal.retire(journal.end, clock.now_ms + 10**9)
-        last = journal.log_start
+        last = journal.journal_start
         assert last < journal.end
     async with running(tmp_path, clock=clock) as journal:
-        assert journal.log_start == last
+        assert journal.journal_start == last
         names = [name for name in os.listdir(tmp_path) if name.endswith(".index")]
         assert not names  # they went with their segments
 
@@ -177,7 +177,7 @@ async def test_retire_by_size(tmp_path: Path) -> None:
         fill(journal, 400)
         await journal.wait_durable(journal.end)
         await journal.retire(journal.end, 0)
-        held = journal.end - journal.log_start
+        held = journal.end - journal.journal_start
         assert 150_000 - 65536 < held <= 150_000
 
 
@@ -214,9 +214,9 @@ async def test_interrupted_truncation_finishes_at_next_start(
         await until(lambda: _at_rest(disk))
         await journal._parts.checkpoints.write()  # it knows what is durable
         before, first = await everything(journal), len(disk.steps)
-        old_start = journal.log_start
+        old_start = journal.journal_start
         await work(journal)
-        last, start, cut = len(disk.steps), journal.log_start, await everything(journal)
+        last, start, cut = len(disk.steps), journal.journal_start, await everything(journal)
         # Later bytes must survive too: no earlier step may be finished on top of them.
         disk.done = lambda: claims.append(journal.durable_end)
         if work is not _reset:
@@ -233,7 +233,7 @@ async def test_interrupted_truncation_finishes_at_next_start(
             if count <= last:
                 done = count > first  # the first step states the intent
                 assert stored == (cut if done else before)
-                assert journal.log_start == (start if done else old_start)
+                assert journal.journal_start == (start if done else old_start)
             else:
                 assert after.startswith(stored)
                 assert journal.end >= claims[count - last]

@@ -105,9 +105,9 @@ async def test_no_checkpoint_of_old_journal_during_truncation(tmp_path: Path, wa
             says = _says(tmp_path)
         await cutting
         now = _says(tmp_path)
-        assert (now.drop_from, now.log_start, now.durable_end, now.last_header_crc) == (
+        assert (now.drop_from, now.journal_start, now.durable_end, now.last_header_crc) == (
             None,
-            journal.log_start,
+            journal.journal_start,
             journal.end,
             journal.last_header_crc,
         )
@@ -164,7 +164,7 @@ async def test_reads_during_truncation_are_consistent(tmp_path: Path, way: str) 
             committed = journal.committed_offset(TOPIC, 0, ends[110])
             offsets = [committed, journal.next_offset(TOPIC, 0), journal.begin_offset(TOPIC, 0)]
             ends_ = [journal.end, journal.durable_end, journal.written_end]
-            return [*ends_, *offsets, journal.log_start, journal.epoch, found]
+            return [*ends_, *offsets, journal.journal_start, journal.epoch, found]
 
         cut = journal.truncate(ends[120]) if way == "truncate" else journal.reset(Position(1 << 30))
         with held(disk):

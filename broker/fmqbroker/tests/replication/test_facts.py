@@ -29,8 +29,9 @@ CONFIG = GroupConfig(
 
 def test_every_field_of_a_hello_reaches_the_decision() -> None:
     hello = wire.Hello(
-        cluster="c", group="g1", broker=A, epochs=WIRE_EPOCHS, log_start=1, end=2, durable_end=3,
-        clean=True, commit_end=4, reader=True, last_header_crc=5, tail_cut=True,
+        cluster="c", group="g1", broker=A, epochs=WIRE_EPOCHS, journal_start=1, end=2,
+        durable_end=3,
+        clean=True, commit_end=4, is_reader=True, last_header_crc=5, tail_lost=True,
         emptied=True,
     )  # fmt: skip
     found = slave_view(hello)
@@ -61,7 +62,7 @@ def master(epoch: int = 6, **changes: Any) -> Any:
         "_me": ME,
         "_journal": SimpleNamespace(
             end=Position(120),
-            log_start=Position(8),
+            journal_start=Position(8),
             state=SimpleNamespace(epochs=EPOCHS),
             doubts=SimpleNamespace(unproven=False),
         ),

@@ -109,7 +109,7 @@ async def test_delayed_hello_does_not_displace_a_newer_stream(tmp_path: Path) ->
     async with cluster(tmp_path) as c:
         now = c.master.master._streams._links[BrokerId("g1-1")]
         assert now.dial > 0
-        why = await refusal(c, incarnation=now.incarnation, dial=now.dial - 1)
+        why = await refusal(c, incarnation=now.incarnation, connection_number=now.dial - 1)
         assert why == f"dial {now.dial - 1} of g1-1 comes after dial {now.dial}"
         assert c.master.master._streams._links[BrokerId("g1-1")] is now
         assert c.isr == {"g1-1"}
@@ -147,10 +147,10 @@ async def test_slave_level_in_memory_is_not_durable_until_fsynced(
         await slave.reaches(c.master.produce())
         await until(lambda: not slave.journal.doubts.lacks, "level with one that serves")
         assert slave.journal.durable_end < slave.journal.end
-        assert (await redialled(c)).tail_cut
+        assert (await redialled(c)).tail_lost
         c.zoo.set_policy(AckPolicy())
-        await until(lambda: not slave.journal.doubts.tail_cut, "and on its disk")
-        assert not (await redialled(c)).tail_cut
+        await until(lambda: not slave.journal.doubts.tail_lost, "and on its disk")
+        assert not (await redialled(c)).tail_lost
 
 
 async def test_slave_whole_at_its_hello_has_proved_it(tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ async def test_takeover_reader_announces_that_it_serves_reads(tmp_path: Path, mo
     """R5: delivered records are never truncated, even if its commit end was not on its disk yet."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
-        assert not any(m.hello.reader for m in slave.tap.sent)
+        assert not any(m.hello.is_reader for m in slave.tap.sent)
         taken = replace(c.zoo.history[-1], mode=mode, reader=slave.name)
         c.zoo.set_state(taken)
         slave.tap.cut()
-        await until(lambda: any(m.hello.reader for m in slave.tap.sent))
+        await until(lambda: any(m.hello.is_reader for m in slave.tap.sent))
 
 
 async def test_a_slave_knows_of_no_commit_end_beyond_its_journal(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path)
         c.master.master._forget()  # another broker acted as master; now this one does again
         assert not c.master.master.links.get(name)
         try:
-            why = await refusal(c, incarnation=now.incarnation, dial=now.dial - 1)
+            why = await refusal(c, incarnation=now.incarnation, connection_number=now.dial - 1)
         finally:
             slave.tap.open.set()
         assert why
@@ -289,8 +289,8 @@ async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path)
     [
         ({"end": 5}, False),
         ({"end": 0}, True),
-        ({"end": 5, "tail_cut": True}, True),  # an older version: its disk may have been lost
-        ({"end": 5, "tail_cut": True, "emptied": False}, False),
+        ({"end": 5, "tail_lost": True}, True),  # an older version: its disk may have been lost
+        ({"end": 5, "tail_lost": True, "emptied": False}, False),
         ({"end": 0, "emptied": False}, False),
         ({"end": 5, "emptied": True}, True),
     ],

@@ -104,7 +104,7 @@ async def test_slave_left_behind_on_full_disk_refills_itself(tmp_path: Path) -> 
         await until(lambda: c.isr == set())
         assert await c.master.journal.retire(c.master.journal.end, 0) > 0
         slave.tap.cut()
-        await until(lambda: slave.journal.log_start == c.master.journal.log_start)
+        await until(lambda: slave.journal.journal_start == c.master.journal.journal_start)
         disk.free = None  # room enough: its own segments went, and more
         await until(lambda: slave.journal.end == c.master.journal.end)
 
@@ -175,7 +175,7 @@ async def test_broker_that_is_not_a_member_leaves_no_trace(tmp_path: Path) -> No
     async with cluster(tmp_path) as c:
         for number in range(50):
             hello = wire.Hello(
-                cluster="c", group="g1", broker=f"x{number}", incarnation="x", dial=1
+                cluster="c", group="g1", broker=f"x{number}", incarnation="x", connection_number=1
             )
             await c.master.master.serve(CALL, Says(hello))
         assert len(c.master.master._streams._dials) < 5
@@ -188,7 +188,9 @@ async def test_a_slave_of_another_group_cuts_no_stream(tmp_path: Path) -> None:
         link = c.master.master._streams.of(slave.name)
         slave.tap.open.clear()
         await asyncio.sleep(0.3)
-        hello = wire.Hello(cluster="c", group="other", broker=slave.name, incarnation="x", dial=1)
+        hello = wire.Hello(
+            cluster="c", group="other", broker=slave.name, incarnation="x", connection_number=1
+        )
         await c.master.master.serve(CALL, Says(hello))
         slave.tap.open.set()
         await turns()

@@ -131,13 +131,13 @@ async def test_master_with_a_lost_disk_gets_everything_back(tmp_path: Path, dele
             await c.equal()
             await slave.journal.wait_durable(slave.journal.end)
             await slave.journal.retire(slave.journal.end, c.master.clock.wall_ms())
-            assert slave.journal.log_start > 0
+            assert slave.journal.journal_start > 0
         _, end = await shorter_master(c, lose="all")
         await c.master.start()
         assert c.master.journal.end == 0
         await slave.start()
         await until(lambda: c.master.journal.durable_end == end)
-        assert c.master.journal.log_start == slave.journal.log_start
+        assert c.master.journal.journal_start == slave.journal.journal_start
         await until(lambda: slave.slave.upstream.caught_up)
         await c.master.open_term()
         c.master.produce()
@@ -264,14 +264,14 @@ async def test_slave_below_the_log_start_starts_at_a_segment(tmp_path: Path, emp
         c.master.produce(1500)
         await until(lambda: c.master.journal.durable_end == c.master.journal.end)
         await c.master.journal.retire(c.master.journal.end, c.master.clock.wall_ms())
-        start = c.master.journal.log_start
+        start = c.master.journal.journal_start
         assert start > 0
         reported = actions(c)
         await slave.start()
         await c.in_sync()
         await c.equal()
         assert reported == [wire.RESET_TO]
-        assert slave.journal.log_start == start
+        assert slave.journal.journal_start == start
         for _ in range(3):  # one more message or many: it follows as usual
             c.master.produce(20)
             await c.equal()
@@ -381,7 +381,7 @@ async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None
         await c.equal()
         if reported:
             assert reported == [wire.RESET_TO]
-        assert Position(slave.journal.log_start) in (0, c.master.journal.log_start)
+        assert Position(slave.journal.journal_start) in (0, c.master.journal.journal_start)
 
 
 async def test_suffix_of_a_newer_version_is_neither_taken_nor_cut(

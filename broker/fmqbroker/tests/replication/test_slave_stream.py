@@ -24,7 +24,7 @@ MASTER = Member(BrokerId("g1-0"), "h:1")
 class Journal:
     """Records the changes made to it."""
 
-    epoch, log_start, end = 1, 0, 100
+    epoch, journal_start, end = 1, 0, 100
 
     def __init__(self) -> None:
         self.did: list[str] = []

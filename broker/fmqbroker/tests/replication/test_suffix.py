@@ -34,7 +34,7 @@ async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, los
             await c.equal()
             await slave.journal.wait_durable(slave.journal.end)
             await slave.journal.retire(slave.journal.end, c.master.clock.wall_ms())
-            assert slave.journal.log_start > 0
+            assert slave.journal.journal_start > 0
         _, end = await shorter_master(c, lose=lost[:4].strip(","))
         await c.master.start()
         held: list[Any] = []
@@ -131,7 +131,7 @@ async def test_former_master_makes_no_room_for_a_suffix(tmp_path: Path) -> None:
             group="g1",
             broker=slave.name,
             epochs=epoch_starts([(Epoch(1), Position(SEGMENT))]),
-            log_start=SEGMENT,
+            journal_start=SEGMENT,
             durable_end=2 * SEGMENT,
             end=2 * SEGMENT,
         )
@@ -142,7 +142,7 @@ async def test_former_master_makes_no_room_for_a_suffix(tmp_path: Path) -> None:
         )
         with pytest.raises(LinkBroken):
             await c.master.master.serve(CALL, stream)
-        assert (c.master.journal.log_start, c.master.journal.end) == (0, 0)
+        assert (c.master.journal.journal_start, c.master.journal.end) == (0, 0)
 
 
 async def test_room_for_a_suffix_ends_the_other_slaves_streams(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_room_for_a_suffix_ends_the_other_slaves_streams(tmp_path: Path) -
                 slave.tap.open.clear()
             assert master.links[second].heard
             await master.make_room(master._streams._links[first], decision)
-            assert (journal.log_start, journal.end) == (64, 64)
+            assert (journal.journal_start, journal.end) == (64, 64)
             assert [link.broker for link in master._streams] == [first]
             assert master.links[first].heard
             assert not master.links[second].heard

@@ -102,9 +102,9 @@ async def test_room_made_for_a_suffix_is_settled_despite_cancellation(
                 group="g1",
                 broker=first,
                 incarnation="x",
-                dial=dial,
+                connection_number=dial,
                 epochs=epoch_starts([(Epoch(1), Position(SEGMENT + 200))]),
-                log_start=SEGMENT,
+                journal_start=SEGMENT,
                 durable_end=2 * SEGMENT,
                 end=2 * SEGMENT,
             )
@@ -114,7 +114,7 @@ async def test_room_made_for_a_suffix_is_settled_despite_cancellation(
         serving.cancel()  # as the server does when the peer is gone
         with pytest.raises(asyncio.CancelledError):
             await serving
-        assert (c.master.journal.log_start, c.master.journal.end) == (SEGMENT, SEGMENT)
+        assert (c.master.journal.journal_start, c.master.journal.end) == (SEGMENT, SEGMENT)
         again = Says(hello(2))
         serving = asyncio.create_task(c.master.master.serve(CALL, again))
         await until(lambda: again.reported)

@@ -89,7 +89,7 @@ async def all_rows(full: Full) -> None:
 async def a_page(full: Full) -> None:
     last = full.topics[-1]
     after = OffsetsAfter(topic=last.name, queue_id=7, group="group-18")
-    reply = await full.admin.offsets(OffsetsRequest(most=5, after=after))
+    reply = await full.admin.offsets(OffsetsRequest(limit=5, after=after))
     assert [row.group for row in reply.queues] == ["group-19"]
 
 

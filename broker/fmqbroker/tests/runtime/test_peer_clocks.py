@@ -183,14 +183,16 @@ async def test_a_slave_a_day_ahead_deletes_nothing(
             assert "old_segments_deleted" not in log
             status = await dev.broker_status(broker)
             assert status is not None
-            assert f" s {where} this broker's: correct the wrong clock" in status.why
-            assert status.log_start == 0
+            assert f" s {where} this broker's: correct the wrong clock" in status.reason
+            assert status.journal_start == 0
         ahead = False
         dev.kill("g1-1")
         assert await dev.ended("g1-1")
         dev.start_broker("g1-1")
         for broker in ("g1-0", "g1-1"):
             async with asyncio.timeout(90):
-                while (s := await dev.broker_status(broker)) is None or "deleted by age" in s.why:
+                while (
+                    s := await dev.broker_status(broker)
+                ) is None or "deleted by age" in s.reason:
                     await asyncio.sleep(0.1)
         await until_log(BrokerId("g1-0"), "clocks_agree")

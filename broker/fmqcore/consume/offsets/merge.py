@@ -50,7 +50,7 @@ def within(
     first = next_version(None, term)
     return {
         key: entry
-        if entry.deleted or entry.sought >= first
+        if entry.deleted or entry.seek_number >= first
         else _cut(entry, next_offsets.get((key.topic_id, key.queue_id), Offset(0)), term)
         for key, entry in table.items()
     }

@@ -29,9 +29,9 @@ def entries(draw: st.DrawFn) -> OffsetEntry:
     floor, *edges = sorted(draw(st.lists(U64, min_size=1, max_size=9, unique=True)))
     ranges = zip(edges[::2], edges[1::2], strict=False)
     version = draw(U64)
-    sought = draw(st.integers(0, version))
+    seek_number = draw(st.integers(0, version))
     done = tuple((Offset(a), Offset(b)) for a, b in ranges)
-    return OffsetEntry(version, Offset(floor), done, sought)
+    return OffsetEntry(version, Offset(floor), done, seek_number)
 
 
 KEYS = st.builds(
@@ -68,7 +68,7 @@ ENTRY = OffsetEntry(5, Offset(10), ((Offset(12), Offset(15)), (Offset(20), Offse
 PAYLOADS: list[tuple[bytes, Callable[[bytes], Any]]] = [
     (control.encode_epoch(Epoch(4), BrokerId("g1-0")), control.decode_epoch),
     (control.encode_offsets({KEY: ENTRY}), control.decode_offsets),
-    (control.encode_offsets({KEY: ENTRY._replace(sought=4)}), control.decode_offsets),
+    (control.encode_offsets({KEY: ENTRY._replace(seek_number=4)}), control.decode_offsets),
     (control.encode_topic(TopicId(7), "orders", 8), control.decode_topic),
     (control.encode_deliver(control.Deliver(Position(1), 2, 3, 4)), control.decode_deliver),
     (control.encode_seal(control.Seal(TopicId(1), 2, 3)), control.decode_seal),
@@ -102,12 +102,12 @@ def test_ranges_must_rise_above_the_floor(ranges: tuple[tuple[Offset, Offset], .
         control.decode_offsets(bad)
 
 
-@pytest.mark.parametrize("sought", [0, 6])
-def test_progress_with_impossible_seek_version_is_malformed(sought: int) -> None:
-    good = control.encode_offsets({KEY: ENTRY._replace(sought=4)})
-    assert control.decode_offsets(good)[KEY].sought == 4
-    with pytest.raises(Malformed, match=f"version 5 counts since seek {sought}"):
-        control.decode_offsets(good[:-8] + sought.to_bytes(8, "little"))
+@pytest.mark.parametrize("seek_number", [0, 6])
+def test_progress_with_impossible_seek_version_is_malformed(seek_number: int) -> None:
+    good = control.encode_offsets({KEY: ENTRY._replace(seek_number=4)})
+    assert control.decode_offsets(good)[KEY].seek_number == 4
+    with pytest.raises(Malformed, match=f"version 5 counts since seek {seek_number}"):
+        control.decode_offsets(good[:-8] + seek_number.to_bytes(8, "little"))
 
 
 def test_duplicate_key_is_malformed() -> None:

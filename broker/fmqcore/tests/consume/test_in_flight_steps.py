@@ -16,10 +16,10 @@ def leased(up_to: int) -> QueueProgress:
 
 def test_each_seek_has_a_version_above_the_previous() -> None:
     """A consumer that was away learns from it that its earlier acks are void."""
-    progress = QueueProgress(O(0), sought=5)
+    progress = QueueProgress(O(0), seek_number=5)
     for reported, becomes in ((9, 9), (7, 10), (10, 11), (0, 12), (99, 99)):
         progress.seek(O(3), reported)
-        assert progress.sought == becomes
+        assert progress.seek_number == becomes
 
 
 def test_each_nack_delay_is_waited_for() -> None:

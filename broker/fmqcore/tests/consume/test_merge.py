@@ -188,7 +188,7 @@ def test_progress_over_missing_records_is_void(
     found = within({key: entry}, offsets, Epoch(3))[key]
     assert (found.floor, found.ranges) == becomes
     assert found.version == 3 << 32, "newer than all from before this term"
-    assert found.sought == found.version, "acks from before are void, as after a seek"
+    assert found.seek_number == found.version, "acks from before are void, as after a seek"
     assert within({key: found}, offsets, Epoch(3))[key] == found
     gone = {key: tombstone(4)}
     assert within(gone, offsets, Epoch(3)) == gone
@@ -216,7 +216,7 @@ def test_progress_beyond_a_shorter_journal_is_void(
     table = {key: entry, there: entry, OffsetKey("x", TopicId(1), 0): tombstone(4)}
     found = shortened(table, ends, Epoch(3))
     assert (found[key].floor, found[key].ranges) == becomes
-    assert found[key].version == found[key].sought == 3 << 32
+    assert found[key].version == found[key].seek_number == 3 << 32
     assert {**found, key: entry} == table
     assert shortened(found, ends, Epoch(3)) == found
 
@@ -225,8 +225,8 @@ def test_progress_of_the_same_term_over_missing_records_is_void() -> None:
     """It gets a new version, or it would lose to the entry it replaces."""
     key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
     made = next_version(None, term) + 5
-    for sought in (0, 2 << 32):
-        entry = OffsetEntry(made, Offset(9), (), sought)
+    for seek_number in (0, 2 << 32):
+        entry = OffsetEntry(made, Offset(9), (), seek_number)
         found = within({key: entry}, {(key.topic_id, 0): Offset(4)}, term)[key]
         assert found == OffsetEntry(made + 1, Offset(4), (), made + 1)
         assert merged({key: entry}, {key: found}) == {key: found}

@@ -59,7 +59,7 @@ def test_brokers_heard_before_a_term_opens(
     facts = BACK | {"reader_heard": S in heard, "t": T in heard}
     known = evidence(Mode.MASTER, facts)
     known = replace(
-        known, tail_cut=cut, live={b: live for b, live in known.live.items() if b not in gone}
+        known, tail_lost=cut, live={b: live for b, live in known.live.items() if b not in gone}
     )
     lenient = replace(config(facts), policy=policy)
     assert decide(M, lenient, state(Mode.MASTER, facts), known, NOW, PARAMS).action is action
@@ -316,7 +316,7 @@ def test_bytes_from_a_stale_slave_prove_nothing(
     known = evidence(Mode.MASTER, BACK)
     links = {b: Link(connected=n in heard, heard=n in heard) for n, b in names.items()}
     live = {b: known.live[b] for b in known.live if b == M or links[b].heard}
-    known = replace(known, links=links, live=live, unproven=unproven, tail_cut=unproven)
+    known = replace(known, links=links, live=live, unproven=unproven, tail_lost=unproven)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
     assert decision.action is action
@@ -345,7 +345,7 @@ def test_who_lost_its_journal_too_gives_nothing_back(
         b: Link(connected=True, heard=True, whole=n not in emptied, emptied=n in emptied)
         for n, b in names.items()
     }
-    known = replace(known, links=links, unproven=True, tail_cut=True)
+    known = replace(known, links=links, unproven=True, tail_lost=True)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
     assert decision.action is action, decision.why
@@ -353,7 +353,7 @@ def test_who_lost_its_journal_too_gives_nothing_back(
         assert "`fmq cluster begin-again g --epoch 7`" in decision.why
         lost = ", ".join(names[n] for n in emptied)
         assert f"so was that of {lost}: " in decision.why
-    own = replace(known, unproven=False, tail_cut=False)
+    own = replace(known, unproven=False, tail_lost=False)
     decision = decide(M, replace(config(BACK), policy=policy), stands, own, NOW, PARAMS)
     assert decision.action is Action.OPEN, "its own journal suffices"
 
@@ -406,7 +406,7 @@ def test_hand_over_proves_nothing_if_no_slave_had_to_acknowledge(
 ) -> None:
     """T may be ahead of the reader that hands over, and would be refused for ever (R5)."""
     facts = BACK | {"record": True, "reader_heard": True, "t": "T" in heard}
-    known = replace(evidence(mode, facts), unproven=True, tail_cut=True)
+    known = replace(evidence(mode, facts), unproven=True, tail_lost=True)
     known = replace(known, live={b: known.live[b] for b in (M, S)})
     stands = replace(state(mode, facts), isr=frozenset({S, T}))
     decision = decide(M, replace(config(facts), policy=FSYNC_ALONE), stands, known, NOW, PARAMS)

@@ -164,7 +164,7 @@ def test_interval_fsync_does_not_count_as_fsync(flush: Flush) -> None:
 
 
 def test_master_without_in_sync_slaves_waits_under_no_policy() -> None:
-    lonely = replace(evidence(Mode.MASTER, BACK), other_policy=True, tail_cut=True)
+    lonely = replace(evidence(Mode.MASTER, BACK), other_policy=True, tail_lost=True)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset())
     assert decide(M, config(BACK), stands, lonely, NOW, PARAMS).action is Action.OPEN
 

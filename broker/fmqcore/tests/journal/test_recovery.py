@@ -252,10 +252,10 @@ def test_segment_file_of_wrong_length() -> None:
 def test_retention_interrupted_leaves_files_to_remove() -> None:
     writer = sample(batches=120)
     bases = list(writer.segments)
-    checkpoint = writer.checkpoint(log_start=bases[1], bases=tuple(bases[1:]))
+    checkpoint = writer.checkpoint(journal_start=bases[1], bases=tuple(bases[1:]))
     got = recovered(writer.files(checkpoint))
     assert got.survey.leftovers == (index_name(bases[0]), segment_name(bases[0]))
-    assert got.survey.log_start == bases[1]
+    assert got.survey.journal_start == bases[1]
     assert got.verdict == Clean(writer.end)
     codes = {finding.code for finding in got.survey.findings}
     assert codes == {Code.M002}
@@ -289,13 +289,13 @@ def test_interrupted_reset_drops_everything() -> None:
     checkpoint = Checkpoint(target, target, target, 0, False, (), (), drop_from=target)
     got = recovered(writer.files(checkpoint))
     assert got.survey.refusal is None
-    assert (got.survey.segments, got.survey.log_start) == ((), target)
+    assert (got.survey.segments, got.survey.journal_start) == ((), target)
     assert len(got.survey.leftovers) == 2 * len(writer.segments) - 1
 
 
 def test_an_empty_directory_is_a_new_journal() -> None:
     got = survey([], None)
-    assert (got.log_start, got.segments, got.refusal, got.findings) == (0, (), None, ())
+    assert (got.journal_start, got.segments, got.refusal, got.findings) == (0, (), None, ())
     got = survey([("lock", 3), ("takeover.journal", 100)], None)
     assert got.leftovers == ()
 
@@ -355,17 +355,17 @@ def test_every_damaged_byte_of_a_checkpoint_is_found() -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("lacks", [False, True])
-@pytest.mark.parametrize("tail_cut", [False, True])
+@pytest.mark.parametrize("tail_lost", [False, True])
 @pytest.mark.parametrize("unproven", [False, True])
 def test_each_flag_of_a_checkpoint_is_its_own(
-    clean: bool, lacks: bool, tail_cut: bool, unproven: bool
+    clean: bool, lacks: bool, tail_lost: bool, unproven: bool
 ) -> None:
     checkpoint = Checkpoint(
-        P(1), P(2), P(3), 4, clean, (), lacks=lacks, tail_cut=tail_cut, unproven=unproven
+        P(1), P(2), P(3), 4, clean, (), lacks=lacks, tail_lost=tail_lost, unproven=unproven
     )
     raw = encode_checkpoint(checkpoint)
     assert decode_checkpoint(raw) == checkpoint
-    assert raw[48] == clean + 2 * lacks + 4 * tail_cut + 8 * unproven
+    assert raw[48] == clean + 2 * lacks + 4 * tail_lost + 8 * unproven
 
 
 def test_the_bytes_of_a_checkpoint_are_those_of_the_file_format() -> None:

@@ -28,7 +28,7 @@ def test_interrupted_reset_drops_all_wherever_it_restarts(new_start: int) -> Non
     void = Checkpoint(at, at, P(7), 0, False, (), (), drop_from=P(0))
     listing = [(name, len(data)) for name, data in writer.files().items()]
     found = survey(listing, decode_checkpoint(encode_checkpoint(void)))
-    assert (found.segments, found.log_start, found.refusal) == ((), new_start, None)
+    assert (found.segments, found.journal_start, found.refusal) == ((), new_start, None)
     assert sorted(found.leftovers) == sorted(name for name, _ in listing)
     assert (found.durable_end, found.cut_at) == (new_start, None)
 
@@ -81,5 +81,5 @@ def test_unknown_control_payload_is_reported_with_its_position() -> None:
 def test_checkpoint_keeps_the_acknowledgement_policy(acked_under: int, flags: bool) -> None:
     """F18: otherwise a master trusts slaves by a policy under which nothing was promised."""
     ends = P(1), P(2), P(3)
-    known = Checkpoint(*ends, 4, flags, (), lacks=flags, tail_cut=flags, acked_under=acked_under)
+    known = Checkpoint(*ends, 4, flags, (), lacks=flags, tail_lost=flags, acked_under=acked_under)
     assert decode_checkpoint(encode_checkpoint(known)) == known

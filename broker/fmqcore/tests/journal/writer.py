@@ -137,7 +137,7 @@ class JournalWriter:
         durable_end = changes.get("durable_end", self.end)
         ends = {header.end: header.header_crc for header in self.headers}
         checkpoint = Checkpoint(
-            log_start=min(self.segments),
+            journal_start=min(self.segments),
             durable_end=durable_end,
             commit_end=self.end,
             last_header_crc=ends.get(durable_end, 0),

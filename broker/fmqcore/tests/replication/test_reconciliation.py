@@ -19,10 +19,10 @@ Byte = tuple[int, int, int]  # epoch, its start, which of two masters' writing
 
 @dataclass(frozen=True)
 class Toy:
-    """A journal of one-byte batches; bytes below `log_start` are gone but remembered here."""
+    """A journal of one-byte batches; bytes below `journal_start` are gone but remembered here."""
 
     data: tuple[Byte, ...]
-    log_start: int = 0
+    journal_start: int = 0
 
     @property
     def end(self) -> int:
@@ -30,11 +30,11 @@ class Toy:
 
     @property
     def epochs(self) -> list[EpochStart]:
-        return list(starts_of(self.data)) if self.log_start < self.end else []
+        return list(starts_of(self.data)) if self.journal_start < self.end else []
 
     def chain(self, position: int) -> int | None:
         """Return the chain as a journal has it: every batch end inside, and the one before them."""
-        if not self.log_start <= position <= self.end:
+        if not self.journal_start <= position <= self.end:
             return None
         return hash(self.data[:position]) if position else 0
 
@@ -73,7 +73,7 @@ def meet(
         group=GroupName("g"),
         broker=S,
         epochs=slave.epochs,
-        log_start=Position(slave.log_start),
+        journal_start=Position(slave.journal_start),
         end=Position(slave.end),
         durable_end=Position(slave.end),
         commit_end=Position(floor),
@@ -85,7 +85,7 @@ def meet(
         me=ME,
         epoch=Epoch(known),
         epochs=master.epochs,
-        log_start=Position(master.log_start),
+        journal_start=Position(master.journal_start),
         end=Position(master.end),
         opening=opening,
         chain=master.chain(slave.end),
@@ -127,35 +127,42 @@ def follow(slave: Toy, master: Toy, floor: int, *, opening: bool, yields: bool =
             case Action.REJECT:
                 return decision
             case Action.APPEND_FROM:  # R1: a byte prefix; the master still has what follows
-                empty = slave.end == slave.log_start
-                assert at == slave.end >= master.log_start
+                empty = slave.end == slave.journal_start
+                assert at == slave.end >= master.journal_start
                 assert empty or agree == slave.end, "not a prefix"
                 return decision
             case Action.TRUNCATE_TO:  # R5
                 assert floor <= at < slave.end
-                assert at > slave.log_start
-                assert at >= master.log_start
+                assert at > slave.journal_start
+                assert at >= master.journal_start
                 slave = replace(slave, data=slave.data[:at])
                 if same_bytes(slave, master) == at:
                     return decision
             case Action.RESET_TO:
-                assert at == master.log_start
+                assert at == master.journal_start
                 reported = reported_end(slave, master)  # contrary evidence may be deleted
-                assert floor <= max(agree, slave.log_start) or floor <= reported < master.log_start
+                assert (
+                    floor <= max(agree, slave.journal_start)
+                    or floor <= reported < master.journal_start
+                )
                 return decision
             case Action.SEND_SUFFIX if decision.instead:  # so no two take turns for ever
                 assert opening
-                assert at == slave.log_start
+                assert at == slave.journal_start
                 assert advanced(slave) > advanced(master)
                 master = slave
             case Action.SEND_SUFFIX:
                 assert opening
-                assert slave.end > master.end or master.end == master.log_start
-                if master.end > master.log_start and agree < master.end:
+                assert slave.end > master.end or master.end == master.journal_start
+                if master.end > master.journal_start and agree < master.end:
                     fits = False
                     continue
-                start = slave.log_start if master.end == master.log_start else master.log_start
-                assert slave.log_start <= at <= slave.end
+                start = (
+                    slave.journal_start
+                    if master.end == master.journal_start
+                    else master.journal_start
+                )
+                assert slave.journal_start <= at <= slave.end
                 master = Toy(slave.data, start)
     raise AssertionError("it never settles")
 
@@ -173,7 +180,7 @@ def judge(
     agree = same_bytes(slave, master)
     known = max((e for e, _ in master.epochs), default=0)
     stale = bool(slave.epochs) and slave.epochs[-1][0] > known
-    gap = opening and agree == master.end < slave.log_start
+    gap = opening and agree == master.end < slave.journal_start
     two_writers = reported_end(slave, master) != agree  # one epoch opened twice, or other data
     assert floor > agree or stale or gap or two_writers
 
@@ -198,8 +205,9 @@ def test_all_pairs_of_short_histories_reconcile(opening: bool) -> None:
 @pytest.mark.parametrize(
     ("slave", "position"),
     [
-        ({"end": 300, "log_start": 220, "durable_end": 300}, 220),  # the bytes between are nowhere
-        ({"end": 300, "epochs": [(1, 8), (2, 60)], "log_start": 32}, 32),  # they diverge
+        # the bytes between are nowhere
+        ({"end": 300, "journal_start": 220, "durable_end": 300}, 220),
+        ({"end": 300, "epochs": [(1, 8), (2, 60)], "journal_start": 32}, 32),  # they diverge
         ({"end": 150, "epochs": [(2, 60)], "durable_end": 150}, 0),  # nothing in common
     ],
 )
@@ -249,7 +257,7 @@ def view(**changes: Any) -> SlaveView:
         "group": GroupName("g"),
         "broker": S,
         "epochs": [(1, 8)],
-        "log_start": 0,
+        "journal_start": 0,
         "end": 100,
         "durable_end": 100,
         "last_header_crc": 7,
@@ -264,7 +272,7 @@ def own(**changes: Any) -> MasterView:
         "me": ME,
         "epoch": Epoch(1),
         "epochs": [(1, 8)],
-        "log_start": 0,
+        "journal_start": 0,
         "end": 200,
         "opening": False,
         "chain": 7,
@@ -316,18 +324,18 @@ def test_history_rises_and_ends_inside_the_journal(
 ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     # 2, 3: empty
     ({"epochs": [], "end": 0, "durable_end": 0}, {}, Action.APPEND_FROM, 0),
-    ({"epochs": [], "end": 0, "durable_end": 0}, {"log_start": 64}, Action.RESET_TO, 64),
+    ({"epochs": [], "end": 0, "durable_end": 0}, {"journal_start": 64}, Action.RESET_TO, 64),
     # 4: the master lost its disk
-    ({"log_start": 32}, {"epochs": [], "end": 0, "opening": True}, Action.SEND_SUFFIX, 32),
+    ({"journal_start": 32}, {"epochs": [], "end": 0, "opening": True}, Action.SEND_SUFFIX, 32),
     (
-        {"log_start": 32},
+        {"journal_start": 32},
         {"epochs": [], "end": 0, "opening": True, "suffix_fits": False},
         Action.REJECT,
         0,
     ),
     # 5, 6, 7: a prefix
     ({"commit_end": 100}, {}, Action.APPEND_FROM, 100),
-    ({}, {"log_start": 104}, Action.RESET_TO, 104),
+    ({}, {"journal_start": 104}, Action.RESET_TO, 104),
     ({"commit_end": 8}, {"chain": 9}, Action.TRUNCATE_TO, 8),
     ({"commit_end": 9}, {"chain": 9}, Action.REJECT, 0),
     ({}, {"chain": None}, Action.TRUNCATE_TO, 8),
@@ -335,19 +343,19 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     ({"end": 300}, {"opening": True}, Action.SEND_SUFFIX, 200),
     ({"end": 300, "epochs": [(1, 8), (2, 250)]}, {"opening": True}, Action.SEND_SUFFIX, 200),
     (
-        {"end": 300, "log_start": 200, "durable_end": 300},
+        {"end": 300, "journal_start": 200, "durable_end": 300},
         {"opening": True},
         Action.SEND_SUFFIX,
         200,
     ),
-    ({"end": 300, "log_start": 220, "durable_end": 300}, {"opening": True}, Action.REJECT, 0),
+    ({"end": 300, "journal_start": 220, "durable_end": 300}, {"opening": True}, Action.REJECT, 0),
     ({"end": 300}, {"opening": True, "suffix_fits": False}, Action.TRUNCATE_TO, 8),
     # 11: they diverge, or a slave is ahead in an opened term
     ({}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.TRUNCATE_TO, 60),
     ({"commit_end": 61}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.REJECT, 0),
     ({"reader": True}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.REJECT, 0),
-    ({}, {"epochs": [(1, 8), (2, 60)], "epoch": 2, "log_start": 64}, Action.RESET_TO, 64),
-    ({"log_start": 60}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.RESET_TO, 0),
+    ({}, {"epochs": [(1, 8), (2, 60)], "epoch": 2, "journal_start": 64}, Action.RESET_TO, 64),
+    ({"journal_start": 60}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.RESET_TO, 0),
     ({"epochs": [(1, 8), (2, 60)]}, {}, Action.REJECT, 0),  # one newer: this master is stale
     ({"epochs": [(1, 8), (3, 60)]}, {}, Action.REJECT, 0),
     ({"end": 300}, {}, Action.TRUNCATE_TO, 200),

@@ -160,11 +160,11 @@ class Registry:
                 known = ", ".join(m.id for m in config.value.members)
                 raise NotFound(f"group {group} has no broker {master!r}; it has: {known}")
             state = await self.state(group)
-            if (config.value.master, config.value.lost) == (master, lost):
+            if (config.value.master, config.value.declared_lost) == (master, lost):
                 return state
             try:
                 node = paths.config_node(self._cluster, group)
-                data = config_to_json(replace(config.value, master=master, lost=lost))
+                data = config_to_json(replace(config.value, master=master, declared_lost=lost))
                 await self._coordination.set(node, data, config.version)
             except (BadVersion, NoNode):
                 continue

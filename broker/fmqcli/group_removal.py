@@ -152,9 +152,10 @@ class GroupRemoval:
         if state.epoch == 0 and not await self._groups.live(self._name):
             talk(f"group {self._name} was never in service")
             return False
-        if state.mode is not Mode.MASTER or state.base:
+        if state.mode is not Mode.MASTER or state.required_epoch:
             raise InvalidArgument(
-                f"group {self._name} has no master now ({state.mode.value}: {state.why or 'new'}), "
+                f"group {self._name} has no master now ({state.mode.value}: "
+                f"{state.reason or 'new'}), "
                 "and what a lost one holds is not known: bring it back, or promote another one "
                 f"(fmq failover {self._name} --to BROKER --lost {state.master or 'MASTER'}); if "
                 "all journals of the group are lost for good: --lost"
@@ -268,7 +269,7 @@ class GroupRemoval:
                 why = f"{state.master} does not answer"
                 if rows and not rows[0].error:
                     row = rows[0]
-                    current = state.mode is Mode.MASTER and not state.base
+                    current = state.mode is Mode.MASTER and not state.required_epoch
                     current = current and row.epoch == state.epoch
                     why = f"{row.broker} has {row.permission.name}, epoch {row.epoch}: {row.reason}"
                     if current and not row.permission & Permission.WRITE:

@@ -345,7 +345,9 @@ class DevCluster:
             self._check_alive(plan)
         state, config = await self.groups.state(group), await self.groups.config(group)
         if state.mode is not Mode.MASTER:
-            return f"{group} is in mode {state.mode.value} ({state.why or 'nothing decided yet'})"
+            return (
+                f"{group} is in mode {state.mode.value} ({state.reason or 'nothing decided yet'})"
+            )
         if away := sorted({b.id for b in brokers} - state.isr - {state.master}):
             return f"{group}: {', '.join(away)} not in sync"
         reply = await self.broker_status(state.master)

@@ -194,7 +194,7 @@ def _shown(state: GroupState) -> GroupState:
 
     These are the checkpoints of a takeover's record.
     """
-    return replace(state, offsets="", sealed=False, txn="")
+    return replace(state, offsets="", offsets_final=False, write_token="")
 
 
 def state_event(group: str, state: GroupState) -> State:
@@ -209,8 +209,8 @@ def state_event(group: str, state: GroupState) -> State:
         str(state.reader),
         isr,
         state.degraded,
-        state.why,
-        int(state.served_end),
+        state.reason,
+        int(state.max_delivered_position),
     )
 
 

@@ -152,7 +152,7 @@ class Facts:
         """Return why a reader may have shown what its master came back without (ADR 0025)."""
         states = self.states.get(group, [])
         for at, state in enumerate(states):
-            if state.mode is not Mode.MASTER or not state.served_end:
+            if state.mode is not Mode.MASTER or not state.max_delivered_position:
                 continue
             masters = (s.at_ms for s in reversed(states[:at]) if s.mode is Mode.MASTER)
             last_ms = next(masters, 0.0)
@@ -162,7 +162,10 @@ class Facts:
                 -1:
             ]  # reader that showed it
             if within and by and self._might_give_up(by[0], taken, state.at_ms):
-                return f"{state.master} came back without what had been shown to {state.served_end}"
+                return (
+                    f"{state.master} came back without what had been shown to "
+                    f"{state.max_delivered_position}"
+                )
         return ""
 
     def shown_taken_back(self, event: Delivered) -> str:

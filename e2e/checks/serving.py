@@ -17,7 +17,7 @@ from e2e.checks.findings import Check, Finding
 from e2e.history.events import Down, FaultKind, Look, Serves, State, Step
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Permission
-from fmqcore.zk.group_state import WHY_BEGIN_AGAIN, Mode
+from fmqcore.zk.group_state import REASON_BEGIN_AGAIN, Mode
 
 BITS: Final = (Permission.READ, Permission.WRITE)
 _WAKE_MS: Final = 1.0
@@ -205,5 +205,5 @@ def _opened_twice(facts: Facts) -> Iterator[Finding]:
 
 def _is_new_start(one: State, two: State) -> bool:
     """Whether a person let the group begin again: no broker serves by that state (ADR 0058)."""
-    again = (Mode.NEW, one.master, "", WHY_BEGIN_AGAIN)
+    again = (Mode.NEW, one.master, "", REASON_BEGIN_AGAIN)
     return (two.mode, two.master, two.reader, two.why) == again

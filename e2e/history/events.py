@@ -253,7 +253,8 @@ class State(NamedTuple):
     isr: tuple[str, ...]
     degraded: bool = False
     why: str = ""
-    served_end: int = 0  # of a master that is back: readers may have shown records that it lacks
+    # of a master that is back: readers may have shown records that it lacks
+    max_delivered_position: int = 0
 
 
 class Floor(NamedTuple):

@@ -225,7 +225,7 @@ def test_waiting_or_paused_client_may_see_a_taken_back_record(why: str, broken: 
     kit.wait(3000)
     kit.up(MASTER)
     kit.epoch += 1
-    kit.state(Mode.MASTER, MASTER, degraded=True, served_end=int(kit.writer.end) + 96)
+    kit.state(Mode.MASTER, MASTER, degraded=True, max_delivered_position=int(kit.writer.end) + 96)
     kit.produce(1)
     kit.wait(1000)
     if why == "waits":

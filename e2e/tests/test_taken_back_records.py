@@ -38,7 +38,10 @@ def _shown_and_gone(
     kit.up(MASTER)
     kit.epoch += 1
     kit.state(
-        Mode.MASTER, MASTER, degraded=True, served_end=lacking * (int(kit.writer.end) + bytes_)
+        Mode.MASTER,
+        MASTER,
+        degraded=True,
+        max_delivered_position=lacking * (int(kit.writer.end) + bytes_),
     )
     kit.produce(1)
     kit.up(SLAVE)

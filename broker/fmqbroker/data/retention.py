@@ -101,7 +101,7 @@ class Retention:
         The master reported this position in the newest opened term; 0 = not known.
         """
         state, held = self._group.state.value, self._slave.upstream.held
-        known = (held.master, held.epoch) == (state.master, state.opened)
+        known = (held.master, held.epoch) == (state.master, state.last_opened_epoch)
         return held.keep_from if known else Position(0)
 
     def _log_left_behind(self, journal_start: Position) -> None:

@@ -114,8 +114,8 @@ class Gatherer:
         """
         group = self._parts.group
         state, reader = group.state.value, group.live.get(group.state.value.reader)
-        there = reader is not None and reader.end >= state.served_end
-        if there or self._parts.journal.end >= state.served_end:
+        there = reader is not None and reader.end >= state.max_delivered_position
+        if there or self._parts.journal.end >= state.max_delivered_position:
             self._lacking_since_ms = None
         elif self._lacking_since_ms is None:
             self._lacking_since_ms = self._clock.monotonic_ms()

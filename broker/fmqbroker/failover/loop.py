@@ -380,5 +380,5 @@ class Failover:
             epoch=self._journal.epoch,
             end=self._journal.end,
             clean=not self._journal.doubts.lacks,
-            moves=True,
+            supports_switchover=True,
         )

@@ -127,7 +127,7 @@ class Terms:
         assert edit.master == p.me
         if state.master not in ("", p.me):  # another change came first
             return False
-        self.drop(edit.why)
+        self.drop(edit.reason)
         if p.journal.epoch > edit.epoch:  # a suffix that was pulled meanwhile brought it
             return False
         if p.journal.epoch < edit.epoch:
@@ -138,12 +138,14 @@ class Terms:
         received = self.received
         if received is None or received.record != Record(state.reader, record_term(state)):
             received = None
-            await self._install_from_state(state, lacking=edit.served_end > 0)
+            await self._install_from_state(state, lacking=edit.max_delivered_position > 0)
         else:
-            await p.offsets.install(received.payload, lacking=edit.served_end > 0)
+            await p.offsets.install(received.payload, lacking=edit.max_delivered_position > 0)
         # This broker may have been the reader, or the one before the current reader: its side
         # journal is the only whole copy of a record too large for the state.
-        await p.offsets.install_own(state.opened, lacking=edit.served_end > 0)
+        await p.offsets.install_own(
+            state.last_opened_epoch, lacking=edit.max_delivered_position > 0
+        )
         await p.journal.wait_durable(p.journal.end)
         standing = p.group.standing
         if not standing or await p.group.change(lambda _: edit, version) is None:
@@ -153,7 +155,7 @@ class Terms:
         self.installed = received.record if received is not None else None
         self.received = None
         log = _log.error if edit.degraded else _log.info
-        log("master_opened", epoch=edit.epoch, why=edit.why, end=p.journal.end)
+        log("master_opened", epoch=edit.epoch, why=edit.reason, end=p.journal.end)
         await self._or_drop(p.offsets.become_master())
         p.master.open_for(edit.epoch)  # F9: nothing of this term left me before
         p.lease.hold(self.tenure)
@@ -169,11 +171,11 @@ class Terms:
         assert p.slave.upstream.claiming  # F3: no grant may be given while a claim is under way
         record = p.group.state.value.offsets
         standing = p.group.standing
-        self.drop(edit.why)
+        self.drop(edit.reason)
         if not standing or await p.group.change(lambda _: edit, version) is None:
             return False
         self.tenure, self.frozen = Tenure(edit.epoch, standing), None
-        _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
+        _log.info("reads_claimed", epoch=edit.epoch, why=edit.reason, end=p.journal.durable_end)
         committed, served = p.commit.commit_end, p.journal.durable_end
         await self._or_drop(self._become_taker(record, committed))
         p.commit.advance(served, p.commit.all_end)
@@ -185,11 +187,11 @@ class Terms:
     async def move(self, edit: GroupState, version: int, within_s: float) -> bool:
         """Give way to `edit.reader` (*move* above); return whether that succeeded."""
         p = self._parts
-        self.drop(edit.why)
+        self.drop(edit.reason)
         try:
             async with asyncio.timeout(within_s):
                 await p.journal.wait_durable(p.journal.end)
-                while not self._has_all(edit.reader, edit.heir):
+                while not self._has_all(edit.reader, edit.successor_incarnation):
                     await wait_any(p.master.changed, timeout_s=_POLL_S)
         except TimeoutError:
             _log.warning("move_in_vain", to=edit.reader, why="it did not have all in time")
@@ -211,14 +213,14 @@ class Terms:
     async def take_over(self, edit: GroupState, version: int) -> bool:
         """Become the acting master (*take over* above); return False if another change won."""
         p = self._parts
-        self.drop(edit.why)
+        self.drop(edit.reason)
         await p.journal.wait_durable(p.journal.end)
-        given = bool(p.group.state.value.heir)
+        given = bool(p.group.state.value.successor_incarnation)
         if not p.group.standing or await p.group.change(lambda _: edit, version) is None:
             return False
         if given:  # F16: a successor has all that its master had, and here it is on its disk
             p.journal.doubts.made_whole()
-        _log.info("mastership_taken", epoch=edit.epoch, why=edit.why, end=p.journal.end)
+        _log.info("mastership_taken", epoch=edit.epoch, why=edit.reason, end=p.journal.end)
         return True
 
     async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
@@ -247,7 +249,7 @@ class Terms:
         assert self.frozen.term == edit.epoch - 1
         done = await self._parts.group.change(lambda _: edit, version) is not None
         if done:
-            _log.info("hand_over", epoch=edit.epoch, why=edit.why)
+            _log.info("hand_over", epoch=edit.epoch, why=edit.reason)
         return done
 
     def drop(self, why: str) -> None:

@@ -170,7 +170,7 @@ class InSyncSet:
             is_master = state.mode is Mode.MASTER and state.master == self._me
             if not is_master or state.epoch != epoch:
                 return None
-            return replace(state, isr=(state.isr - out) | joining, why=why)
+            return replace(state, isr=(state.isr - out) | joining, reason=why)
 
         current = self.current
         assert current is not None

@@ -55,6 +55,6 @@ class Settled:
         claim's or a hand-over's, also of a takeover before the one in the state.
         """
         state = self._group.state.value
-        passed = 0 < state.opened < epoch <= state.epoch
+        passed = 0 < state.last_opened_epoch < epoch <= state.epoch
         following = state.mode is not Mode.NEW and epoch == state.epoch + 1
         return passed or following or is_claim(state, epoch)

@@ -229,9 +229,10 @@ class GroupStore:
     ) -> GroupState | None:
         """Read fresh, edit (None = leave it), compare-and-set; repeat while others win the race.
 
-        With `version`, that version is edited or none. A lost connection is settled by `txn`.
-        Returns what now stands, or None if left alone. Raises `ConnectionLost` if that cannot be
-        known, `Unavailable` if the state there does not decode, or the group is gone.
+        With `version`, that version is edited or none. A lost connection is settled by
+        `write_token`. Returns what now stands, or None if left alone. Raises `ConnectionLost` if
+        that cannot be known, `Unavailable` if the state there does not decode, or the group is
+        gone.
         """
         async with self._changing:
             while True:
@@ -249,8 +250,8 @@ class GroupStore:
                 edited = edit(base.value)
                 if edited is None:
                     return None
-                txn = f"{self._me}-{self._clock.random_id():016x}"
-                if await self._set(replace(edited, txn=txn), base.version):
+                write_token = f"{self._me}-{self._clock.random_id():016x}"
+                if await self._set(replace(edited, write_token=write_token), base.version):
                     self.changed.notify()
                     return self.state.value
 
@@ -287,18 +288,18 @@ class GroupStore:
                 ) from None
             return False
         except Unavailable:
-            return await self._settle(new.txn)
+            return await self._settle(new.write_token)
         self._settled()
         return True
 
-    async def _settle(self, txn: str) -> bool:
+    async def _settle(self, write_token: str) -> bool:
         """After a lost connection, return whether a synced read shows the change's token."""
         with_answer_by = self._clock.monotonic_ms() + int(_SETTLE_S * 1000)
         while True:
             try:
                 async with self._io:
                     await self._read_state(synced=True)
-                return self.state.value.txn == txn
+                return self.state.value.write_token == write_token
             except Unavailable as error:
                 if self._clock.monotonic_ms() >= with_answer_by:
                     raise ConnectionLost(
@@ -314,7 +315,9 @@ class GroupStore:
         node = await self._coordination.get(f"{self._root}/state", synced=synced)
         if node is None:
             if self.state.version >= 0:
-                _log.error("state_vanished", node=f"{self._root}/state", kept=self.state.value.why)
+                _log.error(
+                    "state_vanished", node=f"{self._root}/state", kept=self.state.value.reason
+                )
             self._see(Versioned(self.state.value, -1))
             self._malformed = False
         elif node.version != self.state.version or self.unsettled or self._malformed:

@@ -100,7 +100,7 @@ class Group:
 
     def become(self, mode: Mode, epoch: int, reader: BrokerId = ME, opened: int = 0) -> None:
         state = replace(self.state.value, mode=mode, epoch=Epoch(epoch), reader=reader)
-        state = replace(state, opened=Epoch(opened))
+        state = replace(state, last_opened_epoch=Epoch(opened))
         self.state = Versioned(state, self.state.version + 1)
         self.changed.notify()
 

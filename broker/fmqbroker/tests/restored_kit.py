@@ -146,7 +146,11 @@ class Restorable:
         """Wait until the master serves and all slaves are in sync."""
         others = self.brokers.keys() - {M}
         state = await self.until_state(
-            lambda s: s.mode.value == "MASTER" and not s.base and s.isr == others | {M} - {s.master}
+            lambda s: (
+                s.mode.value == "MASTER"
+                and not s.required_epoch
+                and s.isr == others | {M} - {s.master}
+            )
         )
         await self.until_status(state.master, lambda s: s.permission == 3)
         return state

@@ -140,12 +140,12 @@ def begin_again(
         async with registry(zookeeper, name) as groups:
             state = await groups.state(GroupName(group))
             if not epoch:
-                talk(f"group {group} is in epoch {state.epoch}, {state.mode.value}: {state.why}")
+                talk(f"group {group} is in epoch {state.epoch}, {state.mode.value}: {state.reason}")
                 raise InvalidArgument(
                     f"if its journals are lost for good, run this again with --epoch {state.epoch}"
                 )
             after = await groups.begin_again(GroupName(group), at=epoch)
-            talk(f"group {group}: {after.why}; fmq status shows when it serves")
+            talk(f"group {group}: {after.reason}; fmq status shows when it serves")
 
     quietly(work)
 
@@ -231,7 +231,7 @@ def _with_facts(spec: ClusterSpec, now: GroupConfig, desired: GroupConfig) -> Gr
             f"its master: run fmq failover {group} --to BROKER first, or add "
             f"{now.master} to the file"
         )
-    config = replace(desired, master=now.master, lost=now.lost)
+    config = replace(desired, master=now.master, declared_lost=now.declared_lost)
     spec.check_policy(config)
     if spec.masters.get(group, now.master) != now.master:
         talk(

@@ -76,11 +76,11 @@ async def _move(
             if not timeout_s:
                 return
             raise Unavailable(
-                f"{to} is not master of {group} yet ({state.why or 'see fmq status'}); it "
+                f"{to} is not master of {group} yet ({state.reason or 'see fmq status'}); it "
                 f"stays wanted: to withdraw that, fmq failover {group} --to {state.master}"
             )
-        if state.why != reported:
-            reported = state.why
+        if state.reason != reported:
+            reported = state.reason
             talk(f"{group}, epoch {state.epoch}: {reported}")
         await asyncio.sleep(_POLL_S)
         state = await groups.state(group)
@@ -89,5 +89,5 @@ async def _move(
 
 def _done(state: GroupState, to: BrokerId) -> bool:
     """Its term is open, or nothing was ever to be done."""
-    opened = state.mode is Mode.MASTER and state.master == to and not state.base
+    opened = state.mode is Mode.MASTER and state.master == to and not state.required_epoch
     return opened or state.mode is Mode.NEW

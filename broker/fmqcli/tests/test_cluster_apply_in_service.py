@@ -57,7 +57,7 @@ def test_apply_after_failover_keeps_master_and_lost_broker(
     assert (code, "fmq failover g1 --to g1-0" in message) == (0, True), message
     assert "group g1: group: strict_takeover False -> True" in message
     after = asyncio.run(config_of_g1(zookeeper))
-    assert (after.master, after.lost, after.strict_takeover) == ("g1-1", "g1-0", True)
+    assert (after.master, after.declared_lost, after.strict_takeover) == ("g1-1", "g1-0", True)
 
     # The first file names no master: nothing to report. The printed one is stale now.
     assert main.run(("cluster", "apply", "-f", str(file), *named)) == 0

@@ -136,7 +136,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The step to take. A step that changes the state has `edit`; the shell sets `txn`."""
+    """The step to take. A step that changes the state has `edit`; the shell sets `write_token`."""
 
     action: Action
     part: Part

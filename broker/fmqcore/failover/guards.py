@@ -111,12 +111,12 @@ def _journal_whole(case: Case) -> bool:
 
 def _journal_kept(case: Case) -> bool:
     """As `_journal_whole`, but correct after any number of claims."""
-    return _has_term(case, case.state.opened or Epoch(1))
+    return _has_term(case, case.state.last_opened_epoch or Epoch(1))
 
 
 def _has_term(case: Case, opened: Epoch) -> bool:
     state = case.state
-    if state.base:
+    if state.required_epoch:
         return True  # it opened none yet: `GATHERED`
     if state.isr and _all_heard(case, state.isr):
         return True  # they gave back all that there is
@@ -143,9 +143,9 @@ def _gathered(case: Case) -> bool:
     Every member is asked, in sync or not: an acknowledgement was made by the in-sync set of that
     time. A person takes a member that is gone for good out of the configuration.
     """
-    evidence, lost = case.evidence, case.state.lost
+    evidence, lost = case.evidence, case.state.declared_lost
     # F16: otherwise a term could be opened without records that only one member has.
-    base = case.state.base
+    base = case.state.required_epoch
     if evidence.journal_epoch >= base and not (base and evidence.unproven):  # ADR 0043
         return True
     others = (m.id for m in case.config.slaves if m.id != lost)
@@ -182,7 +182,7 @@ def lacks_served(case: Case) -> bool:
 
     The journal is a prefix of what it was before the crash, so comparing positions is enough.
     """
-    return case.evidence.journal_end < case.state.served_end
+    return case.evidence.journal_end < case.state.max_delivered_position
 
 
 def reader_wait_ms(case: Case) -> int:
@@ -253,7 +253,7 @@ RECORD_IN: Final = Guard(
 )
 RECORD_SEALED: Final = Guard(
     "the state holds the reader's whole record",
-    lambda c: c.state.sealed,
+    lambda c: c.state.offsets_final,
     "{me} waits for reader {reader} to hand over its offsets",
 )
 READER_HEARD: Final = Guard(

@@ -33,7 +33,11 @@ def _acknowledgers(case: Case) -> frozenset[BrokerId]:
 
 def _given_up(case: Case) -> set[BrokerId]:
     """Return the lost master in whose place this broker is to open its first term, if any."""
-    return {case.state.lost} if case.state.base and case.state.lost else set()
+    return (
+        {case.state.declared_lost}
+        if case.state.required_epoch and case.state.declared_lost
+        else set()
+    )
 
 
 def _recoverable(case: Case) -> bool:

@@ -24,8 +24,8 @@ could be older than the state.
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
 |                  |        | heard, and enough after an unclean start                |           |
-|                  |        | session; the successor gone before it claimed           | OPEN      |
-| SLAVE_CONSUME(e) | reader | session; wanted; successor                              | TAKE OVER |
+|                  |        | session; the successor gone before it claimed      | OPEN      |
+| SLAVE_CONSUME(e) | reader | session; wanted; successor                         | TAKE OVER |
 |                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
 |                  |        | gone, in isr, not behind, slaves asked, all others live)|           |
 |                  |        | frozen; session; master back                            | HAND_OVER |
@@ -155,7 +155,7 @@ def decide(
     edit = row.edit(case) if row.edit is not None else None
     # F1: a change of who serves raises the epoch, by exactly one (but for a NEW group's jump).
     assert edit is None or edit.epoch == next_epoch(case) > state.epoch
-    why = edit.why if edit is not None else _sentence(case, _DOING[row.action])
+    why = edit.reason if edit is not None else _sentence(case, _DOING[row.action])
     return Decision(row.action, part, permission, lease, why, may_grant, edit, checking)
 
 
@@ -217,7 +217,7 @@ def _sentence(case: Case, text: str) -> str:
         master=case.state.master or case.config.master,
         reader=case.state.reader or "(none)",
         wanted=case.evidence.wanted,
-        lost=case.state.lost or "(none)",
+        lost=case.state.declared_lost or "(none)",
         newer=", ".join(newer_journals(case)) or "(none)",
         emptied=", ".join(sorted(lost_journals(case))) or "(none)",
         isr=", ".join(sorted(case.state.isr)) or "none",

@@ -46,17 +46,17 @@ WANTED: Final = Guard(
 )
 SUCCESSOR: Final = Guard(
     "the master gave way to this incarnation",
-    lambda c: c.state.heir == c.evidence.incarnation != "",
+    lambda c: c.state.successor_incarnation == c.evidence.incarnation != "",
     "{me} restarted since {master} gave way to it",
 )
 UNUSED: Final = Guard(
     "this broker gave way, and no broker has claimed since",
-    lambda c: c.state.heir != "",
+    lambda c: c.state.successor_incarnation != "",
     "{me} waits for reader {reader} to hand over its offsets",
 )
 GIVEN_UP: Final = Guard(
     "the master is declared lost for good",
-    lambda c: c.config.lost == c.state.master,
+    lambda c: c.config.declared_lost == c.state.master,
     "{reader} serves reads until master {master} is back",
 )
 NOT_BEHIND: Final = Guard(
@@ -73,7 +73,7 @@ SLAVES_ASKED: Final = Guard(
 )
 NOT_GATHERING: Final = Guard(
     "the master that is gone lacks nothing itself",
-    lambda c: c.state.base <= c.evidence.journal_epoch,
+    lambda c: c.state.required_epoch <= c.evidence.journal_epoch,
     "{me} is wanted as master, but {master} had not heard all slaves when it went: it must return",
 )
 ALL_LIVE: Final = Guard(

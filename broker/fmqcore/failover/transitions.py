@@ -1,4 +1,4 @@
-"""The new group state of each step. Pure; the code that writes it sets `txn`."""
+"""The new group state of each step. Pure; the code that writes it sets `write_token`."""
 
 from dataclasses import replace
 
@@ -11,17 +11,21 @@ from fmqcore.zk.group_state import GroupState, Mode
 def claim(case: Case) -> GroupState:
     """SLAVE_CONSUME(e+1, me). The existing record stays: the new reader starts from it."""
     state = case.state
-    served_from = state.served_end if state.mode is not Mode.MASTER or state.base else Position(0)
+    served_from = (
+        state.max_delivered_position
+        if state.mode is not Mode.MASTER or state.required_epoch
+        else Position(0)
+    )
     gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
     return replace(
         state,
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
         reader=case.me,
-        served_end=max(served_from, case.evidence.journal_end),
-        sealed=False,
-        heir="",
-        why=f"{case.me} serves reads: {gone} is gone",
+        max_delivered_position=max(served_from, case.evidence.journal_end),
+        offsets_final=False,
+        successor_incarnation="",
+        reason=f"{case.me} serves reads: {gone} is gone",
     )
 
 
@@ -34,8 +38,8 @@ def give_reads(case: Case) -> GroupState:
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
         reader=reader,
-        served_end=Position(0),
-        why=f"master {case.me} is being stopped: {reader} takes over the reads",
+        max_delivered_position=Position(0),
+        reason=f"master {case.me} is being stopped: {reader} takes over the reads",
     )
 
 
@@ -47,9 +51,9 @@ def move(case: Case) -> GroupState:
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
         reader=wanted,
-        served_end=Position(0),
-        heir=case.evidence.links[wanted].incarnation,
-        why=f"master {case.me} gives way to {wanted}, as the configuration wants",
+        max_delivered_position=Position(0),
+        successor_incarnation=case.evidence.links[wanted].incarnation,
+        reason=f"master {case.me} gives way to {wanted}, as the configuration wants",
     )
 
 
@@ -61,7 +65,7 @@ def take_over(case: Case) -> GroupState:
     that it needs (`base`) is in no journal.
     """
     state, evidence = case.state, case.evidence
-    inherits, record = state.heir != "", evidence.frozen_offsets
+    inherits, record = state.successor_incarnation != "", evidence.frozen_offsets
     isr = state.isr - {case.me} | ({state.master} if inherits else set())
     how = "gave way to it" if inherits else "is gone for good, as the configuration says"
     return replace(
@@ -72,11 +76,11 @@ def take_over(case: Case) -> GroupState:
         reader=case.me,
         isr=isr,
         offsets=state.offsets if inherits or record is None else record,
-        sealed=False,
-        heir="",
-        base=evidence.journal_epoch if inherits else next_epoch(case),
-        lost=BrokerId("") if inherits else state.master,
-        why=f"{case.me} becomes master: {state.master} {how}",
+        offsets_final=False,
+        successor_incarnation="",
+        required_epoch=evidence.journal_epoch if inherits else next_epoch(case),
+        declared_lost=BrokerId("") if inherits else state.master,
+        reason=f"{case.me} becomes master: {state.master} {how}",
     )
 
 
@@ -88,8 +92,8 @@ def hand_over(case: Case) -> GroupState:
         mode=Mode.HANDOVER,
         epoch=next_epoch(case),
         offsets=state.offsets if record is None else record,
-        sealed=record is not None,
-        why=f"{case.me} hands over to master {state.master}",
+        offsets_final=record is not None,
+        reason=f"{case.me} hands over to master {state.master}",
     )
 
 
@@ -101,7 +105,7 @@ def open_first(case: Case) -> GroupState:
 
 def open_again(case: Case) -> GroupState:
     """MASTER(e+1) of a master that was never replaced, or that took over from another."""
-    if case.state.mode is Mode.MASTER and case.state.base:
+    if case.state.mode is Mode.MASTER and case.state.required_epoch:
         return _with_reason(case, _open(case, f"{case.me} is master now", degraded=False))
     return _open(case, f"master {case.me} is back, no broker had taken over", degraded=False)
 
@@ -127,13 +131,16 @@ def _with_reason(case: Case, state: GroupState) -> GroupState:
     """Report in `why` records that readers may have served and the master lacks (ADR 0025)."""
     if not lacks_served(case):
         return state
-    served_end = case.state.served_end
+    max_delivered_position = case.state.max_delivered_position
     why = (
-        f"{state.why}; what may have been shown from {case.evidence.journal_end} to {served_end} "
+        f"{state.reason}; what may have been shown from {case.evidence.journal_end} to "
+        f"{max_delivered_position} "
         "is in no journal that is there: it was not acknowledged, and it is taken back"
     )
     # Installed offsets were limited to this broker's journal; the record itself was not.
-    return replace(state, offsets="", degraded=True, served_end=served_end, why=why)
+    return replace(
+        state, offsets="", degraded=True, max_delivered_position=max_delivered_position, reason=why
+    )
 
 
 def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
@@ -146,8 +153,8 @@ def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
         isr=_still_in_sync(case),
         offsets=case.state.offsets,
         degraded=degraded,
-        why=why,
-        opened=next_epoch(case),
+        reason=why,
+        last_opened_epoch=next_epoch(case),
     )
 
 

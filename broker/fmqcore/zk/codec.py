@@ -38,6 +38,15 @@ def with_extra(known: Mapping[str, Any], extra: Extra) -> dict[str, Any]:
     return {key: json.loads(text) for key, text in extra} | dict(known)
 
 
+def load_json(raw: bytes, former: Mapping[str, str]) -> Any:
+    """Decode a node's JSON. `former`: names that fields had before; one counts if alone."""
+    data = json.loads(raw)
+    for old, new in former.items():
+        if old in data and new not in data:
+            data[new] = data[old]
+    return data
+
+
 def read_text(value: Any) -> str:
     """Return `value` if it is a string; raise `TypeError`."""
     if not isinstance(value, str):

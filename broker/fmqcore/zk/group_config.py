@@ -1,12 +1,12 @@
 """A group's configuration: `groups/<g>/config`."""
 
-import json
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
-from fmqcore.zk.codec import Decoding, dump_json, read_name, read_text
+from fmqcore.zk.codec import Decoding, dump_json, load_json, read_name, read_text
 
 
 class Removal(Enum):
@@ -39,7 +39,8 @@ class GroupConfig:
     members: tuple[Member, ...]
     policy: AckPolicy = AckPolicy()
     strict_takeover: bool = False  # a lost takeover record waits for a person
-    lost: BrokerId = BrokerId("")  # this master is lost for good: who is wanted may be promoted
+    # this master is lost for good: who is wanted may be promoted
+    declared_lost: BrokerId = BrokerId("")
     removal: Removal = Removal.NONE
 
     def member(self, broker: BrokerId) -> Member | None:
@@ -75,16 +76,19 @@ def config_to_json(config: GroupConfig) -> bytes:
                 "strict": config.policy.strict,
             },
             "strict_takeover": config.strict_takeover,
-            **({"lost": config.lost} if config.lost else {}),
+            **({"declared_lost": config.declared_lost} if config.declared_lost else {}),
             **({"removal": config.removal.value} if config.removal.value else {}),
         }
     )
 
 
+_FORMER_NAMES: Final = {"lost": "declared_lost"}
+
+
 def config_from_json(raw: bytes) -> GroupConfig:
     """Decode a group's configuration; raise `Malformed` naming the field."""
     with Decoding("group config"):
-        data = json.loads(raw)
+        data = load_json(raw, _FORMER_NAMES)
         policy = data.get("policy", {})
         config = GroupConfig(
             group=GroupName(read_name(data["group"])),
@@ -106,7 +110,7 @@ def config_from_json(raw: bytes) -> GroupConfig:
                 strict=bool(policy.get("strict", False)),
             ),
             strict_takeover=bool(data.get("strict_takeover", False)),
-            lost=BrokerId(read_text(data.get("lost", ""))),
+            declared_lost=BrokerId(read_text(data.get("declared_lost", ""))),
             removal=Removal(data.get("removal", "")),
         )
         ids = [m.id for m in config.members]

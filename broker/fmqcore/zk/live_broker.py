@@ -1,10 +1,10 @@
 """A live broker's announcement: `groups/<g>/live/<id>`, an ephemeral node."""
 
-import json
 from dataclasses import dataclass
+from typing import Final
 
 from fmqcore.ids import BrokerId, Epoch, Position
-from fmqcore.zk.codec import Decoding, dump_json, read_text
+from fmqcore.zk.codec import Decoding, dump_json, load_json, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class LiveBroker:
     epoch: Epoch  # newest epoch in its journal
     end: Position
     clean: bool = True
-    moves: bool = False  # it acts on a wished master (ADR 0022); one that does not say so may not
+    # it acts on a wished master (ADR 0022); one that does not say so may not
+    supports_switchover: bool = False
 
 
 def live_to_json(live: LiveBroker) -> bytes:
@@ -30,15 +31,18 @@ def live_to_json(live: LiveBroker) -> bytes:
             "epoch": live.epoch,
             "end": live.end,
             "clean": live.clean,
-            "moves": live.moves,
+            "supports_switchover": live.supports_switchover,
         }
     )
+
+
+_FORMER_NAMES: Final = {"moves": "supports_switchover"}
 
 
 def live_from_json(raw: bytes) -> LiveBroker:
     """Decode a live node; raise `Malformed` naming the field."""
     with Decoding("live node"):
-        data = json.loads(raw)
+        data = load_json(raw, _FORMER_NAMES)
         return LiveBroker(
             id=BrokerId(read_text(data["id"])),
             incarnation=read_text(data["incarnation"]),
@@ -46,5 +50,5 @@ def live_from_json(raw: bytes) -> LiveBroker:
             epoch=Epoch(int(data["epoch"])),
             end=Position(int(data["end"])),
             clean=bool(data.get("clean", True)),
-            moves=bool(data.get("moves", False)),
+            supports_switchover=bool(data.get("supports_switchover", False)),
         )

@@ -91,6 +91,6 @@ def _has_a_copy(act: Act, host: BrokerHost) -> bool:
 
     The state goes on naming an emptied broker, a master above all.
     """
-    process, opened = host.node.process, act.world.state(host.group).opened
+    process, opened = host.node.process, act.world.state(host.group).last_opened_epoch
     journal = act.world.watcher.of(process).journal if process is not None else None
     return host.node.alive and journal is not None and journal.epoch >= opened

@@ -189,7 +189,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "the only whole copy of a large record of offsets is removed before it is installed",
         (
             "fmqbroker/consume/offsets/store.py",
-            "state.mode is Mode.MASTER and not state.base\n",
+            "state.mode is Mode.MASTER and not state.required_epoch\n",
             "state.mode is Mode.MASTER\n",
         ),
         tests=(

@@ -225,7 +225,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "it may stand: the in-sync set is another than the one that is waited for",
         (
             "fmqbroker/serving/broker_group_state.py",
-            "        except Unavailable:\n            return await self._settle(new.txn)\n",
+            "        except Unavailable:\n            return await self._settle(new.write_token)\n",
             "        except Unavailable:\n            self._settled()\n            return False\n",
         ),
         tests=(

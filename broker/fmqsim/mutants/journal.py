@@ -237,7 +237,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "the master has lost its memory since, and the slave deletes what it alone has",
         (
             "fmqbroker/data/retention.py",
-            "(held.master, held.epoch) == (state.master, state.opened)",
+            "(held.master, held.epoch) == (state.master, state.last_opened_epoch)",
             "held.master == state.master",
         ),
         tests=(

@@ -21,7 +21,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "what was consumed from the slave is consumed again once the master is back",
         (
             "fmqbroker/failover/transitions.py",
-            "            await p.offsets.install(received.payload, lacking=edit.served_end > 0)\n",
+            "            await p.offsets.install(received.payload, "
+            "lacking=edit.max_delivered_position > 0)\n",
             "            pass\n",
         ),
         focus=Focus(1, DURABLE_ONE, (), TAKEOVER),

@@ -53,7 +53,7 @@ class Operator:
         config = self._world.configs[group]
         if lost:
             self._person.gives_up(lost)
-        self.put(replace(config, master=BrokerId(broker), lost=BrokerId(lost)))
+        self.put(replace(config, master=BrokerId(broker), declared_lost=BrokerId(lost)))
 
     def remove(self, group: str, broker: str) -> None:
         """Remove a slave from the members."""

@@ -68,7 +68,10 @@ class Person:
         """
         world, policy = self._world, self._world.configs[host.group].policy
         taken_back = any(
-            isinstance(e, State) and e.group == host.group and e.degraded and e.served_end
+            isinstance(e, State)
+            and e.group == host.group
+            and e.degraded
+            and e.max_delivered_position
             for e in world.history.events
         )
         sent = policy.counts is SlaveCounts.SENT and host.name in self._given_up

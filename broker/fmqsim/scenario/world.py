@@ -227,7 +227,7 @@ class World:
         for name, config in self.configs.items():
             state = self.state(name)
             if state.mode is not Mode.MASTER or state.master != config.master:
-                return f"{name} is {state.mode.value}, its master {state.master}: {state.why}"
+                return f"{name} is {state.mode.value}, its master {state.master}: {state.reason}"
             missing = {str(m.id) for m in config.slaves} - set(state.isr)
             if missing:
                 return f"{name}: not in sync: {', '.join(sorted(missing))}"
@@ -256,8 +256,8 @@ class World:
         group, s = path.split("/")[-2], state_from_json(data)
         isr = tuple(sorted(map(str, s.isr)))
         event = State(
-            self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why,
-            s.served_end,
+            self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.reason,
+            s.max_delivered_position,
         )  # fmt: skip
         seen = event._replace(at_ms=0.0)
         if seen != self._states.get(group):

@@ -74,7 +74,8 @@ def test_new_master_with_a_new_disk_waits_for_no_third_broker(
         await stage.stored(10)
         stage.operator.request_master("g1", SLAVE)
         await stage.comes(
-            lambda: stage.now_state.master == SLAVE and stage.now_state.base == 0, "it serves"
+            lambda: stage.now_state.master == SLAVE and stage.now_state.required_epoch == 0,
+            "it serves",
         )
         third.let_go()
 
@@ -230,13 +231,13 @@ def test_claim_from_an_unopened_master_keeps_delivered_records() -> None:
         assert stage.now_state.reader == SLAVE
         await stage.until(lambda: False, 4)  # everything is read, acked and checkpointed
         stage.cut(SLAVE, THIRD)
-        shown = stage.now_state.served_end
+        shown = stage.now_state.max_delivered_position
         stage.operator.request_master("g1", SLAVE, lost=MASTER)
-        await stage.comes(lambda: stage.now_state.base, "the mastership is taken")
+        await stage.comes(lambda: stage.now_state.required_epoch, "the mastership is taken")
         slave = stage.empty(SLAVE)
         stage.heal(SLAVE, THIRD)
         await stage.comes(lambda: stage.now_state.reader == THIRD, "the third reads")
-        assert stage.now_state.served_end == shown
+        assert stage.now_state.max_delivered_position == shown
         await stage.until(lambda: False, 2)
         slave.let_go()
         master.let_go()  # both that acknowledged lost their disks: a person decides (ADR 0058)

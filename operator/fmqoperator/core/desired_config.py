@@ -116,7 +116,7 @@ def _lost(now: GroupConfig | None, move: Move | None) -> BrokerId:
     """Return the master that is lost for good: from a move, else as a person may have set it."""
     if move is not None:
         return move.lost
-    return BrokerId("") if now is None else now.lost
+    return BrokerId("") if now is None else now.declared_lost
 
 
 def _first(seen: Observation) -> str:

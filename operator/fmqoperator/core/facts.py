@@ -63,10 +63,10 @@ def why(state: GroupState) -> str:
 
     The state's reason may be of a later change of the in-sync set. Then name at least the master.
     """
-    of_master = state.why.removeprefix("master ").startswith(f"{state.master} ")
+    of_master = state.reason.removeprefix("master ").startswith(f"{state.master} ")
     if state.mode is not Mode.MASTER or of_master or not state.master:
-        return state.why
-    return f"{state.master} is master; {state.why}"
+        return state.reason
+    return f"{state.master} is master; {state.reason}"
 
 
 def is_live(seen: Observation, broker: str) -> bool:
@@ -77,7 +77,7 @@ def is_live(seen: Observation, broker: str) -> bool:
 def unmoving(seen: Observation) -> tuple[str, ...]:
     """Return live brokers that do not report that they act on a wanted master."""
     live = {} if seen.zookeeper is None else seen.zookeeper.live
-    return tuple(sorted(b for b, node in live.items() if not node.moves))
+    return tuple(sorted(b for b, node in live.items() if not node.supports_switchover))
 
 
 def moves(seen: Observation) -> bool:
@@ -160,7 +160,7 @@ def reaching(seen: Observation) -> list[str]:
 def master_serves(seen: Observation) -> bool:
     """Whether the group is in mode MASTER, and its master reports so in that very epoch."""
     state = state_of(seen)
-    if state.mode is not Mode.MASTER or state.base or not is_live(seen, state.master):
+    if state.mode is not Mode.MASTER or state.required_epoch or not is_live(seen, state.master):
         return False
     answer = answer_of(seen, state.master)
     if answer is None or answer.epoch != state.epoch:

@@ -87,7 +87,7 @@ def _annotation(seen: Observation) -> Iterator[Action]:
         yield ChangeAnnotation(SWITCHOVER, asked, to, why)
         return
     state, config = facts.state_of(seen), facts.config_of(seen)
-    opened = state.mode is Mode.MASTER and not state.base
+    opened = state.mode is Mode.MASTER and not state.required_epoch
     if opened and config is not None and config.master == state.master == asked:
         yield EmitEvent("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
         yield RemoveAnnotation(SWITCHOVER, asked)
@@ -327,7 +327,7 @@ def _transition(seen: Observation) -> Iterator[Action]:
     before, state = seen.group.status, facts.state_of(seen)
     # With a status that is new, or was unreadable, an old change is no news.
     if state.epoch > before.epoch and (before.epoch or before.mode != "UNKNOWN"):
-        better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.heir)
+        better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.successor_incarnation)
         calm = better and not state.degraded
         message = f"epoch {state.epoch}: {facts.why(state)}"
         yield EmitEvent("Normal" if calm else "Warning", "EpochOpened", message)

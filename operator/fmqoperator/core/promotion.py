@@ -59,7 +59,7 @@ def gone_since_ms(seen: Observation) -> int | None:
     since, while no operator looked.
     """
     status, state = seen.group.status, facts.state_of(seen)
-    still = status.master == state.master and state.opened <= status.epoch
+    still = status.master == state.master and state.last_opened_epoch <= status.epoch
     return status.memory.master_gone_since_ms if still else None
 
 
@@ -83,7 +83,7 @@ def promotion(seen: Observation) -> Move | Wait | None:
 
 def _reader(seen: Observation, why: str) -> Move | Wait:
     config, state = facts.config_of(seen), facts.state_of(seen)
-    if config is not None and (config.master, config.lost) == (state.reader, state.master):
+    if config is not None and (config.master, config.declared_lost) == (state.reader, state.master):
         answer = facts.answer_of(seen, state.reader)
         detail = f": {answer.why}" if answer is not None and answer.why else ""
         return Wait("Promoting", f"{why}: {state.reader} is to be master{detail}")
@@ -113,7 +113,7 @@ def _why_not(seen: Observation) -> str:
         return "the policy needs no slave, so what the master alone acknowledged would be lost"
     if SlaveCounts.SENT in (policy.counts, wanted.slave_counts):
         return "the policy counts what is only sent, so what no slave received would be lost"
-    if state.base > live[reader].epoch:
+    if state.required_epoch > live[reader].epoch:
         return "it had not heard every slave before it went: it must return"
     missing = sorted(m.id for m in config.members if m.id not in live and m.id != state.master)
     if missing:

@@ -147,13 +147,13 @@ def wish(seen: Observation) -> Move | Hold | None:
     if config is None or state.mode is Mode.NEW:
         return None
     if config.master == state.master:
-        opening = state.mode is Mode.MASTER and state.base
+        opening = state.mode is Mode.MASTER and state.required_epoch
         there = facts.is_live(seen, state.master)
         then = "is about to" if there else "is gone: it must return to"
         message = f"{state.master} has become master and {then} open its term"
         return Hold("Switching", message, blocks=True) if opening else None
     wanted = f"{config.master} is to be master instead of {state.master}{_when_it_gives_way(seen)}"
-    if state.mode is not Mode.MASTER or state.base or not seen.defaults.planned_moves:
+    if state.mode is not Mode.MASTER or state.required_epoch or not seen.defaults.planned_moves:
         return Hold("Switching", wanted, blocks=True)
     reason = unable(seen) or barred(seen, config.master)
     if not reason and not facts.is_live(seen, config.master):
@@ -170,7 +170,7 @@ def wish(seen: Observation) -> Move | Hold | None:
 def goes_on(seen: Observation) -> bool:
     """Whether the move needs no broker that is away: the next look may find it done."""
     state = facts.state_of(seen)
-    return bool(state.heir) or facts.is_live(seen, state.master)
+    return bool(state.successor_incarnation) or facts.is_live(seen, state.master)
 
 
 def _when_it_gives_way(seen: Observation) -> str:
@@ -178,7 +178,7 @@ def _when_it_gives_way(seen: Observation) -> str:
     config, state = facts.config_of(seen), facts.state_of(seen)
     if config is None or goes_on(seen):
         return ""
-    if config.lost != state.master:
+    if config.declared_lost != state.master:
         return ", which is gone: it hands over once it returns"
     return f", which is declared lost{_as_it_says(seen, config.master)}"
 

@@ -32,7 +32,7 @@ def test_outage_starts_with_the_dead_brokers_silence(silent_ms: int, reads_ms: i
     made.now_ms += silent_ms
     kill_master(made)
     made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
+        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), reason="gone"
     )
     made.round()
     found = made.body["status"]
@@ -58,7 +58,7 @@ def test_outage_starts_when_the_serving_container_ended(ended_ago_ms: int, more_
     for _ in range(2):  # it does not change
         made.round()
     made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
+        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), reason="gone"
     )
     made.round()
     assert made.body["status"]["lastTransition"]["readOutageMs"] == 1500 + more_ms
@@ -66,7 +66,7 @@ def test_outage_starts_when_the_serving_container_ended(ended_ago_ms: int, more_
     made.now_ms += 1000
     made.pods["g1-0"] = replace(pod, waiting="", ready=True, ended_ms=made.now_ms)
     made.state = replace(
-        made.state, mode=Mode.MASTER, epoch=Epoch(4), reader=BrokerId("g1-0"), why="back"
+        made.state, mode=Mode.MASTER, epoch=Epoch(4), reader=BrokerId("g1-0"), reason="back"
     )
     made.round()
     assert made.body["status"]["lastTransition"]["writeOutageMs"] == 2500 + more_ms
@@ -79,7 +79,7 @@ def test_outage_that_ended_unseen_has_no_duration() -> None:
     made.round()
     made.broken.clear()
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
-    made.state = replace(made.state, epoch=Epoch(3), why="g1-0 is back")
+    made.state = replace(made.state, epoch=Epoch(3), reason="g1-0 is back")
     made.now_ms += 60_000
     made.body["status"] = status(replace(made.seen(), watched=False))
     last = made.body["status"]["lastTransition"]
@@ -103,7 +103,7 @@ def test_outage_that_started_unseen_has_no_duration(seen_first: bool) -> None:
         made.now_ms += 1000
     made.broken.clear()
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
-    made.state = replace(made.state, epoch=Epoch(3), why="g1-0 is back")
+    made.state = replace(made.state, epoch=Epoch(3), reason="g1-0 is back")
     made.round()
     last = made.body["status"]["lastTransition"]
     assert (last["to"], last["epoch"]) == ("g1-0 FULL", 3)
@@ -116,7 +116,7 @@ def test_move_ending_during_the_observation_is_reported_whole() -> None:
     """ZooKeeper was asked before the new master: that broker's answer is newer."""
     made = running(True)
     made.annotate(SWITCHOVER, "g1-1")
-    made.run(lambda w: w.state.heir != "")
+    made.run(lambda w: w.state.successor_incarnation != "")
     seen = made.seen()
     ahead = Answer(BrokerId("g1-1"), Permission.FULL, Epoch(made.state.epoch + 2))
     torn = status(replace(seen, answers={**seen.answers, BrokerId("g1-1"): ahead}))
@@ -138,7 +138,7 @@ def promoted(made: World) -> None:
         master=BrokerId("g1-1"),
         reader=BrokerId("g1-1"),
         isr=frozenset(),
-        why="g1-1 becomes master",
+        reason="g1-1 becomes master",
     )
 
 

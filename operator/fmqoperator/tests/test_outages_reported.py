@@ -27,7 +27,7 @@ def serving(made: World) -> None:
 def take_over(made: World, **reported: Any) -> None:
     """The slave has served the reads since 100 ms."""
     made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
+        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), reason="gone"
     )
     known = made.periods["g1-1"]
     made.periods["g1-1"] = replace(known, reads_since_ms=made.now_ms - 100, **reported)
@@ -114,7 +114,7 @@ def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> No
     made.broken.clear()
     made.now_ms += 1_100
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
-    made.state = replace(made.state, epoch=Epoch(3), why="g1-0 is back")
+    made.state = replace(made.state, epoch=Epoch(3), reason="g1-0 is back")
     why = "in-sync slaves are not connected: g1-1"
     alone = Periods(reads_since_ms=made.now_ms, unanswered=why)
     made.periods = {"g1-0": alone} if reports else {}

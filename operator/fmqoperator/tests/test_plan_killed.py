@@ -90,12 +90,12 @@ def finish(made: World, story: Story) -> None:
     assert SWITCHOVER not in made.body["metadata"].get("annotations", {})
     assert made.config is not None
     assert made.config.value.master == made.state.master == story.terms[-1]
-    assert made.config.value.lost == story.lost
+    assert made.config.value.declared_lost == story.lost
     assert len(members(made)) == made.body["spec"]["replicas"]
 
 
 def ended(made: World, story: Story) -> bool:
-    settled = made.state.mode is Mode.MASTER and not made.state.base
+    settled = made.state.mode is Mode.MASTER and not made.state.required_epoch
     return settled and len(made.terms) >= len(story.terms)
 
 
@@ -144,10 +144,10 @@ def step_of(made: World) -> list[str]:
 def test_master_dies_during_switchover_then_successor_continues() -> None:
     made = running(True, replicas=3)
     made.annotate(SWITCHOVER, "g1-1")
-    made.run(lambda w: w.state.heir != "")
+    made.run(lambda w: w.state.successor_incarnation != "")
     made.broken.add("g1-0")
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="CrashLoopBackOff", ready=False)
-    made.run(lambda w: w.state.master == "g1-1" and not w.state.base)
+    made.run(lambda w: w.state.master == "g1-1" and not w.state.required_epoch)
     made.broken.clear()
     made.run()
     assert made.state.master == "g1-1"
@@ -158,7 +158,7 @@ def test_successor_dies_with_the_reads_then_master_stays() -> None:
     made = running(True, replicas=3)
     made.terms.clear()
     made.annotate(SWITCHOVER, "g1-1")
-    made.run(lambda w: w.state.heir != "")
+    made.run(lambda w: w.state.successor_incarnation != "")
     made.broken.add("g1-1")
     made.pods["g1-1"] = replace(made.pods["g1-1"], waiting="CrashLoopBackOff", ready=False)
     made.run(lambda w: w.config is not None and w.config.value.master == "g1-0")
@@ -177,7 +177,7 @@ def test_no_action_starts_before_the_new_master_opens_its_term() -> None:
     made = running(True, replicas=3)
     made.opens = False
     made.spec(image="new:2")
-    made.run(lambda w: w.state.base != 0)
+    made.run(lambda w: w.state.required_epoch != 0)
     before = list(restarts(made))
     for _ in range(5):
         assert not [a for a in plan(made.seen()) if isinstance(a, RestartPod | PutGroupConfig)]
@@ -214,7 +214,7 @@ def test_older_broker_version_then_no_switchover_is_requested() -> None:
     made = running(True, replicas=3)
     seen = made.seen()
     assert seen.zookeeper is not None
-    old = replace(seen.zookeeper.live[BrokerId("g1-2")], moves=False)
+    old = replace(seen.zookeeper.live[BrokerId("g1-2")], supports_switchover=False)
     live = {**seen.zookeeper.live, BrokerId("g1-2"): old}
     made.annotate(SWITCHOVER, "g1-1")
     mixed = replace(made.seen(), zookeeper=replace(seen.zookeeper, live=live))
@@ -257,7 +257,7 @@ def test_operator_requests_moves_unless_switched_off() -> None:
 def test_a_master_that_has_not_opened_its_term_does_not_serve() -> None:
     made = running(True)
     assert facts.master_serves(made.seen())
-    made.state = replace(made.state, base=made.state.epoch)
+    made.state = replace(made.state, required_epoch=made.state.epoch)
     answers = {b: replace(a, permission=Permission.FULL) for b, a in made.answers().items()}
     assert not facts.master_serves(replace(made.seen(), answers=answers))
 

@@ -104,7 +104,11 @@ def test_stopped_slave_returns_if_the_master_dies_too_early(
 
 
 def _serves_writes(made: World) -> bool:
-    return made.state.mode is Mode.MASTER and made.state.master == "g1-1" and not made.state.base
+    return (
+        made.state.mode is Mode.MASTER
+        and made.state.master == "g1-1"
+        and not made.state.required_epoch
+    )
 
 
 @pytest.mark.parametrize("unknown", ["pods", "answers", "zookeeper"])

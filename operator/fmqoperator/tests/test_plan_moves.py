@@ -331,7 +331,7 @@ def test_services_select_the_takeover_reader_of_a_dead_master(moves: bool) -> No
 )
 def test_new_epoch_is_reported_with_its_master(moves: bool, why: str, expected: str) -> None:
     made = running(moves)
-    made.state = replace(made.state, epoch=Epoch(9), why=why)
+    made.state = replace(made.state, epoch=Epoch(9), reason=why)
     (event,) = [a for a in plan(made.seen()) if isinstance(a, EmitEvent)]
     assert (event.reason, event.type) == ("EpochOpened", "Normal")
     assert event.message.startswith(expected)
@@ -361,9 +361,9 @@ def test_a_declared_master_waits_for_its_update(moves: bool) -> None:
     """Half-way in an upgrade another is master; a slave that reconnects is out of sync a moment."""
     made = running(moves, replicas=3, switchover={"to": "g1-0"})
     made.spec(image="new:2")
-    made.run(lambda w: len(restarts(w)) == 2 and not w.state.base)
+    made.run(lambda w: len(restarts(w)) == 2 and not w.state.required_epoch)
     made.run(lambda w: w.state.master == "g1-1" or not moves)
-    while made.state.base:
+    while made.state.required_epoch:
         made.turn()
     before = list(masters(made))
     made.state = replace(made.state, isr=frozenset({BrokerId("g1-0")}))

@@ -90,8 +90,8 @@ def _check_restart(seen: Observation, name: str, uid: str) -> None:
         others = {state.master, *state.isr} - {name}
         assert any(facts.is_live(seen, b) and facts.is_ready(seen, b) for b in others)
     if alive:
-        assert not state.base
-        assert not state.heir
+        assert not state.required_epoch
+        assert not state.successor_incarnation
         assert config.master == state.master or config.master not in state.isr
     if alive and name != state.master:
         # A slave goes only while the master serves, or writes would end with it.
@@ -107,16 +107,16 @@ def _check_config(seen: Observation, action: PutGroupConfig) -> None:
     before = set() if now is None else {m.id for m in now.value.members}
     assert before & ({state.master, state.reader} | state.isr) <= ids
     assert action.config.master in ids
-    if now is None or (now.value.master, now.value.lost) == (
+    if now is None or (now.value.master, now.value.declared_lost) == (
         action.config.master,
-        action.config.lost,
+        action.config.declared_lost,
     ):
         return
-    to, lost = action.config.master, action.config.lost
+    to, lost = action.config.master, action.config.declared_lost
     assert seen.pods is not None
     if to == state.master:  # withdraws another switchover: this master acts, so nothing changes
         assert state.mode is Mode.MASTER
-        assert not state.base
+        assert not state.required_epoch
         return
     assert facts.moves(seen)
     assert to in state.isr
@@ -184,7 +184,7 @@ def _wish(made: World, at: int, *, lost: bool = False) -> None:
     """Run `fmq failover`, as a person does."""
     if made.config is not None and made.config.value.member(BrokerId(f"g1-{at}")):
         who = made.state.master if lost else BrokerId("")
-        config = replace(made.config.value, master=BrokerId(f"g1-{at}"), lost=who)
+        config = replace(made.config.value, master=BrokerId(f"g1-{at}"), declared_lost=who)
         made.config = replace(made.config, value=config, version=made.config.version + 1)
 
 

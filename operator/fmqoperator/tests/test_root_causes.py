@@ -90,7 +90,7 @@ def test_master_in_trouble_then_it_is_named_first(how: str, ailment: str) -> Non
     begins = ailing(made, "g1-0", ailment)
     if how != "Down":
         made.state = replace(
-            made.state, mode=Mode.SLAVE_CONSUME, reader=BrokerId("g1-1"), why="g1-1 serves reads"
+            made.state, mode=Mode.SLAVE_CONSUME, reader=BrokerId("g1-1"), reason="g1-1 serves reads"
         )
     found = status(made.seen())
     assert found["message"].startswith(begins)

@@ -104,7 +104,7 @@ def test_failover_is_reported_with_its_outages() -> None:
     assert condition(down, "WriteAvailable")["status"] == "False"
     made.now_ms += 1500
     made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
+        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), reason="gone"
     )
     made.round()
     reads = made.body["status"]
@@ -118,7 +118,7 @@ def test_failover_is_reported_with_its_outages() -> None:
     made.broken.clear()
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
     made.state = replace(
-        made.state, mode=Mode.MASTER, epoch=Epoch(4), reader=BrokerId("g1-0"), why="back"
+        made.state, mode=Mode.MASTER, epoch=Epoch(4), reader=BrokerId("g1-0"), reason="back"
     )
     made.round()
     last = made.body["status"]["lastTransition"]
@@ -145,7 +145,7 @@ def test_time_of_the_masters_loss_survives_operator_restarts() -> None:
 
 def test_restart_without_takeover_is_a_transition_too() -> None:
     made = running()
-    made.state = replace(made.state, epoch=Epoch(2), why="is back, no broker had taken over")
+    made.state = replace(made.state, epoch=Epoch(2), reason="is back, no broker had taken over")
     made.round()
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"], last["epoch"]) == ("g1-0 FULL", "g1-0 FULL", 2)
@@ -249,7 +249,7 @@ def test_a_lost_volume() -> None:
 
 def test_offsets_that_were_lost() -> None:
     made = running()
-    made.state = replace(made.state, degraded=True, why="without the newest offsets of g1-1")
+    made.state = replace(made.state, degraded=True, reason="without the newest offsets of g1-1")
     found = seen_status(made)
     assert condition(found, "OffsetsSynced")["reason"] == "Lost"
     assert found["phase"] == "Degraded"

@@ -62,7 +62,7 @@ def test_master_deleted_in_order_then_it_is_away_not_lost() -> None:
     made = running(True, promotion={"policy": "after"})
     made.pods.pop("g1-0")
     made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, reader=BrokerId("g1-1"), why="g1-1 serves reads"
+        made.state, mode=Mode.SLAVE_CONSUME, reader=BrokerId("g1-1"), reason="g1-1 serves reads"
     )
     for _ in range(2):
         made.body["status"] = status(made.seen())

@@ -98,7 +98,7 @@ def test_promotion_reports_what_the_reader_waits_for() -> None:
     die(made, "g1-0", "g1-2")
     made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
     assert made.config is not None
-    wish = replace(made.config.value, master=BrokerId("g1-1"), lost=BrokerId("g1-0"))
+    wish = replace(made.config.value, master=BrokerId("g1-1"), declared_lost=BrokerId("g1-0"))
     made.config = replace(made.config, value=wish)
     seen = made.seen()
     reader = BrokerId("g1-1")
@@ -114,7 +114,7 @@ def test_new_master_lost_before_its_term_then_group_is_down() -> None:
     made = running(True)
     made.opens = False
     made.annotate(SWITCHOVER, "g1-1")
-    made.run(lambda w: w.state.base != 0)
+    made.run(lambda w: w.state.required_epoch != 0)
     assert status(made.seen())["phase"] == "Switching"
     die(made, "g1-0", "g1-1")
     found = after_a_while(made)
@@ -194,7 +194,7 @@ def test_a_group_that_does_not_wake_is_down() -> None:
 def test_reads_that_are_handed_back_are_a_switch() -> None:
     made = running()
     why = "g1-1 hands over to master g1-0"
-    made.state = replace(made.state, mode=Mode.HANDOVER, reader=BrokerId("g1-1"), why=why)
+    made.state = replace(made.state, mode=Mode.HANDOVER, reader=BrokerId("g1-1"), reason=why)
     found = status(made.seen())
     assert (found["phase"], found["message"], found["access"]) == ("Switching", why, "NONE")
     die(made, "g1-0")

@@ -45,7 +45,12 @@ def live(seen: Observation, **ends: tuple[int, int]) -> Observation:
     assert seen.zookeeper is not None
     nodes = {
         BrokerId(b.replace("_", "-")): LiveBroker(
-            BrokerId(b.replace("_", "-")), "i", "a", Epoch(epoch), Position(end), moves=True
+            BrokerId(b.replace("_", "-")),
+            "i",
+            "a",
+            Epoch(epoch),
+            Position(end),
+            supports_switchover=True,
         )
         for b, (epoch, end) in ends.items()
     }
@@ -56,7 +61,7 @@ def wished(seen: Observation, master: BrokerId, lost: BrokerId = NO_BROKER) -> O
     """The configuration wants that master."""
     assert seen.zookeeper is not None
     assert seen.zookeeper.config is not None
-    config = replace(seen.zookeeper.config.value, master=master, lost=lost)
+    config = replace(seen.zookeeper.config.value, master=master, declared_lost=lost)
     versioned = replace(seen.zookeeper.config, value=config)
     return replace(seen, zookeeper=replace(seen.zookeeper, config=versioned))
 
@@ -90,7 +95,7 @@ def test_promotion_makes_the_reader_master_and_declares_the_loss() -> None:
         S1, "master g1-0 is lost: g1-1 serves the reads and becomes master", lost=M
     )
     (put,) = [a for a in plan(lost()) if isinstance(a, PutGroupConfig)]
-    assert (put.config.master, put.config.lost) == (S1, M)
+    assert (put.config.master, put.config.declared_lost) == (S1, M)
     assert "Promotion" in [a.reason for a in plan(lost()) if isinstance(a, EmitEvent)]
 
 
@@ -107,7 +112,7 @@ def test_switchover_in_progress_then_the_loss_is_declared_too() -> None:
     """A move in progress when the master died: the loss must still be declared."""
     seen = wished(lost(), master=S2)
     (put,) = [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
-    assert (put.config.master, put.config.lost) == (S1, M)
+    assert (put.config.master, put.config.declared_lost) == (S1, M)
 
 
 def as_state(seen: Observation, **change: Any) -> Observation:
@@ -124,7 +129,10 @@ def as_state(seen: Observation, **change: Any) -> Observation:
         (lambda s: live(s, g1_2=(3, 100)), "takeover reader g1-1 is not live"),
         (lambda s: live(s, g1_1=(3, 100)), "missing: g1-2"),
         (lambda s: as_state(s, isr=frozenset({S2})), "takeover reader g1-1 was not in sync"),
-        (lambda s: as_state(s, base=Epoch(8)), "it had not heard every slave before it went"),
+        (
+            lambda s: as_state(s, required_epoch=Epoch(8)),
+            "it had not heard every slave before it went",
+        ),
         (lambda s: annotated(s, FENCE, "g1-1"), "g1-1 may not serve FULL"),
         (lambda s: with_policy(s, how_many=HowMany.NONE), "the policy needs no slave"),
         (lambda s: with_policy(s, counts=SlaveCounts.SENT), "the policy counts what is only sent"),
@@ -137,7 +145,7 @@ def test_broker_that_may_lack_acked_records_is_not_promoted(change: Any, why: st
     found = promotion(seen)
     assert isinstance(found, Wait), found
     assert why in found.message
-    assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig) and a.config.lost]
+    assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig) and a.config.declared_lost]
 
 
 def test_a_promotion_is_off_unless_asked_for() -> None:

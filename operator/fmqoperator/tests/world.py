@@ -93,7 +93,12 @@ class World:
     def live(self) -> dict[BrokerId, LiveBroker]:
         return {
             BrokerId(b): LiveBroker(
-                BrokerId(b), pod.uid, "a", self.state.epoch, Position(1000), moves=self.moves
+                BrokerId(b),
+                pod.uid,
+                "a",
+                self.state.epoch,
+                Position(1000),
+                supports_switchover=self.moves,
             )
             for b, pod in sorted(self.pods.items())
             if pod.phase is PodPhase.RUNNING and not pod.deleting and not pod.waiting
@@ -104,9 +109,13 @@ class World:
         member = None if self.config is None else self.config.value.member(BrokerId(broker))
         if member is None:
             return Permission.NONE
-        if state.mode is Mode.MASTER and broker == state.master and not state.base:
+        if state.mode is Mode.MASTER and broker == state.master and not state.required_epoch:
             return member.permission
-        if state.mode is Mode.SLAVE_CONSUME and broker == state.reader and not state.heir:
+        if (
+            state.mode is Mode.SLAVE_CONSUME
+            and broker == state.reader
+            and not state.successor_incarnation
+        ):
             return Permission.READ & member.permission
         return Permission.NONE
 
@@ -294,9 +303,9 @@ class World:
             able = sorted(b for b in state.isr & up if self._reads(b) and self._reads(master))
             if able:
                 self._give(able[0], f"{able[0]} serves reads: {master} is gone")
-        elif state.base:  # it claimed the mastership and opens its term now
-            others = {m.id for m in config.members} - {master, state.lost}
-            if self.opens and (not state.lost or others <= up):
+        elif state.required_epoch:  # it claimed the mastership and opens its term now
+            others = {m.id for m in config.members} - {master, state.declared_lost}
+            if self.opens and (not state.declared_lost or others <= up):
                 self._open(master, in_sync & state.isr, f"{master} is master now")
         elif self.moves and wanted != master and wanted in state.isr & in_sync:
             if self.serves_all(wanted):
@@ -308,8 +317,16 @@ class World:
     def _with_reader(self, config: GroupConfig, state: GroupState, up: frozenset[BrokerId]) -> None:
         master, reader = state.master, state.reader
         others = {m.id for m in config.members} - {master, reader}
-        lost = config.lost == master and master not in up and reader in state.isr and others <= up
-        inherits = state.heir != "" and state.heir == self._process(reader)
+        lost = (
+            config.declared_lost == master
+            and master not in up
+            and reader in state.isr
+            and others <= up
+        )
+        inherits = (
+            state.successor_incarnation != ""
+            and state.successor_incarnation == self._process(reader)
+        )
         if self.moves and config.master == reader and reader in up and (inherits or lost):
             self.state = replace(
                 state,
@@ -317,17 +334,17 @@ class World:
                 epoch=Epoch(state.epoch + 1),
                 master=reader,
                 isr=state.isr - {reader} | ({master} if inherits else set()),
-                heir="",
-                base=Epoch(state.epoch if inherits else state.epoch + 1),
-                lost=BrokerId("") if inherits else master,
-                why=f"{reader} becomes master",
+                successor_incarnation="",
+                required_epoch=Epoch(state.epoch if inherits else state.epoch + 1),
+                declared_lost=BrokerId("") if inherits else master,
+                reason=f"{reader} becomes master",
             )
         elif master in up:
             self._open(master, state.isr & up, f"master {master} is back")
         elif reader not in up and (able := sorted(state.isr & up)):
             self._give(able[0], f"{able[0]} serves reads: {reader} is gone")
-        elif reader in up and state.heir:
-            self.state = replace(state, epoch=Epoch(state.epoch + 1), heir="")
+        elif reader in up and state.successor_incarnation:
+            self.state = replace(state, epoch=Epoch(state.epoch + 1), successor_incarnation="")
 
     def _give(self, reader: BrokerId, why: str, successor: str = "") -> None:
         self.state = replace(
@@ -335,8 +352,8 @@ class World:
             mode=Mode.SLAVE_CONSUME,
             epoch=Epoch(self.state.epoch + 1),
             reader=reader,
-            heir=successor,
-            why=why,
+            successor_incarnation=successor,
+            reason=why,
         )
 
     def _process(self, broker: str) -> str:
@@ -347,7 +364,9 @@ class World:
         who = BrokerId(master)
         epoch = Epoch(self.state.epoch + 1)
         self.terms.append(who)
-        self.state = GroupState(Mode.MASTER, epoch, who, who, frozenset(isr), why=why, opened=epoch)
+        self.state = GroupState(
+            Mode.MASTER, epoch, who, who, frozenset(isr), reason=why, last_opened_epoch=epoch
+        )
 
     def _reads(self, broker: str) -> bool:
         assert self.config is not None

@@ -179,7 +179,8 @@ class OffsetStore(KnownProgress):
             earlier = await in_turns(decoding_record(record))
             left_in, own = await self._own()
             await self._close_side(remove=False)
-            if left_in < self._group.state.value.opened:  # by a broker that has this journal
+            # by a broker that has this journal
+            if left_in < self._group.state.value.last_opened_epoch:
                 own = news_for(self._journal.state.offsets, own)
             tail = await offsets_above(self._journal, committed)
             # `earlier` stays whole: a slave with a shorter journal may have to use this table.
@@ -372,7 +373,7 @@ class OffsetStore(KnownProgress):
                 state = self._group.state.value
                 if self._side is not None:
                     left_in = self._side.epoch
-                over = state.mode is Mode.MASTER and not state.base
+                over = state.mode is Mode.MASTER and not state.required_epoch
                 over = over and left_in is not None and state.epoch > left_in
                 if over and self._keeping is _Keeping.RETIRED:
                     await self._close_side(remove=True)

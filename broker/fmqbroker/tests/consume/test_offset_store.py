@@ -352,7 +352,9 @@ async def test_promoted_reader_keeps_side_journal_until_its_term_opens(tmp_path:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
         await rig.offsets.freeze()
-        claimed = replace(rig.group.state.value, mode=Mode.MASTER, epoch=Epoch(3), base=Epoch(3))
+        claimed = replace(
+            rig.group.state.value, mode=Mode.MASTER, epoch=Epoch(3), required_epoch=Epoch(3)
+        )
         rig.group.state = Versioned(claimed, 9)
         rig.offsets.retire()  # no takeover record is awaited any more
         for _ in range(9):

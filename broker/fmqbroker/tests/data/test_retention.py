@@ -95,7 +95,7 @@ async def test_slave_out_of_sync_does_not_hold_retention(tmp_path: Path) -> None
 async def full_slave(c: Cluster) -> Node:
     """Return a slave with more than retention keeps, all committed and on its master's disk."""
     slave, state = c.slaves[0], c.zoo.history[-1]
-    c.zoo.set_state(replace(state, opened=state.epoch))
+    c.zoo.set_state(replace(state, last_opened_epoch=state.epoch))
     end = c.master.produce(20, size=30_000)
     await c.committed(end)
     await c.acked(slave, end)
@@ -122,11 +122,13 @@ def taken_over(state: GroupState) -> GroupState:
         pytest.param(lambda s: s, False, id="its master serves"),
         pytest.param(taken_over, False, id="it took over the reads"),
         pytest.param(
-            lambda s: replace(s, epoch=Epoch(s.epoch + 2), opened=Epoch(s.epoch + 2)),
+            lambda s: replace(s, epoch=Epoch(s.epoch + 2), last_opened_epoch=Epoch(s.epoch + 2)),
             True,
             id="the master opened a newer term, and may have lost its memory before",
         ),
-        pytest.param(lambda s: replace(s, opened=Epoch(0)), True, id="that is not known"),
+        pytest.param(
+            lambda s: replace(s, last_opened_epoch=Epoch(0)), True, id="that is not known"
+        ),
         pytest.param(
             lambda s: replace(s, master=BrokerId("elsewhere")), True, id="another is master now"
         ),
@@ -161,7 +163,7 @@ async def test_slave_keeps_segments_another_in_sync_slave_lacks(tmp_path: Path) 
     ) as c:
         slow, quick = c.slaves
         await c.equal()
-        c.zoo.set_state(replace(c.zoo.history[-1], opened=c.zoo.history[-1].epoch))
+        c.zoo.set_state(replace(c.zoo.history[-1], last_opened_epoch=c.zoo.history[-1].epoch))
         slow.tap.reading.clear()
         before = slow.journal.end
         while c.master.journal.end < before + (6 << 20):  # more than may be in flight to it

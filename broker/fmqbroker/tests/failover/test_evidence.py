@@ -17,7 +17,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 ME, OTHER, THIRD = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 NOW_MS = 5000
 RECORD = Record(OTHER, Epoch(3))
-STATE = GroupState(Mode.NEW, Epoch(4), ME, OTHER, served_end=Position(99))
+STATE = GroupState(Mode.NEW, Epoch(4), ME, OTHER, max_delivered_position=Position(99))
 
 
 def doubts(holds: bool, acked_under: int = 0) -> SimpleNamespace:
@@ -95,7 +95,7 @@ def test_every_fact_is_taken_from_its_part() -> None:
 
 def test_what_is_not_there_is_no_fact() -> None:
     sound = doubts(False)
-    state = GroupState(Mode.SLAVE_CONSUME, Epoch(4), ME, OTHER, served_end=Position(80))
+    state = GroupState(Mode.SLAVE_CONSUME, Epoch(4), ME, OTHER, max_delivered_position=Position(80))
     one, _ = gatherer(state, frozen=None, received=None, links={}, doubts=sound)
     found = evidence_of(one)
     assert (found.frozen, found.frozen_offsets, found.record) == (0, None, None)

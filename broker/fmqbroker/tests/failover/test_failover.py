@@ -42,7 +42,7 @@ async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
         master = await Node(net, M).start()
         await until(lambda: master.serves is FULL)
         assert (master.state.mode, master.state.epoch) == (Mode.MASTER, 1)
-        assert "opened the group" in master.state.why
+        assert "opened the group" in master.state.reason
         await until(lambda: S in slave.state.isr, "the slave gets in sync")
         master.produce(b"one")
         await master.ack(1, 1)
@@ -247,7 +247,7 @@ async def test_a_slave_gone_for_good_in_slave_consume(
         else:
             await until(lambda: master.serves is FULL)
             assert master.state.degraded
-            assert "g1-1, which is gone" in master.state.why
+            assert "g1-1, which is gone" in master.state.reason
         assert master.journal.state.offsets[KEY].floor == 9
 
 

@@ -26,7 +26,7 @@ class Group:
 
     def read_by(self, reader: BrokerId) -> None:
         mode, shown = Mode.SLAVE_CONSUME, Position(SHOWN)
-        state = GroupState(mode, Epoch(2), master=M, reader=reader, served_end=shown)
+        state = GroupState(mode, Epoch(2), master=M, reader=reader, max_delivered_position=shown)
         self.state = SimpleNamespace(value=state)
 
     def there(self, broker: BrokerId, end: int) -> None:

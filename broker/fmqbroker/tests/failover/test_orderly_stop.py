@@ -31,4 +31,4 @@ async def test_stopping_master_names_no_successor(zookeeper: str, tmp_path: Path
         node = await net.admin.get("/fmq/c/groups/g1/state")
         assert node is not None
         state = state_from_json(node.data)
-        assert (state.mode, state.epoch, state.heir) == (Mode.MASTER, 1, "")
+        assert (state.mode, state.epoch, state.successor_incarnation) == (Mode.MASTER, 1, "")

@@ -127,7 +127,7 @@ async def test_a_backup_from_before_a_promotion(tmp_path: Path, *, reading: bool
         taken = await cluster.until_state(lambda s: s.reader not in ("", M))
         code, printed = await fmq(cluster, "failover", "g1", "--to", taken.reader, "--lost", M)
         assert code == 0, printed
-        await cluster.until_state(lambda s: s.master == taken.reader and not s.base)
+        await cluster.until_state(lambda s: s.master == taken.reader and not s.required_epoch)
         sent = await cluster.send("salaries", *LATE)
         last = await cluster.groups.state(G1)
         await cluster.stop()

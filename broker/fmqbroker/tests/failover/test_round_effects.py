@@ -413,6 +413,6 @@ async def test_a_slave_announces_its_end_to_its_rivals(
     failover._journal.end = Position(90 if grew else 80)
     await failover._announce_end()
     await failover._announce_end()
-    assert [(live.id, live.end, live.clean, live.moves) for live in announced] == (
+    assert [(live.id, live.end, live.clean, live.supports_switchover) for live in announced] == (
         [(me, 90, True, True)] if announces else []
     )

@@ -158,7 +158,7 @@ async def test_slave_gone_for_good_in_slave_consume(
             await stage.serves(MASTER, NONE, "strict_takeover")
             stage.cluster.start_broker(SLAVE)
         state = await stage.until_state(lambda s: s.mode is Mode.MASTER, "the master returns")
-        assert (state.degraded, state.served_end) == (not strict, 0), state.why
+        assert (state.degraded, state.max_delivered_position) == (not strict, 0), state.reason
         await stage.until(lambda: READ in stage.watch.latest[MASTER].permission, "it reads")
         await stage.until(lambda: stage.watch.floors_seen[MASTER] > 0, "with its offsets")
         assert state.epoch > epoch + 1

@@ -32,12 +32,12 @@ async def _fmq_failover(stage: Scenario, to: str) -> str:
 async def _want(stage: Scenario, to: str, lost: str = "") -> None:
     groups, lost_one = stage.cluster.groups, BrokerId(lost)
     config = await groups.config("g1")
-    await groups.put_config(replace(config, master=BrokerId(to), lost=lost_one))
+    await groups.put_config(replace(config, master=BrokerId(to), declared_lost=lost_one))
 
 
 async def _master(stage: Scenario, broker: str) -> GroupState:
     def opened(state: GroupState) -> bool:
-        return (state.mode, state.master, state.base) == (Mode.MASTER, broker, 0)
+        return (state.mode, state.master, state.required_epoch) == (Mode.MASTER, broker, 0)
 
     return await stage.until_state(opened, f"{broker} is master")
 

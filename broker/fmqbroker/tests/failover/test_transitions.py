@@ -162,8 +162,10 @@ async def test_reader_becoming_master_installs_its_side_journal(
 ) -> None:
     """Even if it ended before it opened its term and another broker claimed meanwhile."""
     more: dict[str, Any] = {"mode": Mode.HANDOVER, "reader": OTHER} if claimed else {}
-    stage = Stage(state_of(base=Epoch(6), offsets="AAAA", opened=Epoch(4), **more))
-    edit = opened(stage, served_end=Position(900) if lacking else Position(0))
+    stage = Stage(
+        state_of(required_epoch=Epoch(6), offsets="AAAA", last_opened_epoch=Epoch(4), **more)
+    )
+    edit = opened(stage, max_delivered_position=Position(900) if lacking else Position(0))
     assert await stage.terms.open(edit, 3)
     installed = [f"install 3{lacking}", f"install own 4{lacking}"]
     assert stage.did == ["close", "append", *installed, "durable", "set", *OPENED]
@@ -245,7 +247,9 @@ async def test_mastership_moves_once_the_named_process_has_all(
     stage = Stage(state_of(), counts)
     stage.terms.tenure = Tenure(Epoch(6), 9)
     stage.links[OTHER] = link
-    edit = replace(opened(stage), mode=Mode.SLAVE_CONSUME, reader=OTHER, heir="successor")
+    edit = replace(
+        opened(stage), mode=Mode.SLAVE_CONSUME, reader=OTHER, successor_incarnation="successor"
+    )
     assert await stage.terms.move(edit, 3, 0.05) is moves
     dropped = ["close", "hold 0", "close writes", "retire"]
     assert stage.did == [*dropped, "durable", *(["set"] if moves else [])]

@@ -328,7 +328,7 @@ async def test_repeated_own_stall_is_not_a_silent_peer(tmp_path: Path, gap_ms: i
             reported = len(slave.tap.sent)
             await until(partial(lambda before: len(slave.tap.sent) > before + 3, reported))
         assert slave.tap.dials == dials
-        assert len(c.zoo.history) == states, [state.why for state in c.zoo.history[states:]]
+        assert len(c.zoo.history) == states, [state.reason for state in c.zoo.history[states:]]
 
 
 async def test_a_silent_peer_before_the_welcome(tmp_path: Path) -> None:

@@ -57,12 +57,14 @@ def found(state: GroupState, newest: int, committed: int = 0) -> Doubles:
         (BACK, 4, 0, OLD),
         (BACK, 5, 0, OLD),
         (BACK, 2, 0, END),
-        (replace(TAKEN, opened=Epoch(2)), 3, 0, START),  # of a claim before the one that stands
-        (replace(TAKEN, opened=Epoch(2)), 3, START + 1, END),
-        (replace(TAKEN, opened=Epoch(3)), 3, 0, END),
-        (replace(BACK, opened=Epoch(1)), 2, 0, START),
-        (replace(SERVES, opened=Epoch(4)), 4, 0, END),
-        (replace(SERVES, opened=Epoch(2), base=Epoch(2)), 3, 0, START),  # mastership taken: no term
+        # of a claim before the one that stands
+        (replace(TAKEN, last_opened_epoch=Epoch(2)), 3, 0, START),
+        (replace(TAKEN, last_opened_epoch=Epoch(2)), 3, START + 1, END),
+        (replace(TAKEN, last_opened_epoch=Epoch(3)), 3, 0, END),
+        (replace(BACK, last_opened_epoch=Epoch(1)), 2, 0, START),
+        (replace(SERVES, last_opened_epoch=Epoch(4)), 4, 0, END),
+        # mastership taken: no term
+        (replace(SERVES, last_opened_epoch=Epoch(2), required_epoch=Epoch(2)), 3, 0, START),
         (GroupState(), 1, 0, END),  # the state was lost, the journal is all there is
     ],
 )
@@ -80,7 +82,7 @@ def test_shippable_end_of_a_starting_master(
 
 def test_unfinished_term_above_unfinished_term_is_not_settled() -> None:
     """A claim passed the first one's number, and its master ended once more before its return."""
-    it = found(replace(TAKEN, epoch=Epoch(6), opened=Epoch(2)), 5)
+    it = found(replace(TAKEN, epoch=Epoch(6), last_opened_epoch=Epoch(2)), 5)
     it.journal.state.epochs[:] = [(Epoch(2), Position(1)), (Epoch(3), OLD), (Epoch(5), START)]
     settled = it.settled()
     settled.look_back()

@@ -190,8 +190,8 @@ async def test_term_stays_unfinished_after_many_claims(tmp_path: Path, claims: i
                     mode=Mode.SLAVE_CONSUME,
                     epoch=term,
                     reader=slave.name,
-                    opened=before.epoch,
-                    served_end=Position(end),
+                    last_opened_epoch=before.epoch,
+                    max_delivered_position=Position(end),
                 )
             )
         slave.tap.open.set()

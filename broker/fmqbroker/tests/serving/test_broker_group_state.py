@@ -100,7 +100,7 @@ async def test_each_change_is_applied_once(zookeeper: str, admin: ZooKeeperSessi
         changes = [store.change(one_more) for store in (a, b) for _ in range(20)]
         made = await asyncio.gather(*changes)
         assert sorted(m.epoch for m in made if m is not None) == list(range(1, 41))
-        assert len({m.txn for m in made if m is not None}) == 40
+        assert len({m.write_token for m in made if m is not None}) == 40
         await until(lambda: a.state.value.epoch == b.state.value.epoch == 40)
 
 
@@ -108,13 +108,13 @@ async def test_change_applies_to_its_version_or_fails(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
-        first = await store.change(lambda s: replace(s, why="first"), -1)
+        first = await store.change(lambda s: replace(s, reason="first"), -1)
         assert first is not None
         version = store.state.version
-        assert await store.change(lambda s: replace(s, why="second"), version) is not None
-        assert await store.change(lambda s: replace(s, why="late"), version) is None
+        assert await store.change(lambda s: replace(s, reason="second"), version) is not None
+        assert await store.change(lambda s: replace(s, reason="late"), version) is None
         assert await store.change(lambda s: None) is None
-        assert store.state.value.why == "second"
+        assert store.state.value.reason == "second"
 
 
 class Lossy:
@@ -149,17 +149,17 @@ async def test_a_change_without_an_answer_is_settled_by_its_token(
     admin: ZooKeeperSession, done: bool
 ) -> None:
     async with store_of(admin) as store:
-        await store.change(lambda s: replace(s, why="first"))
+        await store.change(lambda s: replace(s, reason="first"))
     lossy = Lossy(admin, done=done, reads=True)
     store = GroupStore(lossy, SystemClock(), CLUSTER, GROUP, M)
     await store.load()
-    changing = asyncio.create_task(store.change(lambda s: replace(s, why=f"{s.why}+")))
+    changing = asyncio.create_task(store.change(lambda s: replace(s, reason=f"{s.reason}+")))
     if not done:  # tried again until it is answered
         await until(lambda: store.unsettled)
         lossy.lossy = False
     made = await changing
     assert made is not None
-    assert made.why == "first+"  # once, not twice
+    assert made.reason == "first+"  # once, not twice
     assert not store.unsettled
 
 
@@ -226,11 +226,11 @@ async def test_undecodable_state_keeps_the_last_known(
         assert store.state.value == good
         assert store.config == CONFIG
         with pytest.raises(Unavailable, match="does not decode, so it is not overwritten"):
-            await store.change(lambda s: replace(s, why="over it"))
+            await store.change(lambda s: replace(s, reason="over it"))
         assert await admin.get(f"{ROOT}/state") is not None
 
         assert good is not None
-        repaired = replace(good, why="repaired by hand")
+        repaired = replace(good, reason="repaired by hand")
         await admin.set(f"{ROOT}/state", state_to_json(repaired), -1)
         await until(lambda: store.changeable)
         assert store.state.value == repaired

@@ -185,7 +185,7 @@ def _take(w: World, i: int, d: Decision, p: Protocol) -> World:
                 b = b._replace(installed=max(b.installed, rec))
                 w = _begin(w, i, int(d.edit.epoch))
             served = d.action is Action.TAKE_OVER and b.frozen and p.carries_record
-            rec = b.rec if d.edit.sealed or (served and p.records_fit) else b.view.rec
+            rec = b.rec if d.edit.offsets_final or (served and p.records_fit) else b.view.rec
             flying = from_state(d.edit, 0 if d.action is Action.OPEN else rec)
             if d.action is Action.TAKE_OVER and not b.view.successor:
                 w = w._replace(moves=max(0, w.moves - 1))

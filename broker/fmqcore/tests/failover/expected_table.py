@@ -42,7 +42,7 @@ def config(f: Facts) -> GroupConfig:
         ),
         policy=cached,
         strict_takeover=not f.get("lenient", True),
-        lost=M if f.get("lost") else BrokerId(""),
+        declared_lost=M if f.get("lost") else BrokerId(""),
     )
 
 
@@ -53,12 +53,26 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     isr -= {S} if f.get("s_out") else set()
     reader = M if mode is Mode.MASTER else S
     sealed = f.get("sealed", False)
-    served_end = Position(2 * f.get("lacks", False))  # the journal ends at 1
+    max_delivered_position = Position(2 * f.get("lacks", False))  # the journal ends at 1
     successor = "i" if f.get("successor") else ""
     base = Epoch(EPOCH + 1 if f.get("gathering") else 0)
     opened = EPOCH if mode is Mode.MASTER else Epoch(EPOCH - 1)
-    shape = mode, EPOCH, M, reader, isr, "cmVj", sealed, False, "w", "", served_end, successor, base
-    return GroupState(*shape, opened=opened)
+    shape = (
+        mode,
+        EPOCH,
+        M,
+        reader,
+        isr,
+        "cmVj",
+        sealed,
+        False,
+        "w",
+        "",
+        max_delivered_position,
+        successor,
+        base,
+    )
+    return GroupState(*shape, last_opened_epoch=opened)
 
 
 def _journal_epoch(f: Facts) -> int:

@@ -101,7 +101,7 @@ WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
 @pytest.mark.parametrize(
-    ("served_end", "gone_ms", "lenient", "action"),
+    ("max_delivered_position", "gone_ms", "lenient", "action"),
     [
         (0, WAIT_MS - 1, True, Action.WAIT),
         (0, WAIT_MS, True, Action.OPEN),
@@ -113,27 +113,27 @@ WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
     ],
 )
 def test_how_long_a_reader_is_waited_for(
-    mode: Mode, served_end: int, gone_ms: int, lenient: bool, action: Action
+    mode: Mode, max_delivered_position: int, gone_ms: int, lenient: bool, action: Action
 ) -> None:
     facts = GONE | {"t": True, "lenient": lenient}
     known = replace(
         evidence(mode, facts), journal_end=Position(50), reader_gone_since_ms=NOW - gone_ms
     )
-    stands = replace(state(mode, facts), served_end=Position(served_end))
+    stands = replace(state(mode, facts), max_delivered_position=Position(max_delivered_position))
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action
     if decision.edit is not None:
-        taken_back = served_end > 50
+        taken_back = max_delivered_position > 50
         assert decision.edit.degraded
-        assert decision.edit.served_end == (served_end if taken_back else 0)
-        assert ("taken back" in decision.edit.why) is taken_back
+        assert decision.edit.max_delivered_position == (max_delivered_position if taken_back else 0)
+        assert ("taken back" in decision.edit.reason) is taken_back
     elif lenient:
-        wait_ms = SERVED_WAIT_MS if served_end > 50 else WAIT_MS
+        wait_ms = SERVED_WAIT_MS if max_delivered_position > 50 else WAIT_MS
         assert decision.wake_ms == NOW - gone_ms + wait_ms
 
 
 @pytest.mark.parametrize(
-    ("mode", "served_before", "my_end", "served_end"),
+    ("mode", "served_before", "my_end", "max_delivered_position"),
     [
         (Mode.MASTER, 99, 50, 50),  # of another takeover
         (Mode.SLAVE_CONSUME, 99, 50, 99),  # the previous reader has shown more
@@ -142,16 +142,16 @@ def test_how_long_a_reader_is_waited_for(
     ],
 )
 def test_claim_records_records_readers_may_have_delivered(
-    mode: Mode, served_before: int, my_end: int, served_end: int
+    mode: Mode, served_before: int, my_end: int, max_delivered_position: int
 ) -> None:
     facts = {"session": True, "fresh": True, "master_gone": True, "reader_gone": True}
     facts |= {"checked": True, "patient": True}
     known = replace(evidence(mode, facts), journal_end=Position(my_end))
-    stands = replace(state(mode, facts, T), served_end=Position(served_before))
+    stands = replace(state(mode, facts, T), max_delivered_position=Position(served_before))
     decision = decide(T, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is Action.CLAIM
     assert decision.edit is not None
-    assert decision.edit.served_end == served_end
+    assert decision.edit.max_delivered_position == max_delivered_position
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_reader_behind_its_predecessor_delays_the_hand_over(
 ) -> None:
     facts = GONE | {"record": True, "reader_gone": False, "t": heard, "lenient": lenient}
     known = replace(evidence(mode, facts), lacking_since_ms=NOW - lacking_ms)
-    stands = replace(state(mode, facts), served_end=Position(2))
+    stands = replace(state(mode, facts), max_delivered_position=Position(2))
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action
     if action is Action.WAIT and lenient:
@@ -179,17 +179,18 @@ def test_reader_behind_its_predecessor_delays_the_hand_over(
 
 def test_whole_master_forgets_delivered_records() -> None:
     facts = GONE | {"record": True, "reader_gone": False, "t": True}
-    stands = replace(state(Mode.HANDOVER, facts), served_end=Position(1))
+    stands = replace(state(Mode.HANDOVER, facts), max_delivered_position=Position(1))
     known = evidence(Mode.HANDOVER, facts)
     edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
     assert edit is not None
-    assert (edit.degraded, edit.served_end) == (False, 0)
-    stands = replace(stands, served_end=Position(2))  # the reader came back with an empty disk
+    assert (edit.degraded, edit.max_delivered_position) == (False, 0)
+    # the reader came back with an empty disk
+    stands = replace(stands, max_delivered_position=Position(2))
     edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
     assert edit is not None, "every slave in sync is heard: no slave has it"
     assert edit is not None
-    assert (edit.degraded, edit.served_end, edit.offsets) == (True, 2, "")
-    assert "taken back" in edit.why
+    assert (edit.degraded, edit.max_delivered_position, edit.offsets) == (True, 2, "")
+    assert "taken back" in edit.reason
 
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
@@ -213,7 +214,7 @@ def test_master_with_new_disk_waits_for_its_long_lost_reader(
     facts["reader_heard"] = all_heard  # its stream is up, its node in ZooKeeper is not
     facts["away"] = not all_heard
     known = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
-    stands = replace(state(mode, facts), opened=Epoch(opened))
+    stands = replace(state(mode, facts), last_opened_epoch=Epoch(opened))
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action
     if action is Action.WAIT:
@@ -237,7 +238,7 @@ def test_term_reopens_over_a_previous_term_the_state_lacks(
     facts |= {"t": True, "away": True}
     found = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
     stands = state(mode, facts)
-    stands = stands if known else replace(stands, opened=Epoch(0))
+    stands = stands if known else replace(stands, last_opened_epoch=Epoch(0))
     decision = decide(M, config(facts), stands, found, NOW, PARAMS)
     assert decision.action is action
     if action is Action.WAIT:
@@ -259,7 +260,11 @@ def test_successor_with_the_whole_journal_waits_for_no_broker() -> None:
     """The master gave way to it; since then no journal has opened either of the two terms."""
     facts = {"session": True, "fresh": True, "away": True}
     found = replace(evidence(Mode.MASTER, facts), journal_epoch=Epoch(EPOCH - 2))
-    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), opened=Epoch(EPOCH - 2))
+    stands = replace(
+        state(Mode.MASTER, facts),
+        required_epoch=Epoch(EPOCH - 2),
+        last_opened_epoch=Epoch(EPOCH - 2),
+    )
     assert decide(M, config(facts), stands, found, NOW, PARAMS).action is Action.OPEN
 
 
@@ -282,7 +287,9 @@ def test_emptied_successor_hears_all_but_the_lost_broker(
         links[S] = Link(connected=True, heard=True)
     facts["unclean"] = True
     found = replace(evidence(Mode.MASTER, facts), journal_epoch=EPOCH, unproven=True, links=links)
-    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), lost=BrokerId(lost))
+    stands = replace(
+        state(Mode.MASTER, facts), required_epoch=Epoch(EPOCH - 2), declared_lost=BrokerId(lost)
+    )
     stands = replace(stands, isr=frozenset({T, U} if lost else {S, T, U}))
     decision = decide(M, replace(config(facts), policy=policy), stands, found, NOW, PARAMS)
     assert decision.action is action, decision.why

@@ -63,11 +63,12 @@ def test_every_combination(
         )
         if decision.edit is not None:
             assert decision.edit.epoch == state(mode, f).epoch + 1 or mode is Mode.NEW
-            assert decision.edit.why
+            assert decision.edit.reason
             assert decision.edit.master == (me if action is Action.TAKE_OVER else M)
-            before = state(mode, f).opened  # F17: a claim, or two, and it is remembered still
+            # F17: a claim, or two, and it is remembered still
+            before = state(mode, f).last_opened_epoch
             opened = decision.edit.epoch if action is Action.OPEN else before
-            assert decision.edit.opened == opened
+            assert decision.edit.last_opened_epoch == opened
         held = f.get("held") and not f.get("frozen")
         if mode is Mode.MASTER and me == M and held:
             full = Permission.FULL if f.get("reads", True) else Permission.WRITE
@@ -128,7 +129,7 @@ def test_states_written_by_each_decision() -> None:
     assert claimed is not None
     assert (claimed.mode, claimed.epoch, claimed.reader) == (Mode.SLAVE_CONSUME, 8, S)
     assert claimed.isr == {S, T, U}
-    assert "g-0 is gone" in claimed.why
+    assert "g-0 is gone" in claimed.reason
     assert claimed.offsets == "cmVj"  # the record so far: the reader starts from it
 
     stopping = base | {"held": True, "stopping": True, "reader_heard": True}
@@ -138,21 +139,22 @@ def test_states_written_by_each_decision() -> None:
 
     handed = check(S, Mode.SLAVE_CONSUME, base | {"frozen": True, "stream": True}).edit
     assert handed is not None
-    assert (handed.mode, handed.epoch, handed.reader, handed.sealed) == (
+    assert (handed.mode, handed.epoch, handed.reader, handed.offsets_final) == (
         Mode.HANDOVER, 8, S, True,
     )  # fmt: skip
 
     back = check(M, Mode.HANDOVER, base | {"record": True, "reader_heard": True}).edit
     assert back is not None
     assert (back.mode, back.epoch, back.reader, back.degraded) == (Mode.MASTER, 8, M, False)
-    assert (back.offsets, back.sealed) == ("cmVj", False)  # until the slaves have its content
+    # until the slaves have its content
+    assert (back.offsets, back.offsets_final) == ("cmVj", False)
     assert back.isr == {S}  # T is linked but not caught up: it must catch up first
 
     lost = base | {"reader_gone": True, "long": True, "reader_heard": True, "t": True}
     degraded = check(M, Mode.SLAVE_CONSUME, lost).edit
     assert degraded is not None
     assert degraded.degraded
-    assert "delivered again" in degraded.why
+    assert "delivered again" in degraded.reason
     lacking = check(M, Mode.SLAVE_CONSUME, lost | {"unclean": True, "away": True})
     assert lacking.action is Action.WAIT, "what it acknowledged may be with the reader alone"
     strict = check(M, Mode.SLAVE_CONSUME, lost | {"lenient": False})

@@ -96,7 +96,7 @@ def _without_claim(p: Protocol) -> Protocol:
     """The successor opens its term by one compare-and-set, like a returning master."""
 
     def opens(case: Case) -> GroupState:
-        return replace(transitions.take_over(case), base=Epoch(0))
+        return replace(transitions.take_over(case), required_epoch=Epoch(0))
 
     def changed(row: Row) -> Row:
         taken = row.action is Action.TAKE_OVER
@@ -160,29 +160,33 @@ def test_a_master_gives_way_to_the_very_process_that_has_all() -> None:
     edit = check(M, Mode.MASTER, READY).edit
     assert edit is not None
     assert (edit.mode, edit.epoch, edit.master, edit.reader) == (Mode.SLAVE_CONSUME, 8, M, S)
-    assert (edit.heir, edit.served_end, edit.base) == ("i", 0, 0)
+    assert (edit.successor_incarnation, edit.max_delivered_position, edit.required_epoch) == (
+        "i",
+        0,
+        0,
+    )
     taken = decide(S, config(READY), edit, evidence(Mode.SLAVE_CONSUME, READY), NOW, PARAMS)
     assert taken.action is Action.TAKE_OVER
     assert taken.edit is not None
     assert (taken.edit.mode, taken.edit.epoch, taken.edit.master) == (Mode.MASTER, 9, S)
     assert taken.edit.isr == {M, T, U}  # the master has all that its successor has
-    assert (taken.edit.base, taken.edit.heir) == (7, "")
+    assert (taken.edit.required_epoch, taken.edit.successor_incarnation) == (7, "")
     assert taken.permission is Permission.NONE
 
 
 def test_claim_ends_a_pending_succession() -> None:
-    stands = replace(state(Mode.SLAVE_CONSUME, {}), heir="i")
+    stands = replace(state(Mode.SLAVE_CONSUME, {}), successor_incarnation="i")
     facts: Facts = {"session": True, "fresh": True, "reborn": True, "wish": True}
     edit = decide(S, config(facts), stands, evidence(Mode.SLAVE_CONSUME, facts), NOW, PARAMS).edit
     assert edit is not None
-    assert (edit.mode, edit.reader, edit.heir) == (Mode.SLAVE_CONSUME, S, "")
+    assert (edit.mode, edit.reader, edit.successor_incarnation) == (Mode.SLAVE_CONSUME, S, "")
 
 
 def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
     frozen = READS | {"held": False, "frozen": True}
     edit = check(S, Mode.SLAVE_CONSUME, frozen).edit
     assert edit is not None
-    assert (edit.mode, edit.master, edit.base) == (Mode.MASTER, S, 8)
+    assert (edit.mode, edit.master, edit.required_epoch) == (Mode.MASTER, S, 8)
     assert edit.isr == {T, U}
     assert edit.offsets == "cmVj"
     own = replace(config({}), master=S)  # as the group store hands it out
@@ -194,7 +198,7 @@ def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
     opened = decide(S, own, edit, heard, NOW, PARAMS)
     assert opened.action is Action.OPEN
     assert opened.edit is not None
-    assert (opened.edit.master, opened.edit.epoch, opened.edit.base) == (S, 9, 0)
+    assert (opened.edit.master, opened.edit.epoch, opened.edit.required_epoch) == (S, 9, 0)
 
 
 @pytest.mark.parametrize(

@@ -41,29 +41,36 @@ def edit_of(me: BrokerId, mode: Mode, f: Facts, action: Action, **changes: objec
 def test_claim_clears_leftovers_of_the_previous_term() -> None:
     """A later step would wrongly see the record as whole, or a reader as unused."""
     claimed = edit_of(T, Mode.HANDOVER, CLAIMS | {"sealed": True}, Action.CLAIM)
-    assert (claimed.reader, claimed.sealed, claimed.offsets) == (T, False, "cmVj")
-    claimed = edit_of(T, Mode.SLAVE_CONSUME, CLAIMS, Action.CLAIM, heir="i")
-    assert (claimed.reader, claimed.heir) == (T, "")
+    assert (claimed.reader, claimed.offsets_final, claimed.offsets) == (T, False, "cmVj")
+    claimed = edit_of(T, Mode.SLAVE_CONSUME, CLAIMS, Action.CLAIM, successor_incarnation="i")
+    assert (claimed.reader, claimed.successor_incarnation) == (T, "")
 
 
 @pytest.mark.parametrize(("base", "kept"), [(Epoch(0), 1), (EPOCH, 99)])
 def test_claim_from_an_unopened_master_continues_the_takeover(base: Epoch, kept: int) -> None:
     """Readers from before its promotion may have delivered more than the claimer now has."""
-    claimed = edit_of(T, Mode.MASTER, CLAIMS, Action.CLAIM, base=base, served_end=Position(99))
-    assert claimed.served_end == kept
-    assert claimed.base == base
+    claimed = edit_of(
+        T,
+        Mode.MASTER,
+        CLAIMS,
+        Action.CLAIM,
+        required_epoch=base,
+        max_delivered_position=Position(99),
+    )
+    assert claimed.max_delivered_position == kept
+    assert claimed.required_epoch == base
 
 
 def test_orderly_successor_has_delivered_nothing_yet() -> None:
     """Records that another takeover delivered were taken back: they make no broker wait."""
-    shown = {"served_end": Position(99), "degraded": True}
+    shown = {"max_delivered_position": Position(99), "degraded": True}
     stopping = AT_WORK | {"stopping": True, "reader_heard": True}
     given = edit_of(M, Mode.MASTER, stopping, Action.YIELD, **shown)
-    assert (given.reader, given.served_end, given.heir) == (S, 0, "")
+    assert (given.reader, given.max_delivered_position, given.successor_incarnation) == (S, 0, "")
     moved = edit_of(
         M, Mode.MASTER, AT_WORK | {"wish": True, "reader_heard": True}, Action.MOVE, **shown
     )
-    assert (moved.reader, moved.served_end, moved.heir) == (S, 0, "i")
+    assert (moved.reader, moved.max_delivered_position, moved.successor_incarnation) == (S, 0, "i")
 
 
 SUCCESSOR: Facts = {"session": True, "fresh": True, "wish": True, "successor": True}
@@ -71,19 +78,27 @@ PROMOTED: Facts = ALONE_NOW | {"wish": True, "lost": True, "frozen": True, "read
 
 
 def test_successor_keeps_the_record_and_counts_the_old_master() -> None:
-    taken = edit_of(S, Mode.SLAVE_CONSUME, SUCCESSOR, Action.TAKE_OVER, offsets="b2xk", sealed=True)
+    taken = edit_of(
+        S, Mode.SLAVE_CONSUME, SUCCESSOR, Action.TAKE_OVER, offsets="b2xk", offsets_final=True
+    )
     assert (taken.master, taken.reader) == (S, S)
     assert taken.isr == {M, T, U}
-    assert (taken.offsets, taken.sealed, taken.heir) == ("b2xk", False, "")
-    assert (taken.base, taken.lost) == (EPOCH, ""), "it has all, and no broker is lost"
+    assert (taken.offsets, taken.offsets_final, taken.successor_incarnation) == ("b2xk", False, "")
+    assert (taken.required_epoch, taken.declared_lost) == (EPOCH, ""), (
+        "it has all, and no broker is lost"
+    )
 
 
 def test_promoted_slave_brings_its_record_and_drops_lost_broker() -> None:
-    taken = edit_of(S, Mode.SLAVE_CONSUME, PROMOTED, Action.TAKE_OVER, offsets="b2xk", sealed=True)
+    taken = edit_of(
+        S, Mode.SLAVE_CONSUME, PROMOTED, Action.TAKE_OVER, offsets="b2xk", offsets_final=True
+    )
     assert (taken.master, taken.reader) == (S, S)
     assert taken.isr == {T, U}
-    assert (taken.offsets, taken.sealed, taken.heir) == ("cmVj", False, "")
-    assert (taken.base, taken.lost) == (EPOCH + 1, M), "no journal has that epoch yet"
+    assert (taken.offsets, taken.offsets_final, taken.successor_incarnation) == ("cmVj", False, "")
+    assert (taken.required_epoch, taken.declared_lost) == (EPOCH + 1, M), (
+        "no journal has that epoch yet"
+    )
     large = replace(evidence(Mode.SLAVE_CONSUME, PROMOTED), frozen_offsets=None)
     stands = replace(state(Mode.SLAVE_CONSUME, PROMOTED), offsets="b2xk")
     edit = decide(S, config(PROMOTED), stands, large, NOW, PARAMS).edit
@@ -104,15 +119,19 @@ def test_oversized_record_does_not_count_as_whole(
     decision = decide(S, config(f), stands, known, NOW, PARAMS)
     assert decision.action is Action.HAND_OVER
     assert decision.edit is not None
-    assert (decision.edit.offsets, decision.edit.sealed) == (offsets, whole)
+    assert (decision.edit.offsets, decision.edit.offsets_final) == (offsets, whole)
 
 
-@pytest.mark.parametrize(("served_end", "degraded"), [(1, False), (2, True)])
-def test_promoted_slave_reports_missing_delivered_records(served_end: int, degraded: bool) -> None:
+@pytest.mark.parametrize(("max_delivered_position", "degraded"), [(1, False), (2, True)])
+def test_promoted_slave_reports_missing_delivered_records(
+    max_delivered_position: int, degraded: bool
+) -> None:
     f: Facts = {"session": True, "fresh": True, "gathering": True, "reader_heard": True, "t": True}
-    opened = edit_of(M, Mode.MASTER, f, Action.OPEN, served_end=Position(served_end))
+    opened = edit_of(
+        M, Mode.MASTER, f, Action.OPEN, max_delivered_position=Position(max_delivered_position)
+    )
     assert opened.degraded is degraded
-    assert opened.served_end == (served_end if degraded else 0)
+    assert opened.max_delivered_position == (max_delivered_position if degraded else 0)
     assert opened.offsets == ("" if degraded else "cmVj")
 
 

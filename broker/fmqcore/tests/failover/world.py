@@ -139,13 +139,13 @@ def to_state(zk: Zk) -> GroupState:
         mode=zk.mode,
         epoch=Epoch(zk.epoch),
         master=NAMES[zk.master],
-        heir="same" if zk.successor else "",
-        base=Epoch(zk.base),
-        lost=NAMES[zk.lost] if zk.lost is not None else BrokerId(""),
+        successor_incarnation="same" if zk.successor else "",
+        required_epoch=Epoch(zk.base),
+        declared_lost=NAMES[zk.lost] if zk.lost is not None else BrokerId(""),
         reader=NAMES[zk.reader],
         isr=frozenset(NAMES[i] for i in zk.isr),
         offsets=str(zk.rec),
-        sealed=zk.sealed,
+        offsets_final=zk.sealed,
         degraded=zk.degraded,
     )
 
@@ -158,12 +158,12 @@ def from_state(state: GroupState, rec: int) -> Zk:
         NAMES.index(state.reader),
         frozenset(NAMES.index(b) for b in state.isr),
         rec,
-        state.sealed,
+        state.offsets_final,
         state.degraded,
         NAMES.index(state.master),
-        bool(state.heir),
-        state.base,
-        NAMES.index(state.lost) if state.lost else None,
+        bool(state.successor_incarnation),
+        state.required_epoch,
+        NAMES.index(state.declared_lost) if state.declared_lost else None,
     )
 
 
@@ -216,7 +216,7 @@ def decision_of(
         record=None if b.got is None else Record(NAMES[b.got[0]], Epoch(b.got[1])),
         reader_gone_since_ms=0 if gone_long else NOW,
     )
-    config = replace(CONFIGS[len(w.brokers)], master=NAMES[master], lost=NAMES[master])
+    config = replace(CONFIGS[len(w.brokers)], master=NAMES[master], declared_lost=NAMES[master])
     made = decide(NAMES[i], config, to_state(b.view), evidence, NOW, PARAMS, p.rules)
     p.memo[key] = made
     return made

@@ -47,7 +47,7 @@ configs = st.builds(
     group=names.map(GroupName),
     policy=policies,
     strict_takeover=st.booleans(),
-    lost=brokers,
+    declared_lost=brokers,
     removal=st.sampled_from(Removal),
 )
 STATE: dict[str, Any] = {
@@ -57,15 +57,15 @@ STATE: dict[str, Any] = {
     "reader": brokers,
     "isr": st.frozensets(brokers, max_size=4),
     "offsets": texts,
-    "sealed": st.booleans(),
+    "offsets_final": st.booleans(),
     "degraded": st.booleans(),
-    "why": texts,
-    "txn": texts,
-    "served_end": numbers.map(Position),
-    "heir": texts,
-    "base": numbers.map(Epoch),
-    "lost": brokers,
-    "opened": numbers.map(Epoch),
+    "reason": texts,
+    "write_token": texts,
+    "max_delivered_position": numbers.map(Position),
+    "successor_incarnation": texts,
+    "required_epoch": numbers.map(Epoch),
+    "declared_lost": brokers,
+    "last_opened_epoch": numbers.map(Epoch),
 }
 states = st.builds(GroupState, **STATE)
 lives = st.builds(
@@ -76,7 +76,7 @@ lives = st.builds(
     epoch=numbers.map(Epoch),
     end=numbers.map(Position),
     clean=st.booleans(),
-    moves=st.booleans(),
+    supports_switchover=st.booleans(),
 )
 topics = st.builds(
     TopicConfig,
@@ -183,6 +183,28 @@ def test_an_older_writers_documents() -> None:
     assert topic_from_json(json.dumps(MINIMAL[3][1]).encode()).groups[0].weight == 1
 
 
+FORMER: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
+    (config_from_json, MINIMAL[0][1], {"lost": ("declared_lost", "b")}),
+    (state_from_json, MINIMAL[1][1],
+     {"served_end": ("max_delivered_position", 7), "heir": ("successor_incarnation", "i"),
+      "base": ("required_epoch", 2), "opened": ("last_opened_epoch", 3),
+      "lost": ("declared_lost", "b"), "sealed": ("offsets_final", True), "why": ("reason", "r"),
+      "txn": ("write_token", "t")}),
+    (live_from_json, MINIMAL[2][1], {"moves": ("supports_switchover", True)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("decode", "document", "former"), FORMER)
+def test_former_names_of_fields_are_read_and_new_ones_win(
+    decode: Any, document: dict[str, Any], former: dict[str, Any]
+) -> None:
+    for old, (new, value) in former.items():
+        found = decode(json.dumps(document | {old: value}).encode())
+        assert getattr(found, new) == value
+        both = decode(json.dumps(document | {old: value, new: type(value)()}).encode())
+        assert getattr(both, new) == type(value)()
+
+
 def test_words_of_a_group_are_parsed() -> None:
     a, b = (Member(BrokerId(n), f"{n}:1") for n in "ab")
     config = GroupConfig(GroupName("g"), BrokerId("a"), (a, b))
@@ -224,5 +246,5 @@ def test_a_group_that_begins_again_keeps_its_epoch_and_its_master_alone() -> Non
         True, True, "w", "t", Position(9), "h", Epoch(6), BrokerId("c"), Epoch(5),
     )  # fmt: skip
     again = begin_again_state(full)
-    assert again == GroupState(epoch=Epoch(7), master=BrokerId("a"), why=again.why)
-    assert "a person" in again.why
+    assert again == GroupState(epoch=Epoch(7), master=BrokerId("a"), reason=again.reason)
+    assert "a person" in again.reason

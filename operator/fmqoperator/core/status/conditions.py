@@ -188,7 +188,7 @@ def _unserved_reason(seen: Observation, bit: Permission) -> str:
         message = f"master {state.master} {'does not serve yet' if there else 'is gone'}"
         reader = f", and {server}, which served the reads, is gone"
         return message if server == state.master else f"{message}{reader}"
-    return state.why or f"master {state.master} does not serve"
+    return state.reason or f"master {state.master} does not serve"
 
 
 def _permission_reason(seen: Observation, server: str, bit: Permission) -> str:
@@ -246,7 +246,7 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "False", "AtReader", why)
         case Mode.NEW | Mode.MASTER:
             if state.degraded:
-                return Verdict(kind, "False", "Lost", state.why)
+                return Verdict(kind, "False", "Lost", state.reason)
             return Verdict(kind, "True", "AtMaster")
 
 

@@ -249,7 +249,7 @@ def _move(seen: Observation, what: Outlook) -> str:
     config, state = facts.config_of(seen), facts.state_of(seen)
     if isinstance(what.step, Move):
         return what.step.why[:1024] if what.step.to != state.master else ""
-    done = state.mode is Mode.MASTER and not state.base and config is not None
+    done = state.mode is Mode.MASTER and not state.required_epoch and config is not None
     if done and config is not None and config.master == state.master:
         return ""
     return seen.group.status.memory.move

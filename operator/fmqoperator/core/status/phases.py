@@ -58,7 +58,7 @@ def _phase(
         case Access.NONE:
             return Phase.DOWN, [by_type["ReadAvailable"].message, *waits]
         case Access.READ if state.mode is Mode.SLAVE_CONSUME:
-            return Phase.READ_ONLY, [state.why, *waits]
+            return Phase.READ_ONLY, [state.reason, *waits]
         case _:
             pass
     missing = judge.missing_parts(seen, found)
@@ -123,7 +123,7 @@ def _about_to_serve(seen: Observation, what: Outlook) -> tuple[Phase, str] | Non
     state = facts.state_of(seen)
     server = facts.server_of(state)
     if state.mode is Mode.HANDOVER and facts.is_live(seen, state.master):
-        return Phase.SWITCHING, state.why
+        return Phase.SWITCHING, state.reason
     if facts.is_ready(seen, server) or not awaited.goes_well(seen, server):
         return None
     if awaited.begins(seen):

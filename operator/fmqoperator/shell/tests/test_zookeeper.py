@@ -209,7 +209,9 @@ async def test_config_written_by_another_is_not_overwritten(zookeeper: str) -> N
 async def test_a_group_begins_again_only_in_the_named_epoch(zookeeper: str) -> None:
     """A person decides about the state that the person has seen, and only once."""
     ensemble = Ensemble(zookeeper)
-    lost = GroupState(Mode.MASTER, Epoch(7), BrokerId("g1-0"), BrokerId("g1-0"), opened=Epoch(7))
+    lost = GroupState(
+        Mode.MASTER, Epoch(7), BrokerId("g1-0"), BrokerId("g1-0"), last_opened_epoch=Epoch(7)
+    )
     node = paths.state_node("c", GroupName("g1"))
 
     async def stored() -> GroupState:

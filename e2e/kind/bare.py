@@ -49,7 +49,7 @@ class Operator:
 
     def looked_at(self, groups: int) -> bool:
         """Whether a round of every group is over."""
-        rounds = self.figure("fmq_operator_rounds_total")
+        rounds = self.figure("fmq_operator_reconciles_total")
         return rounds >= groups and self.figure("fmq_operator_stalled_seconds") == 0
 
     def stop(self) -> int:

@@ -74,7 +74,7 @@ def test_good_image_reaches_the_groups_one_after_another(
 
 
 def _turn(group: Group) -> str:
-    found: str = group.status.get("memory", {}).get("updating", "")
+    found: str = group.status.get("memory", {}).get("restartTurn", "")
     return found
 
 

@@ -129,7 +129,7 @@ def test_operator_without_list_rights_then_alerts_fire(
     with operator(tmp_path, kubeconfig(api, tmp_path / "config", OPERATOR)) as blind:
         target = Target("operator", blind.address, labels=LABELS)
         with prometheus(tmp_path, [target], rules) as found:
-            until(lambda: found.query("fmq_operator_works == 1"), "it works")
+            until(lambda: found.query("fmq_operator_lease_held == 1"), "it works")
             assert firing(found) == {}
             until(lambda: firing(found) == {FAILS: {""}}, "it lists groups in vain")
             assert blind.figure("fmq_operator_groups") == 0

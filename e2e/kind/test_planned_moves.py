@@ -175,7 +175,7 @@ def until_master(group: Group, broker: str, *, asked: bool = False) -> None:
 def _wished(group: Group, epoch: int) -> bool:
     """Whether the switchover is written, or further."""
     status = group.status
-    return bool(status["memory"].get("move")) or status["epoch"] > epoch
+    return bool(status["memory"].get("switchoverReason")) or status["epoch"] > epoch
 
 
 def _is_master(group: Group, broker: str, *, asked: bool = False) -> bool:

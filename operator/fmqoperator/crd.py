@@ -66,7 +66,7 @@ KINDS: Final = (
             Column("LAG", ".status.lag", "How far the furthest slave is behind."),
             _AGE,
             Column("READER", ".status.reader", "Who serves the reads.", priority=1),
-            Column("SEEN", ".status.seenAt", "When the operator looked last.", "date", 1),
+            Column("SEEN", ".status.observedAt", "When the operator looked last.", "date", 1),
             Column("MESSAGE", ".status.message", "The phase in a sentence.", priority=1),
         ),
         scale=True,

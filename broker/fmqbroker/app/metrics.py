@@ -109,11 +109,12 @@ class BrokerCollector:
         kinds = (("read", Permission.READ), ("write", Permission.WRITE))
         serves, granted = r.intake.serves(), r.gate.permission()
         yield self._by(
-            "fmq_serves", "1 if it serves that now; write: it takes messages", "what",
+            "fmq_serves", "1 if it serves that now; write: it takes messages", "operation",
             [(what, bool(serves & kind)) for what, kind in kinds],
         )  # fmt: skip
         yield self._by(
-            "fmq_granted", "1 if its role and its lease let it serve that at this moment", "what",
+            "fmq_granted", "1 if its role and its lease let it serve that at this moment",
+            "operation",
             [(what, bool(granted & kind)) for what, kind in kinds],
         )  # fmt: skip
         yield self._gauge("fmq_master", "1 if it is its group's master", state.master == r.me)
@@ -143,10 +144,10 @@ class BrokerCollector:
         ]
         yield self._by("fmq_journal_position_bytes", "Where the journal's ends are", "at", ends)
         yield self._gauge(
-            "fmq_journal_refuses", "1 while messages are refused for lack of room", bool(j.full)
+            "fmq_journal_full", "1 while messages are refused for lack of room", bool(j.full)
         )
         yield self._gauge(
-            "fmq_unwritable",
+            "fmq_policy_unmet",
             "1 while the policy cannot be met",
             r.commit.unwritable_reason is not None,
         )

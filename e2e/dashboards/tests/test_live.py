@@ -107,7 +107,7 @@ async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
             cluster.kill("g1-0")
             wanted = partial(fires, found, "FmqGroupTakesNoWrites", group="g1")
             await found.until(wanted, "no broker takes messages")
-            served = partial(found.query, 'fmq_serves{what="read"} == 1')
+            served = partial(found.query, 'fmq_serves{operation="read"} == 1')
             await found.until(served, "its slave serves reads")
             await silent(found, "FmqGroupServesNoReads")
 

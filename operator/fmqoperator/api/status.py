@@ -65,7 +65,7 @@ class BrokerStatus(Part):
     pod: ShortText = Field(default="", description="Its pod.")
     node: ShortText = Field(default="", description="The node that it runs on.")
     zone: ShortText = Field(default="", description="That node's zone.")
-    why: Words = Field(default="", description="What it waits for, or what is wrong with it.")
+    message: Words = Field(default="", description="What it waits for, or what is wrong with it.")
 
 
 class LastTransition(Part):
@@ -106,15 +106,15 @@ class Memory(Part):
         default=None,
         description="Since when no broker takes writes (unix ms); 0: its start was not observed.",
     )
-    unheard_since_ms: int | None = Field(
+    unanswered_since_ms: int | None = Field(
         default=None,
         description="Since when a live broker that should serve does not answer (unix ms).",
     )
-    served: ShortText = Field(
+    last_served: ShortText = Field(
         default="", description="The broker that served at the last observation."
     )
-    move: Words = Field(default="", description="The reason of the move in progress.")
-    updating: Words = Field(
+    switchover_reason: Words = Field(default="", description="The reason of the move in progress.")
+    restart_turn: Words = Field(
         default="",
         description="The group's turn to restart, while it holds one: the operator's new image, "
         "or template; or own: a change of this resource.",
@@ -126,7 +126,7 @@ class Memory(Part):
         default=(), description="Brokers that were restarted, or woken, and are not back in sync."
     )
     template: ShortText = Field(default="", description="A digest of the pods' template.")
-    brought: bool = Field(
+    template_from_operator: bool = Field(
         default=False,
         description="Whether the operator changed it, not this resource; or all pods have it.",
     )
@@ -138,7 +138,7 @@ class BrokerGroupStatus(Part):
     observed_generation: int = Field(
         default=0, description="The generation that this status is about."
     )
-    seen_at: Annotated[str, Field(max_length=32)] = Field(
+    observed_at: Annotated[str, Field(max_length=32)] = Field(
         default="",
         description="When the operator last observed the group. Written with every other change, "
         "and at least every two minutes while an operator works.",

@@ -131,7 +131,7 @@ def serving(seen: Observation) -> tuple[str, str]:
     ZooKeeper may have forgotten a group, or be another ensemble than its brokers still use: the
     broker that served last then serves on, or is the first to do so again.
     """
-    last = seen.group.status.memory.served.partition(" ")[0]
+    last = seen.group.status.memory.last_served.partition(" ")[0]
     if seen.zookeeper is None:
         return seen.group.status.master, seen.group.status.reader or last
     state = facts.state_of(seen)

@@ -11,7 +11,7 @@ updated group by group: a group that has started holds its turn until all its br
 version and are in sync, so that a version that does not work stops at the first group. What a
 group's own resource asks for does not wait for groups of other clusters, nor do they wait for it.
 
-The turn is in the group's status (`memory.updating`), so that the next operator knows it. Two
+The turn is in the group's status (`memory.restart_turn`), so that the next operator knows it. Two
 rounds of one operator never take the same turn (`shell/groups.py`).
 """
 
@@ -63,7 +63,7 @@ def is_brought(seen: Observation) -> bool:
     """Whether the operator changed that template: the resource has not changed since."""
     known = seen.group.status
     if template_of(seen) == known.memory.template:
-        return known.memory.brought
+        return known.memory.template_from_operator
     return known.observed_generation == seen.group.metadata.generation
 
 
@@ -74,12 +74,12 @@ def noted(seen: Observation, due: Iterable[tuple[Json, str]], *, known: bool) ->
     """
     rolled = known and not any(child["kind"] == "StatefulSet" for child, _ in due)
     brought = is_brought(seen) or (rolled and facts.all_up_to_date(seen))
-    return {"template": template_of(seen), "brought": brought}
+    return {"template": template_of(seen), "template_from_operator": brought}
 
 
 def waits_for(seen: Observation) -> str:
     """Return why it is not this group's turn; "" = it is, or the group already has it."""
-    if seen.group.status.memory.updating:
+    if seen.group.status.memory.restart_turn:
         return ""
     if seen.rolling:
         return f"{_some(seen.rolling)} first: groups of one cluster are restarted one after another"
@@ -114,7 +114,7 @@ def is_same_cluster(one: Json, other: Json) -> bool:
 def holding(seen: Observation, held: str) -> Observation:
     """Return the observation as if the status had this turn, which could not be written."""
     status = seen.group.status
-    memory = status.memory.model_copy(update={"updating": held})
+    memory = status.memory.model_copy(update={"restart_turn": held})
     status = status.model_copy(update={"memory": memory})
     return replace(seen, group=seen.group.model_copy(update={"status": status}))
 
@@ -123,7 +123,7 @@ def updating(seen: Observation, step: Step | None) -> str:
     """Return what this group's turn is about, as in `brought`; "" = it has none."""
     if isinstance(step, Move | Restart) and step.spreads:
         return brought(seen) or OWN
-    spec, held = seen.group.spec, seen.group.status.memory.updating
+    spec, held = seen.group.spec, seen.group.status.memory.restart_turn
     own = bool(spec.image) and held not in (TEMPLATE, OWN)
     over = spec.paused or spec.hibernated or own or _is_whole(seen)
     return "" if over else held

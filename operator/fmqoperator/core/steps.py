@@ -193,7 +193,7 @@ def _roll(seen: Observation) -> Step | Hold | None:
     assert config is not None
     others = [str(m.id) for m in config.members if m.id not in (pod.name, master)]
     # A group that is not whole takes no turn: it might hold it for ever.
-    has_turn = bool(seen.group.status.memory.updating)
+    has_turn = bool(seen.group.status.memory.restart_turn)
     begins = spreads and (bounded or not brought) and not has_turn and pod.name != master
     counted = [*others, pod.name] if begins else others
     behind = [b for b in counted if not facts.is_in_sync(seen, b)]
@@ -253,7 +253,7 @@ def _patience_ms(seen: Observation) -> int:
     when a node restarts those are brokers of many groups, masters too.
     """
     queues = bool(turns.brought(seen)) and seen.defaults.updates_at_once > 0
-    has_turn = bool(seen.group.status.memory.updating)
+    has_turn = bool(seen.group.status.memory.restart_turn)
     return facts.BEHIND_MS if queues and not has_turn else facts.STUCK_MS
 
 

@@ -82,7 +82,7 @@ class Cache:
         """Yield every BrokerGroup, and the update that its status reports."""
         for key in self.views.get("groups") or ():
             body = self.group(key) or {}
-            yield key, ((body.get("status") or {}).get("memory") or {}).get("updating") or ""
+            yield key, ((body.get("status") or {}).get("memory") or {}).get("restartTurn") or ""
 
     def topics(self, cluster: str, name: str) -> list[Json]:
         """Return the Topics that declare a topic of that name in that cluster."""

@@ -140,11 +140,11 @@ class Groups:
 
     def _with_turn(self, key: Key, body: Json, seen: Observation) -> Observation:
         """Add which other groups are being updated; take a turn at once, before any wait."""
-        held = self._turns.get(key) or seen.group.status.memory.updating
+        held = self._turns.get(key) or seen.group.status.memory.restart_turn
         self._turns[key] = held
         if not held and not outdated(seen):
             return seen
-        if held != seen.group.status.memory.updating:  # the status could not be written
+        if held != seen.group.status.memory.restart_turn:  # the status could not be written
             seen = holding(seen, held)
         known = {Key(key.kind, *other): now for other, now in self._observer.cache.updating()}
         turns = {k: now for k, now in (known | self._turns).items() if now and k != key}

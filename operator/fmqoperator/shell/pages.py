@@ -66,14 +66,18 @@ class _Figures(Collector):
     def collect(self) -> Iterator[Family]:
         counts, writes = self._keeper.counts, self._keeper.kube.writes
         for name, text, value in (
-            ("fmq_operator_rounds", "Rounds of reconciling", counts.rounds),
-            ("fmq_operator_failed_rounds", "Rounds in which something failed", counts.failed),
+            ("fmq_operator_reconciles", "Rounds of reconciling", counts.rounds),
+            ("fmq_operator_failed_reconciles", "Rounds in which something failed", counts.failed),
             ("fmq_operator_writes", "Requests that change something, but the Lease's", writes),
             ("fmq_operator_status_writes", "Writes of a status", counts.status_writes),
         ):
             yield CounterMetricFamily(name, text, value)
         for name, text, number in (
-            ("fmq_operator_works", "1 if this replica holds the Lease", float(self._pages.works)),
+            (
+                "fmq_operator_lease_held",
+                "1 if this replica holds the Lease",
+                float(self._pages.works),
+            ),
             ("fmq_operator_groups", "BrokerGroups", self._keeper.count("BrokerGroup")),
             ("fmq_operator_jobs", "BrokerJobs", self._keeper.count("BrokerJob")),
             ("fmq_operator_topics", "Topics", self._keeper.count("Topic")),
@@ -82,9 +86,13 @@ class _Figures(Collector):
                 "The longest present wait of a resource for a round",
                 self._keeper.stalled_s(),
             ),
-            ("fmq_operator_longest_round_seconds", "The longest round", counts.longest_ms / 1000),
             (
-                "fmq_operator_blind_seconds",
+                "fmq_operator_longest_reconcile_seconds",
+                "The longest round",
+                counts.longest_ms / 1000,
+            ),
+            (
+                "fmq_operator_watch_failing_seconds",
                 "For how long lists or watches have failed",
                 self._pages.blind_s(),
             ),

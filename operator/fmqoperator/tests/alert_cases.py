@@ -183,13 +183,13 @@ CASES = [
     ),
     Case(
         "FmqPolicyUnmet",
-        of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x3 1x240", "0x240"),
+        of("fmq_master", "1x240", "0x240") | of("fmq_policy_unmet", "0x3 1x240", "0x240"),
         60 + 60,
         summary="Group g refuses messages: too few slaves are in sync",
     ),
     Case(  # a broker that was master once
         "FmqPolicyUnmet",
-        of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x240", "1x240"),
+        of("fmq_master", "1x240", "0x240") | of("fmq_policy_unmet", "0x240", "1x240"),
         None,
     ),
     Case(
@@ -299,8 +299,8 @@ CASES = [
     Case(  # one of two releases
         "FmqOperatorAway",
         {
-            'fmq_operator_works{namespace="a",job="o"}': "1x240",
-            'fmq_operator_works{namespace="b",job="o"}': "1x3 _x240",
+            'fmq_operator_lease_held{namespace="a",job="o"}': "1x240",
+            'fmq_operator_lease_held{namespace="b",job="o"}': "1x3 _x240",
         },
         # A sample counts for five minutes where the target is not seen to be gone.
         60 + 300 + 300,
@@ -337,12 +337,12 @@ CASES = [
     Case("FmqSlaveLags", of("fmq_slave_lag_bytes", f"{MUCH}x240", more=SLAVE), None),
     Case(
         "FmqDiskFull",
-        of("fmq_journal_refuses", "0x3 1x240", "0x240"),
+        of("fmq_journal_full", "0x3 1x240", "0x240"),
         60,
         BROKER,
         "Broker g-0 refuses messages: its disk is full",
     ),
-    Case("FmqDiskFull", of("fmq_journal_refuses", "0x240", "0x240"), None),
+    Case("FmqDiskFull", of("fmq_journal_full", "0x240", "0x240"), None),
     Case(
         "FmqClockInDoubt",
         of("fmq_clock_in_doubt", "0x3 1x240", "0x240"),

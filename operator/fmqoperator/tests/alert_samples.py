@@ -31,20 +31,20 @@ def seen(name: str, more: str) -> str:
     return f'fmq_operator_group_{name}{{cluster="c",group="g"{more}}}'
 
 
-WRITE, READ = ',what="write"', ',what="read"'
+WRITE, READ = ',operation="write"', ',operation="read"'
 SLAVE = ',slave="g-1"'
 PROGRESS = ',table="progress"'
 MUCH = 64 * 1024 * 1024
-WORKS = 'fmq_operator_works{instance="%s"}'
+WORKS = 'fmq_operator_lease_held{instance="%s"}'
 OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
 MEMBERS = LAG.replace("lag_messages", "members")
 
 TOPIC = 'fmq_operator_topic_ready{cluster="c",topic="t"}'
 JOB = 'fmq_operator_job_failed{job_namespace="n",group="g",broker_job="j"}'
-BLIND = 'fmq_operator_blind_seconds{namespace="n",job="o",pod="%s"}'
+BLIND = 'fmq_operator_watch_failing_seconds{namespace="n",job="o",pod="%s"}'
 NEGLECTED = (
-    'fmq_operator_group_neglected_seconds{cluster="c",group="%s",namespace="n",job="o",pod="a"}'
+    'fmq_operator_group_unreconciled_seconds{cluster="c",group="%s",namespace="n",job="o",pod="a"}'
 )
 RELEASE = {"namespace": "n", "job": "o"}
 
@@ -55,7 +55,9 @@ OTHER = 'cluster="d",group="g",broker="g-0"'
 
 def slave_alone(linked: str, mode: str = ITS, **values: str) -> dict[str, str]:
     """Return the samples of a slave whose master is not scraped. The slave serves nothing."""
-    names = {f'fmq_serves{{{BROKERS[1]},what="{what}"}}': "0x240" for what in ("read", "write")}
+    names = {
+        f'fmq_serves{{{BROKERS[1]},operation="{what}"}}': "0x240" for what in ("read", "write")
+    }
     of_slave = {"broker_info": "1x240", "master": "0x240", "upstream_connected": linked} | values
     return (
         names

@@ -24,7 +24,7 @@ def test_group_waiting_for_its_cluster_names_the_group_ahead() -> None:
     world.rolling = ()
     world.run()
     assert restarts(world) == ["g1-1", "g1-0"]
-    assert not world.body["status"].get("memory", {}).get("updating")
+    assert not world.body["status"].get("memory", {}).get("restartTurn")
 
 
 def test_broken_group_is_repaired_while_another_has_the_turn() -> None:
@@ -36,7 +36,7 @@ def test_broken_group_is_repaired_while_another_has_the_turn() -> None:
         world.round()
         world.turn()
     world.rolling, world.done = ("shop/g9",), []
-    world.body["status"]["memory"].pop("updating")
+    world.body["status"]["memory"].pop("restartTurn")
     world.spec(image="fmq-broker:test")
     for _ in range(2):  # the template, then the pod
         world.round()

@@ -111,7 +111,7 @@ def test_neglect_metric_leaves_out_paused_and_deleted_groups() -> None:
     goes["metadata"]["deletionTimestamp"] = "now"
     groups = [(body({"cluster": "eu"}), 7.0), (body({"hibernated": True}), 9.0)]
     gauge = of_neglect([*groups, (body({"paused": True}), 600.0), (goes, 600.0)])
-    assert gauge.name == "fmq_operator_group_neglected_seconds"
+    assert gauge.name == "fmq_operator_group_unreconciled_seconds"
     assert gauge.samples == [(("eu", "g1"), 7.0), (G1, 9.0)]
 
 

@@ -37,7 +37,7 @@ def test_outage_starts_with_the_dead_brokers_silence(silent_ms: int, reads_ms: i
     made.round()
     found = made.body["status"]
     assert found["lastTransition"]["readOutageMs"] == reads_ms
-    assert "unheardSinceMs" not in found["memory"]
+    assert "unansweredSinceMs" not in found["memory"]
     assert made.now_ms - found["memory"]["noWritesSinceMs"] == reads_ms
 
 
@@ -121,7 +121,7 @@ def test_move_ending_during_the_observation_is_reported_whole() -> None:
     ahead = Answer(BrokerId("g1-1"), Permission.FULL, Epoch(made.state.epoch + 2))
     torn = status(replace(seen, answers={**seen.answers, BrokerId("g1-1"): ahead}))
     assert torn["lastTransition"] == made.body["status"]["lastTransition"]
-    assert torn["memory"]["served"] == "g1-0 FULL"
+    assert torn["memory"]["lastServed"] == "g1-0 FULL"
     made.body["status"] = torn
     made.run()
     last = made.body["status"]["lastTransition"]

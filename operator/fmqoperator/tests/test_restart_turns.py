@@ -26,7 +26,7 @@ def fleet(count: int = 3, **spec: Any) -> list[World]:
 
 def held(world: World) -> str:
     memory: dict[str, str] = world.body["status"].get("memory", {})
-    return memory.get("updating", "")
+    return memory.get("restartTurn", "")
 
 
 def images(world: World) -> set[str]:
@@ -144,7 +144,7 @@ def test_two_groups_with_a_started_roll_both_continue() -> None:
     """An operator died before it could record that it had started with one of them."""
     worlds = fleet(2)
     go_on(worlds, lambda: bool(held(worlds[0])))
-    worlds[1].body["status"]["memory"]["updating"] = NEW
+    worlds[1].body["status"]["memory"]["restartTurn"] = NEW
     go_on(worlds, lambda: all(images(w) == {NEW} and not held(w) for w in worlds))
 
 
@@ -153,7 +153,7 @@ def test_group_whose_slave_restarted_early_waits_with_its_master() -> None:
     world = fleet(1)[0]
     go_on([world], lambda: images(world) == {NEW, "fmq-broker:test"})
     world.turn()
-    world.body["status"]["memory"].pop("updating")
+    world.body["status"]["memory"].pop("restartTurn")
     world.updating, world.done = ("shop/g9",), []
     assert not [a for a in world.round() if isinstance(a, PutGroupConfig)]
     assert "shop/g9 first" in world.sentence()
@@ -164,7 +164,7 @@ def test_group_whose_slave_restarted_early_waits_with_its_master() -> None:
 
 
 def as_held(world: World) -> Observation:
-    world.body["status"].setdefault("memory", {})["updating"] = NEW
+    world.body["status"].setdefault("memory", {})["restartTurn"] = NEW
     return world.seen()
 
 

@@ -208,7 +208,7 @@ def test_status_shows_why_a_broker_ended(code: int, words: str) -> None:
     )
     found = seen_status(made)
     assert words in condition(found, "Degraded")["message"]
-    assert words in found["brokers"][1]["why"]
+    assert words in found["brokers"][1]["message"]
 
 
 def test_an_image_that_cannot_be_pulled() -> None:
@@ -303,7 +303,7 @@ def test_unchanged_status_is_not_written() -> None:
     assert not worth_writing(old, new, 0, 10**15)
     made.now_ms += 3_600_000
     later = seen_status(made)
-    assert list(patch(old, later)) == ["seenAt"]
+    assert list(patch(old, later)) == ["observedAt"]
     assert not worth_writing(old, later, 1000, 1000 + SEEN_MS - 1)
     assert worth_writing(old, later, 1000, 1000 + SEEN_MS)
 

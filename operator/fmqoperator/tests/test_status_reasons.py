@@ -159,4 +159,4 @@ def test_zookeeper_away_then_status_shows_only_broker_reports(silent: bool, expe
 def test_status_shows_when_the_operator_last_observed() -> None:
     made = running()
     made.now_ms += 30_000
-    assert status(made.seen())["seenAt"] == as_text(made.now_ms)
+    assert status(made.seen())["observedAt"] == as_text(made.now_ms)

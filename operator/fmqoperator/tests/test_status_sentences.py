@@ -148,7 +148,7 @@ def test_switchover_is_reported_with_the_old_master_and_reason() -> None:
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
     assert last["cause"] == ("g1-1 is master in place of g1-0: a switchover to g1-1 was requested")
-    assert not made.body["status"]["memory"]["move"]
+    assert not made.body["status"]["memory"]["switchoverReason"]
 
 
 def test_switchover_requested_elsewhere_is_reported_too() -> None:

@@ -138,7 +138,7 @@ async def test_all_agree_whether_a_master_takes_messages(
         (write,) = [
             line.endswith(" 1.0")
             for line in metrics.splitlines()
-            if line.startswith("fmq_serves") and 'what="write"' in line
+            if line.startswith("fmq_serves") and 'operation="write"' in line
         ]
         return process.returncode or 0, *codes, write, b"takes no messages" in out
 

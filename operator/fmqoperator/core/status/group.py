@@ -36,7 +36,7 @@ COALESCE_MS: Final = 10_000
 """Least time between writes of what changes with the traffic."""
 
 SEEN_MS: Final = 60_000
-"""Least time between writes of `seenAt` if nothing else changes.
+"""Least time between writes of `observedAt` if nothing else changes.
 
 200 groups at rest cost the API server 3 writes per second.
 """
@@ -70,7 +70,7 @@ def status(seen: Observation) -> Json:
         master=_master(seen),
         reader=judge.reader(seen),
         access=served,
-        seen_at=as_text(seen.now_ms),
+        observed_at=as_text(seen.now_ms),
         no_reads_since=_since_text(memory.no_reads_since_ms),
         no_writes_since=_since_text(memory.no_writes_since_ms),
         mode=state.mode.value if known else "UNKNOWN",
@@ -117,7 +117,7 @@ def worth_writing(
 
 def undated(value: Mapping[str, Any]) -> Json:
     """Return the status without the time of the look, which differs each time."""
-    return {k: v for k, v in value.items() if k != "seenAt"}
+    return {k: v for k, v in value.items() if k != "observedAt"}
 
 
 def _steady(value: Mapping[str, Any]) -> Json:
@@ -183,7 +183,7 @@ def _broker(
             "pod": "" if pod is None else pod.name,
             "node": "" if pod is None else pod.node,
             "zone": (node.zone if node is not None else "") or ("" if pod is None else pod.zone),
-            "why": why[:1024],
+            "message": why[:1024],
         }
     )
 
@@ -236,10 +236,10 @@ def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
         master_gone_since_ms=(since_ms or seen.now_ms) if gone else None,
         no_reads_since_ms=since(old.no_reads_since_ms, Permission.READ),
         no_writes_since_ms=since(old.no_writes_since_ms, Permission.WRITE),
-        unheard_since_ms=(old.unheard_since_ms or seen.now_ms) if unheard else None,
-        served=_serving(seen) or old.served,
-        move=_move(seen, what),
-        updating=turns.updating(seen, what.step),
+        unanswered_since_ms=(old.unanswered_since_ms or seen.now_ms) if unheard else None,
+        last_served=_serving(seen) or old.last_served,
+        switchover_reason=_move(seen, what),
+        restart_turn=turns.updating(seen, what.step),
         **made,
     )
 
@@ -252,7 +252,7 @@ def _move(seen: Observation, what: Outlook) -> str:
     done = state.mode is Mode.MASTER and not state.required_epoch and config is not None
     if done and config is not None and config.master == state.master:
         return ""
-    return seen.group.status.memory.move
+    return seen.group.status.memory.switchover_reason
 
 
 def _transition(seen: Observation, served: Access) -> LastTransition | None:
@@ -266,7 +266,7 @@ def _transition(seen: Observation, served: Access) -> LastTransition | None:
     bits = Permission[served.value]
     return LastTransition.model_validate(
         {
-            "from": memory.served or _NO_BROKER,
+            "from": memory.last_served or _NO_BROKER,
             "to": serving,
             "cause": _cause(seen)[:1024],
             "at": as_text(seen.now_ms),
@@ -305,12 +305,12 @@ def _cause(seen: Observation) -> str:
     config, state, memory = facts.config_of(seen), facts.state_of(seen), seen.group.status.memory
     if state.mode is not Mode.MASTER or config is None or config.master != state.master:
         return facts.why(state)
-    before, _, served = memory.served.partition(" ")
+    before, _, served = memory.last_served.partition(" ")
     gave_way = served in ("FULL", "WRITE") and before != state.master
-    if not gave_way and not memory.move:
+    if not gave_way and not memory.switchover_reason:
         return facts.why(state)
     place = f" in place of {before}" if gave_way else ""
-    why = f": {memory.move}" if memory.move else ""
+    why = f": {memory.switchover_reason}" if memory.switchover_reason else ""
     return f"{state.master} is master{place}{why}"
 
 

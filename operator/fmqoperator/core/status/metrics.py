@@ -41,7 +41,7 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
     serves = Gauge(
         "serves",
         "1 if the group serves that, by its ACCESS; once it was opened",
-        (*_GROUP, "what"),
+        (*_GROUP, "operation"),
         [],
     )
     met = Gauge("condition", "1 if the status condition is True", (*_GROUP, "type"), [])
@@ -83,7 +83,7 @@ def of_neglect(groups: Iterable[tuple[Mapping[str, Any], float]]) -> Gauge:
             found[_labels(body)] = max(seconds, found.get(_labels(body), 0.0))
     samples = list(found.items())
     text = "Since a round of the group in which nothing failed"
-    return Gauge("fmq_operator_group_neglected_seconds", text, _GROUP, samples)
+    return Gauge("fmq_operator_group_unreconciled_seconds", text, _GROUP, samples)
 
 
 def _never_opened(body: Mapping[str, Any]) -> bool:

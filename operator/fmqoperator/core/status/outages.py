@@ -54,7 +54,7 @@ def length_ms(seen: Observation, since_ms: int | None, bit: Permission) -> int |
 
 def _unheard_since(seen: Observation) -> int | None:
     """Return since when the server has been silent, if that may be its end; else None."""
-    since_ms = seen.group.status.memory.unheard_since_ms
+    since_ms = seen.group.status.memory.unanswered_since_ms
     return since_ms if since_ms is not None and seen.now_ms - since_ms <= UNHEARD_MS else None
 
 
@@ -70,7 +70,10 @@ def _ended(seen: Observation, bit: Permission) -> int:
 
 def _start_ms(seen: Observation, noticed_ms: int, bit: Permission) -> int:
     """Return when an outage started: the last sign of the server before, or as noticed."""
-    last, broker = seen.group.status.last_transition, seen.group.status.memory.served.split(" ")[0]
+    last, broker = (
+        seen.group.status.last_transition,
+        seen.group.status.memory.last_served.split(" ")[0],
+    )
     if last is None:
         return noticed_ms
     earliest_ms = of_text(last.at)  # an earlier end was before it served

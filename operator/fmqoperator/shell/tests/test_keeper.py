@@ -301,7 +301,7 @@ async def test_crd_dropping_status_fields_is_reported_and_retried(
     world.kube.drops = {"volumeSize"}
     looks = count()
     world.rounds.does["a"] = lambda: Outcome(
-        {"phase": "Running", "volumeSize": "10Gi", "seenAt": f"look {next(looks)}"}
+        {"phase": "Running", "volumeSize": "10Gi", "observedAt": f"look {next(looks)}"}
     )
     world.keeper.update(A, body())
     for rounds in (1, 2, 3):

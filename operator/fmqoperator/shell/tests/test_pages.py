@@ -69,17 +69,17 @@ async def test_its_metrics() -> None:
         for sample in family.samples
     }
     assert {name: value for name, value in found.items() if name.startswith("fmq_")} == {
-        "fmq_operator_rounds_total": 3,
-        "fmq_operator_failed_rounds_total": 1,
+        "fmq_operator_reconciles_total": 3,
+        "fmq_operator_failed_reconciles_total": 1,
         "fmq_operator_writes_total": 4,
         "fmq_operator_status_writes_total": 2,
-        "fmq_operator_works": 0,
+        "fmq_operator_lease_held": 0,
         "fmq_operator_groups": 5,
         "fmq_operator_jobs": 6,
         "fmq_operator_topics": 7,
         "fmq_operator_stalled_seconds": 0.5,
-        "fmq_operator_longest_round_seconds": 0.02,
-        "fmq_operator_blind_seconds": 2.5,
+        "fmq_operator_longest_reconcile_seconds": 0.02,
+        "fmq_operator_watch_failing_seconds": 2.5,
     }
     assert complaints(text) == ""
 
@@ -92,9 +92,9 @@ async def test_only_the_active_operator_serves_group_and_job_metrics() -> None:
     for line in (
         'fmq_operator_group_brokers{cluster="shop",group="g1"} 2.0',
         'fmq_operator_group_ready_brokers{cluster="shop",group="g1"} 1.0',
-        'fmq_operator_group_serves{cluster="shop",group="g1",what="read"} 1.0',
-        'fmq_operator_group_serves{cluster="shop",group="g1",what="write"} 0.0',
-        'fmq_operator_group_neglected_seconds{cluster="shop",group="g1"} 31.5',
+        'fmq_operator_group_serves{cluster="shop",group="g1",operation="read"} 1.0',
+        'fmq_operator_group_serves{cluster="shop",group="g1",operation="write"} 0.0',
+        'fmq_operator_group_unreconciled_seconds{cluster="shop",group="g1"} 31.5',
         'fmq_operator_jobs_in_phase{phase="Running",type="check"} 1.0',
         'fmq_operator_jobs_in_phase{phase="Failed",type="archive"} 0.0',
     ):

@@ -99,7 +99,7 @@ class Fleet:
 
 
 def held(world: World) -> str:
-    found: str = world.body["status"].get("memory", {}).get("updating", "")
+    found: str = world.body["status"].get("memory", {}).get("restartTurn", "")
     return found
 
 
@@ -212,7 +212,7 @@ async def test_groups_of_two_clusters_roll_at_the_same_time() -> None:
 
 def test_turns_are_read_from_statuses() -> None:
     bodies = {
-        ("shop", "g1"): [{"status": {"memory": {"updating": NEW}}}],
+        ("shop", "g1"): [{"status": {"memory": {"restartTurn": NEW}}}],
         ("shop", "g2"): [{"status": {}}],
         ("shop", "g3"): [{"spec": {}}],
     }

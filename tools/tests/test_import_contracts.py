@@ -15,7 +15,7 @@ _EXEMPT = {
     "the shells reach clock": {"fmqclient.sync"},
     "adapters are chosen": {"fmqbroker.app.main", "fmqclient.client"},
 }
-"""Modules that a contract leaves out on purpose, by the start of its name."""
+"""Modules that a contract leaves out on purpose, by the contract's first words."""
 
 
 def _uncovered(package: str, covered: set[str]) -> set[str]:

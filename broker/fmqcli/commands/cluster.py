@@ -129,8 +129,8 @@ def begin_again(
 ) -> None:
     """Let a group go on without journals that are lost, or above a state that is too old.
 
-    Its master opens a new term with what the journals of its members hold now, once it has heard
-    every member of the configuration. This gives up what only lost journals held, and the progress
+    The master opens a new term with what the members' journals hold now, once it has heard every
+    member of the configuration. This gives up what only lost journals held, and the progress
     that a slave keeps for a master that is away.
     """
     name = cluster_name(cluster)

@@ -116,7 +116,7 @@ async def test_unknown_group_is_reported_before_its_master() -> None:
         async def group(self, _: object) -> None:
             return None
 
-        async def want(self, *_: object) -> GroupState:
+        async def request_master(self, *_: object) -> GroupState:
             raise NotFound("cluster c has no group 'g9'")
 
     no_registry: Any = NoRegistry()

@@ -18,7 +18,7 @@ def test_a_group_that_is_not_ready_is_named_with_its_message() -> None:
     assert unready_reason(body("False")) == "BrokerGroup ns/g1 is Degraded: g1-1 is away"
     assert unready_reason(body(observed=1)), "the operator has not seen the last change"
     new = body() | {"status": {}}
-    assert "has not looked" in unready_reason(new)
+    assert "has not reconciled it yet" in unready_reason(new)
 
 
 @pytest.mark.parametrize("asleep", [{}, {"paused": True}, {"hibernated": True}])

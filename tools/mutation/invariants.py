@@ -106,8 +106,8 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "P6": (
         (
             "fmqbroker/produce/service.py",
-            "self._append(batch) if refusal is None else self._settle(batch, refusal)",
-            "self._append(batch)",
+            "        if refusal is not None:\n            return self._settle(batch, refusal)\n",
+            "",
         ),
     ),
     "P7": ("an older session of a producer goes on",),

@@ -48,7 +48,7 @@ class OffsetRows:
         topics: Iterable[TopicConfig],
         request: admin_pb2.OffsetsRequest,
     ) -> None:
-        """Add the rows after the requested place: at most `request.most`, or all."""
+        """Add the rows after the requested place: at most `request.limit`, or all."""
         after = BEFORE_ALL
         if request.HasField("after"):
             after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)

@@ -34,7 +34,7 @@ from fmqbroker.runtime.fatal import or_die
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.batch.header import BatchHeader
-from fmqcore.errors import CorruptJournal, NotFound
+from fmqcore.errors import CorruptJournal, NewerJournal, NotFound
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.index import IndexEntry
 from fmqcore.journal.state import MAX_EPOCHS, JournalState
@@ -297,7 +297,9 @@ class Journal:
                 return await self._parts.reader.read_sound(position, max_bytes)
             except CorruptJournal as found:
                 if shrinks != store.shrinks:
-                    continue  # cut under the read: that is no damage
+                    continue  # truncated under the read: that is no damage
+                if isinstance(found, NewerJournal):
+                    raise  # nothing is damaged: a newer FMQ reads it
                 await self._or_die(self._condemn(position, found))
                 raise
 

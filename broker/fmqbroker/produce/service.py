@@ -136,6 +136,10 @@ class ProduceService:
         )
         refused = False
         try:
+            if opening.producer_epoch > MAX_PRODUCER_EPOCH:
+                raise errors.InvalidArgument(
+                    f"producer epoch {opening.producer_epoch} is over {MAX_PRODUCER_EPOCH}"
+                )
             opened.settles_only = self._settles_only(opening)
             if not opened.settles_only:
                 await self._check_open(opening)
@@ -157,10 +161,6 @@ class ProduceService:
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
-        if opening.producer_epoch > MAX_PRODUCER_EPOCH:
-            raise errors.InvalidArgument(
-                f"producer epoch {opening.producer_epoch} is over {MAX_PRODUCER_EPOCH}"
-            )
         await self.refresh_topics(lambda: all(name in self.view.topics for name in opening.topics))
         for name in opening.topics:
             if name not in self.view.topics:
@@ -287,7 +287,7 @@ class ProduceSession:
             refusal = error
         for batch in request.batches:
             try:
-                waiting = self._append(batch) if refusal is None else self._settle(batch, refusal)
+                waiting = self._answer(batch, refusal)
             except FmqError as error:
                 waiting = Waiting(
                     batch.correlation,
@@ -301,6 +301,14 @@ class ProduceSession:
                 self._acks.add(waiting)
                 self._service.waiting_bytes += self._acks.bytes - held
         self._queued.notify()
+
+    def _answer(self, batch: client_pb2.ProduceBatch, refusal: FmqError | None) -> Waiting:
+        if refusal is not None:
+            return self._settle(batch, refusal)
+        try:
+            return self._append(batch)
+        except (errors.UnknownTopic, errors.UnknownQueue) as error:
+            return self._settle(batch, error)
 
     def _require_newest(self) -> None:
         if self.superseded:

@@ -93,7 +93,12 @@ class InFlightBatch:
         self.crc = crc32c(self.payload)
 
     def stay(self) -> None:
-        """Start to stay: from here on, later records of these keys may go to other queues."""
+        """Start to stay: from here on, later records of these keys may go to other queues.
+
+        A batch that stays already keeps its `free_keys`: the other keys were overtaken before.
+        """
+        if self.stays:
+            return
         self.stays = self.tracked = True
         self.free_keys = {record[1] for record in self.records if not record[5]}
 

@@ -50,8 +50,6 @@ class ErrorPolicy:
         """
         if never_appended:
             batch.unknown = False
-            if batch.stays:  # the move to other groups did not wait for it
-                buffer.topic.place_again()
         action = self._judge(buffer, batch, error)
         match action:
             case RetryAction.RESEND_SAME:

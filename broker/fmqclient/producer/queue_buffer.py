@@ -156,12 +156,14 @@ class QueueBuffer:
     def take_unsent(self) -> list[PendingBatch]:
         """Take out all that was not sent; pinned records come back here, in their order.
 
-        What was refused while others are in flight stays (L3). If those stay for good, so does it:
-        it is older, and must not be put into this queue again after them.
+        What was refused while others are in flight waits for their answers (L3). If those stay for
+        good, so does it: it is older, and must not be put into this queue again after them. Of a
+        batch that stayed itself, `_settle` decides by its keys (L10).
         """
         if any(batch.stays for batch in self.in_flight):
             for pending_batch in self.turned_back:
-                pending_batch.records = _pinned(pending_batch.records)
+                if pending_batch.stayed is None:
+                    pending_batch.records = _pinned(pending_batch.records)
         taken, self.pending, self.open = list(self.pending), deque(), None
         return taken
 

@@ -150,7 +150,8 @@ class Topic:
             batch.stay()
             for key in batch.free_keys:
                 self.by_key.pop(key, None)
-        self._staying = [b for b in self._staying if b.tracked] + self._awaited
+        before = [b for b in self._staying if b.tracked and b not in self._awaited]
+        self._staying = before + self._awaited
         self._awaited = []
         self.held = False
         moved = [

@@ -95,6 +95,47 @@ def test_refused_batch_moves_unless_later_records_of_its_keys_did() -> None:
     assert places == [(1, None), (2, buffer), (3, None)]
 
 
+def test_batch_that_stays_over_a_second_move_keeps_its_place() -> None:
+    """A later record of its key is stored elsewhere: refused now, it must not follow."""
+    topic = topic_on(G1)
+    buffer = put(topic, 1)
+    batch = buffer.depart(buffer.pending.popleft())
+    batch.unknown = True
+    topic.remap({G2}, 0)
+    assert topic.lift(0) == []
+    other = put(topic, 2)
+    other.accepted(other.depart(other.pending.popleft()))
+    topic.remap({G1}, 1)
+    assert topic.lift(1) == []
+    topic.remap({G2}, 2)
+    assert topic.lift(2) == []
+    buffer.refused(batch)
+    moved = topic.lift(3)
+    assert moved is not None
+    assert [(record[6], own) for record, _, own in moved] == [(1, buffer)]
+
+
+def test_refused_batch_stays_free_while_others_are_unanswered() -> None:
+    """The groups change again between two answers, and no later record was placed."""
+    topic = topic_on(G1)
+    buffer = put(topic, 1)
+    first = buffer.depart(buffer.pending.popleft())
+    assert put(topic, 2) is buffer
+    second = buffer.depart(buffer.pending.popleft())
+    first.unknown = second.unknown = True
+    topic.remap({G2}, 0)
+    assert topic.lift(0) == []
+    buffer.refused(first)
+    topic.remap({G1}, 1)
+    assert topic.lift(1) == []
+    topic.remap({G2}, 2)
+    assert topic.lift(2) == []
+    buffer.refused(second)
+    moved = topic.lift(3)
+    assert moved is not None
+    assert [(record[6], own) for record, _, own in moved] == [(1, None), (2, None)]
+
+
 def test_flight_of_unknown_outcome_is_not_awaited() -> None:
     topic = topic_on(G1)
     buffer = put(topic, 1)

@@ -146,6 +146,16 @@ def answer_of(seen: Observation, broker: str) -> Answer | None:
     return seen.answers.get(BrokerId(broker))
 
 
+def opening_wait(seen: Observation) -> str:
+    """Return what the master of a group that begins again waits for; "" = it does not wait."""
+    state, config = state_of(seen), seen.zookeeper and seen.zookeeper.config
+    if state.mode is not Mode.NEW or not state.epoch or not config:
+        return ""
+    master = config.value.master
+    answer = answer_of(seen, master)
+    return f"{master}: {answer.why}" if answer is not None and answer.why else ""
+
+
 def periods_of(seen: Observation, broker: str) -> Periods | None:
     """Return when a broker served clients; None: no answer, or an older version."""
     answer = answer_of(seen, broker)

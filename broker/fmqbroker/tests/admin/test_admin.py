@@ -339,7 +339,7 @@ async def test_status_reports_role_positions_and_replicas(tmp_path: Path) -> Non
         assert (status.cluster, status.group, status.broker) == ("c", "g1", ME)
         assert (status.role, status.mode, status.epoch) == ("master", "MASTER", 1)
         assert status.permission == Permission.FULL
-        assert status.why == "the test says so"
+        assert status.reason == "the test says so"
         assert (status.end, status.durable_end, status.commit_end) == (end, end, end)
         assert status.uptime_ms == 1234
         assert status.zookeeper_connected
@@ -357,11 +357,11 @@ async def test_status_reports_disk_problem(tmp_path: Path) -> None:
         space.no_data = "7 MiB are free, 64 MiB are kept"
         status = await admin.status(StatusRequest())
         free = "7 MiB are free, 64 MiB are kept"
-        assert status.why == f"the test says so; it takes no messages: {free}"
-        assert (status.refuses, status.damage) == (free, "")
+        assert status.reason == f"the test says so; it takes no messages: {free}"
+        assert (status.disk_full_reason, status.damage) == (free, "")
         rig.journal.damage = CorruptJournal("0000.journal, position 7: payload CRC")
         status = await admin.status(StatusRequest())
-        assert status.why == "its journal is damaged: 0000.journal, position 7: payload CRC"
+        assert status.reason == "its journal is damaged: 0000.journal, position 7: payload CRC"
         assert status.damage == "0000.journal, position 7: payload CRC"
 
 

@@ -31,7 +31,7 @@ async def test_lag_excludes_records_acked_out_of_order(tmp_path: Path) -> None:
         )
         reply = await admin_of(rig).offsets(OffsetsRequest(topic="orders", group="billing"))
         (row,) = reply.queues
-        assert lag(row.committed, row.begin, row.end, row.acked) == 1
+        assert lag(row.committed, row.begin, row.end, row.acked_ahead) == 1
         health = Health(rig.disk, rig.clock)
         health.stage, health.running = "", running_of(rig)
         text = (await Metrics(rig.settings, health).text()).decode()
@@ -65,13 +65,13 @@ async def test_rows_come_page_by_page_all_and_in_order(tmp_path: Path) -> None:
         admin = admin_of(rig)
         await admin.delete_group(DeleteGroupRequest(group="gone"))
         whole = await admin.offsets(OffsetsRequest())
-        assert not whole.more
+        assert not whole.has_more
         found, request = list[QueueOffsets](), OffsetsRequest(limit=2)
         while True:
             reply = await admin.offsets(request)
             assert len(reply.queues) <= 2
             found += reply.queues
-            if not reply.more:
+            if not reply.has_more:
                 break
             last = found[-1]
             after = OffsetsAfter(topic=last.topic, queue_id=last.queue_id, group=last.group)

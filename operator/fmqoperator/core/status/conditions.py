@@ -173,7 +173,7 @@ def _unserved_reason(seen: Observation, bit: Permission) -> str:
     """Return why no broker serves that, from the best source."""
     state = facts.state_of(seen)
     if state.mode is Mode.NEW:
-        return "no master has opened the group yet"
+        return facts.opening_wait(seen) or "no master has opened the group yet"
     if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
         remedy = f"remove {state.master} from annotation {FENCE}, or name another master"
         return f"master {state.master} is fenced: {remedy}"

@@ -110,7 +110,8 @@ def _before_it_serves(
         return Phase.DEGRADED, [by_type["ZooKeeperConnected"].message]
     if state.mode is Mode.NEW:
         started = bool(seen.pods)
-        pods = trouble.of_pods(seen) or ["the master is about to open the group"]
+        waits = facts.opening_wait(seen) or "the master is about to open the group"
+        pods = trouble.of_pods(seen) or [waits]
         return (Phase.CREATING if started else Phase.PENDING), pods
     return None
 

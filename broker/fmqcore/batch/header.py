@@ -1,6 +1,6 @@
 """The batch: N records of one queue under one 96-byte header, the unit of storage.
 
-Layout, little-endian (the byte diagram is in `docs/reference/file-format.md`):
+Layout, little-endian (the table is in `docs/reference/file-format.md`):
 
      0 u32 total_len (8-aligned)   4 u16 magic   6 u8 version   7 u8 type
      8 u32 header_crc (of bytes 0-8 and 12-96)   12 u32 payload_crc

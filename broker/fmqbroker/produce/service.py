@@ -287,7 +287,7 @@ class ProduceSession:
             refusal = error
         for batch in request.batches:
             try:
-                waiting = self._answer(batch, refusal)
+                waiting = self._append_or_settle(batch, refusal)
             except FmqError as error:
                 waiting = Waiting(
                     batch.correlation,
@@ -302,7 +302,9 @@ class ProduceSession:
                 self._service.waiting_bytes += self._acks.bytes - held
         self._queued.notify()
 
-    def _answer(self, batch: client_pb2.ProduceBatch, refusal: FmqError | None) -> Waiting:
+    def _append_or_settle(
+        self, batch: client_pb2.ProduceBatch, refusal: FmqError | None
+    ) -> Waiting:
         if refusal is not None:
             return self._settle(batch, refusal)
         try:

@@ -92,7 +92,7 @@ class BrokerStatus:
 
     @property
     def takes_messages(self) -> bool:
-        """Whether a send with the policy's acknowledgement is taken; if not, see `unwritable_reason`."""
+        """Whether a send by the policy is taken; if not, see `unwritable_reason`."""
         return bool(self.permission & Permission.WRITE) and not (
             self.unwritable_reason or self.error
         )

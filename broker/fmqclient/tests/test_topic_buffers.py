@@ -96,7 +96,7 @@ def test_refused_batch_moves_unless_later_records_of_its_keys_did() -> None:
 
 
 def test_batch_that_stays_over_a_second_move_keeps_its_place() -> None:
-    """A later record of its key is stored elsewhere: refused now, it must not follow."""
+    """A later record of that key is stored elsewhere: refused now, it must not follow."""
     topic = topic_on(G1)
     buffer = put(topic, 1)
     batch = buffer.depart(buffer.pending.popleft())

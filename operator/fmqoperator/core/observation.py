@@ -170,7 +170,8 @@ class Defaults:
     planned_moves: bool = True
     """The operator may want another master (`GroupConfig.master` other than the acting one).
 
-    It does so only while every live broker reports that it acts on that (`LiveBroker.supports_switchover`).
+    It does so only while every live broker reports that it acts on that
+    (`LiveBroker.supports_switchover`).
     """
     updates_at_once: int = 1
     """Groups that get a new `broker_image` at a time (`core/restart_turns.py`); 0 = all."""

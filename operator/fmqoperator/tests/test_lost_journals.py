@@ -57,6 +57,23 @@ def test_a_group_begins_again_by_annotation_once() -> None:
     assert not [a for a in plan(made.seen()) if isinstance(a, BeginAgain)]
 
 
+def test_a_group_that_begins_again_shows_what_it_waits_for() -> None:
+    made = running(False)
+    made.opens = False
+    epoch = made.state.epoch
+    made.annotate(BEGIN_AGAIN, str(epoch))
+    for action in plan(emptied(made)):
+        made.do(action)
+    waits = "g1-0 waits to hear every configured slave"
+    seen = made.seen()
+    answer = replace(seen.answers[MASTER], permission=Permission.NONE, why=waits)
+    seen = replace(seen, answers={**seen.answers, MASTER: answer})
+    found = status(seen)
+    assert waits in found["message"]
+    (write,) = [c for c in found["conditions"] if c["type"] == "WriteAvailable"]
+    assert waits in write["message"]
+
+
 @pytest.mark.parametrize("asked", ["", "0", "99", "yes"])
 def test_begin_again_in_another_epoch_is_refused(asked: str) -> None:
     made = running(False)

@@ -18,6 +18,7 @@ from fmqbroker.tests.journal_kit import (
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType, UnknownKind
 from fmqcore.errors import NewerJournal
+from fmqcore.journal.damage_note import SUSPECT
 from fmqcore.tests.journal.writer import SKIPPED, UNKNOWN
 
 
@@ -68,6 +69,21 @@ async def test_unknown_kind_reaches_no_replica(tmp_path: Path) -> None:
         with pytest.raises(UnknownKind, match=f"at position {at}: .*kind 9 .*upgrade this broker"):
             slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
         assert slave.end == 0
+
+
+async def test_unknown_kind_met_by_a_read_is_no_damage(tmp_path: Path) -> None:
+    """As in a sealed segment after a downgrade: the next start must not call it damaged."""
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        at = journal.append(planted(UNKNOWN)).position
+        for number in range(120):
+            journal.append(data(bytes(2000), base_sequence=number))
+        await journal.wait_durable(journal.end)
+    async with running(tmp_path) as journal:  # a start reads the newest segment only
+        with pytest.raises(NewerJournal, match="kind 9"):
+            await journal.read_sound(at, 4096)
+        assert journal.damage is None
+        assert not (tmp_path / SUSPECT).exists()
 
 
 @pytest.mark.parametrize("orderly", [True, False])

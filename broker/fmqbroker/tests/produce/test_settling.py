@@ -52,21 +52,33 @@ async def test_a_drained_master_answers_repeats_and_appends_nothing(
         assert b.journal.end == end
 
 
-async def test_a_repeat_is_settled_after_its_topic_left_the_group(tmp_path: Path) -> None:
+@pytest.mark.parametrize("drained", [True, False])
+async def test_a_repeat_is_settled_after_its_topic_left_the_group(
+    tmp_path: Path, drained: bool
+) -> None:
     """The topic leaves a group that is removed before all producers have their answers."""
     async with bench(tmp_path) as b:
+        b.gate.count_grants(lambda: 0)
         async with b.session() as lost:
             await lost.send(batch())
             assert await lost.silent()
-        drain(b)
-        b.view.there = ()
-        b.view.set()
+        if drained:
+            drain(b)
         b.commit_all()
         async with b.session(settle=True) as s:
+            b.view.there = ()
+            b.view.set()
             await s.send(batch(), batch(sequence=1))
             first, second = await s.ack(), await s.ack()
         assert (first.code, first.base_offset) == (ErrorCode.OK, 0)
         assert second.never_appended
+
+
+async def test_a_settling_session_refuses_an_epoch_over_the_limit(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        drain(b)
+        async with b.session(5, 1 << 16, settle=True) as s:
+            assert ErrorCode(int(s.opened.error.code)) == ErrorCode.INVALID_ARGUMENT
 
 
 async def test_a_broker_that_is_not_master_settles_nothing(tmp_path: Path) -> None:

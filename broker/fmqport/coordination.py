@@ -10,10 +10,10 @@ Ephemerals are evidence, never truth. After `ConnectionLost` an operation may or
 applied: read, compare the writer's own token, then decide.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fmqcore.errors import Unavailable
 
@@ -45,6 +45,14 @@ class Node:
     data: bytes
     version: int
     owner: int
+
+
+class Write(NamedTuple):
+    """One compare-and-set within `Coordination.set_all`; version -1 = whatever it is."""
+
+    path: str
+    data: bytes
+    version: int
 
 
 class SessionState(Enum):
@@ -103,8 +111,36 @@ class Coordination(Protocol):
         """Create a node. Raises `NodeExists`, `NoNode` (no parent), `ConnectionLost`."""
         ...
 
+    async def create_sequential(self, path: str, data: bytes) -> str:
+        """Create an ephemeral node at `path` plus ten digits; return its name, without parents.
+
+        The digits count all creations below the parent, of every name and session, and are never
+        given again while the parent exists: `fmqport.sequential_nodes.in_sequence` sorts by them.
+        Raises `NoNode` (no parent), `ConnectionLost`.
+
+        **After any `Unavailable`, or a cancelled call,** this session may own a node whose name the
+        caller does not know; it would stand there for as long as the session lives. So the last
+        part of `path` has a token that no other caller uses, and the caller looks for it before it
+        creates again: `fmqport.sequential_nodes.create_once` does both.
+        """
+        ...
+
     async def set(self, path: str, data: bytes, version: int) -> int:
         """Compare-and-set by version; return the new version. Raises `BadVersion`, `NoNode`."""
+        ...
+
+    async def set_all(self, writes: Sequence[Write]) -> list[int]:
+        """Do all these compare-and-sets or none; return the new versions, in the same order.
+
+        At least one, of distinct nodes. Raises `BadVersion` or `NoNode` with the path of the first
+        that is refused; then none was done. A server shows its readers all or none, though two
+        reads are two: the transaction may lie between them.
+
+        **After `ConnectionLost`** all or none was done, and what was not done never will be (a
+        server drops what comes late from a session's earlier connection). So one synced `get` on
+        the new connection, of a node whose data names its writer, answers for all. Another
+        writer's data there: decide again from it.
+        """
         ...
 
     async def delete(self, path: str, version: int = -1) -> None:

@@ -28,6 +28,8 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
     SessionExpiredError,
     SessionMovedError,
 )
@@ -255,9 +257,16 @@ class _KazooLink:
             case Verb.SYNC:
                 return client.sync_async(path)
             case Verb.CREATE:
-                return client.create_async(path, request.data, ephemeral=request.ephemeral)
+                return client.create_async(
+                    path, request.data, ephemeral=request.ephemeral, sequence=request.sequential
+                )
             case Verb.WRITE:
                 return client.set_async(path, request.data, version=request.version)
+            case Verb.WRITE_ALL:
+                transaction = client.transaction()
+                for write in request.writes:
+                    transaction.set_data(write.path, write.data, write.version)
+                return transaction.commit_async()
             case Verb.DELETE:
                 return client.delete_async(path, version=request.version)
 
@@ -286,11 +295,13 @@ class _KazooLink:
             self.cross(self._on_state, _STATES[state])
 
     def _answered(self, request: Request, answer: Answer, result: Any) -> None:
-        error = result.exception
+        refused, error = request, result.exception
+        if error is None and request.verb is Verb.WRITE_ALL:
+            refused, error = _first_refused(request, result.value)
         if error is None:
             self.cross(answer, _value(request.verb, result.value), None)
         else:
-            self.cross(answer, None, self._translated(request, error))
+            self.cross(answer, None, self._translated(refused, error))
 
     def _translated(self, request: Request, error: Exception) -> Exception:
         match error:
@@ -331,10 +342,27 @@ def _value(verb: Verb, value: Any) -> Any:
             return Node(data, stat.version, stat.ephemeralOwner)
         case Verb.WRITE:
             return value.version
+        case Verb.WRITE_ALL:
+            return [written.version for written in value]
         case Verb.WATCH:
             return value is not None
         case _:
             return value
+
+
+def _first_refused(request: Request, results: list[Any]) -> tuple[Request, Exception | None]:
+    """Return the write that ended a transaction, with its error; no error if all were done.
+
+    kazoo returns the errors instead of raising them. The other writes have one, too: that they were
+    rolled back (before the refused write), or never tried (behind it).
+    """
+    refused: tuple[Request, Exception | None] = (request, None)
+    for write, result in zip(request.writes, results, strict=True):
+        if isinstance(result, Exception):
+            refused = (write, result)
+            if not isinstance(result, RolledBackError | RuntimeInconsistency):
+                break
+    return refused
 
 
 def _finish(done: "asyncio.Future[None]") -> None:

@@ -10,7 +10,7 @@ below a root, which is created at the start. Leaves nothing behind.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -27,6 +27,7 @@ from fmqport.coordination import (
     NoNode,
     SessionExpired,
     SessionState,
+    Write,
 )
 from fmqport.wakeup_alignment import together_s
 
@@ -42,8 +43,9 @@ class Verb(Enum):
     READ = "read"  # Node
     LIST = "list"  # list[str]
     SYNC = "sync"
-    CREATE = "create"
+    CREATE = "create"  # str: the path, with the digits of a sequential node
     WRITE = "write"  # int: the new version
+    WRITE_ALL = "write together"  # list[int]: the new versions
     DELETE = "delete"
     WATCH = "watch"  # bool: whether it exists; arms for data and existence
     WATCH_CHILDREN = "watch the children of"  # arms for children
@@ -59,9 +61,12 @@ class Request:
     version: int = -1
     ephemeral: bool = False
     watch: Watch | None = None  # fired at most once
+    sequential: bool = False  # the server adds ten digits to the path
+    writes: "tuple[Request, ...]" = ()  # of WRITE_ALL, whose own path is the first one's
 
     def __str__(self) -> str:
-        return f"{self.verb.value} {self.path}"
+        paths = ", ".join(write.path for write in self.writes) or self.path
+        return f"{self.verb.value} {paths}"
 
 
 Answer = Callable[[Any, Exception | None], None]
@@ -228,9 +233,25 @@ class SteadySession:
             await self._make_path(request.path.rpartition("/")[0])
             await self._ask(request)
 
+    async def create_sequential(self, path: str, data: bytes) -> str:
+        """See `Coordination`."""
+        full = self._root + path
+        made = await self._ask(Request(Verb.CREATE, full, data, ephemeral=True, sequential=True))
+        return str(made).rpartition("/")[2]
+
     async def set(self, path: str, data: bytes, version: int) -> int:
         """See `Coordination`."""
         return int(await self._ask(Request(Verb.WRITE, self._root + path, data, version)))
+
+    async def set_all(self, writes: Sequence[Write]) -> list[int]:
+        """See `Coordination`."""
+        requests = tuple(
+            Request(Verb.WRITE, self._root + write.path, write.data, write.version)
+            for write in writes
+        )
+        distinct = {request.path for request in requests}
+        assert len(distinct) == len(requests) > 0, "it writes some nodes, each once"
+        return list(await self._ask(Request(Verb.WRITE_ALL, requests[0].path, writes=requests)))
 
     async def delete(self, path: str, version: int = -1) -> None:
         """See `Coordination`."""

@@ -15,7 +15,7 @@ from fmqadapters.process.free_ports import free_port
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import Unavailable
 from fmqdev.proxy import Proxies
-from fmqport.coordination import ConnectionLost, SessionState
+from fmqport.coordination import ConnectionLost, SessionState, Write
 
 pytestmark = pytest.mark.processes
 
@@ -87,13 +87,19 @@ async def test_session_outlives_local_resource_errors(
 async def test_nodes_of_an_authenticated_session_are_its_own(zookeeper: str) -> None:
     owner = ZooKeeperSession(zookeeper, timeout_ms=2000, auth="fmq:secret")
     stranger = ZooKeeperSession(zookeeper, timeout_ms=2000)
-    await owner.start(30)
+    await stranger.start(30)  # first: it creates the root, for all
     try:
+        await owner.start(30)
         await owner.create("/a", b"1")
         await owner.set("/a", b"2", 0)
-        await stranger.start(30)
         with pytest.raises(Unavailable, match="refuses our credentials"):
             await stranger.set("/a", b"3", 1)
+        await stranger.create("/b", b"")
+        with pytest.raises(Unavailable, match="refuses our credentials"):
+            await stranger.set_all([Write("/b", b"3", 0), Write("/a", b"3", 1)])
+        node = await stranger.get("/b")
+        assert node is not None
+        assert node.version == 0
     finally:
         await owner.close()
         await stranger.close()

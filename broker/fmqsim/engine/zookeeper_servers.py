@@ -86,7 +86,7 @@ class Servers:
             above = "/" + "/".join(names[:depth])
             if above not in self.truth.nodes:
                 self.commit(Verb.CREATE, (above,))
-        self.commit(Verb.WRITE if path in self.truth.nodes else Verb.CREATE, (path,), data)
+        self.commit(Verb.WRITE if path in self.truth.nodes else Verb.CREATE, (path,), (data,))
 
     def expire(self, number: int) -> None:
         """Expire a session now."""
@@ -167,8 +167,8 @@ class Servers:
 
     # ---- writing
     def commit(
-        self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
-        ended: int = 0,
+        self, verb: Verb | None, paths: tuple[str, ...] = (), data: tuple[bytes, ...] = (),
+        owner: int = 0, ended: int = 0,
     ) -> Txn:  # fmt: skip
         """Commit a change on the leader; every running server applies it later."""
         txn = Txn(self.truth.zxid + 1, verb, paths, data, owner, ended)
@@ -182,17 +182,24 @@ class Servers:
         return txn
 
     def write(self, session: Session, request: Request) -> tuple[object, Exception | None]:
-        """Return the leader's answer to a write: (version, error).
+        """Return the leader's answer to a write: (what `Verb` names, error).
 
         If the write is done, `truth.zxid` is its number.
         """
         error = self.truth.refuse(request)
         if error is not None:
             return None, error
+        if request.verb is Verb.WRITE_ALL:
+            paths = tuple(write.path for write in request.writes)
+            self.commit(Verb.WRITE, paths, tuple(write.data for write in request.writes))
+            return [self.truth.nodes[path].version for path in paths], None
+        path = self.truth.path_of(request)
         owner = session.number if request.ephemeral else 0
-        self.commit(request.verb, (request.path,), request.data, owner)
-        node = self.truth.nodes.get(request.path)
-        return (None if node is None else node.version), None
+        self.commit(request.verb, (path,), (request.data,), owner)
+        node = self.truth.nodes.get(path)
+        if node is None or request.verb is Verb.CREATE:
+            return path, None
+        return node.version, None
 
     # ---- within
     def _apply(self, server: Server, txn: Txn) -> None:

@@ -4,7 +4,8 @@ Rules and the order of checks are those of ZooKeeper's request processor. It kno
 number only, no time and no network.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqcore.errors import Unavailable
@@ -19,6 +20,7 @@ class Znode:
     version: int = 0
     owner: int = 0
     children: dict[str, None] = field(default_factory=dict)
+    created: int = 0  # children, ever: the number of the next sequential one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,13 @@ class Txn:
     zxid: int
     verb: Verb | None  # CREATE, WRITE, DELETE; None: a session begins or ends
     paths: tuple[str, ...] = ()
-    data: bytes = b""
+    data: tuple[bytes, ...] = ()  # of each path; (): all are empty
     owner: int = 0
     ended: int = 0  # the session that ends with it
+
+    def written(self) -> Iterator[tuple[str, bytes]]:
+        """Yield each path with its data."""
+        return zip(self.paths, self.data or (b"",) * len(self.paths), strict=True)
 
 
 def parent_of(path: str) -> str:
@@ -50,8 +56,7 @@ class Tree:
         made = Tree()
         made.zxid = self.zxid
         made.nodes = {
-            path: Znode(node.data, node.version, node.owner, dict(node.children))
-            for path, node in self.nodes.items()
+            path: replace(node, children=dict(node.children)) for path, node in self.nodes.items()
         }
         return made
 
@@ -64,9 +69,18 @@ class Tree:
         """Return the paths of the session's ephemeral nodes."""
         return tuple(path for path, node in self.nodes.items() if node.owner == session)
 
+    def path_of(self, request: Request) -> str:
+        """Return the path that a write is about: a sequential node's has its number."""
+        above = self.nodes.get(parent_of(request.path))
+        number = f"{above.created:010d}" if request.sequential and above is not None else ""
+        return request.path + number
+
     def refuse(self, request: Request) -> Exception | None:
         """Return why this write cannot be done; None if it can."""
-        path, node = request.path, self.nodes.get(request.path)
+        if request.verb is Verb.WRITE_ALL:
+            return next(filter(None, map(self.refuse, request.writes)), None)
+        path = self.path_of(request)
+        node = self.nodes.get(path)
         if request.verb is Verb.CREATE:
             above = self.nodes.get(parent_of(path))
             if above is None:
@@ -99,14 +113,15 @@ class Tree:
         """Apply a change; return the watched paths: (path, whether it is about the children)."""
         self.zxid = txn.zxid
         concerned: list[tuple[str, bool]] = []
-        for path in txn.paths:
+        for path, data in txn.written():
             above = parent_of(path)
             if txn.verb is Verb.CREATE:
-                self.nodes[path] = Znode(txn.data, 0, txn.owner)
+                self.nodes[path] = Znode(data, 0, txn.owner)
                 self.nodes[above].children[path.rpartition("/")[2]] = None
+                self.nodes[above].created += 1
                 concerned += [(path, False), (above, True)]
             elif txn.verb is Verb.WRITE:
-                self.nodes[path].data = txn.data
+                self.nodes[path].data = data
                 self.nodes[path].version += 1
                 concerned.append((path, False))
             else:

@@ -17,7 +17,7 @@ from fmqport.coordination import NoNode
 from fmqsim.engine.zookeeper_servers import Server, Servers, Session
 
 _HOP_S: Final = (0.0001, 0.001)
-_WRITES: Final = (Verb.CREATE, Verb.WRITE, Verb.DELETE)
+_WRITES: Final = (Verb.CREATE, Verb.WRITE, Verb.WRITE_ALL, Verb.DELETE)
 _WATCHES: Final = (Verb.WATCH, Verb.WATCH_CHILDREN)
 
 

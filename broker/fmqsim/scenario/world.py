@@ -313,13 +313,13 @@ class _Ensemble(Ensemble):
     on_write: Callable[[str, bytes], None]
 
     def commit(
-        self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
-        ended: int = 0,
+        self, verb: Verb | None, paths: tuple[str, ...] = (), data: tuple[bytes, ...] = (),
+        owner: int = 0, ended: int = 0,
     ) -> Txn:  # fmt: skip
         """See `Servers`."""
         txn = super().commit(verb, paths, data, owner, ended)
-        for path in paths:
-            self.on_write(path, data)
+        for path, written in txn.written():
+            self.on_write(path, written)
         return txn
 
 

@@ -9,6 +9,7 @@ from fmqport.coordination import Coordination
 from fmqport.tests.coordination_kit import Harness
 from fmqport.tests.test_coordination_conformance import *  # noqa: F403
 from fmqport.tests.test_coordination_ends_conformance import *  # noqa: F403
+from fmqport.tests.test_coordination_ordered_conformance import *  # noqa: F403
 from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Node

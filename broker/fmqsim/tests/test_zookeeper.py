@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from fmqport.coordination import ConnectionLost, Coordination, SessionState
+from fmqadapters.zookeeper.session_core import Verb
+from fmqport.coordination import ConnectionLost, Coordination, SessionState, Write
+from fmqport.sequential_nodes import create_once, find_own
 from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.node import Process
@@ -151,6 +153,47 @@ async def test_a_write_that_is_lost_is_not_done(world: World) -> None:
     await asyncio.sleep(1)
     assert (world.ensemble.peek("/a"), route.broken) == (b"old", 1)
     assert session.state is SessionState.CONNECTED
+
+
+@pytest.mark.parametrize(("how", "data"), [(Break.BEFORE, b"old"), (Break.AFTER, b"new")])
+async def test_transaction_breaks_before_or_after_all_its_writes(
+    world: World, how: Break, data: bytes
+) -> None:
+    session, process = await world.client("one")
+    for path in ("/a", "/b"):
+        await session.create(path, b"old")
+    world.ensemble.route(process.node.name).break_next = how
+    with pytest.raises(ConnectionLost):
+        await session.set_all([Write("/a", b"new", 0), Write("/b", b"new", 0)])
+    await asyncio.sleep(1)
+    for server in world.ensemble.servers:
+        assert [server.tree.nodes[path].data for path in ("/a", "/b")] == [data, data]
+
+
+@pytest.mark.parametrize("how", Break)
+async def test_sequential_node_without_an_answer_is_found(world: World, how: Break) -> None:
+    session, process = await world.client("one")
+    await session.create("/line", b"")
+    world.ensemble.route(process.node.name).break_next = how
+    with pytest.raises(ConnectionLost):
+        await session.create_sequential("/line/token-", b"")
+    await asyncio.sleep(1)
+    made = sorted(world.ensemble.truth.nodes["/line"].children)
+    assert made == (["token-0000000000"] if how is Break.AFTER else [])
+    assert await create_once(session, "/line/token-", b"") == "token-0000000000"
+    assert list(world.ensemble.truth.nodes["/line"].children) == ["token-0000000000"]
+
+
+async def test_own_node_is_found_at_a_server_that_lags(world: World) -> None:
+    """The new connection may be to a server that has not applied the unanswered create."""
+    session = await world.client_at_a_follower()
+    await session.create("/line", b"")
+    await session.sync("/line")
+    world.ensemble.cut_off(world.server_of(session), 1.0)
+    made = ("/line/token-0000000000",)
+    world.ensemble.commit(Verb.CREATE, made, owner=session.session_id)
+    assert await session.children("/line") == []
+    assert await find_own(session, "/line/token-") == "token-0000000000"
 
 
 async def test_a_leader_dies_and_the_sessions_live_on(world: World) -> None:

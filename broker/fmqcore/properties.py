@@ -44,7 +44,16 @@ WEIGHT: Final = PropertySpec(
     "",
     "The group's share of new messages; 0: none, but consumers still read it.",
 )
-TOPIC: Final[tuple[PropertySpec, ...]] = ()
+ORDERED: Final = PropertySpec(
+    "ordered",
+    bool,
+    0,
+    0,
+    1,
+    "",
+    "Strictly ordered over a chain of groups (`ordered/<t>`); fixed when the topic is created.",
+)
+TOPIC: Final[tuple[PropertySpec, ...]] = (ORDERED,)
 """Properties of a topic as a whole, besides its name, number and groups."""
 TOPIC_GROUP: Final = (QUEUES, WEIGHT)
 """Properties of a group's share of a topic."""

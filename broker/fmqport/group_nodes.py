@@ -58,6 +58,7 @@ async def delete_group(
     except BadVersion:
         raise Unavailable(f"{root} was changed by somebody else meanwhile") from None
     await coordination.delete(layout.live_node(cluster, group))
+    await coordination.delete(layout.chains_node(cluster, group))
     await coordination.delete(root)
 
 

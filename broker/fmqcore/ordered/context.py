@@ -15,6 +15,7 @@ class Condition(NamedTuple):
     name: str
     holds: Callable[[Chain, GroupName, GroupView], bool]
     unmet: Callable[[Chain, GroupName, GroupView], str]
+    brief: bool = False  # unmet for moments only, while records reach all members
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ CONDITIONS: Final[tuple[Condition, ...]] = (
         "ends on all members",
         lambda _chain, _group, view: view.ends is not None,
         lambda _chain, _group, _view: "its members do not all hold its last records yet",
+        brief=True,
     ),
     Condition(
         "journal reaches its earlier ends",
@@ -126,3 +127,5 @@ CONDITIONS: Final[tuple[Condition, ...]] = (
         ),
     ),
 )
+LASTING_CONDITIONS: Final = tuple(c for c in CONDITIONS if not c.brief)
+"""The conditions that a request of a person checks; the machine waits out the others."""

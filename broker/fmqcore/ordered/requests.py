@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.ids import GroupName, Offset
+from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.context import Case
-from fmqcore.ordered.eligibility import CONDITIONS, eligible, obstacles
+from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import Evidence, Params
 from fmqcore.ordered.invariants import reached_before, require_sound
 from fmqcore.ordered.transitions import close, with_segment
 from fmqcore.zk.chain import (
     DEFAULT_LEASE_MS,
+    NO_TOPIC,
     Chain,
     ChainGroup,
     PerQueue,
@@ -32,6 +33,7 @@ def create_chain(
     *,
     allow_single: bool = False,
     lease_ms: int = DEFAULT_LEASE_MS,
+    topic_id: TopicId = NO_TOPIC,
 ) -> Chain:
     """Return the chain of a new ordered topic. `members`: configured brokers of each group."""
     _require_groups(topic, groups)
@@ -44,7 +46,14 @@ def create_chain(
                 "for a try"
             )
     return require_sound(
-        Chain(topic, queues, tuple(groups), lease_ms=lease_ms, allow_single=allow_single)
+        Chain(
+            topic,
+            queues,
+            tuple(groups),
+            lease_ms=lease_ms,
+            allow_single=allow_single,
+            topic_id=topic_id,
+        )
     )
 
 
@@ -56,7 +65,7 @@ def switch(chain: Chain, evidence: Evidence, segment: int, params: Params, reaso
     last = chain.last
     if last is None or segment != last.number or chain.closing is not None:
         return chain
-    case = Case(chain, evidence, 0, params, CONDITIONS)
+    case = Case(chain, evidence, 0, params, LASTING_CONDITIONS)
     if all(group == last.group for group in eligible(case)):
         raise InvalidArgument(
             f"ordered topic {chain.topic} stays in {last.group}: no other group may take sends "
@@ -164,7 +173,7 @@ def group_in_use(chain: Chain, group: GroupName) -> str | None:
     if any(g.group == group for g in chain.groups):
         return (
             f"group {group} belongs to ordered topic {chain.topic}: take it out first "
-            f"(`fmq topic groups {chain.topic}`)"
+            f"(`fmq topic alter {chain.topic} --groups GROUP,GROUP`)"
         )
     held = [s.number for s in chain.segments if s.group == group]
     if held:

@@ -27,7 +27,7 @@ NODE: dict[str, Any] = {
         {"group": "g1", "queues": 4, "weight": 2, "tier": "ssd"},
         {"group": "g2", "queues": 8},
     ],
-    "ordered": True,
+    "compacted": True,
     "retain": {"hours": [1, 2.5], "of": "größe"},
 }
 UNKNOWN = Properties.unknown(NODE, (), "name", "id", "groups")
@@ -44,7 +44,7 @@ def node() -> TopicConfig:
 
 def test_unknown_keys_of_a_node_are_its_properties() -> None:
     topic = node()
-    assert dict(topic.properties) == {"ordered": True, "retain": NODE["retain"]}
+    assert dict(topic.properties) == {"compacted": True, "retain": NODE["retain"]}
     assert [dict(g.properties) for g in topic.groups] == [{"tier": "ssd"}, {}]
     assert [g.weight for g in topic.groups] == [2, 1]
     assert len({topic, node()}) == 1
@@ -71,7 +71,7 @@ def test_a_node_without_unknown_keys_keeps_its_bytes() -> None:
 )
 def test_every_change_keeps_unknown_properties(changed: Any) -> None:
     after = json.loads(topic_to_json(changed(node())))
-    assert (after["ordered"], after["retain"]) == (NODE["ordered"], NODE["retain"])
+    assert (after["compacted"], after["retain"]) == (NODE["compacted"], NODE["retain"])
     assert after["groups"][0]["tier"] == "ssd"
 
 
@@ -126,3 +126,17 @@ def test_each_row_has_bounds_around_its_default() -> None:
     for row in TOPIC_GROUP:
         assert row.minimum <= row.default <= row.maximum
         assert row.text.endswith(".")
+
+
+def test_ordered_is_known_and_noted_in_config_batches() -> None:
+    raw = b'{"groups":[],"id":7,"name":"changes","ordered":true,"tier":"ssd"}'
+    topic = topic_from_json(raw)
+    assert topic.ordered
+    assert dict(topic.properties) == {"tier": "ssd"}
+    assert topic_to_json(topic) == raw
+    noted = topic.noted_properties
+    assert decode_topic(encode_topic(T7, "changes", 1, noted))[3] == noted
+    assert dict(noted) == {"tier": "ssd", "ordered": True}
+    ordinary = topic_from_json(b'{"groups":[],"id":7,"name":"orders","ordered":false}')
+    assert not ordinary.ordered
+    assert b"ordered" not in topic_to_json(ordinary)

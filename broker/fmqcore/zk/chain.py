@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from fmqcore.ids import MAX_QUEUES, GroupName, Offset
+from fmqcore.ids import MAX_QUEUES, GroupName, Offset, TopicId
 from fmqcore.zk.codec import (
     Decoding,
     Extra,
@@ -23,6 +23,8 @@ from fmqcore.zk.codec import (
 
 DEFAULT_LEASE_MS: Final = 4_000
 """How long a master may acknowledge after its last look at `groups/<g>/chains`."""
+NO_TOPIC: Final = TopicId(0)
+"""The number of no topic."""
 
 PerQueue = tuple[int, ...]
 """A number per queue: a sequence, an offset, or a segment's number."""
@@ -61,6 +63,8 @@ class Segment:
     end_unknown: bool = False  # K2: no end, and sends went on without it
     passed: PerSubscription = ()  # sequences that a subscription had finished before a release
     loss: bool = False  # a person accepted a gap after this segment
+    opened_ms: int = 0  # wall clock, for people (`fmqcore.ordered.moments`); 0 = not known
+    ended_ms: int = 0  # when its end was given or declared unknown
     extra: Extra = ()
 
     @property
@@ -91,11 +95,13 @@ class Chain:
     groups: tuple[ChainGroup, ...]  # K10: two or more, each once
     segments: tuple[Segment, ...] = ()
     closing: str | None = None  # why the last segment takes no more; None = it is open, or none
+    closing_since_ms: int = 0  # wall clock, for people; 0 = not closing, or not known
     sender: Sender = Sender()
     heads: PerSubscription = ()  # K7, K8: the segment that a subscription reads, per queue
     floor: Floor = field(default_factory=Floor)
     lease_ms: int = DEFAULT_LEASE_MS  # the same for all brokers: a coordinator waits it out
     allow_single: bool = False  # a group of one broker may be used: for tries only
+    topic_id: TopicId = NO_TOPIC  # a chain of another number is a deleted topic's
     extra: Extra = ()
 
     @property
@@ -131,6 +137,7 @@ def chain_to_json(chain: Chain) -> bytes:
         "queues": chain.queues,
         "groups": [{"group": g.group, "weight": g.weight} for g in chain.groups],
         "closing": chain.closing,
+        "closing_since_ms": chain.closing_since_ms,
         "segments": [_segment_to_dict(s) for s in chain.segments],
         "sender": {"id": chain.sender.id, "epoch": chain.sender.epoch},
         "heads": _pairs_to_dict(chain.heads),
@@ -142,6 +149,7 @@ def chain_to_json(chain: Chain) -> bytes:
         },
         "lease_ms": chain.lease_ms,
         "allow_single": chain.allow_single,
+        "topic_id": chain.topic_id,
     }
     return dump_json(with_extra(known, chain.extra))
 
@@ -163,6 +171,7 @@ def chain_from_json(raw: bytes) -> Chain:
             ),
             segments=tuple(_segment_from_dict(s, queues) for s in data.get("segments", ())),
             closing=None if data.get("closing") is None else read_text(data["closing"]),
+            closing_since_ms=int(data.get("closing_since_ms", 0)),
             sender=Sender(read_text(sender.get("id", "")), int(sender.get("epoch", 0))),
             heads=_pairs_from_dict(data.get("heads", {}), queues),
             floor=Floor(
@@ -173,6 +182,7 @@ def chain_from_json(raw: bytes) -> Chain:
             ),
             lease_ms=int(data.get("lease_ms", DEFAULT_LEASE_MS)),
             allow_single=bool(data.get("allow_single", False)),
+            topic_id=TopicId(int(data.get("topic_id", 0))),
             extra=read_extra(data, _CHAIN_KEYS),
         )
 
@@ -180,10 +190,10 @@ def chain_from_json(raw: bytes) -> Chain:
 _UNKNOWN: Final = "unknown"
 _CHAIN_KEYS: Final = frozenset(
     ("topic", "queues", "groups", "closing", "segments", "sender", "heads", "floor", "lease_ms")
-) | {"allow_single"}
+) | {"allow_single", "closing_since_ms", "topic_id"}
 _SEGMENT_KEYS: Final = frozenset(
     ("k", "group", "sender_epoch", "first_sequence", "start", "end", "last_sequence", "passed")
-) | {"loss"}
+) | {"loss", "opened_ms", "ended_ms"}
 
 
 def _segment_to_dict(segment: Segment) -> dict[str, Any]:
@@ -199,6 +209,8 @@ def _segment_to_dict(segment: Segment) -> dict[str, Any]:
         "last_sequence": None if last is None else _to_dict(last),
         "passed": _pairs_to_dict(segment.passed),
         "loss": segment.loss,
+        "opened_ms": segment.opened_ms,
+        "ended_ms": segment.ended_ms,
     }
     return with_extra(known, segment.extra)
 
@@ -216,6 +228,8 @@ def _segment_from_dict(data: Mapping[str, Any], queues: int) -> Segment:
         end_unknown=unknown,
         passed=_pairs_from_dict(data.get("passed", {}), queues),
         loss=bool(data.get("loss", False)),
+        opened_ms=int(data.get("opened_ms", 0)),
+        ended_ms=int(data.get("ended_ms", 0)),
         extra=read_extra(data, _SEGMENT_KEYS),
     )
 

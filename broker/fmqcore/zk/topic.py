@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from fmqcore.ids import GroupName, TopicId
-from fmqcore.properties import NONE, TOPIC, TOPIC_GROUP, WEIGHT, Properties
+from fmqcore.properties import NONE, ORDERED, TOPIC, TOPIC_GROUP, WEIGHT, Properties
 from fmqcore.zk.codec import Decoding, dump_json, read_name
 
 
@@ -31,6 +31,14 @@ class TopicConfig:
     id: TopicId
     groups: tuple[TopicGroup, ...] = ()
     properties: Properties = NONE
+    ordered: bool = False  # its chain (`zk.chain`) has its order and groups
+
+    @property
+    def noted_properties(self) -> Properties:
+        """The properties that CONFIG batches and SNAPs hold: also the known ones, if set."""
+        if not self.ordered:
+            return self.properties
+        return Properties((*self.properties.texts, (ORDERED.name, "true")))
 
     def queues_in(self, group: GroupName) -> int:
         """Return how many of the topic's queues `group` holds; 0 if none."""
@@ -48,7 +56,7 @@ def topic_to_json(topic: TopicConfig) -> bytes:
     """Encode a topic."""
     return dump_json(
         {
-            **topic.properties,
+            **topic.noted_properties,
             "name": topic.name,
             "id": topic.id,
             "groups": [
@@ -76,4 +84,5 @@ def topic_from_json(raw: bytes) -> TopicConfig:
                 for g in data["groups"]
             ),
             properties=Properties.unknown(data, TOPIC, "name", "id", "groups"),
+            ordered=bool(data.get(ORDERED.name, ORDERED.default)),
         )

@@ -5,7 +5,7 @@ gets no new messages and is read to its end. A group leaves a topic only when it
 cluster and everything in it was consumed (`fmq cluster remove-group`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fmqcore.errors import InvalidArgument, NotFound
@@ -32,6 +32,11 @@ def altered(
 
     Raises `InvalidArgument` naming an impossible change, `NotFound` an unknown group.
     """
+    if topic.ordered:
+        raise InvalidArgument(
+            f"topic {topic.name} is ordered: its number of queues is fixed, and its chain has "
+            f"its groups: fmq topic alter {topic.name} --groups GROUP,GROUP"
+        )
     groups = {g.group: g for g in topic.groups}
     if len({change.group for change in changes}) < len(changes):
         raise InvalidArgument("a group is named twice")
@@ -42,6 +47,23 @@ def altered(
     if not any(g.weight > 0 for g in groups.values()):
         raise InvalidArgument("at least one group needs a weight above 0, to take messages")
     return replace(topic, groups=tuple(groups.values()))
+
+
+def with_chain_groups(topic: TopicConfig, weights: Mapping[GroupName, int]) -> TopicConfig:
+    """Return the ordered topic with its chain's groups and weights.
+
+    All groups have the same number of queues. A group that left the chain keeps its queues, with
+    weight 0: consumers read its segments to their ends.
+    """
+    queues = max(g.queues for g in topic.groups)
+    known = {g.group: g for g in topic.groups}
+    added = {name: TopicGroup(name, queues) for name in weights if name not in known}
+    return replace(
+        topic,
+        groups=tuple(
+            replace(g, weight=weights.get(name, 0)) for name, g in (known | added).items()
+        ),
+    )
 
 
 def restored(topic: TopicConfig, group: GroupName, queues: int) -> TopicConfig:

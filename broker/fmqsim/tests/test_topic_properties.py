@@ -12,7 +12,7 @@ from fmqcore.zk.group_state import Mode
 from fmqsim.scenario.scene import CLUSTER
 from fmqsim.tests.directed import MASTER, SLAVE, Stage, play
 
-NEXT = {"ordered": {"chains": 3}}
+NEXT = {"compacted": {"chains": 3}}
 
 
 def _noted(stage: Stage, broker: str) -> list[Properties]:
@@ -40,7 +40,7 @@ def test_unknown_properties_survive_alteration_and_restart() -> None:
         stage._client("alter", alter)
         await stage.comes(lambda: altered, "it is altered")
         after = read()
-        assert after["ordered"] == NEXT["ordered"]
+        assert after["compacted"] == NEXT["compacted"]
         assert after["groups"][0] == before["groups"][0] | {"queues": 4}
         assert dict(altered[0].properties) == NEXT
         assert dict(altered[0].groups[0].properties) == {"tier": "ssd"}

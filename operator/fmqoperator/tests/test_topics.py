@@ -260,7 +260,7 @@ def test_changed_topic_keeps_properties_of_a_next_version() -> None:
     """ZooKeeper's node through the operator's read and write; its own share too."""
     raw = (
         b'{"groups":[{"group":"g1","queues":4,"tier":"ssd","weight":1},'
-        b'{"group":"g3","queues":2,"tier":"hdd","weight":3}],"id":7,"name":"orders","ordered":true}'
+        b'{"group":"g3","queues":2,"tier":"hdd","weight":3}],"id":7,"name":"orders","keyed":true}'
     )
     node = Versioned(topic_from_json(raw), 5)
     put, *_ = plan_topic(seen(topic(G1, G2), node))
@@ -268,7 +268,7 @@ def test_changed_topic_keeps_properties_of_a_next_version() -> None:
     assert json.loads(topic_to_json(put.config)) == {
         "name": "orders",
         "id": 7,
-        "ordered": True,
+        "keyed": True,
         "groups": [
             {"group": "g1", "queues": 8, "weight": 1, "tier": "ssd"},
             {"group": "g2", "queues": 4, "weight": 2},

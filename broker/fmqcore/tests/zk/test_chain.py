@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import Malformed
-from fmqcore.ids import GroupName
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender, chain_from_json
 from fmqcore.zk.chain import chain_to_json as to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_from_json, closing_to_json
@@ -20,15 +20,17 @@ FULL = Chain(
     groups=(ChainGroup(G1, 3), ChainGroup(G2)),
     segments=(
         Segment(4, G1, 2, (5, 7), (10, 20), end=(12, 20), passed=(("app", (8, 8)),), loss=True),
-        Segment(5, G2, 2, (7, 7), (0, 0), end_unknown=True),
+        Segment(5, G2, 2, (7, 7), (0, 0), end_unknown=True, opened_ms=1_000, ended_ms=2_000),
         Segment(6, G1, 3, (9, 9), (13, 22)),
     ),
     closing="planned",
+    closing_since_ms=3_000,
     sender=Sender("copier-0000000007", 3),
     heads=(("app", (4, 5)), ("audit", (5, 5))),
     floor=Floor(3, 2, (4, 6), (("app", (5, 6)),)),
     lease_ms=3_000,
     allow_single=True,
+    topic_id=TopicId(7),
 )
 
 

@@ -1,13 +1,21 @@
 """Permitted topic changes: a topic grows, and queues with messages stay."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.ids import MAX_QUEUES, GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
-from fmqcore.zk.topic_changes import GroupChange, altered, closed, restored, without
+from fmqcore.zk.topic_changes import (
+    GroupChange,
+    altered,
+    closed,
+    restored,
+    with_chain_groups,
+    without,
+)
 
 G1, G2, G3 = map(GroupName, ("g1", "g2", "g3"))
 KNOWN = (G1, G2, G3)
@@ -101,3 +109,24 @@ def test_a_topic_gets_back_the_queues_that_a_journal_holds(
     after = restored(TOPIC, group, queues)
     assert (after.name, after.id) == ("orders", 7)
     assert after.groups == tuple(TopicGroup(*each) for each in groups)
+
+
+ORDERED = TopicConfig("changes", TopicId(8), (TopicGroup(G1, 2), TopicGroup(G2, 2)), ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("queues", "changes"), [(3, []), (0, [GroupChange(G1, weight=0)]), (0, [GroupChange(G3)])]
+)
+def test_ordered_topic_is_changed_by_its_chain_only(
+    queues: int, changes: list[GroupChange]
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"changes is ordered.*alter changes --groups"):
+        altered(ORDERED, queues, changes, KNOWN)
+
+
+def test_chain_groups_come_with_queues_and_leave_with_weight_0() -> None:
+    after = with_chain_groups(ORDERED, {G2: 3, G3: 1})
+    assert after.groups == (TopicGroup(G1, 2, 0), TopicGroup(G2, 2, 3), TopicGroup(G3, 2))
+    assert with_chain_groups(after, {G2: 3, G3: 1}) == after
+    back = with_chain_groups(after, {G1: 1, G2: 1})
+    assert back == replace(ORDERED, groups=(*ORDERED.groups, TopicGroup(G3, 2, 0)))

@@ -1,0 +1,25 @@
+"""A group of a chain as its nodes in ZooKeeper show it, before its master is asked. Pure."""
+
+from collections.abc import Collection
+
+from fmqcore.ids import BrokerId
+from fmqcore.ordered.evidence import GroupView
+from fmqcore.zk.group_config import GroupConfig, Removal
+from fmqcore.zk.group_state import GroupState, Mode
+
+
+def view_of_nodes(config: GroupConfig, state: GroupState, live: Collection[BrokerId]) -> GroupView:
+    """Return the view without what only the group's master knows: its ends, its disk limit."""
+    master = state.master or config.master
+    return GroupView(
+        reachable=master in live,
+        takes_writes=state.mode is Mode.MASTER and master in live,
+        read_only=state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER),
+        members=len(config.members),
+        missing=tuple(
+            member.id
+            for member in config.members
+            if member.id not in live or (member.id != master and member.id not in state.isr)
+        ),
+        avoid="" if config.removal is Removal.NONE else "it is being removed from the cluster",
+    )

@@ -37,6 +37,7 @@ from fmqcore.errors import (
     OutOfSequence,
     Overloaded,
     ProducerFenced,
+    SenderFenced,
     StaleAssignment,
     StorageFull,
     TooLarge,
@@ -54,15 +55,19 @@ if TYPE_CHECKING:
     from fmqclient.admin.infos import (
         BrokerStatus,
         GroupInfo,
+        OrderedTopicStatus,
         QueueOffsets,
         ReplicaStatus,
         TopicInfo,
     )
+    from fmqclient.admin.ordered import OrderedAdmin
 
 _ADMIN_MODULES: Final = {
     "Admin": "fmqclient.admin.client",
     "BrokerStatus": "fmqclient.admin.infos",
     "GroupInfo": "fmqclient.admin.infos",
+    "OrderedAdmin": "fmqclient.admin.ordered",
+    "OrderedTopicStatus": "fmqclient.admin.infos",
     "QueueOffsets": "fmqclient.admin.infos",
     "ReplicaStatus": "fmqclient.admin.infos",
     "TopicInfo": "fmqclient.admin.infos",
@@ -101,6 +106,8 @@ __all__ = [
     "NoPermission",
     "NotEnoughReplicas",
     "NotFound",
+    "OrderedAdmin",
+    "OrderedTopicStatus",
     "OutOfSequence",
     "Overloaded",
     "Permission",
@@ -109,6 +116,7 @@ __all__ = [
     "QueueOffsets",
     "ReplicaStatus",
     "SendResult",
+    "SenderFenced",
     "StaleAssignment",
     "Start",
     "StorageFull",

@@ -31,6 +31,8 @@ class ErrorCode(IntEnum):
     NOT_FOUND = 17
     STALE_ASSIGNMENT = 18
     UNAVAILABLE = 19
+    SENDER_FENCED = 20
+    SEGMENT_CLOSED = 21
 
 
 class FmqError(Exception):
@@ -145,6 +147,18 @@ class Unavailable(FmqError):
     """A required component does not answer."""
 
     code = ErrorCode.UNAVAILABLE
+
+
+class SenderFenced(FmqError):
+    """A later sender of the ordered topic is active; nothing of this one is stored any more."""
+
+    code = ErrorCode.SENDER_FENCED
+
+
+class SegmentClosed(FmqError):
+    """The segment of the chain takes no more records: sends go on in the next one."""
+
+    code = ErrorCode.SEGMENT_CLOSED
 
 
 class CorruptJournal(FmqError):

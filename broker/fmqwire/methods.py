@@ -112,6 +112,18 @@ STATUS: Final = _row(
     _FILE, "Admin.Status", Plane.ADMIN, Right.DESCRIBE, QuotaClass.REQUEST,
     idempotent=True, timeout_s=2.0,
 )  # fmt: skip
+ORDERED_STATUS: Final = _row(
+    _FILE, "Admin.OrderedStatus", Plane.ADMIN, Right.DESCRIBE, QuotaClass.REQUEST,
+    idempotent=True, timeout_s=10.0,
+)  # fmt: skip
+ORDERED_SWITCH: Final = _row(
+    _FILE, "Admin.OrderedSwitch", Plane.ADMIN, Right.MANAGE_TOPICS, QuotaClass.REQUEST,
+    idempotent=True, timeout_s=10.0,
+)  # fmt: skip
+ORDERED_RELEASE: Final = _row(
+    _FILE, "Admin.OrderedRelease", Plane.ADMIN, Right.MANAGE_TOPICS, QuotaClass.REQUEST,
+    idempotent=True, timeout_s=10.0,
+)  # fmt: skip
 
 # ---- stored segments, for data jobs
 _FILE = segments_pb2.DESCRIPTOR

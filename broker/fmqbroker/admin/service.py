@@ -1,4 +1,4 @@
-"""Handlers of the calls of people and the operator: topics, consumer groups, broker status.
+"""Handlers of the calls of people and the operator: consumer groups, broker status.
 
 A handler raises what it refuses; an interceptor puts the error into the reply
 (`app/interceptors.py`). The broker that holds READ serves offsets, seek and deletion: the master,
@@ -11,8 +11,7 @@ from typing import Final
 
 from fmqbroker.admin.offset_rows import OffsetRows
 from fmqbroker.admin.served_periods import ServedPeriods
-from fmqbroker.cluster.topic_alteration import alter_topic
-from fmqbroker.cluster.view import ClusterView, topic_route
+from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
 from fmqbroker.journal.journal import Journal
@@ -35,8 +34,7 @@ from fmqcore.errors import (
 from fmqcore.ids import BrokerId, GroupName, Offset, Permission, Role, TopicId
 from fmqcore.names import require_name
 from fmqcore.version import VERSION
-from fmqcore.zk.topic import TopicConfig, TopicGroup
-from fmqcore.zk.topic_changes import GroupChange
+from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
@@ -90,53 +88,11 @@ class AdminService:
     def handlers(self) -> Handlers:
         """The calls that this part serves."""
         return {
-            methods.CREATE_TOPIC: self.create_topic,
-            methods.ALTER_TOPIC: self.alter_topic,
-            methods.DELETE_TOPIC: self.delete_topic,
             methods.OFFSETS: self.offsets,
             methods.SEEK: self.seek,
             methods.DELETE_GROUP: self.delete_group,
             methods.STATUS: self.status,
         }
-
-    # ---- topics
-    async def create_topic(
-        self, _: CallContext, request: admin_pb2.CreateTopicRequest
-    ) -> admin_pb2.CreateTopicReply:
-        """Create a topic in ZooKeeper."""
-        groups = [TopicGroup(GroupName(g.group), g.queues, g.weight) for g in request.groups]
-        topic = await self._cluster.create_topic(
-            request.name, request.queues, groups, if_not_exists=request.if_not_exists
-        )
-        return admin_pb2.CreateTopicReply(topic=topic_route(topic))
-
-    async def alter_topic(
-        self, _: CallContext, request: admin_pb2.AlterTopicRequest
-    ) -> admin_pb2.AlterTopicReply:
-        """Give a topic more queues, more groups or other weights."""
-        changes = [
-            GroupChange(
-                GroupName(g.group),
-                g.queues if g.HasField("queues") else None,
-                g.weight if g.HasField("weight") else None,
-            )
-            for g in request.groups
-        ]
-        view, named = self._cluster, {change.group for change in changes}
-        if request.all_groups:
-            changes += [GroupChange(g) for g in view.lasting_groups() if g not in named]
-        topic = await alter_topic(
-            self._coordination, self._settings.cluster, view, request.name, request.queues, changes
-        )
-        return admin_pb2.AlterTopicReply(topic=topic_route(topic))
-
-    async def delete_topic(
-        self, _: CallContext, request: admin_pb2.DeleteTopicRequest
-    ) -> admin_pb2.DeleteTopicReply:
-        """Delete a topic from ZooKeeper; retention deletes its stored messages later."""
-        number = TopicId(request.id) if request.id else None
-        await self._cluster.delete_topic(request.name, number)
-        return admin_pb2.DeleteTopicReply()
 
     # ---- consumer groups
     async def offsets(

@@ -20,11 +20,14 @@ from typing import Final, NoReturn, TypeVar
 
 import structlog
 
+from fmqbroker.admin.ordered_topics import OrderedAdmin
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
+from fmqbroker.admin.topics import TopicAdmin
 from fmqbroker.app.health import Health, Running
 from fmqbroker.app.probe import BrokerProbe
 from fmqbroker.app.server import bind
+from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.idle_groups import IdleGroups
 from fmqbroker.consume.offsets.side_journal import SideDisk
@@ -236,7 +239,7 @@ class _Parts:
         self._idle_groups, self._sweep = self._make_sweeps()
         serving = (
             self._produce, self._fetch, view, self._master, self._failover, self._admin,
-            self._segments,
+            *self._make_topic_admins(ports), self._segments,
         )  # fmt: skip
         self._handlers = bind(part.handlers for part in serving)
 
@@ -262,6 +265,22 @@ class _Parts:
             periods,
         )
         return periods, admin
+
+    def _make_topic_admins(self, ports: Ports) -> tuple[TopicAdmin, OrderedAdmin]:
+        """Make the parts that create and change topics, and the chains of ordered ones."""
+        settings, clock = self._settings, ports.clock
+        chains = ChainNodes(ports.coordination, settings.cluster, clock)
+        return TopicAdmin(settings, ports.coordination, self._view, chains), OrderedAdmin(
+            settings,
+            clock,
+            self._journal,
+            self._gate,
+            self._group,
+            self._view,
+            chains,
+            self._offsets,
+            self._master,
+        )
 
     def _clock_doubt(self) -> str | None:
         return clock_doubt(self._ports.clock)

@@ -6,7 +6,7 @@ Compare-and-set on the topic's node: after a concurrent change it is read and ed
 in ZooKeeper: `topics/<t>`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -17,7 +17,7 @@ from fmqcore.ids import GroupName
 from fmqcore.names import is_name
 from fmqcore.zk import layout
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
-from fmqcore.zk.topic_changes import GroupChange, altered, restored
+from fmqcore.zk.topic_changes import GroupChange, altered, restored, with_chain_groups
 from fmqport.coordination import BadVersion, Coordination, NoNode
 
 _log = structlog.get_logger()
@@ -43,6 +43,22 @@ async def alter_topic(
         return after
 
     return await _alter(coordination, cluster, view, name, edit)
+
+
+async def set_chain_groups(
+    coordination: Coordination,
+    cluster: str,
+    view: ClusterView,
+    name: str,
+    weights: Mapping[GroupName, int],
+) -> TopicConfig:
+    """Give an ordered topic its chain's groups, and return it.
+
+    Raises `UnknownTopic`, `Unavailable`.
+    """
+    return await _alter(
+        coordination, cluster, view, name, lambda topic: with_chain_groups(topic, weights)
+    )
 
 
 async def restore_queues(

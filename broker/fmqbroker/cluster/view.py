@@ -7,7 +7,7 @@ alone. Leaves in ZooKeeper: `topics` (the numbers) and `topics/<t>`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -258,7 +258,13 @@ class ClusterView:
 
     # ---- topics
     async def create_topic(
-        self, name: str, queues: int, groups: Sequence[TopicGroup], *, if_not_exists: bool
+        self,
+        name: str,
+        queues: int,
+        groups: Sequence[TopicGroup],
+        *,
+        if_not_exists: bool,
+        ordered: bool = False,
     ) -> TopicConfig:
         """Create the topic in ZooKeeper with the next free id, and return it from the view.
 
@@ -271,7 +277,7 @@ class ClusterView:
             await self._require_all_claimed(name)
             topics = layout.topics_node(self._cluster)
             number = await next_topic_id(self._coordination, topics, name)
-            topic = TopicConfig(name, number, chosen)
+            topic = TopicConfig(name, number, chosen, ordered=ordered)
             try:
                 await self._coordination.create(node, topic_to_json(topic))
             except NodeExists:
@@ -293,8 +299,8 @@ class ClusterView:
         async with self._reading:
             await self._read([("topic", name)])
 
-    async def delete_topic(self, name: str, number: TopicId | None = None) -> None:
-        """Delete the topic, if it still has that number (None: whichever has the name).
+    async def delete_topic(self, name: str, number: TopicId | None = None) -> TopicConfig:
+        """Delete and return the topic, if it still has that number (None: whichever has the name).
 
         Its id is never given again. Raises `NotFound`, `Unavailable`.
         """
@@ -314,6 +320,7 @@ class ClusterView:
         _log.info("topic_deleted", topic=name)
         async with self._reading:
             await self._read([("topic", name)])
+        return topic
 
     async def gone_topics(self, ids: Collection[TopicId]) -> frozenset[TopicId]:
         """Return those of these numbers that were given to topics and no topic has any more.
@@ -365,6 +372,14 @@ class ClusterView:
                 "name another one"
             )
 
+    def require_groups(self, groups: Iterable[GroupName]) -> None:
+        """Raise `NotFound` for an unknown group, `InvalidArgument` for one being removed."""
+        for group in groups:
+            if group not in self.configs:
+                known = ", ".join(sorted(self.configs)) or "none"
+                raise NotFound(f"there is no group {group!r}; there are: {known}")
+            self.require_lasting(group)
+
     def _checked(
         self, name: str, queues: int, groups: Sequence[TopicGroup]
     ) -> tuple[TopicGroup, ...]:
@@ -374,11 +389,8 @@ class ClusterView:
             TopicGroup(g.group, g.queues or queues, g.weight)
             for g in groups or [TopicGroup(g, queues) for g in self.lasting_groups()]
         )
+        self.require_groups(group.group for group in chosen)
         for group in chosen:
-            if group.group not in self.configs:
-                known = ", ".join(sorted(self.configs)) or "none"
-                raise NotFound(f"there is no group {group.group!r}; there are: {known}")
-            self.require_lasting(group.group)
             if not 1 <= group.queues <= MAX_QUEUES:
                 raise InvalidArgument(
                     f"a topic has 1 to {MAX_QUEUES} queues in a group, not {group.queues}"
@@ -416,4 +428,5 @@ def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
             for g in topic.groups
         ],
         properties=dict(topic.properties.texts),
+        ordered=topic.ordered,
     )

@@ -161,14 +161,31 @@ class ProduceService:
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
-        await self.refresh_topics(lambda: all(name in self.view.topics for name in opening.topics))
+        names = [*opening.topics, *([opening.sender.topic] if opening.HasField("sender") else ())]
+        await self.refresh_topics(lambda: all(name in self.view.topics for name in names))
+        if opening.HasField("sender"):
+            self._check_sender(opening.sender.topic)
         for name in opening.topics:
-            if name not in self.view.topics:
-                raise errors.UnknownTopic(f"no topic called {name}: create it first")
-            topic = self.view.topics[name]
+            topic = self._topic_of(name)
+            _require_ordinary(topic)
             self._queues_here(topic)
             if (why := conflict(topic, self.journal.state.topics)) is not None:
                 raise why
+
+    def _topic_of(self, name: str) -> TopicConfig:
+        topic = self.view.topics.get(name)
+        if topic is None:
+            raise errors.UnknownTopic(f"no topic called {name}: create it first")
+        return topic
+
+    def _check_sender(self, name: str) -> None:
+        """Refuse an ordered producer: this version has no append to a segment of a chain."""
+        if not self._topic_of(name).ordered:
+            raise errors.InvalidArgument(
+                f"topic {name} is not ordered: use an ordinary producer, or create an ordered "
+                f"topic (fmq topic create NAME --ordered --groups GROUP,GROUP)"
+            )
+        raise errors.Unsupported(f"ordered topic {name}: this broker's version takes no sends")
 
     async def refresh_topics(self, known: Callable[[], bool]) -> None:
         """Refresh the topics from ZooKeeper unless `known()` is true."""
@@ -206,13 +223,14 @@ class ProduceService:
             return known[1]
         if topic is None:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
+        _require_ordinary(topic)
         queues = self._queues_here(topic)
         state = self.journal.state
         noted = state.topics.get(topic_id), state.topic_properties.get(topic_id, NONE)
         if (why := conflict(topic, self.journal.state.topics)) is not None:
             raise why
-        if noted != ((topic.name, queues), topic.properties):
-            payload = encode_topic(topic_id, topic.name, queues, topic.properties)
+        if noted != ((topic.name, queues), topic.noted_properties):
+            payload = encode_topic(topic_id, topic.name, queues, topic.noted_properties)
             self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
         self._queues[topic_id] = (topic, queues)
         return queues
@@ -222,6 +240,15 @@ class ProduceService:
         if not queues:
             raise errors.UnknownTopic(f"topic {topic.name} has no queue in group {self._group}")
         return queues
+
+
+def _require_ordinary(topic: TopicConfig) -> None:
+    """Refuse ordinary batches of an ordered topic: offsets and sequences would drift apart (K3)."""
+    if topic.ordered:
+        raise errors.InvalidArgument(
+            f"topic {topic.name} is ordered: it takes the sends of one active sender; use "
+            "`ordered_producer` (fmq produce --ordered), not an ordinary producer"
+        )
 
 
 class ProduceSession:

@@ -69,7 +69,12 @@ class Bench:
 
     @asynccontextmanager
     async def session(
-        self, producer_id: int = 5, epoch: int = 0, *topics: str, settle: bool = False
+        self,
+        producer_id: int = 5,
+        epoch: int = 0,
+        *topics: str,
+        settle: bool = False,
+        sender: wire.SenderOpen | None = None,
     ) -> AsyncIterator["Session"]:
         session = Session(self)
         task = asyncio.create_task(self.service.serve(CALL, BrokerEnd(session.pipe)))
@@ -79,6 +84,7 @@ class Bench:
             topics=topics or ["orders"],
             attempt=next(_numbers) if settle else 0,
             settle=settle,
+            sender=sender,
         )
         await session.put(wire.ProduceRequest(open=opening))
         session.opened = (await session.reply()).opened

@@ -15,6 +15,7 @@ from fmqclient.admin.infos import (
     offsets_of,
     status_of,
 )
+from fmqclient.admin.ordered import OrderedAdmin
 from fmqclient.admin.topic_changes import alter_request
 from fmqclient.arguments import as_places, check_text
 from fmqclient.net.connections import Backoff, Connections
@@ -61,6 +62,11 @@ class Admin:
         self._connections = connections
         self._routes = routes
         self._clock = clock
+
+    @property
+    def ordered(self) -> OrderedAdmin:
+        """Calls on ordered topics."""
+        return OrderedAdmin(self._ask_any, self._ask_reader, self._routes)
 
     # ---- topics
 

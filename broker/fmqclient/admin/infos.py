@@ -1,9 +1,11 @@
 """Return values of the admin: plain frozen dataclasses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fmqcore.consume.offsets.lag import lag
 from fmqcore.ids import Permission
+from fmqcore.zk.chain import Chain, chain_from_json
 from fmqcore.zk.topic import TopicConfig as TopicInfo
 from fmqproto.v1 import admin_pb2
 
@@ -103,6 +105,20 @@ class BrokerStatus:
         return self.permission if self.takes_messages else self.permission & ~Permission.WRITE
 
 
+@dataclass(frozen=True, slots=True)
+class OrderedTopicStatus:
+    """An ordered topic's chain and how its sends stand. Times: the brokers' wall clocks, in ms."""
+
+    topic: str
+    chain: Chain
+    phase: str  # of the sends: empty, open, closing, ended
+    reason: str  # what takes the sends, or what they wait for
+    since_ms: int  # since when in this phase; 0 = not known
+    answered_ms: int  # ages count from here
+    senders: tuple[str, ...]  # in line, the active one first
+    obstacles: Mapping[str, str]  # by group: why it may not take the next segment; "" = it may
+
+
 def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
     """Return the status that a broker reported."""
     return BrokerStatus(
@@ -135,7 +151,16 @@ def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
     )
 
 
-__all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicInfo", "status_of"]
+__all__ = [
+    "BrokerStatus",
+    "GroupInfo",
+    "OrderedTopicStatus",
+    "QueueOffsets",
+    "ReplicaStatus",
+    "TopicInfo",
+    "ordered_status_of",
+    "status_of",
+]
 
 
 def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
@@ -152,4 +177,18 @@ def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
         session=row.session,
         client=row.client,
         acked=row.acked_ahead,
+    )
+
+
+def ordered_status_of(row: admin_pb2.OrderedTopicStatus, answered_ms: int) -> OrderedTopicStatus:
+    """Return an ordered topic's status from its wire form."""
+    return OrderedTopicStatus(
+        topic=row.topic,
+        chain=chain_from_json(row.chain),
+        phase=row.phase,
+        reason=row.reason,
+        since_ms=row.since_ms,
+        answered_ms=answered_ms,
+        senders=tuple(row.senders),
+        obstacles={g.group: g.obstacle for g in row.groups},
     )

@@ -235,4 +235,4 @@ def topic_of(route: client_pb2.TopicRoute) -> TopicConfig:
         for g in route.groups
     )
     properties = Properties(route.properties.items())
-    return TopicConfig(route.name, TopicId(route.id), groups, properties)
+    return TopicConfig(route.name, TopicId(route.id), groups, properties, route.ordered)

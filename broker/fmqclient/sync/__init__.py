@@ -1,7 +1,7 @@
 """The client for programs without asyncio: the public names of `fmqclient.sync`."""
 
-from fmqclient.sync.admin import Admin
+from fmqclient.sync.admin import Admin, OrderedAdmin
 from fmqclient.sync.client import Client, Producer, connect
 from fmqclient.sync.consumer import Consumer, Message
 
-__all__ = ["Admin", "Client", "Consumer", "Message", "Producer", "connect"]
+__all__ = ["Admin", "Client", "Consumer", "Message", "OrderedAdmin", "Producer", "connect"]

@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from fmqclient.admin.client import Admin as AsyncAdmin
-from fmqclient.admin.infos import BrokerStatus, GroupInfo, QueueOffsets, TopicInfo
+from fmqclient.admin.infos import (
+    BrokerStatus,
+    GroupInfo,
+    OrderedTopicStatus,
+    QueueOffsets,
+    TopicInfo,
+)
+from fmqclient.admin.ordered import OrderedAdmin as AsyncOrderedAdmin
 from fmqclient.settings import Start
 from fmqclient.sync.loop_thread import LoopThread
 
@@ -14,6 +21,11 @@ class Admin:
     def __init__(self, loop: LoopThread, admin: AsyncAdmin) -> None:
         self._loop = loop
         self._admin = admin
+
+    @property
+    def ordered(self) -> "OrderedAdmin":
+        """Calls on ordered topics."""
+        return OrderedAdmin(self._loop, self._admin.ordered)
 
     # ---- topics
 
@@ -107,3 +119,64 @@ class Admin:
     def status(self) -> list[BrokerStatus]:
         """Return every broker's status; for one that does not answer, `error` has the reason."""
         return self._loop.run(self._admin.status())
+
+
+class OrderedAdmin:
+    """The part of the admin for ordered topics: `Admin.ordered`."""
+
+    def __init__(self, loop: LoopThread, ordered: AsyncOrderedAdmin) -> None:
+        self._loop = loop
+        self._ordered = ordered
+
+    def create(
+        self,
+        name: str,
+        groups: Sequence[str] | Mapping[str, int],
+        *,
+        queues: int = 1,
+        allow_single: bool = False,
+        if_not_exists: bool = False,
+    ) -> TopicInfo:
+        """Create an ordered topic over two groups or more, and return it.
+
+        `groups`: names, or names with weights: of drained groups the heaviest is used. Each has two
+        brokers or more, unless `allow_single` (for tries). With more than one queue the order is
+        kept per queue. Raises `AlreadyExists`, `InvalidArgument`, `NotFound` (a group).
+        """
+        return self._loop.run(
+            self._ordered.create(
+                name,
+                groups,
+                queues=queues,
+                allow_single=allow_single,
+                if_not_exists=if_not_exists,
+            )
+        )
+
+    def set_groups(self, name: str, groups: Sequence[str] | Mapping[str, int]) -> TopicInfo:
+        """Let the chain use these groups from now on, and no others. Returns the topic.
+
+        A group that leaves gets no new segment; consumers still read its old ones. Raises
+        `UnknownTopic`, `InvalidArgument`, `NotFound` (a group).
+        """
+        return self._loop.run(self._ordered.set_groups(name, groups))
+
+    def status(self, topic: str = "") -> list[OrderedTopicStatus]:
+        """Return one ordered topic, or all, by name. Raises `UnknownTopic`, `InvalidArgument`."""
+        return self._loop.run(self._ordered.status(topic))
+
+    def switch(self, topic: str, *, off: str = "", reason: str = "") -> OrderedTopicStatus:
+        """Close the open segment, so that sends go on in another group; return the chain then.
+
+        `off`: only if the segment lies in that group. Nothing changes if it does not, or if the
+        segment is closing already. Raises `InvalidArgument` if no other group may take the sends.
+        """
+        return self._loop.run(self._ordered.switch(topic, off=off, reason=reason))
+
+    def release(self, topic: str, segment: int, *, accept_loss: bool = False) -> OrderedTopicStatus:
+        """End a segment whose end is unknown where the members that are left end it.
+
+        Raises `InvalidArgument`, also if acknowledged records would be in no segment then, unless
+        `accept_loss`; `Unavailable` if no broker serves the reads of the segment's group.
+        """
+        return self._loop.run(self._ordered.release(topic, segment, accept_loss=accept_loss))

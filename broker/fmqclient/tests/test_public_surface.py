@@ -14,7 +14,9 @@ def test_public_surface_is_that_of_the_snapshot() -> None:
     assert surface() == SNAPSHOT.read_text()
 
 
-@pytest.mark.parametrize("name", ["Admin", "Client", "Consumer", "Message", "Producer"])
+@pytest.mark.parametrize(
+    "name", ["Admin", "Client", "Consumer", "Message", "OrderedAdmin", "Producer"]
+)
 def test_blocking_class_has_the_same_members_and_types(name: str) -> None:
     asynchronous = members(getattr(fmqclient, name))
     blocking = members(getattr(fmqclient.sync, name))

@@ -16,16 +16,36 @@ REMEDY_NONE: Remedy
 REMEDY_BEGIN_AGAIN: Remedy
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "queues", "groups", "if_not_exists")
+    __slots__ = ("name", "queues", "groups", "if_not_exists", "ordered")
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     queues: int
     groups: _containers.RepeatedCompositeFieldContainer[_client_pb2.TopicGroup]
     if_not_exists: bool
-    def __init__(self, name: _Optional[str] = ..., queues: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[_client_pb2.TopicGroup, _Mapping]]] = ..., if_not_exists: _Optional[bool] = ...) -> None: ...
+    ordered: OrderedTopic
+    def __init__(self, name: _Optional[str] = ..., queues: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[_client_pb2.TopicGroup, _Mapping]]] = ..., if_not_exists: _Optional[bool] = ..., ordered: _Optional[_Union[OrderedTopic, _Mapping]] = ...) -> None: ...
+
+class OrderedTopic(_message.Message):
+    __slots__ = ("groups", "allow_single", "lease_ms")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_SINGLE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[ChainGroup]
+    allow_single: bool
+    lease_ms: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[ChainGroup, _Mapping]]] = ..., allow_single: _Optional[bool] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class ChainGroup(_message.Message):
+    __slots__ = ("group", "weight")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    weight: int
+    def __init__(self, group: _Optional[str] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class CreateTopicReply(_message.Message):
     __slots__ = ("error", "topic")
@@ -36,16 +56,18 @@ class CreateTopicReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[_client_pb2.TopicRoute, _Mapping]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "queues", "groups", "all_groups")
+    __slots__ = ("name", "queues", "groups", "all_groups", "chain_groups")
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ALL_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_GROUPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     queues: int
     groups: _containers.RepeatedCompositeFieldContainer[GroupChange]
     all_groups: bool
-    def __init__(self, name: _Optional[str] = ..., queues: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupChange, _Mapping]]] = ..., all_groups: _Optional[bool] = ...) -> None: ...
+    chain_groups: _containers.RepeatedCompositeFieldContainer[ChainGroup]
+    def __init__(self, name: _Optional[str] = ..., queues: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupChange, _Mapping]]] = ..., all_groups: _Optional[bool] = ..., chain_groups: _Optional[_Iterable[_Union[ChainGroup, _Mapping]]] = ...) -> None: ...
 
 class GroupChange(_message.Message):
     __slots__ = ("group", "queues", "weight")
@@ -277,3 +299,85 @@ class ReplicaStatus(_message.Message):
     durable_end: int
     lag_bytes: int
     def __init__(self, broker: _Optional[str] = ..., connected: _Optional[bool] = ..., in_sync: _Optional[bool] = ..., received_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., lag_bytes: _Optional[int] = ...) -> None: ...
+
+class OrderedStatusRequest(_message.Message):
+    __slots__ = ("topic", "after")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    after: str
+    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class OrderedStatusReply(_message.Message):
+    __slots__ = ("error", "topics", "has_more", "answered_ms")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_MS_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    topics: _containers.RepeatedCompositeFieldContainer[OrderedTopicStatus]
+    has_more: bool
+    answered_ms: int
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[OrderedTopicStatus, _Mapping]]] = ..., has_more: _Optional[bool] = ..., answered_ms: _Optional[int] = ...) -> None: ...
+
+class OrderedTopicStatus(_message.Message):
+    __slots__ = ("topic", "chain", "phase", "reason", "since_ms", "senders", "groups")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    SENDERS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    chain: bytes
+    phase: str
+    reason: str
+    since_ms: int
+    senders: _containers.RepeatedScalarFieldContainer[str]
+    groups: _containers.RepeatedCompositeFieldContainer[ChainGroupStatus]
+    def __init__(self, topic: _Optional[str] = ..., chain: _Optional[bytes] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., since_ms: _Optional[int] = ..., senders: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ChainGroupStatus, _Mapping]]] = ...) -> None: ...
+
+class ChainGroupStatus(_message.Message):
+    __slots__ = ("group", "obstacle")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    obstacle: str
+    def __init__(self, group: _Optional[str] = ..., obstacle: _Optional[str] = ...) -> None: ...
+
+class OrderedSwitchRequest(_message.Message):
+    __slots__ = ("topic", "chain_segment", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    chain_segment: int
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., chain_segment: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class OrderedSwitchReply(_message.Message):
+    __slots__ = ("error", "topic")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    topic: OrderedTopicStatus
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[OrderedTopicStatus, _Mapping]] = ...) -> None: ...
+
+class OrderedReleaseRequest(_message.Message):
+    __slots__ = ("topic", "chain_segment", "accepts_loss")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_LOSS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    chain_segment: int
+    accepts_loss: bool
+    def __init__(self, topic: _Optional[str] = ..., chain_segment: _Optional[int] = ..., accepts_loss: _Optional[bool] = ...) -> None: ...
+
+class OrderedReleaseReply(_message.Message):
+    __slots__ = ("error", "topic")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    topic: OrderedTopicStatus
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[OrderedTopicStatus, _Mapping]] = ...) -> None: ...

@@ -29,6 +29,8 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_FOUND: _ClassVar[ErrorCode]
     STALE_ASSIGNMENT: _ClassVar[ErrorCode]
     UNAVAILABLE: _ClassVar[ErrorCode]
+    SENDER_FENCED: _ClassVar[ErrorCode]
+    SEGMENT_CLOSED: _ClassVar[ErrorCode]
 
 class AckLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -63,6 +65,8 @@ INVALID_ARGUMENT: ErrorCode
 NOT_FOUND: ErrorCode
 STALE_ASSIGNMENT: ErrorCode
 UNAVAILABLE: ErrorCode
+SENDER_FENCED: ErrorCode
+SEGMENT_CLOSED: ErrorCode
 REPLICATED: AckLevel
 ONE_WAY: AckLevel
 RECEIVED: AckLevel
@@ -81,31 +85,62 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("open", "batches")
+    __slots__ = ("open", "batches", "sender_report")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    SENDER_REPORT_FIELD_NUMBER: _ClassVar[int]
     open: ProduceOpen
     batches: _containers.RepeatedCompositeFieldContainer[ProduceBatch]
-    def __init__(self, open: _Optional[_Union[ProduceOpen, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ...) -> None: ...
+    sender_report: SenderReport
+    def __init__(self, open: _Optional[_Union[ProduceOpen, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., sender_report: _Optional[_Union[SenderReport, _Mapping]] = ...) -> None: ...
 
 class ProduceOpen(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "client", "topics", "attempt", "settle")
+    __slots__ = ("producer_id", "producer_epoch", "client", "topics", "attempt", "settle", "sender")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     SETTLE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     client: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     attempt: int
     settle: bool
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., client: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., settle: _Optional[bool] = ...) -> None: ...
+    sender: SenderOpen
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., client: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., settle: _Optional[bool] = ..., sender: _Optional[_Union[SenderOpen, _Mapping]] = ...) -> None: ...
+
+class SenderOpen(_message.Message):
+    __slots__ = ("topic", "name", "accepts_unknown_end", "sender_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_UNKNOWN_END_FIELD_NUMBER: _ClassVar[int]
+    SENDER_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    name: str
+    accepts_unknown_end: bool
+    sender_id: str
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., accepts_unknown_end: _Optional[bool] = ..., sender_id: _Optional[str] = ...) -> None: ...
+
+class SenderReport(_message.Message):
+    __slots__ = ("chain_segment", "first_unacked")
+    class FirstUnackedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    CHAIN_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_UNACKED_FIELD_NUMBER: _ClassVar[int]
+    chain_segment: int
+    first_unacked: _containers.ScalarMap[int, int]
+    def __init__(self, chain_segment: _Optional[int] = ..., first_unacked: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
-    __slots__ = ("correlation", "topic_id", "queue_id", "record_count", "attrs", "payload_crc", "base_sequence", "tag_mask", "deliver_at_ms", "ack", "timeout_ms", "payload")
+    __slots__ = ("correlation", "topic_id", "queue_id", "record_count", "attrs", "payload_crc", "base_sequence", "tag_mask", "deliver_at_ms", "ack", "timeout_ms", "payload", "chain_segment", "sender_epoch", "ordered_sequence")
     CORRELATION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +153,9 @@ class ProduceBatch(_message.Message):
     ACK_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    SENDER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     correlation: int
     topic_id: int
     queue_id: int
@@ -130,17 +168,66 @@ class ProduceBatch(_message.Message):
     ack: AckLevel
     timeout_ms: int
     payload: bytes
-    def __init__(self, correlation: _Optional[int] = ..., topic_id: _Optional[int] = ..., queue_id: _Optional[int] = ..., record_count: _Optional[int] = ..., attrs: _Optional[int] = ..., payload_crc: _Optional[int] = ..., base_sequence: _Optional[int] = ..., tag_mask: _Optional[int] = ..., deliver_at_ms: _Optional[int] = ..., ack: _Optional[_Union[AckLevel, str]] = ..., timeout_ms: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    chain_segment: int
+    sender_epoch: int
+    ordered_sequence: int
+    def __init__(self, correlation: _Optional[int] = ..., topic_id: _Optional[int] = ..., queue_id: _Optional[int] = ..., record_count: _Optional[int] = ..., attrs: _Optional[int] = ..., payload_crc: _Optional[int] = ..., base_sequence: _Optional[int] = ..., tag_mask: _Optional[int] = ..., deliver_at_ms: _Optional[int] = ..., ack: _Optional[_Union[AckLevel, str]] = ..., timeout_ms: _Optional[int] = ..., payload: _Optional[bytes] = ..., chain_segment: _Optional[int] = ..., sender_epoch: _Optional[int] = ..., ordered_sequence: _Optional[int] = ...) -> None: ...
 
 class ProduceReply(_message.Message):
-    __slots__ = ("opened", "acks", "epoch")
+    __slots__ = ("opened", "acks", "epoch", "sender_state")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SENDER_STATE_FIELD_NUMBER: _ClassVar[int]
     opened: ProduceOpened
     acks: _containers.RepeatedCompositeFieldContainer[ProduceAck]
     epoch: int
-    def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[ProduceAck, _Mapping]]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    sender_state: SenderState
+    def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[ProduceAck, _Mapping]]] = ..., epoch: _Optional[int] = ..., sender_state: _Optional[_Union[SenderState, _Mapping]] = ...) -> None: ...
+
+class SenderState(_message.Message):
+    __slots__ = ("active", "sender_epoch", "chain_segment", "group", "closing_reason", "reason", "first_sequence", "last_records")
+    class FirstSequenceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class LastRecordsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: LastRecord
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[LastRecord, _Mapping]] = ...) -> None: ...
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    SENDER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLOSING_REASON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    active: bool
+    sender_epoch: int
+    chain_segment: int
+    group: str
+    closing_reason: str
+    reason: str
+    first_sequence: _containers.ScalarMap[int, int]
+    last_records: _containers.MessageMap[int, LastRecord]
+    def __init__(self, active: _Optional[bool] = ..., sender_epoch: _Optional[int] = ..., chain_segment: _Optional[int] = ..., group: _Optional[str] = ..., closing_reason: _Optional[str] = ..., reason: _Optional[str] = ..., first_sequence: _Optional[_Mapping[int, int]] = ..., last_records: _Optional[_Mapping[int, LastRecord]] = ...) -> None: ...
+
+class LastRecord(_message.Message):
+    __slots__ = ("ordered_sequence", "offset", "batch")
+    ORDERED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    ordered_sequence: int
+    offset: int
+    batch: bytes
+    def __init__(self, ordered_sequence: _Optional[int] = ..., offset: _Optional[int] = ..., batch: _Optional[bytes] = ...) -> None: ...
 
 class ProduceOpened(_message.Message):
     __slots__ = ("error", "max_batch_bytes", "max_records", "window_bytes", "settles_only")
@@ -157,20 +244,22 @@ class ProduceOpened(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., max_batch_bytes: _Optional[int] = ..., max_records: _Optional[int] = ..., window_bytes: _Optional[int] = ..., settles_only: _Optional[bool] = ...) -> None: ...
 
 class ProduceAck(_message.Message):
-    __slots__ = ("correlation", "code", "message", "base_offset", "store_ms", "never_appended")
+    __slots__ = ("correlation", "code", "message", "base_offset", "store_ms", "never_appended", "expected_sequence")
     CORRELATION_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STORE_MS_FIELD_NUMBER: _ClassVar[int]
     NEVER_APPENDED_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     correlation: int
     code: ErrorCode
     message: str
     base_offset: int
     store_ms: int
     never_appended: bool
-    def __init__(self, correlation: _Optional[int] = ..., code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., store_ms: _Optional[int] = ..., never_appended: _Optional[bool] = ...) -> None: ...
+    expected_sequence: int
+    def __init__(self, correlation: _Optional[int] = ..., code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., store_ms: _Optional[int] = ..., never_appended: _Optional[bool] = ..., expected_sequence: _Optional[int] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
     __slots__ = ("open", "credit_bytes", "acks", "nacks", "controls", "commit_token", "leave", "credit_records", "delivered")
@@ -335,7 +424,7 @@ class Skipped(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch", "redelivered")
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch", "redelivered", "chain_segment")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -343,6 +432,7 @@ class Delivery(_message.Message):
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     REDELIVERED_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     first_offset: int
@@ -350,7 +440,8 @@ class Delivery(_message.Message):
     delivery_count: int
     batch: bytes
     redelivered: bool
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delivery_count: _Optional[int] = ..., batch: _Optional[bytes] = ..., redelivered: _Optional[bool] = ...) -> None: ...
+    chain_segment: int
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delivery_count: _Optional[int] = ..., batch: _Optional[bytes] = ..., redelivered: _Optional[bool] = ..., chain_segment: _Optional[int] = ...) -> None: ...
 
 class RouteRequest(_message.Message):
     __slots__ = ("topics",)
@@ -399,7 +490,7 @@ class BrokerRoute(_message.Message):
     def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., zone: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., in_sync: _Optional[bool] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class TopicRoute(_message.Message):
-    __slots__ = ("name", "id", "groups", "properties")
+    __slots__ = ("name", "id", "groups", "properties", "ordered")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -411,11 +502,13 @@ class TopicRoute(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     groups: _containers.RepeatedCompositeFieldContainer[TopicGroup]
     properties: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[TopicGroup, _Mapping]]] = ..., properties: _Optional[_Mapping[str, str]] = ..., ordered: _Optional[bool] = ...) -> None: ...
 
 class TopicGroup(_message.Message):
     __slots__ = ("group", "weight", "queues", "properties")

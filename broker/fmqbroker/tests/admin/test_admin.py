@@ -9,6 +9,8 @@ import pytest
 
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
+from fmqbroker.admin.topics import TopicAdmin
+from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.produce.intake import Intake
 from fmqbroker.replication.view import LinkView, UpstreamView
 from fmqbroker.runtime.notifier import Signal
@@ -367,7 +369,10 @@ async def test_status_reports_disk_problem(tmp_path: Path) -> None:
 
 async def test_topics_are_created_and_deleted_through_the_cluster_view(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
-        admin = admin_of(rig)
+        session: Any = Session()
+        view: Any = rig.cluster
+        chains = ChainNodes(session, "c", rig.hand)
+        admin = Calls(TopicAdmin(rig.settings, session, view, chains))
         asked: list[Any] = []
 
         async def create(name: str, queues: int, groups: Any, *, if_not_exists: bool) -> Any:

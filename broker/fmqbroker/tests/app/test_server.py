@@ -11,7 +11,9 @@ from google.protobuf.descriptor import FileDescriptor
 from structlog.testing import capture_logs
 
 from fmqadapters.grpc import GrpcTransport
+from fmqbroker.admin.ordered_topics import OrderedAdmin
 from fmqbroker.admin.service import AdminService
+from fmqbroker.admin.topics import TopicAdmin
 from fmqbroker.app.interceptors import STANDARD
 from fmqbroker.app.server import around, bind
 from fmqbroker.cluster.view import ClusterView
@@ -47,6 +49,8 @@ FILES: tuple[FileDescriptor, ...] = tuple(
 )
 PARTS: tuple[type[Part], ...] = (
     AdminService,
+    TopicAdmin,
+    OrderedAdmin,
     ClusterView,
     FetchService,
     SegmentService,

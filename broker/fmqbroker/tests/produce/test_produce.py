@@ -384,3 +384,43 @@ async def test_a_producer_too_many_is_refused_and_pushes_none_out(tmp_path: Path
             b.commit_all()
             assert (await s.ack()).code is ErrorCode.OVERLOADED, "the queue of another topic"
             assert b.journal.next_offset(journal_kit.TOPIC, 2) == stored
+
+
+# ---- ordered topics
+
+
+CHANGES = TopicConfig("changes", TopicId(3), (TopicGroup(G1, 1),), ordered=True)
+
+
+async def test_ordinary_producer_on_an_ordered_topic_is_refused(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.view.there = (*b.view.there, CHANGES)
+        async with b.session(5, 0, "changes") as s:
+            assert ErrorCode(int(s.opened.error.code)) is ErrorCode.INVALID_ARGUMENT
+            assert "topic changes is ordered" in s.opened.error.message
+            assert "`ordered_producer`" in s.opened.error.message
+        async with b.session() as s:  # opened for another topic
+            end = b.journal.end
+            await s.send(batch(topic_id=CHANGES.id, queue_id=0))
+            ack = await s.ack()
+            assert ack.code is ErrorCode.INVALID_ARGUMENT
+            assert "topic changes is ordered" in ack.message
+            assert b.journal.end == end, "not even the topic's CONFIG is appended"
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "message"),
+    [
+        ("orders", ErrorCode.INVALID_ARGUMENT, "orders is not ordered: use an ordinary producer"),
+        ("nowhere", ErrorCode.UNKNOWN_TOPIC, "no topic called nowhere"),
+        ("changes", ErrorCode.UNSUPPORTED, "ordered topic changes"),
+    ],
+)
+async def test_refused_ordered_producer_names_the_reason(
+    tmp_path: Path, topic: str, code: ErrorCode, message: str
+) -> None:
+    async with bench(tmp_path) as b:
+        b.view.there = (*b.view.there, CHANGES)
+        async with b.session(sender=wire.SenderOpen(topic=topic, name="copier")) as s:
+            assert ErrorCode(int(s.opened.error.code)) is code
+            assert message in s.opened.error.message

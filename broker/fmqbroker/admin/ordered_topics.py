@@ -1,0 +1,190 @@
+"""Handlers of the calls on the chains of ordered topics: status, switch, release.
+
+Any broker answers status and switch, from ZooKeeper. Release needs what the members of the
+segment's group hold, so the broker that serves the group's reads answers it. `fmqcore.ordered`
+decides what may be asked; a handler raises what it refuses.
+"""
+
+from typing import Final
+
+from fmqbroker.cluster.chain_nodes import ChainNodes
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.view import MasterReplication
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
+from fmqcore.ids import GroupName, Permission
+from fmqcore.ordered.evidence import Evidence, GroupView, Params
+from fmqcore.ordered.group_views import view_of_nodes
+from fmqcore.ordered.requests import release, switch
+from fmqcore.ordered.waits import send_state
+from fmqcore.zk.chain import Chain, PerQueue, chain_to_json
+from fmqcore.zk.group_state import GroupState
+from fmqcore.zk.topic import TopicConfig
+from fmqport.clock import Clock
+from fmqport.transport import CallContext, Handlers
+from fmqproto.v1 import admin_pb2
+from fmqwire import methods
+
+_REPLY_BYTES: Final = 1 << 20
+"""A status reply ends behind the topic with which it exceeds this size."""
+_PARAMS: Final = Params()
+
+
+class OrderedAdmin:
+    """The handlers of the `Admin` service that read and change chains."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        gate: Gate,
+        group: GroupStore,
+        view: ClusterView,
+        chains: ChainNodes,
+        offsets: OffsetStore,
+        replication: MasterReplication,
+    ) -> None:
+        self._broker_group = GroupName(settings.group)
+        self._clock = clock
+        self._journal = journal
+        self._gate = gate
+        self._group = group
+        self._view = view
+        self._chains = chains
+        self._offsets = offsets
+        self._replication = replication
+
+    @property
+    def handlers(self) -> Handlers:
+        """The calls that this part serves."""
+        return {
+            methods.ORDERED_STATUS: self.ordered_status,
+            methods.ORDERED_SWITCH: self.ordered_switch,
+            methods.ORDERED_RELEASE: self.ordered_release,
+        }
+
+    async def ordered_status(
+        self, _: CallContext, request: admin_pb2.OrderedStatusRequest
+    ) -> admin_pb2.OrderedStatusReply:
+        """Return the chain of one ordered topic, or of all, a page at a time."""
+        reply = admin_pb2.OrderedStatusReply(answered_ms=self._clock.wall_ms())
+        if request.topic:
+            topic = await self._chains.topic(request.topic)
+            reply.topics.append(await self._status(topic))
+            return reply
+        for name in await self._chains.topics():
+            if name <= request.after:
+                continue
+            if reply.ByteSize() > _REPLY_BYTES:
+                reply.has_more = True
+                break
+            try:
+                reply.topics.append(await self._status(await self._chains.topic(name)))
+            except (UnknownTopic, InvalidArgument, NotFound):
+                continue  # the chain of a topic that was deleted, or is being created
+        return reply
+
+    async def ordered_switch(
+        self, _: CallContext, request: admin_pb2.OrderedSwitchRequest
+    ) -> admin_pb2.OrderedSwitchReply:
+        """Close a segment, so that sends go on in another group."""
+        topic = await self._chains.topic(request.topic)
+        reason = request.reason or "a person asked for it"
+
+        def change(chain: Chain) -> Chain:
+            evidence = Evidence(groups=self._groups(chain))
+            return switch(chain, evidence, request.chain_segment, _PARAMS, reason)
+
+        await self._view.refresh()  # another group must be whole now
+        chain = await self._chains.edit(topic, change)
+        return admin_pb2.OrderedSwitchReply(topic=await self._status_of(topic, chain))
+
+    async def ordered_release(
+        self, _: CallContext, request: admin_pb2.OrderedReleaseRequest
+    ) -> admin_pb2.OrderedReleaseReply:
+        """End a segment of this broker's group where the members that are left end it."""
+        topic = await self._chains.topic(request.topic)
+
+        def change(chain: Chain) -> Chain:
+            self._require_own(chain, request.chain_segment)
+            self._gate.require(Permission.READ)
+            return release(
+                chain,
+                request.chain_segment,
+                self._ends(topic, chain),
+                self._progress(topic, chain, request.chain_segment),
+                accept_loss=request.accepts_loss,
+            )
+
+        chain = await self._chains.edit(topic, change)
+        return admin_pb2.OrderedReleaseReply(topic=await self._status_of(topic, chain))
+
+    # ---- status
+    async def _status(self, topic: TopicConfig) -> admin_pb2.OrderedTopicStatus:
+        return await self._status_of(topic, (await self._chains.read(topic)).value)
+
+    async def _status_of(self, topic: TopicConfig, chain: Chain) -> admin_pb2.OrderedTopicStatus:
+        line = await self._chains.senders(topic)
+        state = send_state(chain, self._groups(chain), line, self._clock.wall_ms(), _PARAMS)
+        return admin_pb2.OrderedTopicStatus(
+            topic=topic.name,
+            chain=chain_to_json(chain),
+            phase=state.phase.value,
+            reason=state.why,
+            since_ms=state.since_ms,
+            senders=line,
+            groups=[
+                admin_pb2.ChainGroupStatus(group=name, obstacle=reason)
+                for name, reason in state.obstacles.items()
+            ],
+        )
+
+    def _groups(self, chain: Chain) -> dict[GroupName, GroupView]:
+        view = self._view
+        return {
+            name: view_of_nodes(
+                view.configs[name], view.states.get(name, GroupState()), view.live.get(name, ())
+            )
+            for name in {g.group for g in chain.groups} | {s.group for s in chain.segments}
+            if name in view.configs
+        }
+
+    # ---- release
+    def _require_own(self, chain: Chain, number: int) -> None:
+        segment = chain.segment(number)
+        if segment is not None and segment.group != self._broker_group:
+            raise InvalidArgument(
+                f"segment {number} of {chain.topic} lies in group {segment.group}, and this broker "
+                f"is of group {self._broker_group}: ask the broker that serves the other's reads"
+            )
+
+    def _ends(self, topic: TopicConfig, chain: Chain) -> PerQueue:
+        """Return the queues' ends that this broker and all its linked in-sync slaves hold."""
+        held = self._journal.durable_end
+        if self._gate.is_master():
+            in_sync = self._group.state.value.isr
+            links = self._replication.links.items()
+            linked = [link.durable_end for id, link in links if link.connected and id in in_sync]
+            held = min((held, *linked))
+        ends = (self._journal.committed_offset(topic.id, q, held) for q in range(chain.queues))
+        return tuple(ends)
+
+    def _progress(self, topic: TopicConfig, chain: Chain, number: int) -> dict[str, PerQueue]:
+        """Return the next offset per queue of each subscription that has read here."""
+        segment = chain.segment(number)
+        if segment is None:
+            return {}
+        progress = {}
+        for name, _ in chain.heads:
+            entries = [self._offsets.get(OffsetKey(name, topic.id, q)) for q in range(chain.queues)]
+            progress[name] = tuple(
+                start if entry is None or entry.deleted else max(int(entry.floor), start)
+                for entry, start in zip(entries, segment.start, strict=True)
+            )
+        return progress

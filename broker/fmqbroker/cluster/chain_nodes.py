@@ -1,0 +1,155 @@
+"""The chains of ordered topics in ZooKeeper: read, create, change, delete. Any broker can.
+
+Order of effects of a creation: the topic (of two creators one wins), `groups/<g>/chains` of each
+group, the chain. A creation that stopped in between is completed by the same request with
+`if_not_exists`. Of a deletion: the topic, then the chain. A chain with another topic's number is
+what an interrupted deletion left: it counts as absent, and a creation replaces it.
+
+Every change is one compare-and-set. A change that closes a segment also raises the version of
+the group's node `groups/<g>/chains`, in the same transaction: the leases of that group look at it.
+Leaves in ZooKeeper: `ordered/<t>`, `groups/<g>/chains`.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
+from fmqcore.ids import GroupName
+from fmqcore.names import is_name
+from fmqcore.ordered.moments import stamped
+from fmqcore.zk import layout
+from fmqcore.zk.chain import Chain, chain_from_json, chain_to_json
+from fmqcore.zk.closed_chains import LastClosing, closing_to_json
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.topic import TopicConfig, topic_from_json
+from fmqport.clock import Clock
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, Write
+from fmqport.sequential_nodes import in_sequence
+
+_log = structlog.get_logger()
+_TRIES: Final = 10
+
+
+class ChainNodes:
+    """Reads and writes chains; keeps no copy of any."""
+
+    def __init__(self, coordination: Coordination, cluster: str, clock: Clock) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+        self._clock = clock
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics that have a chain, sorted. Raises `Unavailable`."""
+        node = layout.ordered_node(self._cluster)
+        await self._coordination.sync(node)
+        return await self._coordination.children(node)
+
+    async def topic(self, name: str) -> TopicConfig:
+        """Return the ordered topic. Raises `UnknownTopic`, `InvalidArgument`, `Unavailable`."""
+        node = layout.topic_node(self._cluster, name)
+        found = await self._coordination.get(node, synced=True) if is_name(name) else None
+        if found is None:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        topic = topic_from_json(found.data)
+        if not topic.ordered:
+            raise InvalidArgument(
+                f"topic {name} is not ordered: `fmq topic describe {name}` shows its queues"
+            )
+        return topic
+
+    async def read(self, topic: TopicConfig) -> Versioned[Chain]:
+        """Return the chain as it is now. Raises `NotFound`, `Unavailable`."""
+        found = await self._stored(topic.name)
+        if found is None or found.value.topic_id != topic.id:
+            raise NotFound(
+                f"ordered topic {topic.name} has no chain: its creation was interrupted; run "
+                f"fmq topic create {topic.name} --ordered --groups GROUP,GROUP --if-not-exists"
+            )
+        return found
+
+    async def senders(self, topic: TopicConfig) -> tuple[str, ...]:
+        """Return the line of senders, the first one first."""
+        return tuple(
+            in_sequence(
+                await self._coordination.children(layout.senders_node(self._cluster, topic.name))
+            )
+        )
+
+    async def create(self, chain: Chain) -> None:
+        """Create the chain of a topic that exists, unless it has one. Raises `Unavailable`."""
+        await self._make_parents(group.group for group in chain.groups)
+        node, data = layout.chain_node(self._cluster, chain.topic), chain_to_json(chain)
+        for _ in range(_TRIES):
+            found = await self._stored(chain.topic)
+            with contextlib.suppress(NodeExists, BadVersion, NoNode):
+                if found is None:
+                    await self._coordination.create(node, data, make_parents=True)
+                elif found.value.topic_id != chain.topic_id:  # of a deleted topic
+                    await self._coordination.set(node, data, found.version)
+                return
+        raise Unavailable(f"the chain of topic {chain.topic} is being changed: try again")
+
+    async def edit(self, topic: TopicConfig, change: Callable[[Chain], Chain]) -> Chain:
+        """Change the chain by compare-and-set, and return it; again after a concurrent change.
+
+        After `Unavailable` the change may have been made: every request may be made twice. Raises
+        `NotFound`, and what `change` raises.
+        """
+        for _ in range(_TRIES):
+            stored = await self.read(topic)
+            before = stored.value
+            after = change(before)
+            if after == before:
+                return before
+            after = stamped(before, after, self._clock.wall_ms())
+            with contextlib.suppress(BadVersion):
+                await self._write(before, after, stored.version)
+                if (before.closing, before.segments) != (after.closing, after.segments):
+                    _log.info("chain_changed", topic=topic.name, closing=after.closing)
+                return after
+        raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+
+    async def delete(self, topic: TopicConfig) -> None:
+        """Delete the chain of a deleted topic, with the line of senders."""
+        found = await self._stored(topic.name)
+        if found is None or found.value.topic_id != topic.id:
+            return
+        line = layout.senders_node(self._cluster, topic.name)
+        for name in await self._coordination.children(line):
+            await self._coordination.delete(f"{line}/{name}")
+        await self._coordination.delete(line)
+        with contextlib.suppress(BadVersion):  # another topic of that name has replaced it
+            node = layout.chain_node(self._cluster, topic.name)
+            await self._coordination.delete(node, found.version)
+
+    # ---- inside
+    async def _stored(self, topic: str) -> Versioned[Chain] | None:
+        node = layout.chain_node(self._cluster, topic)
+        found = await self._coordination.get(node, synced=True)
+        return None if found is None else Versioned(chain_from_json(found.data), found.version)
+
+    async def _write(self, before: Chain, after: Chain, version: int) -> None:
+        """Write the chain. Raises `BadVersion`, also if the chain was deleted."""
+        node = layout.chain_node(self._cluster, after.topic)
+        new = {g.group for g in after.groups} - {g.group for g in before.groups}
+        await self._make_parents(new)
+        writes = [Write(node, chain_to_json(after), version)]
+        last = after.last
+        if before.closing is None and after.closing is not None and last is not None:
+            closing = LastClosing(after.topic, last.number, after.closing)
+            raised = layout.chains_node(self._cluster, last.group)
+            writes.append(Write(raised, closing_to_json(closing), -1))
+            await self._make_parents([last.group])
+        try:
+            await self._coordination.set_all(writes)
+        except NoNode as missing:
+            raise BadVersion(node) from missing
+
+    async def _make_parents(self, groups: Iterable[GroupName]) -> None:
+        """Create `groups/<g>/chains`, which closings write."""
+        for group in groups:
+            with contextlib.suppress(NodeExists, NoNode):  # NoNode: the group has left the cluster
+                await self._coordination.create(layout.chains_node(self._cluster, group), b"")

@@ -12,6 +12,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName
 from fmqcore.zk import layout as paths
+from fmqcore.zk.chain import Chain, chain_from_json
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
 from fmqcore.zk.group_state import GroupState, state_from_json
@@ -78,6 +79,13 @@ class Registry:
             if read is not None:
                 topics.append(topic_from_json(read.data))
         return [topic for topic in topics if any(g.group == name for g in topic.groups)]
+
+    async def chain_of(self, topic: TopicConfig) -> Chain | None:
+        """Return the chain of an ordered topic, as new as can be; None if it has none."""
+        node = paths.chain_node(self._cluster, topic.name)
+        read = await self._coordination.get(node, synced=True)
+        chain = None if read is None else chain_from_json(read.data)
+        return chain if chain is not None and chain.topic_id == topic.id else None
 
     async def edit_topic(self, name: str, edit: Callable[[TopicConfig], TopicConfig]) -> None:
         """Change a topic, again if others change it meanwhile; nothing if it is gone."""

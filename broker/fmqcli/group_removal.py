@@ -22,6 +22,7 @@ from fmqclient.address import SCHEME
 from fmqclient.admin.infos import QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import GroupName, Permission
+from fmqcore.ordered.requests import group_in_use
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, Removal
 from fmqcore.zk.group_state import GroupState, Mode
@@ -98,6 +99,7 @@ class GroupRemoval:
         found, topics = await self._groups.group(self._name), await self._topics()
         if found is None:
             return bool(topics) or await self._something_is_left()
+        await self._refuse_chains(topics)
         for topic in topics:
             without(topic, self._name)  # raises if it would take no messages then
         if self._lost:
@@ -127,6 +129,13 @@ class GroupRemoval:
     # ---- looking
     async def _topics(self) -> list[TopicConfig]:
         return await self._groups.topics_of(self._name)
+
+    async def _refuse_chains(self, topics: Sequence[TopicConfig]) -> None:
+        """Raise while the chain of an ordered topic uses the group, or consumers still read it."""
+        for topic in topics:
+            chain = await self._groups.chain_of(topic) if topic.ordered else None
+            if chain is not None and (reason := group_in_use(chain, self._name)) is not None:
+                raise InvalidArgument(f"group {self._name} is not removed: {reason}")
 
     async def _something_is_left(self) -> bool:
         if await self._groups.is_there(self._name):

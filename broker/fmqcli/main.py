@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from fmqcli import common
-from fmqcli.commands import consume, groups, produce, status, topics
+from fmqcli.commands import consume, groups, ordered, produce, status, topics
 from fmqcli.common import FAILED, INTERRUPTED, NO_READER, USAGE, talk
 from fmqcli.stdio.streams import stand_in
 from fmqcore.extras import what_is_missing
@@ -69,6 +69,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app.command("consume")(consume.consume)
     app.add_typer(topics.app, name="topic")
     app.add_typer(groups.app, name="group")
+    app.add_typer(ordered.app, name="ordered")
     app.command("status")(status.status)
     for name, text in _ELSEWHERE.items():
         if name == wanted and _may_mount(name):

@@ -1,42 +1,76 @@
 """`fmq topic`: create, list, describe, alter, delete."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fmqcli.commands.ordered import chain_groups
 from fmqcli.common import BROKERS, Brokers, Output, OutputOption, client, confirm, run, show, talk
 from fmqclient.admin.infos import TopicInfo
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import MAX_QUEUES
 
+if TYPE_CHECKING:
+    from fmqclient.admin.client import Admin
+
 app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the topic")]
+ChainGroups = Annotated[
+    str,
+    typer.Option(
+        "--groups", metavar="GROUP[:WEIGHT],...", help="of an ordered topic: two or more, all"
+    ),
+]
 
 
 @app.command()
 def create(
     name: Name,
     queues: Annotated[
-        int, typer.Option("--queues", "-q", min=1, max=MAX_QUEUES, help="in each broker group")
-    ] = 8,
+        int | None,
+        typer.Option(
+            "--queues",
+            "-q",
+            min=1,
+            max=MAX_QUEUES,
+            help="in each broker group; left out: 8, of an ordered topic 1",
+        ),
+    ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option("--group", "-g", metavar="GROUP[:WEIGHT]", help="left out: every group"),
     ] = None,
+    ordered: Annotated[
+        bool,
+        typer.Option("--ordered", help="one strict order over --groups, per queue"),
+    ] = False,
+    groups: ChainGroups = "",
+    allow_single: Annotated[
+        bool, typer.Option("--allow-single", help="for tries: --ordered on groups of one broker")
+    ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
     """Create a topic."""
-    groups = _groups(group or []) or None
+    _check_ordered(ordered=ordered, group=group, groups=groups, allow_single=allow_single)
+    weights = chain_groups(groups) if groups else _groups(group or []) or None
 
     async def work() -> TopicInfo:
         async with client(brokers) as connected:
-            topic: TopicInfo = await connected.admin().create_topic(
-                name, queues=queues, groups=groups, if_not_exists=if_not_exists
+            admin: Admin = connected.admin()
+            if ordered:
+                return await admin.ordered.create(
+                    name,
+                    weights or {},
+                    queues=queues or 1,
+                    allow_single=allow_single,
+                    if_not_exists=if_not_exists,
+                )
+            return await admin.create_topic(
+                name, queues=queues or 8, groups=weights, if_not_exists=if_not_exists
             )
-            return topic
 
     _show(output, [run(work)])
 
@@ -88,6 +122,7 @@ def alter(
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help="it comes to every group that lacks it")
     ] = False,
+    groups: ChainGroups = "",
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -97,8 +132,16 @@ def alter(
     is, and between two queues there is no order. (How long messages are kept is not a topic's but
     the brokers' matter: their settings retention_ms and retention_bytes.)
     """
+    if groups:
+        if queues or group or all_groups:
+            raise InvalidArgument(
+                f"--groups names all groups of ordered topic {name}, and no other property can "
+                "be changed: leave --queues, --group and --all-groups out"
+            )
+        _show(output, [run(lambda: _set_groups(brokers, name, chain_groups(groups)))])
+        return
     given = [_weighted(text) for text in group or []]
-    groups = {each: weight if ":" in text else None for text, (each, weight) in
+    weights = {each: weight if ":" in text else None for text, (each, weight) in
               zip(group or [], given, strict=True)}  # fmt: skip
     if len(groups) < len(given):
         raise InvalidArgument("--group: a group is given twice")
@@ -106,7 +149,7 @@ def alter(
     async def work() -> TopicInfo:
         async with client(brokers) as connected:
             topic: TopicInfo = await connected.admin().alter_topic(
-                name, queues=queues, groups=groups or None, all_groups=all_groups
+                name, queues=queues, groups=weights or None, all_groups=all_groups
             )
             return topic
 
@@ -137,6 +180,30 @@ def delete(
     talk(f"topic {name} is deleted")
 
 
+async def _set_groups(brokers: str, name: str, groups: dict[str, int]) -> TopicInfo:
+    async with client(brokers) as connected:
+        topic: TopicInfo = await connected.admin().ordered.set_groups(name, groups)
+        return topic
+
+
+def _check_ordered(
+    *, ordered: bool, group: list[str] | None, groups: str, allow_single: bool
+) -> None:
+    """Refuse options that do not go together, before a broker is asked."""
+    if ordered and group:
+        raise InvalidArgument("--ordered: name all groups of the chain at once: --groups g1,g2")
+    if ordered and not groups:
+        raise InvalidArgument(
+            "--ordered needs two groups or more, so that sends go on in another one when a broker "
+            "is lost: --groups g1,g2"
+        )
+    if not ordered and (groups or allow_single):
+        option = "--groups" if groups else "--allow-single"
+        raise InvalidArgument(
+            f"{option} is for ordered topics: add --ordered, or name each group by --group"
+        )
+
+
 async def _topics(brokers: str) -> list[TopicInfo]:
     async with client(brokers) as connected:
         topics: list[TopicInfo] = await connected.admin().topics()
@@ -144,11 +211,13 @@ async def _topics(brokers: str) -> list[TopicInfo]:
 
 
 def _show(output: Output, topics: list[TopicInfo]) -> None:
-    rows = [
-        (t.name, t.id, sum(g.queues for g in t.groups), ", ".join(_group(g) for g in t.groups))
-        for t in topics
-    ]
+    rows = [(t.name, t.id, sum(g.queues for g in t.groups), _where(t)) for t in topics]
     show(output, ("TOPIC", "ID", "QUEUES", "GROUPS"), rows, [_json(t) for t in topics])
+
+
+def _where(topic: TopicInfo) -> str:
+    groups = ", ".join(_group(g) for g in topic.groups)
+    return f"ordered over {groups}" if topic.ordered else groups
 
 
 def _group(group: Any) -> str:
@@ -160,6 +229,7 @@ def _json(topic: TopicInfo) -> dict[str, Any]:
     return {
         "name": topic.name,
         "id": topic.id,
+        "ordered": topic.ordered,
         "groups": [
             {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
         ],

@@ -1,0 +1,148 @@
+"""`fmq ordered`: the chains of ordered topics: status, switch, release."""
+
+import json
+import shutil
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from fmqcli.common import (
+    BROKERS,
+    Brokers,
+    Output,
+    OutputOption,
+    client,
+    confirm,
+    run,
+    talk,
+    write,
+)
+from fmqclient.admin.infos import OrderedTopicStatus
+from fmqcore.errors import InvalidArgument
+from fmqcore.ordered.waits import read_waits
+from fmqcore.zk.chain import chain_to_json
+
+app = typer.Typer(
+    help="Ordered topics: the chain of segments, switch, release.", no_args_is_help=True
+)
+
+Topic = Annotated[str, typer.Argument(help="the ordered topic")]
+
+
+@app.command()
+def status(
+    topic: Annotated[str, typer.Argument(help="left out: every ordered topic")] = "",
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Show chains: segments, ends, readers, and which party waits for which, since when."""
+
+    async def work() -> list[OrderedTopicStatus]:
+        async with client(brokers) as connected:
+            found: list[OrderedTopicStatus] = await connected.admin().ordered.status(topic)
+            return found
+
+    found = run(work)
+    _show(output, found)
+    if not found:
+        talk("there is no ordered topic: fmq topic create NAME --ordered --groups GROUP,GROUP")
+
+
+@app.command()
+def switch(
+    topic: Topic,
+    off: Annotated[
+        str, typer.Option("--off", metavar="GROUP", help="only if its sends go to this group")
+    ] = "",
+    reason: Annotated[str, typer.Option("--reason", help="for those who read the status")] = "",
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Close the open segment, so that sends go on in another group. Nothing is lost."""
+
+    async def work() -> OrderedTopicStatus:
+        async with client(brokers) as connected:
+            after: OrderedTopicStatus = await connected.admin().ordered.switch(
+                topic, off=off, reason=reason
+            )
+            return after
+
+    after = run(work)
+    last = after.chain.last
+    if last is None:
+        talk(f"{topic} has no segment yet: nothing was done")
+    elif off and last.group != off:
+        talk(f"the sends of {topic} go to {last.group}, not to {off}: nothing was done")
+    _show(output, [after])
+
+
+@app.command()
+def release(
+    topic: Topic,
+    segment: Annotated[int, typer.Argument(min=1, help="the segment whose end is unknown")],
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="even if acknowledged messages are lost by it"),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """End a segment where the members that are left end it: the others are lost for good."""
+    if not yes:
+        loss = "; messages that only a lost member held are LOST" if accept_loss else ""
+        confirm(f"End segment {segment} of {topic} where its group's live brokers end it{loss}?")
+
+    async def work() -> OrderedTopicStatus:
+        async with client(brokers) as connected:
+            after: OrderedTopicStatus = await connected.admin().ordered.release(
+                topic, segment, accept_loss=accept_loss
+            )
+            return after
+
+    _show(output, [run(work)])
+
+
+def chain_groups(text: str) -> dict[str, int]:
+    """Parse `g1,g2:3`: the groups of a chain with their weights. Raises `InvalidArgument`."""
+    groups: dict[str, int] = {}
+    for item in text.split(","):
+        name, colon, weight = item.strip().partition(":")
+        plain = weight.isascii() and weight.isdigit() and len(weight) < 10
+        if not name or (colon and not plain):
+            raise InvalidArgument(
+                f"--groups {text!r} must be GROUP[:WEIGHT],GROUP[:WEIGHT], for example g1,g2:3"
+            )
+        if name in groups:
+            raise InvalidArgument(f"--groups {text!r}: group {name} is given twice")
+        groups[name] = int(weight) if colon else 1
+    return groups
+
+
+def _show(output: Output, found: list[OrderedTopicStatus]) -> None:
+    if output is Output.JSON:
+        write(json.dumps([_json(status) for status in found], indent=2).encode() + b"\n")
+        return
+    from fmqcli.output.chain import picture
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    blocks = ("".join(f"{line}\n" for line in picture(status, width)) for status in found)
+    if text := "\n".join(blocks):
+        write(text.encode())
+
+
+def _json(status: OrderedTopicStatus) -> dict[str, Any]:
+    return {
+        "topic": status.topic,
+        "phase": status.phase,
+        "reason": status.reason,
+        "since_ms": status.since_ms,
+        "answered_ms": status.answered_ms,
+        "senders": list(status.senders),
+        "groups": [{"group": g, "obstacle": o} for g, o in status.obstacles.items()],
+        "waiting_subscriptions": [
+            {**wait._asdict(), "queues": list(wait.queues)} for wait in read_waits(status.chain)
+        ],
+        "chain": json.loads(chain_to_json(status.chain)),
+    }

@@ -114,7 +114,7 @@ def test_strict_types_of_the_installed_client(python: Path, tmp_path: Path) -> N
 def test_typed_program_uses_each_public_member() -> None:
     used = set(re.findall(r"\.(\w+)", PROGRAM.read_text()))
     for module in (fmqclient, fmqclient.sync):
-        for name in ("Admin", "Client", "Consumer", "Message", "Producer"):
+        for name in ("Admin", "Client", "Consumer", "Message", "OrderedAdmin", "Producer"):
             public = {member for member in members(getattr(module, name)) if member[0] != "_"}
             assert public <= used, name
 

@@ -15,6 +15,7 @@ import structlog
 from fmqbroker.consume.group import ConsumerGroup, Session
 from fmqbroker.journal.journal import Found, Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.slices import Slices
 from fmqcore.consume.in_flight import Lease
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import NotFound
@@ -31,6 +32,10 @@ _SPAN_BYTES: Final = 4 * 1024 * 1024
 _GAP_BYTES: Final = 128 * 1024
 """Maximum gap of other queues' bytes between two batches that one read covers."""
 _MOST_ENTRIES: Final = 1024
+_MOST_PICKS: Final = 500
+"""Deliveries after which no other queue is added to a message: it is made in one turn."""
+_QUEUE_STEPS: Final = 3
+"""Steps (`runtime.slices`) that choosing from one queue takes."""
 
 _log = structlog.get_logger()
 
@@ -93,9 +98,11 @@ class Puller:
         picks: list[Pick] = []
         waits: dict[int, None] = {}
         share = budget // max(len(session.ready), 1)
+        slices = Slices()
         for queue in list(session.ready):
-            if budget <= 0:
+            if budget <= 0 or len(picks) >= _MOST_PICKS:
                 break
+            await slices.step(_QUEUE_STEPS)  # the queue may go to another session meanwhile
             session.ready.pop(queue, None)  # to the end of the line
             taken = await self._pick_queue(group, session, queue, share, budget, not picks)
             picks += taken

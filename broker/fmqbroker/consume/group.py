@@ -6,11 +6,12 @@ stored progress (`OffsetStore`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 
 from fmqbroker.runtime.notifier import Signal
 from fmqcore.batch.offset_entry import OffsetKey, QueueKey
 from fmqcore.consume.assignment import Assignments, Move, Moves
-from fmqcore.consume.in_flight import QueueProgress
+from fmqcore.consume.in_flight import NEVER, QueueProgress
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import FmqError, UnknownQueue
 from fmqcore.ids import Epoch, Offset, TopicId
@@ -75,9 +76,10 @@ class Session:
         return bool(self.ready) and credit and not self.resting
 
     def stir(self) -> None:
-        """Wake the task that sends to this session."""
-        self.stirred = True
-        self.wake.notify()
+        """Wake the task that sends to this session, once until it looks."""
+        if not self.stirred:
+            self.stirred = True
+            self.wake.notify()
 
     def forget_assigned(self, queue: int) -> None:
         """Drop an assignment of the queue that was not reported to the consumer yet."""
@@ -197,13 +199,15 @@ class ConsumerGroup:
         Clients report soon, but not at once, what their program got. If nothing was reported, the
         next message in line counts: else one that kills every program never counts as redelivered.
         """
-        held = [(q, self.progress[q]) for q in range(len(self.progress))]
-        held = [(q, p) for q, p in held if p.in_flight_records and self.holder(q) is session]
-        if not session.reports_delivered or any(p.has_seen for _, p in held):
+        if not session.reports_delivered:
             return
-        firsts = [(*first, p) for _, p in held if (first := p.first_unseen()) is not None]
+        pairs = zip(self.progress, self._assignments.holdings, strict=True)
+        held = [p for p, h in pairs if h.session == session.id and p.in_flight_records]
+        if any(p.has_seen for p in held):
+            return
+        firsts = [(*first, p) for p in held if (first := p.first_unseen()) is not None]
         if firsts:
-            _, offset, progress = min(firsts, key=lambda found: found[0])
+            _, offset, progress = min(firsts, key=itemgetter(0))
             progress.handed(offset, Offset(offset + 1))
 
     def grow(self, more: Iterable[QueueProgress], now_ms: int, before: int | None = None) -> None:
@@ -309,9 +313,10 @@ class ConsumerGroup:
 
     def next_due_ms(self) -> int | None:
         """Return when `on_time` must be called at the latest, or None."""
-        moments = [p.wake_ms() for p in self.progress]
-        moments.append(self._assignments.next_deadline_ms())
-        return min((m for m in moments if m is not None), default=None)
+        moments = [ms for p in self.progress if (ms := p.wake_ms) != NEVER]
+        if (drained_ms := self._assignments.next_deadline_ms()) is not None:
+            moments.append(drained_ms)
+        return min(moments, default=None)
 
     def seek(self, queue: int, offset: Offset, now_ms: int, version: int = 0) -> None:
         """Start again at `offset` in one queue; see `seek_all`."""
@@ -384,8 +389,11 @@ class ConsumerGroup:
             self._paused.discard(move.queue_id)
         for move in moves.assigned:
             session = self.sessions[move.session]
-            session.forget_assigned(move.queue_id)
+            session.assigned.pop(move.queue_id, None)  # to the end of the line
             progress = self.progress[move.queue_id]
             session.assigned[move.queue_id] = (move, progress.floor, progress.seek_number)
-            self.offer(move.queue_id)
-            session.stir()
+            self.starved.pop(move.queue_id, None)
+            if move.queue_id not in self._paused:  # `offer` to the session that just got it
+                session.ready[move.queue_id] = None
+        for name in {move.session: None for move in moves.assigned}:
+            self.sessions[name].stir()

@@ -7,7 +7,7 @@ in flight have been delivered.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -43,6 +43,8 @@ _RETRY_S: Final = 1.0
 _RANGE_SHARE: Final = 32
 """Segment bytes per acked range of a queue: a range takes 16 in its entry, which must fit."""
 _MOST_EPOCH_ENDS: Final = 10_000
+_QUEUES_A_TURN: Final = 128
+"""Queues whose progress is made in one turn of the loop."""
 
 _log = structlog.get_logger()
 Waiter = Callable[[FmqError | None], None]
@@ -96,10 +98,14 @@ class GroupTable(QueueMoments):
         next reader would start at its own end, and no consumer would get the messages between.
         `temporary`: the group was not named and, if new, is removed soon after its members leave
         (`idle_groups.py`). Raises `NoPermission`.
+
+        Order of effects: the group is made aside, in short turns, until it agrees with what is
+        known in the turn that puts it in the table, in the term of the call; then it is stored.
         """
         self.require()
-        key = (name, topic.id)
+        key, epoch = (name, topic.id), self._epoch
         queues = topic.queues_in(self._broker_group)
+        made: ConsumerGroup | None = None
         if key not in self._groups:
             if self.has_started(name, topic):  # a queue that it has not started came after it
                 start = client_pb2.START_EARLIEST
@@ -107,11 +113,15 @@ class GroupTable(QueueMoments):
                 self.state_limits.require_progress(name, topic.name, queues)
             begins = await self.positions(topic.id, queues, start, start_ms)
             self.require()
+            made = await self._make(name, topic, begins)
+            self.require()
+            if self._epoch != epoch:
+                raise NoPermission(f"the group has come to epoch {self._epoch}: open again")
         if note := self.opening_note(name, topic, temporary=temporary):
             self._unstored.entries |= note
             self._unsaved.notify()
-        if key not in self._groups:
-            group = self._groups[key] = self._make(name, topic, begins)
+        if made is not None and key not in self._groups:
+            group = self._groups[key] = made
             gone = self.fit(group)  # the topic may have changed while we looked
             if gone is not None:
                 raise gone
@@ -120,6 +130,8 @@ class GroupTable(QueueMoments):
         group = self._groups[key]
         if group.beginning:
             await self._await_start(group)
+        elif group is made:
+            await self._pause(group)
         return group
 
     def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
@@ -133,10 +145,22 @@ class GroupTable(QueueMoments):
             await self.stored()
         finally:
             self.idle(group)  # if no session joins it
+        self._require_known(group)
+        group.beginning = False
+
+    async def _pause(self, group: ConsumerGroup) -> None:
+        """End the turn that made the group: a session joins it in the next one."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.idle(group)
+            raise
+        self._require_known(group)
+
+    def _require_known(self, group: ConsumerGroup) -> None:
         self.require()
         if self._groups.get((group.name, group.topic_id)) is not group:
             raise NoPermission(f"consumer group {group.name} was dropped meanwhile: open again")
-        group.beginning = False
 
     async def find_epoch_ends(
         self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]
@@ -309,28 +333,47 @@ class GroupTable(QueueMoments):
             await written.wait()
 
     # ---- inside
-    def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
+    async def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
+        """Return a new group with its progress as it is known at return; built in short turns."""
+        while True:
+            group, used = self._empty(name, topic), Entries()
+            for at in range(0, len(begins), _QUEUES_A_TURN):
+                keys, progress = self._progress(group, begins[at : at + _QUEUES_A_TURN])
+                used |= keys
+                before = topic.queues_before(self._broker_group)
+                group.grow(progress, self._clock.monotonic_ms(), before)
+                await asyncio.sleep(0)
+            if used == self._known(group, range(len(begins))):
+                return group
+
+    def _empty(self, name: str, topic: TopicConfig) -> ConsumerGroup:
         drain_ms = self._settings.consumer_drain_ms
         appended, newest = self._journal.next_offset, lambda: self._journal.epoch
         group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
         group.on_dirty = self._mark
-        before = topic.queues_before(self._broker_group)
-        group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
         return group
 
-    def _progress(self, group: ConsumerGroup, begins: Iterable[Offset]) -> list[QueueProgress]:
-        """Return the progress of the group's next queues.
-
-        Queues without known progress start at their place in `begins` and are marked dirty.
-        """
-        progress: list[QueueProgress] = []
-        keys = {group.key(q): at for q, at in enumerate(begins, len(group.progress))}
+    def _known(self, group: ConsumerGroup, queues: Iterable[int]) -> Entries:
+        """Return the entries of these queues, stored or not."""
+        keys = [group.key(queue) for queue in queues]
         self._unstored.make_ready((group.name, group.topic_id))
         known, unstored = self._offsets.get_all(keys), self._unstored.entries
         if unstored:
             merge(known, {key: unstored[key] for key in keys if key in unstored})
-        for key, begin in keys.items():
-            queue, entry = key.queue_id, known.get(key)
+        return known
+
+    def _progress(
+        self, group: ConsumerGroup, begins: Sequence[Offset]
+    ) -> tuple[Entries, list[QueueProgress]]:
+        """Return the entries and the progress of the group's next queues.
+
+        Queues without known progress start at their place in `begins` and are marked dirty.
+        """
+        progress: list[QueueProgress] = []
+        queues = range(len(group.progress), len(group.progress) + len(begins))
+        known = self._known(group, queues)
+        for queue, begin in zip(queues, begins, strict=True):
+            entry = known.get(group.key(queue))
             if entry is None or entry.deleted:
                 # acks from before count no more
                 seek_number = 0 if entry is None else entry.version
@@ -339,15 +382,17 @@ class GroupTable(QueueMoments):
             else:
                 stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.seek_number)
                 progress.append(stored)
-        return progress
+        return known, progress
 
     def has_started(self, name: str, topic: TopicConfig) -> bool:
         """Return whether the group has progress on that topic."""
         self._unstored.make_ready((name, topic.id))
+        queues = topic.queues_in(self._broker_group)
+        if self._offsets.has_progress(name, topic.id, queues):
+            return True
         unstored = self._unstored.entries
-        keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._broker_group)))
-        known = (e for k in keys for e in (unstored.get(k), self._offsets.get(k)) if e)
-        return any(not entry.deleted for entry in known)
+        keys = (OffsetKey(name, topic.id, q) for q in range(queues if unstored else 0))
+        return any(key in unstored and not unstored[key].deleted for key in keys)
 
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
         """Fit the group to its topic: end it and return the error if that is gone, else grow it.
@@ -369,7 +414,8 @@ class GroupTable(QueueMoments):
         if queues > len(group.progress) or before != group.before:
             fresh = range(len(group.progress), queues)
             begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
-            group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
+            _, progress = self._progress(group, begins)
+            group.grow(progress, self._clock.monotonic_ms(), before)
             self.changed(group)
         return None
 

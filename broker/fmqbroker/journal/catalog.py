@@ -29,6 +29,7 @@ from fmqcore.journal.recovery import SegmentFile, judge_sealed
 from fmqcore.journal.scan import Cursor, Scan, Stop
 from fmqcore.journal.segments import index_name
 from fmqcore.journal.state import snap_next_offsets
+from fmqcore.turns import PIECE, Turns
 from fmqport.disk import DiskFull
 
 MAX_HOT_BYTES: Final = 48 * 1024 * 1024
@@ -307,9 +308,11 @@ class Catalog:
     async def _rebuild(self, segment: StoredSegment) -> SegmentIndex:
         index = SegmentIndex(segment.base)
 
-        def visit(scan: Scan) -> Stop:
-            for header in scan:
+        def visit(scan: Scan) -> Turns[Stop]:
+            for number, header in enumerate(scan, 1):
                 index.add(header)
+                if not number % PIECE:
+                    yield
             assert scan.stop is not None  # a scan that was run to its end has one
             return scan.stop
 

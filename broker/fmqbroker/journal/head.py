@@ -7,7 +7,7 @@ that place to the last bit. Rolling to the next segment is logical too: an EOF f
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fmqbroker.journal.catalog import Catalog, SegmentStart
 from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
@@ -40,7 +40,13 @@ from fmqcore.journal.segments import (
     usual_snap,
 )
 from fmqcore.journal.state import JournalState, Snapshot
+from fmqcore.turns import Turns
 from fmqport.clock import Clock
+
+LONG_SNAP: Final = 64 * 1024
+"""Bytes of a SNAP that takes more than a short turn of the loop to decode."""
+Snaps = dict[Position, JournalState]
+"""Decoded SNAP payloads by the positions of their batches."""
 
 
 class BatchDraft(NamedTuple):
@@ -241,7 +247,24 @@ class Head:
         self._tail.close_segment()
 
     # ---- slave
-    def append_replica(self, position: Position, data: bytes) -> None:
+    def unpacking(self, data: bytes) -> Turns[Snaps]:
+        """Decode a long SNAP at the start of received batches, in pieces.
+
+        The result depends on the bytes alone, so the journal may change meanwhile. Bytes that do
+        not decode are left to `append_replica`, which refuses them, and so is what needs no
+        decoding.
+        """
+        snap = long_snap(data)
+        if snap is None or (snap.position == self.end and self._own_snapshot([snap], data)):
+            return {}
+        yield
+        payload = data[HEADER_LEN : HEADER_LEN + snap.payload_len]
+        try:
+            return {snap.position: (yield from JournalState.decoding_snap(payload))}
+        except Malformed:
+            return {}
+
+    def append_replica(self, position: Position, data: bytes, snaps: Snaps | None = None) -> None:
         """See `Journal.append_replica`."""
         assert not self.being_cut, "a slave cuts back and appends in one task"  # D10
         if position != self.end:  # R2: append only at the end
@@ -252,13 +275,16 @@ class Head:
         data = bytes(data)  # no copy if it is that already
         headers = check_batches(data, self._cursor())  # R1: it chains to what is here, to the bit
         snapshot = self._own_snapshot(headers, data)
-        payloads = _control_payloads(headers, data, known=snapshot is not None)
+        snaps = {} if snaps is None else snaps
+        payloads = _control_payloads(headers, data, snaps, known=snapshot is not None)
         claim = self._claim_of(headers)
         at, first, starts = 0, 0, list[int]()
         for header, payload in zip(headers, payloads, strict=True):
             if snapshot is not None and not at:
                 self.state.settle(snapshot)
                 self.state.note_frame(header)
+            elif header.type == BatchType.SNAP:
+                self.state.follow_snap(header, snaps[header.position])
             else:
                 apply_batch(self.state, header, payload)
             if header.type == BatchType.SNAP:
@@ -335,23 +361,40 @@ class Head:
         return self._last_ms
 
 
-def _control_payloads(headers: Sequence[BatchHeader], data: bytes, *, known: bool) -> list[bytes]:
+def long_snap(data: bytes) -> BatchHeader | None:
+    """Return the header of a long SNAP at the start of received batches; None if there is none."""
+    if len(data) < LONG_SNAP:
+        return None
+    try:
+        header = parse_header(data)
+    except BadBatch:
+        return None
+    long = header.type == BatchType.SNAP and header.payload_len >= LONG_SNAP
+    return header if long else None
+
+
+def _control_payloads(
+    headers: Sequence[BatchHeader], data: bytes, snaps: Snaps, *, known: bool
+) -> list[bytes]:
     """Return the payloads for the state, all decoded once so that nothing stays half-applied.
 
-    `known`: the first one is applied without decoding.
+    SNAPs that `snaps` lacks are added to it. `known`: the first one is applied without decoding.
     """
     payloads, at = [], 0
     for header in headers:
         payload = b""
         row = kind_of(header.type)
-        if row.by_payload and row.decode is not None and (at or not known):
+        wanted = row.by_payload and (at or not known) and header.position not in snaps
+        if wanted and row.decode is not None:
             payload = data[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
             try:
-                row.decode(payload)
+                decoded = row.decode(payload)
             except Malformed as error:
                 raise BadBatch(
                     BatchFault.CONTENT, f"at position {header.position}: {error}"
                 ) from error
+            if isinstance(decoded, JournalState):
+                snaps[header.position] = decoded
         payloads.append(payload)
         at += header.stored_len
     return payloads

@@ -22,7 +22,7 @@ from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.journal.components import Parts
 from fmqbroker.journal.damage_notes import note
 from fmqbroker.journal.flusher import Flusher
-from fmqbroker.journal.head import Appended, BatchDraft, Head
+from fmqbroker.journal.head import Appended, BatchDraft, Head, Snaps, long_snap
 from fmqbroker.journal.raw_files import RawReader
 from fmqbroker.journal.reader import Reader
 from fmqbroker.journal.recovery import Recovered, recover
@@ -33,6 +33,7 @@ from fmqbroker.journal.upkeep import Keeper
 from fmqbroker.runtime.fatal import or_die
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.header import BatchHeader
 from fmqcore.errors import CorruptJournal, NewerJournal, NotFound
 from fmqcore.ids import Epoch, Offset, Position, TopicId
@@ -42,7 +43,7 @@ from fmqport.clock import Clock
 from fmqport.disk import Disk, DiskFull, DiskLock
 from fmqport.lifecycle import Lifecycle
 
-__all__ = ["Appended", "BatchDraft", "Found", "Journal"]
+__all__ = ["Appended", "BatchDraft", "Found", "Journal", "Snaps", "long_snap"]
 
 Found = IndexEntry
 """A stored batch, as its index entry describes it."""
@@ -224,15 +225,24 @@ class Journal:
         self._flusher.wake()
         return appended
 
-    def append_replica(self, position: Position, data: bytes) -> None:
+    def append_replica(self, position: Position, data: bytes, snaps: Snaps | None = None) -> None:
         """Append whole batches as received (slave). Raises `BadBatch`, then nothing is appended.
 
         Checks: position == end (R2), every header and payload CRC, chain, offset continuity,
-        epoch not falling. An EOF comes as its 96 header bytes. Raises `StorageFull` too.
+        epoch not falling. An EOF comes as its 96 header bytes. Raises `StorageFull` too. `snaps`:
+        what `unpack` returned for the same bytes.
         """
-        self._head.append_replica(position, data)
+        self._head.append_replica(position, data, snaps)
         self._flusher.wake()
         self.appended.notify()
+
+    async def unpack(self, data: bytes) -> Snaps:
+        """Decode a long SNAP at the start of `data` in short turns, for `append_replica`.
+
+        Nothing is appended or checked, and the journal may change meanwhile: the caller repeats
+        its own checks afterwards.
+        """
+        return await in_turns(self._head.unpacking(data))
 
     def follow(self) -> None:
         """Note that appends come from a master from here on."""

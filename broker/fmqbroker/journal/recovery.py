@@ -17,6 +17,7 @@ from fmqbroker.journal.disk_space import RESERVE
 from fmqbroker.journal.loss_flags import Doubts
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
+from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.crc import extend
 from fmqcore.batch.header import BatchHeader
 from fmqcore.errors import Malformed
@@ -33,13 +34,14 @@ from fmqcore.journal.recovery import (
     check_length,
     judge,
     judge_sealed,
-    replay,
+    replaying,
     survey,
 )
 from fmqcore.journal.resume_file import RESUME, Resume, decode_resume
 from fmqcore.journal.scan import Blank, Cursor, Scan, Stop
 from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
+from fmqcore.turns import Turns
 from fmqport.disk import Disk, DiskFile, DiskFull
 
 _ALIKE: Final = 4
@@ -139,10 +141,10 @@ async def load_segment(
     """Scan a segment, in full, from `resume` on, or up to `until`, into state and index."""
     cursor, state, index = Cursor(segment.base), JournalState(), _Index(segment.base)
     if resume is not None:
-        cursor, state, index = _resumed(resume)
+        cursor, state, index = await in_turns(_resuming(resume))
 
-    def visit(scan: Scan) -> Stop:
-        return replay(scan, state, index)
+    def visit(scan: Scan) -> Turns[Stop]:
+        return replaying(scan, state, index)
 
     stop = await scan_segment(store, segment, cursor, visit, until=until)
     return Loaded(
@@ -321,8 +323,9 @@ async def forget_above(disk: Disk, position: Position) -> None:
             await disk.remove(RESUME)
 
 
-def _resumed(resume: Resume) -> tuple[Cursor, JournalState, "_Index"]:
-    state, index = JournalState.from_snap(resume.snap), _Index.decode(resume.entries)
+def _resuming(resume: Resume) -> Turns[tuple[Cursor, JournalState, "_Index"]]:
+    state = yield from JournalState.decoding_snap(resume.snap)
+    index = _Index.decode(resume.entries)
     index.last_ms = resume.last_ms
     cursor = Cursor(
         resume.position,

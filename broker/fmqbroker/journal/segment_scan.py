@@ -1,17 +1,19 @@
-"""Scans one segment's file in windows, so that memory stays small whatever its length."""
+"""Scans one segment's file in windows, so that memory stays small, and in turns of the loop."""
 
 from collections.abc import Callable
 from typing import Final
 
 from fmqbroker.journal.store import SegmentStore, StoredSegment
+from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.header import BatchFault
 from fmqcore.ids import Position
 from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop
+from fmqcore.turns import Turns
 
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 
-Visit = Callable[[Scan], Stop]
-"""Runs a scan to its end and returns why it ended."""
+Visit = Callable[[Scan], Turns[Stop]]
+"""Runs a scan to its end, in pieces, and returns why it ended."""
 
 
 async def scan_segment(
@@ -31,7 +33,7 @@ async def scan_segment(
     while True:
         start = cursor.position
         data = await store.read(segment, start - segment.base, window)
-        stop = visit(Scan(data, start, cursor, payloads=payloads, until=until))
+        stop = await in_turns(visit(Scan(data, start, cursor, payloads=payloads, until=until)))
         if len(data) < window or isinstance(stop, Sealed):  # the file's end
             return stop
         if until is not None and cursor.position >= until:

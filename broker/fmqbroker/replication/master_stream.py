@@ -206,8 +206,10 @@ class MasterLink:
             self._require_pull()
             suffix = message.suffix
             if suffix.batches and bad is None:
+                snaps = await journal.unpack(suffix.batches)
+                self._require_pull()
                 try:
-                    journal.append_replica(Position(suffix.position), suffix.batches)
+                    journal.append_replica(Position(suffix.position), suffix.batches, snaps)
                     self._host.pulled()
                 except BadBatch as error:  # read on to its end: the stream may still be of use
                     bad = error

@@ -5,17 +5,20 @@ makes them durable; only then are they acknowledged as durable (R3). A promise n
 in the `UpstreamView`, then the ack with the grant is sent. Whatever does not fit (position, chain,
 CRC, epoch) ends the stream: the next Hello reports where the slave's journal really ends.
 
-Three duties run concurrently: receive, acknowledge (which is the heartbeat too), watch. Leaves on
-disk what the journal appends.
+Four duties run concurrently: receive, unpack, acknowledge (which is the heartbeat too), watch. A
+message with a long SNAP is decoded in short turns (*unpack*) before it counts, and no later message
+counts before it. All are read meanwhile, so the master is heard; its credit bounds how much waits.
+Leaves on disk what the journal appends.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
 import structlog
 
-from fmqbroker.journal.journal import Journal
+from fmqbroker.journal.journal import Journal, Snaps, long_snap
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import Held, UpstreamView
 from fmqbroker.replication.wire import MAX_MESSAGE_BYTES, LinkBroken, epoch_starts, until_broken
@@ -78,6 +81,9 @@ class Upstream:
         self._incarnation, self._dial = incarnation, dial
         self._me = BrokerId(settings.broker)
         self._wake = Signal()
+        # Read, with their batches; the first has a long SNAP, or came behind one.
+        self._unread: deque[tuple[wire.MasterMessage, bytes]] = deque()
+        self._came = Signal()  # something is in `_unread`
         self._heard_ms = 0
         self._epoch = Epoch(0)  # newest of the messages read
         self._echo_ms = 0
@@ -100,7 +106,7 @@ class Upstream:
             self._report("master_followed", self._master.id, self._journal.end)
             self._note()
             return await until_broken(
-                self._receive(stream), self._acknowledge(stream), self._watch()
+                self._receive(stream), self._unpack(), self._acknowledge(stream), self._watch()
             )
         finally:
             stream.cancel()
@@ -239,24 +245,48 @@ class Upstream:
             self._require_master()
             if message.HasField("welcome"):  # its last message: it sends me away
                 raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
-            held = Held(self._master.id, Epoch(message.epoch), Position(message.keep_from))
-            self._view.held = held  # before what may not fit: retention makes room by it
-            if message.HasField("clock_ahead_ms"):
-                self._peer_clocks.report_clock(self._master.id, message.clock_ahead_ms)
-            if message.HasField("append"):
-                self._append(message.append)
-            self._master_commit = max(self._master_commit, Position(message.commit_end))
-            commit_end = min(self._master_commit, self._journal.end)
-            if commit_end > self._commit.commit_end:
-                self._commit.advance(commit_end, NOTHING)
-                self._journal.note_commit_end(commit_end)
-            self._view.caught_up = self._journal.end >= message.end
-            if self._view.caught_up:
-                self._report("caught_up", self._master.id, self._journal.end)
-            self._look_whole(message.in_sync)
-            if self._view.caught_up and not self._noted[1]:
-                self._note()
-            self._wake.notify()
+            batches = message.append.batches  # each access is a copy
+            if self._unread or long_snap(batches):
+                self._unread.append((message, batches))
+                self._view.caught_up = self._journal.end >= message.end
+                self._came.notify()
+            else:
+                self._take_in(message, batches)
+
+    async def _unpack(self) -> None:
+        """Take in the messages that have to wait, in their order, each in another turn."""
+        while True:
+            while not self._unread:
+                await self._came.wait()
+            message, batches = self._unread[0]  # stays there: what comes meanwhile queues behind it
+            snaps = await self._journal.unpack(batches)
+            await asyncio.sleep(0)
+            self._require_master()
+            if self._counts(message, Epoch(0)):
+                self._take_in(message, batches, snaps)
+            self._unread.popleft()
+
+    def _take_in(
+        self, message: wire.MasterMessage, batches: bytes, snaps: Snaps | None = None
+    ) -> None:
+        held = Held(self._master.id, Epoch(message.epoch), Position(message.keep_from))
+        self._view.held = held  # before what may not fit: retention makes room by it
+        if message.HasField("clock_ahead_ms"):
+            self._peer_clocks.report_clock(self._master.id, message.clock_ahead_ms)
+        if message.HasField("append"):
+            self._append(message.append, batches, snaps)
+        self._master_commit = max(self._master_commit, Position(message.commit_end))
+        commit_end = min(self._master_commit, self._journal.end)
+        if commit_end > self._commit.commit_end:
+            self._commit.advance(commit_end, NOTHING)
+            self._journal.note_commit_end(commit_end)
+        self._view.caught_up = self._journal.end >= message.end
+        if self._view.caught_up:
+            self._report("caught_up", self._master.id, self._journal.end)
+        self._look_whole(message.in_sync)
+        if self._view.caught_up and not self._noted[1]:
+            self._note()
+        self._wake.notify()
 
     def _look_whole(self, in_sync: bool) -> None:
         """Note that the journal is whole, once level with a master that serves.
@@ -275,26 +305,31 @@ class Upstream:
             message: wire.MasterMessage | None = await stream.receive()
             if message is None:
                 raise LinkBroken(f"master {self._master.id} has closed the stream")
-            seen = max(self._epoch, self._journal.epoch, self._group.state.value.epoch)
-            if message.epoch >= seen or message.HasField("welcome"):
+            if message.HasField("welcome") or self._counts(message, self._epoch):
                 break
-            if message.HasField("append"):
-                raise LinkBroken(
-                    f"master {self._master.id} appends in epoch {message.epoch}, it is {seen} now"
-                )
             # Sent before the newer term was known: it extends no lease and is no sign of life.
         self._epoch = max(self._epoch, Epoch(message.epoch))
         self._echo_ms, self._heard_ms = message.sent_ms, self._clock.monotonic_ms()
         self._view.heard_master, self._view.heard_ms = self._master.id, self._heard_ms
         return message
 
-    def _append(self, append: wire.Append) -> None:
+    def _counts(self, message: wire.MasterMessage, read: Epoch) -> bool:
+        """Return whether it is of a term no older than `read` and any that is known here."""
+        seen = max(read, self._journal.epoch, self._group.state.value.epoch)
+        if message.epoch < seen and message.HasField("append"):
+            raise LinkBroken(
+                f"master {self._master.id} appends in epoch {message.epoch}, it is {seen} now"
+            )
+        return message.epoch >= seen
+
+    def _append(self, append: wire.Append, batches: bytes, snaps: Snaps | None) -> None:
         journal, position = self._journal, Position(append.position)
         if append.epoch < journal.epoch:  # fenced: an old master's bytes never get in
             raise LinkBroken(f"an append of epoch {append.epoch}, the journal has {journal.epoch}")
         if position != journal.end:
             raise LinkBroken(f"an append at {position}, the journal ends at {journal.end}")
-        journal.append_replica(position, append.batches)  # checks all of R2 again, CRCs and chain
+        # Checks all of R2 again, CRCs and chain.
+        journal.append_replica(position, batches, snaps)
 
     # ---- acknowledge
     async def _acknowledge(self, stream: Stream) -> None:

@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 
 from fmqcore.batch.crc import Buffer
 from fmqcore.batch.fields import Fields, encode_name
-from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, decode_entry, encode_entry
+from fmqcore.batch.offset_entry import (
+    OffsetEntry,
+    OffsetKey,
+    cost_of,
+    decode_entry,
+    encode_entry,
+)
 from fmqcore.errors import Malformed
 from fmqcore.ids import MAX_QUEUES, BrokerId, Epoch, Position, TopicId
 from fmqcore.properties import NONE, Properties
@@ -23,8 +29,6 @@ _CONFIG: Final = Struct("<HIH")
 _DELIVER: Final = Struct("<QIIQ")
 _SEAL: Final = Struct("<IIQQ")
 _TOPIC_KIND: Final = 1
-_RANGES_A_STEP: Final = 16
-"""Ranges of an entry that take as long as an entry without any."""
 
 
 class EpochOpened(NamedTuple):
@@ -88,17 +92,20 @@ def encoding_offsets(
     one that is gone by then is left out. That suffices where each later change is encoded again,
     because no entry depends on another.
     """
-    parts, cost = list[bytes](), 0
+    pieces, parts, count, cost = list[bytes](), list[bytes](), 0, 0
     for key in keys:
         entry = entries.get(key)
         if entry is None:
             continue
         parts.append(encode_entry(key, entry._replace(ranges=()) if thin else entry))
-        cost += 1 + len(entry.ranges) // _RANGES_A_STEP
+        cost += cost_of(entry)
         if cost >= PIECE:
-            cost = 0
+            count += len(parts)
+            pieces.append(b"".join(parts))
+            parts, cost = [], 0
             yield
-    return _COUNT.pack(len(parts)) + b"".join(parts)
+    pieces.append(b"".join(parts))
+    return b"".join((_COUNT.pack(count + len(parts)), *pieces))
 
 
 def decode_offsets(payload: Buffer) -> dict[OffsetKey, OffsetEntry]:
@@ -115,7 +122,7 @@ def decoding_offsets(payload: Buffer) -> Turns[dict[OffsetKey, OffsetEntry]]:
     for _ in range(count):
         key, entry = decode_entry(fields)
         entries[key] = entry
-        cost += 1 + len(entry.ranges) // _RANGES_A_STEP
+        cost += cost_of(entry)
         if cost >= PIECE:
             cost = 0
             yield

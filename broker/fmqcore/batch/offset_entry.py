@@ -30,6 +30,8 @@ _SEEK: Final = Struct("<Q")
 _HAS_SEEK: Final = 1 << 31
 """A flag in the count of ranges: the version of the last seek follows the ranges."""
 _VERSION_EPOCH_SHIFT: Final = 32
+_RANGES_A_STEP: Final = 16
+"""Ranges of an entry that take as long as an entry without any."""
 
 
 class OffsetKey(NamedTuple):
@@ -64,6 +66,11 @@ class OffsetEntry(NamedTuple):
     def deleted(self) -> bool:
         """Whether this is a tombstone: treat it as no entry, but keep its version."""
         return self.floor == TOMBSTONE_FLOOR
+
+
+def cost_of(entry: OffsetEntry) -> int:
+    """Return the time to encode or decode the entry, in entries without ranges."""
+    return 1 + len(entry.ranges) // _RANGES_A_STEP
 
 
 def next_version(entry: OffsetEntry | None, epoch: Epoch) -> int:

@@ -166,13 +166,14 @@ class Assignments:
     def settle(self, busy: Collection[int], now_ms: int) -> Moves:
         """Hand over the queues that are drained, or whose drain time is over."""
         moves = Moves([], [], [])
+        waits = now_ms < self._waits_until_ms
         for queue, holding in enumerate(self.holdings):
             target = self._target.get(queue, NO_SESSION)
             if holding.session != NO_SESSION and not self._let_go(
                 queue, holding, target, queue in busy, now_ms, moves
             ):
                 continue
-            if target != NO_SESSION and not self._awaited(queue, target, now_ms):
+            if target != NO_SESSION and not (waits and self._awaited(queue, target)):
                 holding.session = target
                 holding.generation += 1
                 moves.assigned.append(Move(queue, target, holding.generation))
@@ -185,10 +186,9 @@ class Assignments:
             times.append(self._waits_until_ms)
         return min(times, default=None)
 
-    def _awaited(self, queue: int, target: str, now_ms: int) -> bool:
+    def _awaited(self, queue: int, target: str) -> bool:
         """Whether to keep the queue free because its last holder may return any moment."""
-        never_given = not self.holdings[queue].generation
-        return now_ms < self._waits_until_ms and never_given and self._wanted.get(queue) != target
+        return not self.holdings[queue].generation and self._wanted.get(queue) != target
 
     def _let_go(
         self, queue: int, holding: Holding, target: str, busy: bool, now_ms: int, moves: Moves

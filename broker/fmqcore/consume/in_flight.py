@@ -25,7 +25,8 @@ from fmqcore.batch.offset_entry import MAX_RANGES
 from fmqcore.consume.ranges import Piece, Range, RangeMap, RangeSet
 from fmqcore.ids import Offset
 
-_NEVER: Final = 1 << 62
+NEVER: Final = 1 << 62
+"""`QueueProgress.wake_ms` if nothing has a deadline."""
 
 
 class Limits(NamedTuple):
@@ -80,10 +81,10 @@ class QueueProgress:
         "_flying",
         "_limits",
         "_touched",
-        "_wake_ms",
         "floor",
         "next",
         "seek_number",
+        "wake_ms",
     )
 
     def __init__(
@@ -100,7 +101,7 @@ class QueueProgress:
         self._flying: RangeMap[_Flying] = RangeMap()
         self._delayed: RangeMap[_Delayed] = RangeMap()
         self._due: RangeMap[int] = RangeMap()  # value: deliveries so far
-        self._wake_ms = _NEVER  # nothing becomes due by time before this; may be early, never late
+        self.wake_ms = NEVER  # the latest time to call `expire`; may be too early, never too late
         self._touched = floor  # one past the highest offset that the holder acked or nacked
         # Gaps between acked ranges were in flight once: they come first, as if never delivered.
         self.next = max(floor, self._acked.last_end or floor)
@@ -134,10 +135,6 @@ class QueueProgress:
         """The lowest offset to deliver once it is stored and there is room."""
         again = self._due.first()
         return self.next if again is None else again.first
-
-    def wake_ms(self) -> int | None:
-        """Return the latest time at which to call `expire`; None if nothing has a deadline."""
-        return None if self._wake_ms == _NEVER else self._wake_ms
 
     def peek(self, up_to: Offset) -> Range | None:
         """Return the next range to deliver, redeliveries first; None if none is left or no room."""
@@ -178,7 +175,7 @@ class QueueProgress:
             flying = _Flying(deadline_ms, latest, piece.deliveries, seen, number)
             self._flying.put(piece.first, piece.end, flying)
         if leased:
-            self._wake_ms = min(self._wake_ms, deadline_ms)
+            self.wake_ms = min(self.wake_ms, deadline_ms)
         return leased
 
     def unlease(self, first: Offset, end: Offset) -> None:
@@ -248,7 +245,7 @@ class QueueProgress:
                 self._due.put(piece.first, piece.end, count)
             else:
                 self._delayed.put(piece.first, piece.end, _Delayed(due_ms, count))
-                self._wake_ms = min(self._wake_ms, due_ms)
+                self.wake_ms = min(self.wake_ms, due_ms)
         return bool(back)
 
     def expire(self, now_ms: int, alive_until_ms: int = 0) -> bool:
@@ -256,7 +253,7 @@ class QueueProgress:
 
         `alive_until_ms`: a full timeout after the holder's last ack or nack in any queue.
         """
-        if now_ms < self._wake_ms:
+        if now_ms < self.wake_ms:
             return False
         late: list[Piece[_Flying]] = []
         moments: list[int] = []
@@ -276,7 +273,7 @@ class QueueProgress:
             self._delayed.take(delayed.first, delayed.end)
             self._due.put(delayed.first, delayed.end, delayed.value.deliveries)
         moments += [p.value.due_ms for p in self._delayed]
-        self._wake_ms = min(moments, default=_NEVER)
+        self.wake_ms = min(moments, default=NEVER)
         return bool(late or ripe)
 
     def session_gone(self) -> bool:
@@ -293,7 +290,7 @@ class QueueProgress:
         self.floor = self.next = self._touched = offset
         self._acked = RangeSet()
         self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()
-        self._wake_ms = _NEVER
+        self.wake_ms = NEVER
 
     def skip_to(self, offset: Offset) -> list[Range]:
         """Mark done what retention removed below `offset`; return the ranges not acked."""

@@ -84,8 +84,7 @@ def _apply_topic(state: JournalState, _header: BatchHeader, payload: Buffer) -> 
 
 
 def _apply_snap(state: JournalState, header: BatchHeader, payload: Buffer) -> None:
-    state.replace(JournalState.from_snap(payload))
-    state.note_frame(header)
+    state.follow_snap(header, JournalState.from_snap(payload))
 
 
 # ---- what people see

@@ -18,6 +18,7 @@ from fmqcore.batch.header import BatchHeader
 from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import OutOfSequence, Overloaded, ProducerFenced
 from fmqcore.ids import Offset, Position, TopicId
+from fmqcore.turns import PIECE, Turns
 
 KEPT_BATCHES: Final = 5
 """Batches kept per (producer, topic, queue): the number that a client may have in flight."""
@@ -179,11 +180,13 @@ class ProducerTable:
         self.forgotten += now_ms - _store_ms(entry) <= IDLE_MS
 
     @classmethod
-    def decode(cls, fields: Fields) -> "ProducerTable":
-        """Decode a table; raise `Malformed`."""
+    def decoding(cls, fields: Fields) -> Turns["ProducerTable"]:
+        """Decode a table in pieces; raise `Malformed`."""
         table = cls()
         (count,) = fields.take(_COUNT)
-        for _ in range(count):
+        for number in range(count):
+            if number % PIECE == PIECE - 1:
+                yield
             producer_id, topic_id, queue_id, epoch, batches = fields.take(_ENTRY)
             if not 1 <= batches <= KEPT_BATCHES or not producer_id:
                 raise fields.malformed(f"producer {producer_id} has {batches} batches")

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fmqcore.batch.header import BatchFault
+from fmqcore.batch.header import BatchFault, BatchType
 from fmqcore.errors import Malformed
 from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint
@@ -39,6 +39,7 @@ from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.scan import Blank, Fault, Scan, Sealed, Stop
 from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, segment_base, segment_name
 from fmqcore.journal.state import JournalState
+from fmqcore.turns import PIECE, Turns, finish
 
 
 class SegmentFile(NamedTuple):
@@ -174,13 +175,24 @@ def survey(
 
 def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -> Stop:
     """Run a scan with payloads to its end; update `state` and `index` and return the stop."""
-    for header in scan:
+    return finish(replaying(scan, state, index))
+
+
+def replaying(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -> Turns[Stop]:
+    """Like `replay`, in pieces. At a pause `state` and `index` stand behind the same batch."""
+    for number, header in enumerate(scan, 1):
         try:
-            apply_batch(state, header, scan.payload(header))
+            if header.type == BatchType.SNAP:
+                decoded = yield from JournalState.decoding_snap(scan.payload(header))
+                state.follow_snap(header, decoded)
+            else:
+                apply_batch(state, header, scan.payload(header))
         except Malformed as bad:
             return Fault(header.position, BatchFault.CONTENT, str(bad))
         if index is not None:
             index.add(header)
+        if not number % PIECE:
+            yield
     if scan.stop is None:
         raise AssertionError("a scan that was run to its end has a stop")
     return scan.stop

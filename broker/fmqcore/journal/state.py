@@ -17,6 +17,7 @@ from fmqcore.batch.offset_entry import (
     OffsetEntry,
     OffsetKey,
     QueueKey,
+    cost_of,
     decode_entry,
     encode_entry,
     merge,
@@ -26,6 +27,7 @@ from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
 from fmqcore.properties import Properties
+from fmqcore.turns import PIECE, Turns, finish
 
 __all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
 
@@ -43,6 +45,8 @@ TEMPORARY_QUEUE: Final = 0xFFFE
 """As `PRESENCE_QUEUE`, for an unnamed group: it is deleted some minutes after its members left."""
 _NOTES: Final = (PRESENCE_QUEUE, TEMPORARY_QUEUE)
 _NO_LIMIT: Final = 1 << 62
+_QUEUES_A_PIECE: Final = 1000
+"""Next offsets between two pauses: below 1 ms."""
 
 _SNAP_VERSION: Final = 1
 _SNAP: Final = Struct("<HHIIII")
@@ -151,6 +155,11 @@ class JournalState:
         self.deleted_ms = other.deleted_ms
         self._packed = other._packed
 
+    def follow_snap(self, snap: BatchHeader, decoded: "JournalState") -> None:
+        """Apply a SNAP batch whose payload is decoded already; `decoded` is not used again."""
+        self.replace(decoded)
+        self.note_frame(snap)
+
     # ---- what a broker asks
     def check_sequence(
         self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
@@ -240,14 +249,22 @@ class JournalState:
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
         """Decode a SNAP payload; raise `Malformed`."""
+        return finish(cls.decoding_snap(payload))
+
+    @classmethod
+    def decoding_snap(cls, payload: Buffer) -> Turns["JournalState"]:
+        """Like `from_snap`, in pieces; `payload` must not change meanwhile."""
         fields = Fields(payload, "SNAP payload")
         flags, queues, epochs, topics, offsets = _take_snap_counts(fields)
         state = cls()
-        state.next_offsets = _take_next_offsets(fields, queues)
+        state.next_offsets = yield from _taking_next_offsets(fields, queues)
         state.epochs = [(Epoch(e), Position(p)) for e, p in fields.many(_EPOCH, epochs)]
-        for _ in range(topics):
+        for number in range(1, topics + 1):
             topic_id, count = fields.take(_TOPIC)
             state.topics[TopicId(topic_id)] = (fields.name(), count)
+            if not number % PIECE:
+                yield
+        cost = 0
         for _ in range(offsets):
             at = fields.at
             key, entry = decode_entry(fields)
@@ -255,12 +272,13 @@ class JournalState:
             if entry.deleted:
                 (state.deleted_ms[key],) = fields.take(_MS)
             state._packed.put(key, fields.since(at))
-        state.producers = ProducerTable.decode(fields)
+            cost += cost_of(entry)
+            if cost >= PIECE:
+                cost = 0
+                yield
+        state.producers = yield from ProducerTable.decoding(fields)
         if flags & _WITH_PROPERTIES:
-            (count,) = fields.take(_COUNT)
-            for _ in range(count):
-                (topic_id,) = fields.take(_COUNT)
-                state.topic_properties[TopicId(topic_id)] = take_properties(fields)
+            state.topic_properties = yield from _taking_properties(fields)
         fields.done()
         if len(state.topics) != topics or len(state.offsets) != offsets:
             raise fields.malformed("a topic or a progress entry occurs twice")
@@ -332,10 +350,30 @@ def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int, int]:
 
 
 def _take_next_offsets(fields: Fields, queues: int) -> dict[QueueKey, Offset]:
-    next_offsets = {(TopicId(t), q): Offset(o) for t, q, o in fields.many(_QUEUE, queues)}
+    return finish(_taking_next_offsets(fields, queues))
+
+
+def _taking_next_offsets(fields: Fields, queues: int) -> Turns[dict[QueueKey, Offset]]:
+    next_offsets: dict[QueueKey, Offset] = {}
+    for at in range(0, queues, _QUEUES_A_PIECE):
+        if at:
+            yield
+        some = fields.many(_QUEUE, min(queues - at, _QUEUES_A_PIECE))
+        next_offsets.update({(TopicId(t), q): Offset(o) for t, q, o in some})
     if len(next_offsets) != queues:
         raise fields.malformed("a queue occurs twice")
     return next_offsets
+
+
+def _taking_properties(fields: Fields) -> Turns[dict[TopicId, Properties]]:
+    (count,) = fields.take(_COUNT)
+    properties = {}
+    for number in range(1, count + 1):
+        (topic_id,) = fields.take(_COUNT)
+        properties[TopicId(topic_id)] = take_properties(fields)
+        if not number % PIECE:
+            yield
+    return properties
 
 
 def disagreement(state: JournalState, snap: JournalState) -> str:

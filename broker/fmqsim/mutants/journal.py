@@ -162,8 +162,8 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "on a full disk its master opens no term, and its reader has stopped",
         (
             "fmqbroker/consume/offsets/store.py",
-            "        end = await append_offsets(self._journal, entries, for_term=True)\n",
-            "        end = await append_offsets(self._journal, entries)\n",
+            "                end = await append_offsets(self._journal, news, for_term=True)\n",
+            "                end = await append_offsets(self._journal, news)\n",
         ),
         tests=(
             "broker/fmqbroker/tests/journal/test_full_disk_terms.py::"

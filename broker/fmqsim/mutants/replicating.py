@@ -53,8 +53,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         ),
         (
             UPSTREAM,
-            'if message.epoch >= seen or message.HasField("welcome"):',
-            "if message.epoch >= 0:",
+            "seen = max(read, self._journal.epoch, self._group.state.value.epoch)",
+            "seen = Epoch(0)",
         ),
         tests=(
             "broker/fmqbroker/tests/replication/test_master_stream.py::test_an_append_that_does_not_fit_is_refused",

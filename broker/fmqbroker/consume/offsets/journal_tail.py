@@ -4,13 +4,15 @@ A takeover reader cannot know whether the master also has the OFFSETS batches ab
 Progress below the commit end, or from other sources, is not read here. Nothing is written to disk.
 """
 
+import asyncio
 from typing import Final
 
 import structlog
 
 from fmqbroker.journal.damage_notes import check_batches
 from fmqbroker.journal.journal import Journal
-from fmqcore.batch.control import decode_offsets
+from fmqbroker.runtime.slices import in_turns
+from fmqcore.batch.control import decoding_offsets
 from fmqcore.batch.header import HEADER_LEN, BatchType, parse_header
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
@@ -18,7 +20,8 @@ from fmqcore.ids import Position
 from fmqcore.replication.frames import end_of_batches
 from fmqport.disk import DiskFailed
 
-_READ_BYTES: Final = 4 * 1024 * 1024
+_READ_BYTES: Final = 128 * 1024
+"""Bytes whose batches are checked and walked in one turn of the loop."""
 
 _log = structlog.get_logger()
 
@@ -36,18 +39,19 @@ async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey
             chunk = await journal.read(position, _READ_BYTES)
             if wrong := check_batches(chunk)[1]:
                 raise Malformed(str(wrong)) from wrong
-            _merge_from(chunk, table)
+            await _merge_from(chunk, table)
             position = end_of_batches(position, chunk)
     except (Malformed, CorruptJournal, NotFound, DiskFailed) as error:
         _log.error("offsets_unreadable", position=position, why=str(error), lost="what follows")
     return table
 
 
-def _merge_from(batches: bytes, table: dict[OffsetKey, OffsetEntry]) -> None:
+async def _merge_from(batches: bytes, table: dict[OffsetKey, OffsetEntry]) -> None:
     at = 0
     while at < len(batches):
         header = parse_header(batches, at)
         if header.type == BatchType.OFFSETS:
             payload = batches[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
-            merge(table, decode_offsets(payload))
+            merge(table, await in_turns(decoding_offsets(payload)))
+            await asyncio.sleep(0)
         at += header.stored_len

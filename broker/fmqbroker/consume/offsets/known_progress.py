@@ -29,6 +29,12 @@ class KnownProgress:
                         found[key] = entry
         return found
 
+    def has_progress(self, group: str, topic: TopicId, queues: int) -> bool:
+        """Return whether the group has undeleted progress in one of the first `queues` queues."""
+        known = (q for table in self._tables() for q in table.queues_of(group, topic) if q < queues)
+        entries = (self.get(OffsetKey(group, topic, queue)) for queue in known)
+        return any(entry is not None and not entry.deleted for entry in entries)
+
     def is_temporary(self, group: str, topic: TopicId) -> bool:
         """Return whether the consumer group is an unnamed one."""
         notes = [OffsetKey(group, topic, queue) for queue in (TEMPORARY_QUEUE, PRESENCE_QUEUE)]

@@ -7,16 +7,16 @@ table. An I/O error ends the process (`SideDisk`): then another broker may take 
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TypeVar
 
 import structlog
 
 from fmqbroker.runtime.fatal import or_die
 from fmqbroker.runtime.slices import in_turns
-from fmqcore.batch.control import decoding_offsets, encoding_offsets
+from fmqcore.batch.control import decoding_offsets, encode_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
-from fmqcore.consume.offsets.merge import cut_up
+from fmqcore.consume.offsets.merge import cut_up, pieces_of
 from fmqcore.consume.offsets.side_journal import NAME, decode, encode_frame, encode_head
 from fmqcore.consume.offsets.takeover_record import encoding_record
 from fmqcore.errors import Malformed
@@ -28,7 +28,7 @@ T = TypeVar("T")
 COMPACT_BYTES = 4 * 1024 * 1024
 """Growth after which the file is compacted: only the last change of a key counts."""
 _FRAME_BYTES = 32 * 1024
-"""Entries of one frame, which are gathered in one turn of the loop."""
+"""Most bytes of a frame's entries, but at least one entry."""
 
 _log = structlog.get_logger()
 
@@ -110,14 +110,15 @@ class SideJournal:
     ) -> "SideJournal":
         """Create a file with `table`, fsynced, atomically replacing an old one.
 
-        The file holds the table as it is at the call; it may change during the write.
+        An entry that changes during the write may be in the file with its old or its new value: the
+        caller must append it afterwards. Only a `ProgressTable` may change.
         """
-        data = b"".join((encode_head(epoch), *await _frames(list(table.items()))))
+        data = b"".join((encode_head(epoch), *await _frames(table)))
         return cls(disk, epoch, await disk.replace(data))
 
     async def append(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
         """Add entries; stored (fsynced) at return. Raises `DiskFull`."""
-        data = b"".join(await _frames(list(entries.items())))
+        data = b"".join(await _frames(entries))
         await self._disk.append(self._file, self._end, data)
         self._end += len(data)
 
@@ -156,10 +157,12 @@ async def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) 
     return record
 
 
-async def _frames(entries: Iterable[tuple[OffsetKey, OffsetEntry]]) -> list[bytes]:
+async def _frames(table: Mapping[OffsetKey, OffsetEntry]) -> list[bytes]:
     frames: list[bytes] = []
-    for part in cut_up(entries, _FRAME_BYTES):
+    for piece in pieces_of(table):
         if frames:
             await asyncio.sleep(0)
-        frames.append(encode_frame(await in_turns(encoding_offsets(part, part))))
+        frames += [
+            encode_frame(encode_offsets(part)) for part in cut_up(piece.items(), _FRAME_BYTES)
+        ]
     return frames

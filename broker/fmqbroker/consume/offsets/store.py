@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from itertools import chain
 from typing import Final, assert_never
 
 import structlog
@@ -36,7 +37,14 @@ from fmqbroker.runtime.slices import in_turns
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqcore.batch.control import decoding_offsets, encoding_offsets
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge, next_version
-from fmqcore.consume.offsets.merge import merged, news_for, shortened, within
+from fmqcore.consume.offsets.merge import (
+    merged,
+    merging,
+    news_for,
+    pieces_of,
+    shortened,
+    within,
+)
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import MAX_RECORD_CHARS, decoding_record
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
@@ -46,6 +54,9 @@ from fmqport.clock import Clock
 
 MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS
 """Maximum length of the takeover record in the group's state."""
+
+_INSTALLED: Final = 150
+"""Entries that are compared and appended in one turn of the loop."""
 
 _log = structlog.get_logger()
 _Table = dict[OffsetKey, OffsetEntry]
@@ -174,21 +185,30 @@ class OffsetStore(KnownProgress):
         `record` is the group state's `offsets`, the checkpoint of the reader before. Raises
         `Malformed` if it does not decode: then a person must look, and nothing is overwritten. The
         master may lack for ever what this journal holds above `committed` (ADR 0038).
+
+        Order of effects: the table is built aside, in short turns, while nothing is accepted; it is
+        put in place with its term, written to the file, and only then are entries accepted. A call
+        that ends early leaves the old table and the old file.
         """
         async with self._lock:
             earlier = await in_turns(decoding_record(record))
             left_in, own = await self._own()
             await self._close_side(remove=False)
-            # by a broker that has this journal
-            if left_in < self._group.state.value.last_opened_epoch:
-                own = news_for(self._journal.state.offsets, own)
-            tail = await offsets_above(self._journal, committed)
+            table, changed = ProgressTable(), False
             # `earlier` stays whole: a slave with a shorter journal may have to use this table.
-            self._takeover = ProgressTable(merged(own, tail, earlier))
-            self._taken_in = self._term()
+            await in_turns(merging(table, earlier))
+            # by a broker that has this journal
+            known = left_in < self._group.state.value.last_opened_epoch
+            for piece in pieces_of(own):
+                news = news_for(self._journal.state.offsets, piece) if known else piece
+                changed = bool(merge(table, news)) or changed
+                await asyncio.sleep(0)
+            tail = await offsets_above(self._journal, committed)
+            changed = await in_turns(merging(table, tail)) or changed
+            self._takeover, self._taken_in = table, self._term()
             await self._start_side()
             self._enter(_Keeping.TAKER)
-            self._checkpointed = self._takeover == earlier
+            self._checkpointed = not changed
             self._unsaved.notify()
 
     def retire(self) -> None:
@@ -216,16 +236,6 @@ class OffsetStore(KnownProgress):
         """
         await self._install(await in_turns(decoding_offsets(payload)), lacking=lacking)
 
-    async def _install(self, given: _Table, *, lacking: bool) -> None:
-        state = self._journal.state
-        if lacking:
-            given = within(merged(state.offsets, given), state.next_offsets, self._journal.epoch)
-        entries = news_for(state.offsets, given)
-        end = await append_offsets(self._journal, entries, for_term=True)
-        if entries:
-            await self._journal.wait_durable(end)
-        _log.info("offsets_installed", entries=len(entries), end=end)
-
     async def install_own(self, opened: Epoch, *, lacking: bool = False) -> None:
         """Install the entries of this broker's side journal if no master opened a term since.
 
@@ -236,10 +246,36 @@ class OffsetStore(KnownProgress):
         async with self._lock:
             left_in, entries = await self._own()
         if entries and left_in >= opened:
-            state = self._journal.state
-            entries = news_for(state.offsets, entries)  # by the versions that they have now
-            entries = shortened(entries, state.next_offsets, self._journal.epoch)
-            await self._install(entries, lacking=lacking)
+            await self._install(entries, lacking=lacking, own=True)
+
+    async def _install(self, given: _Table, *, lacking: bool, own: bool = False) -> None:
+        """Append the news, piece by piece: each is compared and appended in the same turn.
+
+        With `lacking` the journal's own entries are limited, too. No entry depends on another, and
+        a repeated entry changes nothing, so a try that stopped half-way is simply made again.
+        """
+        pieces = pieces_of(given, _INSTALLED)
+        if lacking:
+            pieces = chain(pieces, pieces_of(self._journal.state.offsets, _INSTALLED))
+        count, end = 0, Position(0)
+        for piece in pieces:
+            if news := self._news(piece, lacking=lacking, own=own):
+                end = await append_offsets(self._journal, news, for_term=True)
+                count += len(news)
+            await asyncio.sleep(0)
+        if count:
+            await self._journal.wait_durable(end)
+        _log.info("offsets_installed", entries=count, end=end)
+
+    def _news(self, given: _Table, *, lacking: bool, own: bool) -> _Table:
+        """Return what to append of `given`, limited to the journal as it is now."""
+        state, term = self._journal.state, self._journal.epoch
+        if own:  # by the versions that they have now
+            given = shortened(news_for(state.offsets, given), state.next_offsets, term)
+        if lacking:
+            held = {key: state.offsets[key] for key in given if key in state.offsets}
+            given = within(merged(held, given), state.next_offsets, term)
+        return news_for(state.offsets, given)
 
     # ---- inside
     async def _take_all_in(self) -> None:
@@ -263,7 +299,8 @@ class OffsetStore(KnownProgress):
 
     async def _own(self) -> tuple[Epoch, _Table]:
         left_in = await SideJournal.epoch_left(self._disk) or Epoch(0)
-        own = merged(await SideJournal.load(self._disk), self._takeover)
+        own = await SideJournal.load(self._disk)
+        await in_turns(merging(own, self._takeover))
         return max(left_in, self._taken_in), own  # there may have been no room for a file
 
     def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:

@@ -45,15 +45,15 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the number of batches in each window of a scan."""
     counts: list[int] = []
-    real = recovery.replay
+    real = recovery.replaying
 
-    def replay(scan, state, index):  # type: ignore[no-untyped-def]
+    def replaying(scan, state, index):  # type: ignore[no-untyped-def]
         before = len(index)
-        stop = real(scan, state, index)
+        stop = yield from real(scan, state, index)
         counts.append(len(index) - before)
         return stop
 
-    monkeypatch.setattr(broker_recovery, "replay", replay)
+    monkeypatch.setattr(broker_recovery, "replaying", replaying)
     return counts
 
 

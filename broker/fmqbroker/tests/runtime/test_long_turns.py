@@ -1,28 +1,37 @@
 """With 10,000 queues and 20 consumer groups no call holds the loop for long."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from fmqbroker.app.health import Health
 from fmqbroker.app.metrics import Metrics
 from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.offsets.append import append_offsets
 from fmqbroker.consume.offsets.side_journal import COMPACT_BYTES, SideJournal
+from fmqbroker.journal.journal import BatchDraft
 from fmqbroker.runtime.slices import in_turns
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.calls import Calls
-from fmqbroker.tests.consume_harness import ME, Rig, running, take_over
+from fmqbroker.tests.consume_harness import ME, Rig, consuming, running, take_over, until
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqbroker.tests.seen_harness import running_of
-from fmqcore.batch.control import decode_offsets, decoding_offsets
+from fmqcore.batch.control import decode_offsets, decoding_offsets, encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.errors import NoPermission
-from fmqcore.ids import GroupName, Offset, Permission, TopicId
+from fmqcore.ids import Epoch, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.journal.segments import snap_batch
+from fmqcore.journal.state import JournalState
+from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.tests.call_context import CALL
 from fmqproto.v1 import client_pb2
@@ -332,3 +341,110 @@ async def test_a_freeze_takes_all_acks_in_short_turns(tmp_path: Path) -> None:
             await asyncio.create_task(frozen())
         assert 0 < turns.longest <= MOST_LINES, turns.where
         assert len(decode_offsets(payloads[0])) == LIVE
+
+
+@pytest.mark.parametrize("group", ["group-07", "new"])
+async def test_opening_a_group_of_wide_topic_takes_short_turns(full: Full, group: str) -> None:
+    """A consumer joins on 1,000 queues and gets one message of each."""
+    topic = full.topics[0]
+    for queue in range(WIDE):
+        full.rig.produce(queue, b"x", topic=topic.id)
+    await full.rig.committed()
+    start = client_pb2.START_EARLIEST
+    fields: dict[str, Any] = {"topic": topic.name, "group": group, "start": start}
+    got: list[int] = []
+
+    async def consumed() -> None:
+        consumer = await stack.enter_async_context(consuming(full.rig, **fields))
+        await until(lambda: len(consumer.got) == WIDE, "all delivered")
+        got.extend(delivery.queue_id for delivery in consumer.got)
+
+    async with AsyncExitStack() as stack:
+        with turns_counted() as turns:
+            await asyncio.create_task(consumed())
+    assert sorted(got) == list(range(WIDE))
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_installed_entries_take_short_turns(tmp_path: Path) -> None:
+    """A master installs the reader's entries and limits its own, with a journal that lacks some."""
+    own, given = some(), {k: OffsetEntry(2 << 32, Offset(9)) for k in list(some())[: SOME // 2]}
+    async with running(Rig(tmp_path, segment_bytes=16 * 1024 * 1024)) as rig:
+        for key, entry in own.items():
+            rig.journal.state.offsets[key] = entry
+        payload = encode_offsets(given)
+
+        async def installed() -> None:
+            await rig.offsets.install(payload)
+            await rig.offsets.install(payload, lacking=True)
+
+        with turns_counted() as turns:
+            await asyncio.create_task(installed())
+        assert 0 < turns.longest <= MOST_LINES, turns.where
+        floors = {entry.floor for entry in rig.journal.state.offsets.values()}
+        assert floors == {0}, "no message of these queues is here"
+
+
+async def test_a_takeover_gathers_its_entries_in_short_turns(tmp_path: Path) -> None:
+    """From its own side journal, the record of the reader before and its journal's tail."""
+    own = some()
+    earlier = {key: OffsetEntry(2 << 32, Offset(2)) for key in list(own)[: SOME // 3]}
+    tail = {key: OffsetEntry(3 << 32, Offset(3)) for key in list(own)[-SOME // 3 :]}
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        side = await SideJournal.start(rig.side, Epoch(2), own)
+        await side.close()
+        committed = rig.journal.end
+        await append_offsets(rig.journal, tail)
+        rig.group.become(Mode.SLAVE_CONSUME, 5, opened=3)
+        record = base64.b64encode(encode_offsets(earlier)).decode()
+
+        async def taken() -> None:
+            await rig.offsets.become_taker(record, committed)
+
+        with turns_counted() as turns:
+            await asyncio.create_task(taken())
+        assert 0 < turns.longest <= MOST_LINES, turns.where
+        assert rig.offsets._takeover == own | earlier | tail
+        assert await SideJournal.load(rig.side) == own | earlier | tail
+
+
+async def test_a_long_snap_is_decoded_in_short_turns(tmp_path: Path) -> None:
+    """By a slave that gets it, at a truncation, and at the next start."""
+    writer = JournalState()
+    for key, entry in some().items():
+        writer.offsets[key] = entry
+    base, size = Position(32 * 1024 * 1024), 16 * 1024 * 1024
+    fields: dict[str, Any] = {"epoch": Epoch(1), "prev_header_crc": 0, "store_ms": 1}
+    raw, _ = snap_batch(base=base, segment_bytes=size, payload=writer.to_snap(1), **fields)
+    rig = Rig(tmp_path, segment_bytes=size)
+    await rig.open()
+    await rig.journal.reset(base)
+    running_journal = asyncio.create_task(rig.journal.run())
+
+    async def followed() -> None:
+        snaps = await rig.journal.unpack(raw)
+        await asyncio.sleep(0)  # else it counts as one turn with the last piece
+        rig.journal.append_replica(base, raw, snaps)
+
+    await in_short_turns(followed())
+    assert rig.journal.state.offsets == some()
+    rig.journal.append(draft_of(some(1000)))
+    await in_short_turns(rig.journal.truncate(Position(base + len(raw))))
+    running_journal.cancel()
+    await asyncio.wait([running_journal])
+    await rig.journal.close()
+    again = Rig(tmp_path, segment_bytes=size)
+    await in_short_turns(again.open())
+    assert again.journal.state.offsets == some()
+    await again.journal.close()
+
+
+async def in_short_turns(work: Coroutine[Any, Any, None]) -> None:
+    with turns_counted() as turns:
+        await asyncio.create_task(work)
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+def draft_of(entries: dict[OffsetKey, OffsetEntry]) -> BatchDraft:
+    payload = encode_offsets(entries)
+    return BatchDraft(BatchType.OFFSETS, payload, crc32c(payload))

@@ -5,11 +5,16 @@ the higher floor, then the more ranges; a total order. Versions of a later epoch
 of an earlier one (`next_version`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from itertools import islice
 from typing import Final
 
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, QueueKey, merge, next_version
+from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import Epoch, Offset
+from fmqcore.turns import PIECE, Turns
+
+Entries = dict[OffsetKey, OffsetEntry]
 
 _ENTRY_BYTES: Final = 64
 """Upper bound of an encoded entry without its group's name and its ranges."""
@@ -17,30 +22,53 @@ _RANGE_BYTES: Final = 16
 
 
 def merged(*tables: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:
-    """Return all tables merged into one, sorted by key."""
-    result: dict[OffsetKey, OffsetEntry] = {}
+    """Return all tables merged into one, sorted by key: for small tables (`merging`)."""
+    result: Entries = {}
     for table in tables:
         merge(result, table)
     return dict(sorted(result.items()))
 
 
+def pieces_of(table: Mapping[OffsetKey, OffsetEntry], most: int = PIECE) -> Iterator[Entries]:
+    """Yield the table in pieces of at most `most` entries; none is empty.
+
+    A `ProgressTable` may change between two pieces: each entry is as it is when its piece is
+    yielded, one that is gone by then is left out, and so may be one that was added.
+    """
+    keys = table.by_topic() if isinstance(table, ProgressTable) else iter(table)
+    while some := list(islice(keys, most)):
+        if piece := {key: entry for key in some if (entry := table.get(key)) is not None}:
+            yield piece
+
+
+def merging(
+    into: MutableMapping[OffsetKey, OffsetEntry], *tables: Mapping[OffsetKey, OffsetEntry]
+) -> Turns[bool]:
+    """Merge `tables` into `into` in pieces; return whether that changed anything.
+
+    Both may change meanwhile if they are of the type `ProgressTable`: merging in any order gives
+    the same.
+    """
+    changed = False
+    for table in tables:
+        for piece in pieces_of(table):
+            changed = bool(merge(into, piece)) or changed
+            yield
+    return changed
+
+
 def news_for(
     table: Mapping[OffsetKey, OffsetEntry], more: Mapping[OffsetKey, OffsetEntry]
-) -> dict[OffsetKey, OffsetEntry]:
-    """Return the entries of `more` that `table` lacks or that win over its own, sorted by key."""
-    found = {}
-    for key, entry in sorted(more.items()):
-        held = table.get(key)
-        if held is None or entry > held:
-            found[key] = entry
-    return found
+) -> Entries:
+    """Return the entries of `more` that `table` lacks or that win over its own, in their order."""
+    return {k: e for k, e in more.items() if (held := table.get(k)) is None or e > held}
 
 
 def within(
     table: Mapping[OffsetKey, OffsetEntry],
     next_offsets: Mapping[QueueKey, Offset],
     term: Epoch,
-) -> dict[OffsetKey, OffsetEntry]:
+) -> Entries:
     """Return `table` limited to a journal that ends there: progress on missing messages is void.
 
     Otherwise the messages that get those offsets next would count as done, and no consumer would

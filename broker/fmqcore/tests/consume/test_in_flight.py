@@ -142,7 +142,7 @@ class Progress(RuleBasedStateMachine):
     @rule(steps=st.integers(0, 8))
     def time(self, steps: int) -> None:
         self.now += steps
-        woken = self.progress.wake_ms()
+        woken = self.progress.wake_ms
         self.progress.expire(self.now, self.alive_until)
         self.ripen("delayed")
         for o, (kind, when, count) in enumerate(self.naive.states):
@@ -150,7 +150,7 @@ class Progress(RuleBasedStateMachine):
                 when = max(when, min(self.alive_until, self.naive.latest[o]))
             if kind == "flying" and when <= self.now:
                 self.naive.states[o] = ("due", 0, count)
-        assert woken is None or woken > self.now or self.progress.wake_ms() != woken
+        assert woken > self.now or self.progress.wake_ms != woken
 
     @rule()
     def session_gone(self) -> None:
@@ -213,8 +213,8 @@ class Progress(RuleBasedStateMachine):
             for o, (kind, when, _) in enumerate(self.naive.states)
             if kind == "flying"
         ]
-        wake = self.progress.wake_ms()
-        assert not moments or (wake is not None and wake <= min(moments))
+        wake = self.progress.wake_ms
+        assert not moments or wake <= min(moments)
 
 
 TestProgress = Progress.TestCase
@@ -254,7 +254,7 @@ def test_redeliveries_carry_their_count_and_precede_new_records() -> None:
     progress = QueueProgress(Offset(0))
     _leases(progress, 4)
     progress.nack(Offset(1), Offset(2), 50, 0)
-    assert progress.wake_ms() == 50
+    assert progress.wake_ms == 50
     progress.expire(49)
     assert _leases(progress, 6) == [Lease(Offset(4), Offset(6), 1)]
     progress.expire(50)

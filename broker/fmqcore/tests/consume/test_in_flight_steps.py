@@ -29,7 +29,7 @@ def test_each_nack_delay_is_waited_for() -> None:
     progress.nack(O(1), O(2), 90, 0)
     progress.ack(O(2), O(4))
     assert progress.expire(50)
-    assert progress.wake_ms() == 90
+    assert progress.wake_ms == 90
     assert progress.expire(90)
     assert progress.peek(O(4)) == (0, 1)
     assert progress.waiting_records == 2

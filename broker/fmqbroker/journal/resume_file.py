@@ -10,6 +10,7 @@ While the journal is truncated or dropped nothing is captured: its parts disagre
 Leaves on disk: `resume`, replaced atomically (`fmqcore.journal.resume_file`).
 """
 
+import asyncio
 from typing import Final
 
 import structlog
@@ -59,7 +60,8 @@ class Resumes:
             return
         if self._captured is None and self._flusher.written_end >= self._flusher.care_at:
             self._capture()
-        if self._captured is not None:
+            await asyncio.sleep(0)  # the file is encoded in another turn
+        if self._captured is not None and not self._head.being_cut:
             await self._write(self._captured)
 
     async def at_close(self) -> None:

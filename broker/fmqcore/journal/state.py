@@ -5,7 +5,10 @@ segment's SNAP give the same state, and what the writer of the SNAP left out (id
 tombstones) is gone on every replica at the same position.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -22,8 +25,8 @@ from fmqcore.batch.offset_entry import (
     encode_entry,
     merge,
 )
-from fmqcore.consume.offsets.packed_entries import PackedOffsets
-from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.consume.offsets.packed_entries import BlockKey, PackedOffsets
+from fmqcore.consume.offsets.table import ProgressTable, drop_keys
 from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
 from fmqcore.properties import Properties
@@ -63,7 +66,7 @@ class Snapshot(NamedTuple):
     """A SNAP payload, and what it leaves out."""
 
     payload: bytes
-    tombstones: tuple[OffsetKey, ...]
+    tombstones: dict[BlockKey, set[int]]  # the queues, by consumer group and topic
     producers: int  # so many of those idle for longest
     now_ms: int
 
@@ -132,16 +135,8 @@ class JournalState:
                 self.topic_properties[topic_id] = properties
             return
         self.topics.pop(topic_id, None)
-        table = self.offsets
-        keys = [
-            OffsetKey(group, topic_id, queue)
-            for group in table.groups_in(topic_id)
-            for queue in table.queues_of(group, topic_id)
-        ]
-        for key in keys:
-            del self.offsets[key]
-            self.deleted_ms.pop(key, None)
-        self._packed.remove(keys)
+        for group in list(self.offsets.groups_in(topic_id)):
+            self._drop((group, topic_id), set(self.offsets.queues_of(group, topic_id)))
 
     def replace(self, other: "JournalState") -> None:
         """Take another state, a SNAP's, in place of this one."""
@@ -209,6 +204,7 @@ class JournalState:
         blocks are joined here.
         """
         old = self._old_tombstones(now_ms)
+        count = len(self.offsets) - sum(map(len, old.values()))
         parts = [
             _SNAP.pack(
                 _SNAP_VERSION,
@@ -216,13 +212,11 @@ class JournalState:
                 len(self.next_offsets),
                 len(self.epochs),
                 len(self.topics),
-                len(self.offsets) - len(old),
+                count,
             )
         ]
-        parts += [
-            _QUEUE.pack(topic_id, queue_id, offset)
-            for (topic_id, queue_id), offset in sorted(self.next_offsets.items())
-        ]
+        pack = _QUEUE.pack
+        parts += [pack(*key, offset) for key, offset in sorted(self.next_offsets.items())]
         parts += [_EPOCH.pack(epoch, start) for epoch, start in self.epochs]
         parts += [
             _TOPIC.pack(topic_id, queues) + encode_name(name)
@@ -234,16 +228,15 @@ class JournalState:
         room = min(max_producers, max_bytes - sum(map(len, parts)) - len(properties))
         producers, idle = self.producers.encode(now_ms, room)
         parts += [producers, properties]
-        return Snapshot(b"".join(parts), tuple(old), idle, now_ms)
+        return Snapshot(b"".join(parts), old, idle, now_ms)
 
     def settle(self, snapshot: Snapshot) -> None:
         """Drop what the snapshot, just taken and now stored, left out.
 
         The same as to `apply` it, without decoding it.
         """
-        for key in snapshot.tombstones:
-            del self.offsets[key], self.deleted_ms[key]
-        self._packed.remove(snapshot.tombstones)
+        for block, queues in snapshot.tombstones.items():
+            self._drop(block, queues)
         self.producers.drop_oldest(snapshot.producers, snapshot.now_ms)
 
     @classmethod
@@ -306,15 +299,29 @@ class JournalState:
                 deleted = _MS.pack(self.deleted_ms[key]) if entry.deleted else b""
                 packed.put(key, encode_entry(key, entry) + deleted)
 
-    def _old_tombstones(self, now_ms: int) -> list[OffsetKey]:
-        """Tombstones that leave SNAP; a presence note only if its group has no progress left."""
-        old = [key for key, ms in self.deleted_ms.items() if now_ms - ms > TOMBSTONE_MS]
-        return [key for key in old if key.queue_id not in _NOTES or not self._has_progress(key)]
+    def _drop(self, block: BlockKey, queues: Set[int]) -> None:
+        """Remove the entries of these queues of a group in a topic, in all tables."""
+        self.offsets.drop(*block, queues)
+        self._packed.drop(block, queues)
+        if self.deleted_ms:
+            drop_keys(self.deleted_ms, *block, queues)
 
-    def _has_progress(self, note: OffsetKey) -> bool:
-        group, topic_id, _ = note
-        queues = self.offsets.queues_of(group, topic_id)
-        return any(OffsetKey(group, topic_id, q) not in self.deleted_ms for q in queues)
+    def _old_tombstones(self, now_ms: int) -> dict[BlockKey, set[int]]:
+        """Tombstones that leave SNAP; a presence note only if its group has no progress left."""
+        before_ms = now_ms - TOMBSTONE_MS
+        keys = [key for key, ms in self.deleted_ms.items() if ms < before_ms]
+        old: dict[BlockKey, set[int]] = {}
+        for block, some in groupby(keys, itemgetter(0, 1)):
+            old.setdefault(block, set()).update(map(itemgetter(2), some))
+        for block, queues in old.items():
+            if not queues.isdisjoint(_NOTES) and self._has_progress(block, queues):
+                queues.difference_update(_NOTES)
+        return {block: queues for block, queues in old.items() if queues}
+
+    def _has_progress(self, block: BlockKey, deleted: Set[int]) -> bool:
+        """Return whether the group has progress in the topic, apart from those `deleted` queues."""
+        queues = set(self.offsets.queues_of(*block)) - deleted
+        return any(OffsetKey(*block, queue) not in self.deleted_ms for queue in queues)
 
     def _check(self, fields: Fields) -> None:
         if self.epochs != sorted(set(self.epochs)):

@@ -18,13 +18,27 @@ from fmqbroker.journal.journal import BatchDraft
 from fmqbroker.runtime.slices import in_turns
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.calls import Calls
-from fmqbroker.tests.consume_harness import ME, Rig, consuming, running, take_over, until
+from fmqbroker.tests.consume_harness import (
+    ME,
+    TOPIC,
+    Rig,
+    consuming,
+    running,
+    take_over,
+    until,
+)
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqbroker.tests.seen_harness import running_of
-from fmqcore.batch.control import decode_offsets, decoding_offsets, encode_offsets
+from fmqcore.batch.control import (
+    decode_offsets,
+    decode_offsets_packed,
+    decoding_offsets,
+    encode_offsets,
+    encode_topic,
+)
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
-from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.errors import NoPermission
@@ -437,6 +451,37 @@ async def test_a_long_snap_is_decoded_in_short_turns(tmp_path: Path) -> None:
     await in_short_turns(again.open())
     assert again.journal.state.offsets == some()
     await again.journal.close()
+
+
+async def test_deleting_a_wide_topic_takes_a_short_turn(full: Full) -> None:
+    state, topic = full.rig.journal.state, full.topics[0]
+    before = len(state.offsets)
+    payload = encode_topic(topic.id, topic.name, 0)
+
+    async def deleted() -> None:
+        full.rig.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
+
+    await in_short_turns(deleted())
+    assert len(state.offsets) == before - WIDE * GROUPS
+    assert topic.id not in state.offsets.topics()
+
+
+async def test_a_roll_drops_old_tombstones_in_a_short_turn(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        state = rig.journal.state
+        for group in range(GROUPS // 2):
+            keys = [OffsetKey(f"group-{group}", TOPIC.id, queue) for queue in range(WIDE)]
+            payload = encode_offsets(dict.fromkeys(keys, tombstone(1 << 32)))
+            state.merge_offsets(decode_offsets_packed(payload), store_ms=1)
+        start = rig.journal.end
+
+        async def rolled() -> None:
+            for _ in range(2):
+                rig.produce(0, bytes(600_000))
+
+        await in_short_turns(rolled())
+        assert rig.journal.end - start > 1_200_000
+        assert (state.offsets, state.deleted_ms, state.progress_bytes) == ({}, {}, 0)
 
 
 async def in_short_turns(work: Coroutine[Any, Any, None]) -> None:

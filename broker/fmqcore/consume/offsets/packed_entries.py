@@ -7,7 +7,7 @@ one piece of bytes: the pause grows with what changed, not with the number of en
 derived: if they are lost, the entries are encoded again.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import TopicId
@@ -19,19 +19,31 @@ BlockKey = tuple[str, TopicId]
 class _Block:
     """Entries of one consumer group in one topic."""
 
-    __slots__ = ("entries", "joined")
+    __slots__ = ("entries", "joined", "last")
 
     def __init__(self) -> None:
         self.entries: dict[int, bytes] = {}  # by queue
         self.joined: bytes | None = None  # None: changed since it was joined
+        self.last: int | None = -1  # the last queue of `entries`, which rise; None: in any order
 
-    def join(self, without: Collection[int] = ()) -> bytes:
+    def put(self, queue: int, packed: bytes) -> None:
+        """Set the bytes of a queue's entry."""
+        if queue not in self.entries:
+            self.last = queue if self.last is not None and queue > self.last else None
+        self.entries[queue] = packed
+        self.joined = None
+
+    def join(self, without: Set[int] = frozenset()) -> bytes:
         """Return all entries but those of queues `without`, ascending by queue."""
+        if self.entries.keys() <= without:
+            return b""
+        if self.last is None:
+            self.entries = dict(sorted(self.entries.items()))
+            self.last = max(self.entries)
         if without:
-            kept = (queue for queue in sorted(self.entries) if queue not in without)
-            return b"".join([self.entries[queue] for queue in kept])
+            return b"".join([raw for queue, raw in self.entries.items() if queue not in without])
         if self.joined is None:
-            self.joined = b"".join([self.entries[queue] for queue in sorted(self.entries)])
+            self.joined = b"".join(self.entries.values())
         return self.joined
 
 
@@ -65,8 +77,22 @@ class PackedOffsets:
         old = block.entries.get(key.queue_id)
         self.count += old is None
         self.size += len(packed) - len(old or b"")
-        block.entries[key.queue_id] = packed
-        block.joined = None
+        block.put(key.queue_id, packed)
+
+    def drop(self, at: BlockKey, queues: Set[int]) -> None:
+        """Remove the entries of these queues from a block, if it has them: fast for thousands."""
+        block = self._blocks.get(at)
+        if block is None:
+            return
+        if block.entries.keys() <= queues:
+            gone = list(block.entries.values())
+            del self._blocks[at]
+            self._order = None
+        else:
+            gone = [block.entries.pop(queue) for queue in block.entries.keys() & queues]
+            block.joined = None
+        self.count -= len(gone)
+        self.size -= sum(map(len, gone))
 
     def remove(self, keys: Iterable[OffsetKey]) -> None:
         """Remove these entries."""
@@ -83,14 +109,12 @@ class PackedOffsets:
                 del self._blocks[at]
                 self._order = None
 
-    def parts(self, without: Iterable[OffsetKey] = ()) -> list[bytes]:
+    def parts(self, without: Mapping[BlockKey, Set[int]] | None = None) -> list[bytes]:
         """Return all entries but those `without`, ascending, as parts to join."""
-        out: dict[BlockKey, set[int]] = {}
-        for group, topic_id, queue in without:
-            out.setdefault((group, topic_id), set()).add(queue)
         if self._order is None:
             self._order = sorted(self._blocks)
         blocks = self._blocks
-        if not out:
+        if not without:
             return [blocks[at].join() for at in self._order]
-        return [blocks[at].join(out.get(at, ())) for at in self._order]
+        none = frozenset[int]()
+        return [blocks[at].join(without.get(at, none)) for at in self._order]

@@ -4,7 +4,10 @@ A question about one topic or one group needs no walk through all entries: a bro
 hundred thousand of them, and its event loop must not stall.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
@@ -12,7 +15,7 @@ from fmqcore.ids import TopicId
 
 
 class ProgressTable(dict[OffsetKey, OffsetEntry]):
-    """Entries by key, including tombstones. Write with `[]`, `del` and `clear` only."""
+    """Entries by key, including tombstones. Write with `[]`, `del`, `drop` and `clear` only."""
 
     __slots__ = ("_groups",)
 
@@ -37,6 +40,18 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
             del groups[key.group]
         if not groups:
             del self._groups[key.topic_id]
+
+    def drop(self, group: str, topic: TopicId, queues: Collection[int]) -> None:
+        """Remove the group's entries in these queues, if it has them: fast for thousands."""
+        groups = self._groups.get(topic, {})
+        kept = [queue for queue in groups.get(group, ()) if queue not in queues]
+        drop_keys(self, group, topic, queues)
+        if kept:
+            groups[group] = dict.fromkeys(kept)
+        else:
+            groups.pop(group, None)
+        if not groups:
+            self._groups.pop(topic, None)
 
     def clear(self) -> None:
         """Remove every entry."""
@@ -68,12 +83,20 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
 
     # ---- the other writing methods of a dict would bypass the index
     def _refused(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("a ProgressTable is written with [], del and clear only")
+        raise TypeError("a ProgressTable is written with [], del, drop and clear only")
 
     pop = popitem = setdefault = update = __ior__ = _refused
 
     def __reduce__(self) -> tuple[type["ProgressTable"], tuple[dict[OffsetKey, OffsetEntry]]]:
         return ProgressTable, (dict(self),)
+
+
+def drop_keys(
+    table: dict[OffsetKey, Any], group: str, topic: TopicId, queues: Iterable[int]
+) -> None:
+    """Remove the keys of these queues, if they are there, without a loop in Python."""
+    remove = partial(dict.pop, table)  # a plain tuple equals the key
+    deque(map(remove, zip(repeat(group), repeat(topic), queues), repeat(None)), maxlen=0)
 
 
 def keys_of(table: Mapping[OffsetKey, OffsetEntry]) -> Iterable[OffsetKey]:

@@ -31,6 +31,11 @@ def test_index_equals_a_full_scan() -> None:
         key = OffsetKey(random.choice("abc"), TopicId(random.randrange(3)), random.randrange(4))
         if key in table and random.random() < 0.5:
             del table[key]
+        elif random.random() < 0.2:
+            gone = {key.queue_id, random.randrange(4)}
+            left = {k: e for k, e in table.items() if k[:2] != key[:2] or k[2] not in gone}
+            table.drop(key.group, key.topic_id, gone)
+            assert table == left
         else:
             table[key] = OffsetEntry(n + 1, Offset(n))
         assert by_index(table) == by_scan(table)

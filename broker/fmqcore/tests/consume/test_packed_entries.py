@@ -18,6 +18,7 @@ STEPS = st.lists(
         st.tuples(st.just("put"), KEYS, st.binary(min_size=1, max_size=3)),
         st.tuples(st.just("remove"), KEYS, st.just(b"")),
         st.tuples(st.just("join"), KEYS, st.just(b"")),
+        st.tuples(st.just("drop"), KEYS, st.just(b"")),
     ),
     max_size=40,
 )
@@ -35,13 +36,20 @@ def test_any_changes_then_the_same_bytes_as_a_sorted_table(
         elif step == "remove":
             packed.remove([key])
             table.pop(key, None)
+        elif step == "drop":
+            packed.drop((key.group, key.topic_id), {key.queue_id, 2})
+            table.pop(key, None)
+            table.pop(key._replace(queue_id=2), None)
         else:
             packed.parts()
     assert (packed.count, packed.size) == (len(table), sum(map(len, table.values())))
     assert set(packed) == set(table)
     assert all(key in packed for key in table)
     kept = [table[key] for key in sorted(table) if key not in without]
-    assert b"".join(packed.parts(without)) == b"".join(kept)
+    out: dict[tuple[str, TopicId], set[int]] = {}
+    for group, topic, queue in without:
+        out.setdefault((group, topic), set()).add(queue)
+    assert b"".join(packed.parts(out)) == b"".join(kept)
     assert b"".join(packed.parts()) == b"".join(table[key] for key in sorted(table))
 
 

@@ -143,7 +143,7 @@ def alter(
     given = [_weighted(text) for text in group or []]
     weights = {each: weight if ":" in text else None for text, (each, weight) in
               zip(group or [], given, strict=True)}  # fmt: skip
-    if len(groups) < len(given):
+    if len(weights) < len(given):
         raise InvalidArgument("--group: a group is given twice")
 
     async def work() -> TopicInfo:

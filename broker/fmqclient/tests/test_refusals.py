@@ -152,6 +152,7 @@ def test_codes_not_known_as_refusals_leave_outcome_unknown(code: ErrorCode) -> N
         ErrorCode.STORAGE_FULL,
         ErrorCode.UNSUPPORTED,
         ErrorCode.INVALID_ARGUMENT,
+        ErrorCode.SENDER_FENCED,
     }
     assert spec_of_code(code).appended == (code not in certain)
     assert spec_of_code(999).retry is RetryAction.RESEND_SAME

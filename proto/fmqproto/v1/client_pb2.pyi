@@ -230,18 +230,22 @@ class LastRecord(_message.Message):
     def __init__(self, ordered_sequence: _Optional[int] = ..., offset: _Optional[int] = ..., batch: _Optional[bytes] = ...) -> None: ...
 
 class ProduceOpened(_message.Message):
-    __slots__ = ("error", "max_batch_bytes", "max_records", "window_bytes", "settles_only")
+    __slots__ = ("error", "max_batch_bytes", "max_records", "window_bytes", "settles_only", "heartbeat_ms", "sender_id")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     SETTLES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    SENDER_ID_FIELD_NUMBER: _ClassVar[int]
     error: Error
     max_batch_bytes: int
     max_records: int
     window_bytes: int
     settles_only: bool
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., max_batch_bytes: _Optional[int] = ..., max_records: _Optional[int] = ..., window_bytes: _Optional[int] = ..., settles_only: _Optional[bool] = ...) -> None: ...
+    heartbeat_ms: int
+    sender_id: str
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., max_batch_bytes: _Optional[int] = ..., max_records: _Optional[int] = ..., window_bytes: _Optional[int] = ..., settles_only: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., sender_id: _Optional[str] = ...) -> None: ...
 
 class ProduceAck(_message.Message):
     __slots__ = ("correlation", "code", "message", "base_offset", "store_ms", "never_appended", "expected_sequence")

@@ -1,0 +1,533 @@
+"""The ordered producer: the API of a program that sends to an ordered topic in one strict order.
+
+    send_nowait → queue of the key → ordered_state → ordered_stream → answers → futures
+                                          ↑ roles, reports
+                                     ordered_line: the place in the line of senders
+
+A record without a known outcome must not be skipped: a later one would be stored without it. So a
+record whose `delivery_timeout_s` is over, or that can never be stored, ends the whole producer, as
+the loss of the role does. The program opens another one and goes on after `last`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
+
+from fmqclient.arguments import Headers, as_bytes, as_headers, as_they_are, check_all
+from fmqclient.forgotten import MustBeClosed
+from fmqclient.net.connections import Connections
+from fmqclient.net.loop_turns import LoopWatch
+from fmqclient.net.routes import Routes
+from fmqclient.net.tasks import CANCELLED, all_done
+from fmqclient.producer.batches import RECORD_OVERHEAD, PendingBatch, Record, reject
+from fmqclient.producer.buffer_waiters import BufferWaiters
+from fmqclient.producer.ordered_line import Line
+from fmqclient.producer.ordered_records import (
+    CutBatch,
+    LastRecord,
+    OrderedResult,
+    cut_of,
+    last_records_of,
+    result_of,
+    role_of,
+)
+from fmqclient.producer.ordered_state import (
+    Acknowledged,
+    Action,
+    Batch,
+    Connect,
+    Failed,
+    OrderedState,
+    Report,
+)
+from fmqclient.producer.ordered_stream import SegmentStream
+from fmqclient.settings import ProducerSettings
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.errors import (
+    DeliveryUnknown,
+    FmqError,
+    InvalidArgument,
+    Overloaded,
+    SenderFenced,
+    TooLarge,
+    Unavailable,
+    UnknownQueue,
+)
+from fmqcore.names import require_name
+from fmqcore.routing import key_hash
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+_log = logging.getLogger("fmqclient")
+_TICK_S: Final = 0.1
+_READ_FIRST_MS: Final = 1000
+_BATCH_AGE_MS: Final = 1000  # a batch takes records for at most this time: they share its deadline
+_MAX_RECORD: Final = MAX_PAYLOAD - 64
+
+
+class _Inbox:
+    """Records of one queue that were not cut into their batch yet."""
+
+    __slots__ = ("open", "pending")
+
+    def __init__(self) -> None:
+        self.pending: deque[PendingBatch] = deque()
+        self.open: PendingBatch | None = None  # the last of them, while it takes more
+
+
+class OrderedProducer(MustBeClosed):
+    """Sends records to one ordered topic. Use it as `async with client.ordered_producer(...)`.
+
+    Entering waits until this is the topic's active sender.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        routes: Routes,
+        clock: Clock,
+        settings: ProducerSettings,
+        topic: str,
+        name: str,
+        *,
+        accept_unknown_end: bool,
+        on_active: Callable[[], None] | None,
+        watch: LoopWatch | None = None,
+    ) -> None:
+        require_name("topic", topic)
+        require_name("sender", name)
+        self._connections = connections
+        self._routes = routes
+        self._clock = clock
+        self._settings = settings
+        self._topic = topic
+        self._name = name
+        self._accepts_unknown_end = accept_unknown_end
+        self._on_active = on_active
+        self._watch = watch or LoopWatch(clock)
+        self._waiters: BufferWaiters[asyncio.Future[OrderedResult]] = BufferWaiters()
+        self._state = OrderedState()
+        self._last: Mapping[int, LastRecord] = {}
+        self._inboxes: list[_Inbox] = []
+        self._records = self._bytes = 0  # without an outcome
+        self._busy = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
+        self._line: Line | None = None
+        self._stream: SegmentStream | None = None
+        self._end: FmqError | None = None  # nothing more is taken
+
+    # ---- life
+
+    async def __aenter__(self) -> "OrderedProducer":
+        config = await self._routes.topic(self._topic)
+        if not config.ordered:
+            raise InvalidArgument(
+                f"topic {self._topic} is not ordered: use `producer()`, or create an ordered topic "
+                "(fmq topic create NAME --ordered --groups GROUP,GROUP)"
+            )
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._main = asyncio.create_task(self._run(config.id))
+        self._main.add_done_callback(self._ended)
+        try:
+            await asyncio.wait([self._ready])
+            self._ready.result()
+        except BaseException:
+            await self._stop()
+            raise
+        self._unclosed = True
+        return self
+
+    def _described(self) -> str:
+        return f"an ordered producer to {self._topic!r}"
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Send what is pending, for at most `close_timeout_s`, fail the rest, give up the role."""
+        self._unclosed = False
+        if self._main is None:
+            return
+        self._end = self._end or Unavailable("this ordered producer is closed")
+        self._waiters.look()
+        try:
+            async with asyncio.timeout(self._settings.close_timeout_s):
+                await self.flush()
+        except TimeoutError:
+            pass
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        main, self._main = self._main, None
+        if main is None:
+            return
+        main.cancel()
+        try:
+            await asyncio.wait([main])
+        finally:
+            if self._records:
+                _log.warning(
+                    "an ordered producer to %s was closed with %d records pending: each ends with "
+                    "an error, DeliveryUnknown if it may be stored; flush() before",
+                    *(self._topic, self._records),
+                )
+            self._fail_all(Unavailable("closed before the broker answered"), None)
+
+    async def _run(self, topic_id: int) -> None:
+        self._line = Line(
+            self._opening(""), self._state, self._connections, self._routes, self._clock,
+            self._watch, self._learn,
+        )  # fmt: skip
+        self._stream = SegmentStream(
+            lambda: self._opening(self._line.sender_id if self._line else ""),
+            self._state, topic_id, self._connections, self._routes, self._clock, self._watch,
+            self._settings, self._cut, self._apply, self._learn_of_stream,
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._line.run(), self._stream.run(), self._tick()):
+                self._start(tasks, work)
+
+    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        tasks.create_task(work).add_done_callback(self._ended)
+
+    def _opening(self, sender_id: str) -> client_pb2.ProduceOpen:
+        return client_pb2.ProduceOpen(
+            client=self._settings.client_name,
+            sender=client_pb2.SenderOpen(
+                topic=self._topic,
+                name=self._name,
+                accepts_unknown_end=self._accepts_unknown_end,
+                sender_id=sender_id,
+            ),
+        )
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """End the producer when a task ended by an error or a cancel: no caller may wait on."""
+        error = CANCELLED if task.cancelled() else task.exception()
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if not isinstance(error, FmqError):
+            error = Unavailable(f"this ordered producer has failed: {error}")
+        self._fail(error, None)
+
+    def _fail_part(self, why: str) -> None:
+        """End it, as its client has failed."""
+        self._fail(Unavailable(why), None)
+
+    def _fail(self, error: FmqError, refused: Batch | None) -> None:
+        """Fail every pending record and accept no more."""
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # its caller may have left
+        if self._end is None:
+            self._end = error
+            if self._records:
+                _log.warning("an ordered producer to %s ends: %s", self._topic, error)
+        elif self._state.error is None:
+            return  # it is being closed
+        if self._main is not None:
+            self._main.cancel()
+        self._fail_all(error, refused)
+        self._waiters.look()
+
+    def _fail_all(self, error: FmqError, refused: Batch | None) -> None:
+        """Fail what has no outcome; what was cut may have been sent, and stored."""
+        self._state.end(error)
+        for batch in self._state.batches:
+            self._reject(cut_of(batch), _error_of_sent(error, certain=batch is refused))
+        for queue in self._state.queues:
+            queue.batches.clear()
+        for inbox in self._inboxes:
+            for pending in inbox.pending:
+                self._reject(pending, _error_of_unsent(error))
+            inbox.pending.clear()
+            inbox.open = None
+
+    def _reject(self, batch: CutBatch | PendingBatch, error: FmqError) -> None:
+        reject(batch.records, error)
+        self._release(len(batch.records), batch.bytes)
+
+    def _release(self, count: int, size: int) -> None:
+        self._records -= count
+        self._bytes -= size
+        self._waiters.look()
+
+    async def _tick(self) -> None:
+        """Expire deadlines. After the program blocked the loop, answers are read before."""
+        expire_from_ms = 0
+        while True:
+            await self._busy.wait()
+            late_ms = await self._watch.sleep(_TICK_S)
+            now_ms = self._clock.monotonic_ms()
+            if late_ms:
+                expire_from_ms = now_ms + _READ_FIRST_MS
+            if now_ms >= expire_from_ms:
+                self._expire(now_ms)
+            if not self._records:
+                self._busy.clear()
+
+    def _expire(self, now_ms: int) -> None:
+        """End the producer if the oldest record of a queue has waited for too long."""
+        timeout_ms = int(self._settings.delivery_timeout_s * 1000)
+        for queue, inbox in zip(self._state.queues, self._inboxes, strict=True):
+            batch = inbox.open
+            if batch is not None and batch.deadline_ms < now_ms + timeout_ms - _BATCH_AGE_MS:
+                inbox.open = None
+            oldest = cut_of(queue.batches[0]) if queue.batches else next(iter(inbox.pending), None)
+            if oldest is not None and oldest.deadline_ms <= now_ms:
+                self._fail(
+                    Unavailable(
+                        f"a record had no outcome for {self._settings.delivery_timeout_s:g} s: "
+                        f"{self.waits_for or 'no answer'}; no later one may be stored without it, "
+                        "so this producer ends: open it again and go on after its `last` records"
+                    ),
+                    None,
+                )
+                return
+
+    # ---- roles and answers
+
+    @property
+    def active(self) -> bool:
+        """Whether this is the topic's active sender, as far as is known."""
+        return self._state.active and self._end is None
+
+    @property
+    def last(self) -> Mapping[int, LastRecord]:
+        """By queue the last record before this sender's first one; queues without one lack."""
+        return self._last
+
+    @property
+    def waits_for(self) -> str:
+        """What sends wait for, a sentence; "" = for nothing."""
+        if self._end is not None:
+            return str(self._end)
+        if self._state.reason or self._stream is None or self._line is None:
+            return self._state.reason
+        return self._stream.why or (self._line.why if not self._state.active else "")
+
+    @property
+    def connected(self) -> dict[str, str]:
+        """The group that takes the sends: "" while it does, else the reason why it does not."""
+        return {str(self._state.group or "line"): self.waits_for}
+
+    @property
+    def outstanding(self) -> int:
+        """Number of records without an outcome yet."""
+        return self._records
+
+    def _learn(self, news: client_pb2.SenderState) -> None:
+        state, epoch = self._state, self._state.epoch
+        actions = state.learn(role_of(news))
+        if state.epoch != epoch:
+            self._last = last_records_of(news)
+            if not self._inboxes:
+                self._inboxes = [_Inbox() for _ in state.queues]
+        self._apply(actions)
+        if state.epoch != epoch and state.error is None:
+            if not self._ready.done():
+                self._ready.set_result(None)
+            if self._on_active is not None:
+                self._loop.call_soon(self._on_active)  # its errors are the program's
+
+    def _learn_of_stream(self, news: client_pb2.SenderState) -> None:
+        """The master of the segment knows of the same role, but is owed no report."""
+        if self._state.epoch == news.sender_epoch:
+            self._apply(self._state.learn(role_of(news), in_line=False))
+
+    def _apply(self, actions: Iterable[Action]) -> None:
+        assert self._line is not None
+        assert self._stream is not None
+        for action in actions:
+            match action:
+                case Acknowledged():
+                    self._resolve(action)
+                case Report():
+                    self._line.report(action)
+                case Connect():
+                    self._stream.move()
+                case Failed():
+                    self._fail(action.error, action.batch)
+
+    def _resolve(self, stored: Acknowledged) -> None:
+        content = cut_of(stored.batch)
+        for at, record in enumerate(content.records):
+            future: asyncio.Future[Any] = record[4]
+            if not future.done():
+                future.set_result(
+                    result_of(stored.group, stored.segment, stored.offset, stored.batch, at)
+                )
+        self._release(len(content.records), content.bytes)
+
+    # ---- sending
+
+    async def send(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        tag: bytes | None = None,
+        queue: int | None = None,
+    ) -> OrderedResult:
+        """Send one record, wait until it is stored, and return where; waits for room if need be.
+
+        A record whose `send` was cancelled is sent all the same: later ones come after it.
+        """
+        value, key, headers, tag = as_they_are(value, key, headers, tag)
+        hand_in = partial(self._hand_in, value, key, headers, tag, queue)
+        return await (await self._waiters.take(hand_in))
+
+    def send_nowait(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        tag: bytes | None = None,
+        queue: int | None = None,
+    ) -> "asyncio.Future[OrderedResult]":
+        """Hand over one record; the returned future resolves with its outcome.
+
+        Raises `Overloaded` if the record does not fit in the window of outstanding bytes and
+        records, or if an earlier `send` still waits for room.
+        """
+        if self._waiters:
+            raise Overloaded(f"{len(self._waiters)} sends wait for room before this: await send()")
+        return self._hand_in(value, key, headers, tag, queue)
+
+    async def send_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        queue: int | None = None,
+    ) -> list[OrderedResult]:
+        """Send many records; return their results in order, or raise the first error."""
+        check_all("value", values)
+        check_all("key", keys or ())
+        if keys is not None and len(keys) != len(values):
+            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        futures = []
+        for at, value in enumerate(values):
+            key = None if keys is None else keys[at]
+            hand_in = partial(self._hand_in, value, key, None, None, queue)
+            futures.append(await self._waiters.take(hand_in))
+        await all_done(futures)
+        error = next((e for e in [f.exception() for f in futures] if e is not None), None)
+        if error is not None:
+            raise error
+        return [future.result() for future in futures]
+
+    async def flush(self) -> None:
+        """Wait until everything sent before this call has an outcome."""
+        for turn in self._waiters.waiting:  # those who wait for room were sent, too
+            if not turn.done():
+                self._hurry()
+                await asyncio.wait([turn])
+        self._hurry()
+        cut = [record for batch in self._state.batches for record in cut_of(batch).records]
+        pending = [r for box in self._inboxes for batch in box.pending for r in batch.records]
+        await all_done([record[4] for record in (*cut, *pending)])
+
+    def _hurry(self) -> None:
+        if self._stream is not None:
+            self._stream.hurry()
+
+    def _hand_in(
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Headers | None,
+        tag: bytes | None,
+        queue: int | None,
+    ) -> "asyncio.Future[OrderedResult]":
+        if self._end is not None:
+            raise type(self._end)(str(self._end))
+        if not self._inboxes:
+            raise Unavailable("open the producer first: async with ... as producer")
+        raw_value, raw_key = as_bytes("value", value), as_bytes("key", key or b"")
+        raw_tag = b"" if tag is None else as_bytes("tag", tag)
+        raw_headers = as_headers(headers) if headers else b""
+        size = len(raw_value) + len(raw_key) + len(raw_tag) + len(raw_headers) + RECORD_OVERHEAD
+        number = self._queue_of(raw_key, queue)
+        self._require_room(size)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        record: Record = (raw_value, raw_key, raw_tag, raw_headers, future, True, 0)
+        self._put(self._inboxes[number], record, size)
+        return future
+
+    def _queue_of(self, key: bytes, queue: int | None) -> int:
+        """Return a record's queue: fixed for a key. Records without a key count as one key."""
+        count = len(self._inboxes)
+        if queue is None:
+            return key_hash(key) % count
+        if not isinstance(queue, int) or not 0 <= queue < count:
+            raise UnknownQueue(f"topic {self._topic} has queues 0 to {count - 1}, not {queue!r}")
+        return queue
+
+    def _require_room(self, size: int) -> None:
+        """Raise `TooLarge` or `Overloaded`, before the record has a place in the order."""
+        assert self._stream is not None
+        most = min(_MAX_RECORD, self._stream.max_batch_bytes)
+        if size > most:
+            raise TooLarge(f"a record of {size} bytes, at most {most}: store it elsewhere")
+        settings = self._settings
+        if self._records and (
+            self._bytes + size > settings.max_outstanding_bytes
+            or self._records >= settings.max_outstanding_records
+        ):
+            raise Overloaded(
+                f"{self._records} records, {self._bytes} bytes are outstanding: await send(), or "
+                "raise max_outstanding_bytes"
+            )
+
+    def _put(self, inbox: _Inbox, record: Record, size: int) -> None:
+        assert self._stream is not None
+        batch, settings = inbox.open, self._settings
+        most_bytes = min(settings.max_batch_bytes, self._stream.max_batch_bytes, MAX_PAYLOAD)
+        most = min(settings.max_batch_records, self._stream.max_batch_records, MAX_RECORDS)
+        if batch is None or batch.bytes + size > most_bytes or len(batch.records) >= most:
+            born_ms = self._clock.wall_ms() if settings.born_time else 0
+            timeout_ms = int(settings.delivery_timeout_s * 1000)
+            batch = inbox.open = PendingBatch(self._clock.monotonic_ms() + timeout_ms, born_ms)
+            inbox.pending.append(batch)
+            self._stream.wake()
+        batch.records.append(record)
+        batch.bytes += size
+        self._records += 1
+        self._bytes += size
+        self._busy.set()
+
+    def _cut(self) -> None:
+        """Cut the next batch of each queue whose earlier ones were all sent (L11)."""
+        for number, inbox in enumerate(self._inboxes):
+            if inbox.pending and self._state.all_sent(number):
+                pending = inbox.pending.popleft()
+                if pending is inbox.open:
+                    inbox.open = None
+                self._state.add(number, CutBatch(pending))
+
+
+def _error_of_sent(error: FmqError, *, certain: bool) -> FmqError:
+    """The outcome of a record that may be stored, when the producer ends."""
+    if certain or isinstance(error, SenderFenced):
+        return error
+    return DeliveryUnknown(f"it may be stored or not: {error}")
+
+
+def _error_of_unsent(error: FmqError) -> FmqError:
+    if isinstance(error, SenderFenced):
+        return error
+    return Unavailable(f"not sent: {error}")

@@ -21,6 +21,8 @@ from fmqclient.client import Client, connect
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.consumer.message import Message
 from fmqclient.producer.batches import SendResult
+from fmqclient.producer.ordered import OrderedProducer
+from fmqclient.producer.ordered_records import LastRecord, OrderedResult
 from fmqclient.producer.producer import Producer
 from fmqclient.settings import Start
 from fmqcore.errors import (
@@ -101,12 +103,15 @@ __all__ = [
     "GroupInfo",
     "Headers",
     "InvalidArgument",
+    "LastRecord",
     "Malformed",
     "Message",
     "NoPermission",
     "NotEnoughReplicas",
     "NotFound",
     "OrderedAdmin",
+    "OrderedProducer",
+    "OrderedResult",
     "OrderedTopicStatus",
     "OutOfSequence",
     "Overloaded",

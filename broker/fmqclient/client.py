@@ -6,7 +6,7 @@ The ports (transport, clock) are arguments; the defaults are the real adapters.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
@@ -20,6 +20,7 @@ from fmqclient.net.connections import Backoff, Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import CANCELLED
+from fmqclient.producer.ordered import OrderedProducer
 from fmqclient.producer.producer import Producer
 from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
@@ -30,7 +31,7 @@ from fmqport.transport import Transport
 if TYPE_CHECKING:
     from fmqclient.admin.client import Admin
 
-P = TypeVar("P", Producer, Consumer)
+P = TypeVar("P", Producer, OrderedProducer, Consumer)
 MIB = 1024 * 1024
 
 
@@ -75,7 +76,7 @@ class Client(MustBeClosed):
         self._routes = Routes(self._connections, clock, self._seeds)
         self._watch = LoopWatch(clock)
         self._failed = ""
-        self._parts: WeakSet[Producer | Consumer] = WeakSet()
+        self._parts: WeakSet[Producer | OrderedProducer | Consumer] = WeakSet()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def __aenter__(self) -> "Client":
@@ -170,6 +171,50 @@ class Client(MustBeClosed):
         )
         return self._keep(
             Producer(self._connections, self._routes, self._clock, settings, self._watch)
+        )
+
+    def ordered_producer(
+        self,
+        topic: str,
+        *,
+        name: str = "sender",
+        accept_unknown_end: bool = False,
+        on_active: Callable[[], None] | None = None,
+        linger_ms: float = 0,
+        max_outstanding_bytes: int = 32 * MIB,
+        max_outstanding_records: int = 100_000,
+        max_batch_bytes: int = MAX_PAYLOAD,
+        max_batch_records: int = MAX_RECORDS,
+        pipeline: int = 4,
+        delivery_timeout_s: float = 120.0,
+        close_timeout_s: float = 30.0,
+        born_time: bool = False,
+    ) -> OrderedProducer:
+        """Return a new sender to an ordered topic; entering it waits for the topic's one role.
+
+        `name`: shown by `fmq ordered status`. `accept_unknown_end`: go on after the last record
+        that is known, although the end of an earlier segment is not. `on_active` is called each
+        time the role is given. `ProducerSettings` documents the other settings.
+        """
+        settings = ProducerSettings(
+            linger_ms=linger_ms,
+            max_outstanding_bytes=max_outstanding_bytes,
+            max_outstanding_records=max_outstanding_records,
+            max_batch_bytes=max_batch_bytes,
+            max_batch_records=max_batch_records,
+            pipeline=pipeline,
+            delivery_timeout_s=delivery_timeout_s,
+            close_timeout_s=close_timeout_s,
+            born_time=born_time,
+            client_name=self._name,
+        )
+        return self._keep(
+            OrderedProducer(
+                *(self._connections, self._routes, self._clock, settings, topic, name),
+                accept_unknown_end=accept_unknown_end,
+                on_active=on_active,
+                watch=self._watch,
+            )
         )
 
     def consumer(

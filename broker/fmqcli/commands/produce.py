@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,9 @@ import typer
 from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run, talk, write
 from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
 from fmqcli.stdio.lines import everything, lines
+from fmqclient.client import Client
 from fmqclient.producer.accumulator import pinned_group
+from fmqclient.producer.ordered import OrderedProducer
 from fmqclient.settings import LEVELS
 from fmqcore.errors import FmqError, InvalidArgument, NotFound
 from fmqcore.ids import GroupName
@@ -52,6 +54,12 @@ def produce(
     linger_ms: Annotated[
         float, typer.Option(min=0, max=1_000_000, help="gather messages for so long")
     ] = 0,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="to an ordered topic, as its one active sender")
+    ] = False,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="with --ordered: of the sender, for people")
+    ] = "fmq-produce",
     results: Annotated[
         bool, typer.Option("--print", "-p", help="print where each one was stored")
     ] = False,
@@ -61,12 +69,15 @@ def produce(
     """Send each line as a message, and wait until all are stored.
 
     Exit code 0 only if every message is. Where --print says so, standard output gets a line per
-    message, in order: group, queue, offset.
+    message, in order: group, queue, offset. With --ordered it waits for the role of the topic's
+    active sender first, and ends when it loses the role.
     """
     if acks not in LEVELS:
         raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
     if output is Output.JSON and not results:
         raise InvalidArgument("-o json is how --print prints: give that, too")
+    if ordered and (group is not None or acks != "replicated"):
+        raise InvalidArgument("--ordered: the chain selects the group and every copy is awaited")
     fixed = _fixed(header or [], tag, group, queue)
     fixed["unanswered"] = acks == "one_way"
     separator = None if key_separator is None else _separator(key_separator)
@@ -78,9 +89,14 @@ def produce(
     async def work(fd: int) -> int:
         async with client(brokers) as connected:
             known = await connected.admin().topic(topic)  # before the first line is typed
-            _check_place(known, group, queue)
+            if not ordered:
+                _check_place(known, group, queue)
             try:
-                async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
+                async with (
+                    _sender(connected, topic, name, linger_ms)
+                    if ordered
+                    else connected.producer(acks=acks, linger_ms=linger_ms)
+                ) as producer:
                     watching = asyncio.create_task(job.watch(producer))
                     try:
                         await job.send(producer, _whole(fd) if whole else lines(fd))
@@ -107,6 +123,51 @@ def _fixed(
         "queue": queue,
         "tag": None if tag is None else tag.encode(),
     }
+
+
+@asynccontextmanager
+async def _sender(connected: Client, topic: str, name: str, linger_ms: float) -> AsyncIterator[Any]:
+    """An ordered producer under the methods that a job uses; says what it waits for meanwhile."""
+    producer = connected.ordered_producer(topic, name=name, linger_ms=linger_ms)
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(_STALLED_S)
+            talk(f"waiting for the role: {producer.waits_for}")
+
+    reporting = asyncio.create_task(report())
+    try:
+        await producer.__aenter__()
+    finally:
+        reporting.cancel()
+    try:
+        yield _OrderedSends(producer)
+    finally:
+        await producer.close()
+
+
+class _OrderedSends:
+    """An ordered producer as a job calls an ordinary one."""
+
+    def __init__(self, producer: OrderedProducer) -> None:
+        self._producer = producer
+
+    @property
+    def outstanding(self) -> int:
+        """Number of messages without an outcome."""
+        return self._producer.outstanding
+
+    @property
+    def connected(self) -> dict[str, str]:
+        """The group that takes the sends, and why it does not."""
+        return self._producer.connected
+
+    def send_nowait(
+        self, _topic: str, value: bytes, *, group: str | None = None, **fixed: Any
+    ) -> "asyncio.Future[Any]":
+        """Send to the ordered producer's own topic."""
+        assert group is None, "refused before"
+        return self._producer.send_nowait(value, **fixed)
 
 
 def _check_place(topic: Any, group: str | None, queue: int | None) -> None:

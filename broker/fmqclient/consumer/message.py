@@ -42,6 +42,7 @@ class DeliveredBatch:
         "nacked",
         "ranges",
         "read_epoch",
+        "segment",
         "session",
         "store_ms",
         "stream",
@@ -95,6 +96,7 @@ class DeliveredBatch:
         self.bytes = len(raw)
         self.credit = end - first  # its messages that count as buffered
         self.delivery_count = delivery.delivery_count
+        self.segment = delivery.chain_segment
         self.again = _again(delivery)
         self.store_ms = header.store_ms
         self.values, self.keys, self.tags, self.headers, self.born_ms = records
@@ -110,6 +112,7 @@ class DeliveredBatch:
         batch.bytes = 0
         batch.credit = end - first
         batch.delivery_count = delivery.delivery_count
+        batch.segment = delivery.chain_segment
         batch.again = _again(delivery)
         return batch
 
@@ -288,6 +291,14 @@ class Message:
         """When the producer took the message, if the producer was opened with `born_time=True`."""
         born = self._batch.born_ms
         return None if born is None else born[self.offset - self._batch.base]
+
+    @property
+    def segment(self) -> int:
+        """The segment of an ordered topic's chain; 0 in other topics.
+
+        In an ordered topic, order by (segment, offset) within a queue.
+        """
+        return self._batch.segment
 
     @property
     def read_epoch(self) -> int:

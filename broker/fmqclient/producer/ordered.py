@@ -273,6 +273,7 @@ class OrderedProducer(MustBeClosed):
             if late_ms:
                 expire_from_ms = now_ms + _READ_FIRST_MS
             if now_ms >= expire_from_ms:
+                self._apply(self._state.tick(now_ms))
                 self._expire(now_ms)
             if not self._records:
                 self._busy.clear()

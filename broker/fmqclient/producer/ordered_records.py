@@ -131,7 +131,7 @@ def _last_record(queue: int, record: client_pb2.LastRecord) -> LastRecord:
         values, keys, _, headers, _ = decode(header.attrs, header.record_count, payload)
         at = offset - header.base_offset
         if not 0 <= at < len(values):
-            raise BadBatch(f"offsets {header.base_offset} to {header.end_offset}")
+            raise BadColumns(f"offsets {header.base_offset} to {header.end_offset}")
         found = {} if headers is None else decode_headers(headers[at])
     except (BadBatch, BadColumns) as error:
         text = "the last record of queue %d, at offset %d, cannot be read: %s"

@@ -37,6 +37,9 @@ from fmqcore.zk.chain import PerQueue
 SLOW_RETRY: Final = 5
 """A segment that takes no more is tried again after so many times the usual pause."""
 
+OWN_ROLE_MS: Final = 3000
+"""A sender that stands in line anew learns within this time that a later epoch is its own."""
+
 
 class Content(Protocol):
     """What a batch holds, opaque here."""
@@ -169,6 +172,7 @@ class OrderedState:
         self._correlation = 0
         self._reported = 0  # the segment, over the present session
         self._turn = 0  # the queue whose batch leaves next
+        self._fenced_ms: int | None = None  # since when a master knows a later sender
 
     @property
     def unacked(self) -> PerQueue:
@@ -281,6 +285,7 @@ class OrderedState:
         """Go on in another segment, from the first record without an ack."""
         self._forget_stream()
         self.active, self.frozen, self.reason = True, False, role.reason
+        self._fenced_ms = None
         self.epoch, self.segment, self.group = role.sender_epoch, role.segment, role.group
         self.stands_anew = False
         return [Connect(role.group), *(self._close(role, in_line) if role.closing else ())]
@@ -361,7 +366,7 @@ class OrderedState:
         if batch is None:
             return []
         if isinstance(error, SenderFenced):
-            return self.fenced_by_master(str(error))
+            return self.fenced_by_master(str(error), now_ms)
         state = self.queues[batch.queue]
         if self.frozen or batch.sequence < state.unacked or correlation <= state.rewound_at:
             return []
@@ -380,7 +385,7 @@ class OrderedState:
                 self._rewind(state, batch.sequence, now_ms + slow * pause_ms)
                 return []
 
-    def fenced_by_master(self, why: str) -> list[Action]:
+    def fenced_by_master(self, why: str, now_ms: int) -> list[Action]:
         """A master knows a later sender epoch: this sender's own, if it stands in line anew."""
         if self.error is not None:
             return []
@@ -388,7 +393,14 @@ class OrderedState:
             return self.fence(why)
         self.frozen = True
         self.reason = why
+        self._fenced_ms = self._fenced_ms or now_ms
         return []
+
+    def tick(self, now_ms: int) -> list[Action]:
+        """The later sender was another one if this one does not have the role by now."""
+        if self._fenced_ms is None or now_ms - self._fenced_ms < OWN_ROLE_MS or self.error:
+            return []
+        return self.fence(self.reason)
 
     def _answered(self, correlation: int) -> Batch | None:
         batch = self._sent.pop(correlation, None)

@@ -110,7 +110,8 @@ class SegmentStream:
                 cause = error.error if isinstance(error, CallRefused) else error
                 self.why = str(cause)
                 if isinstance(cause, SenderFenced):
-                    self._apply(self._state.fenced_by_master(str(cause)))
+                    now_ms = self._clock.monotonic_ms()
+                    self._apply(self._state.fenced_by_master(str(cause), now_ms))
             self._routes.request_refresh()
             if self._state.unacked != unacked:
                 backoff.reset()

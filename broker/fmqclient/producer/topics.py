@@ -7,7 +7,7 @@ from fmqclient.net.routes import Routes
 from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
-from fmqcore.errors import FmqError, Unavailable, UnknownTopic
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable, UnknownTopic
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 
@@ -47,7 +47,10 @@ class KnownTopics:
                 self._accumulator.forget(topic, error)
                 return
             else:
-                self._accumulator.know(topic, config)
+                if config.ordered:
+                    self._accumulator.forget(topic, _ordered(topic.name))
+                else:
+                    self._accumulator.know(topic, config)
                 return
 
     def learn(self) -> None:
@@ -86,3 +89,10 @@ class KnownTopics:
 
     def _forget(self, topic: Topic) -> None:
         self._accumulator.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))
+
+
+def _ordered(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"topic {name} is ordered, it takes the sends of one active sender: use "
+        f"ordered_producer({name!r}), or fmq produce --ordered"
+    )

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from fmqclient.consumer.consumer import Consumer as AsyncConsumer
+from fmqclient.producer.ordered import OrderedProducer as AsyncOrderedProducer
 from fmqclient.producer.producer import Producer as AsyncProducer
 from fmqclient.sync.loop_thread import LoopThread
 from fmqcore.errors import Unavailable
@@ -13,7 +14,7 @@ from fmqcore.errors import Unavailable
 class Part:
     """A producer or consumer that opens at construction, in the loop's thread, and closes once."""
 
-    _part: AsyncProducer | AsyncConsumer
+    _part: AsyncProducer | AsyncOrderedProducer | AsyncConsumer
 
     def __init__(self, loop: LoopThread) -> None:
         self._loop = loop

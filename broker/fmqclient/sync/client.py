@@ -10,7 +10,7 @@ Every call waits in the calling thread; any thread may call. `send_nowait` retur
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -25,6 +25,7 @@ from fmqclient.sync.admin import Admin
 from fmqclient.sync.base import Part
 from fmqclient.sync.consumer import Consumer
 from fmqclient.sync.loop_thread import LoopThread
+from fmqclient.sync.ordered import OrderedProducer
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
 from fmqport.clock import Clock
@@ -59,7 +60,7 @@ class Client:
 
     def __init__(self, client: asynchronous.Client) -> None:
         self._client = client
-        self._open: list[Producer | Consumer] = []
+        self._open: list[Producer | OrderedProducer | Consumer] = []
         self._loop = LoopThread()
         try:
             self._loop.run(client.__aenter__())
@@ -136,6 +137,49 @@ class Client:
         self._keep(producer)
         return producer
 
+    def ordered_producer(
+        self,
+        topic: str,
+        *,
+        name: str = "sender",
+        accept_unknown_end: bool = False,
+        on_active: Callable[[], None] | None = None,
+        linger_ms: float = 0,
+        max_outstanding_bytes: int = 32 * MIB,
+        max_outstanding_records: int = 100_000,
+        max_batch_bytes: int = MAX_PAYLOAD,
+        max_batch_records: int = MAX_RECORDS,
+        pipeline: int = 4,
+        delivery_timeout_s: float = 120.0,
+        close_timeout_s: float = 30.0,
+        born_time: bool = False,
+    ) -> OrderedProducer:
+        """Return a sender to an ordered topic, opened: this waits for the topic's one role.
+
+        `name`: shown by `fmq ordered status`. `accept_unknown_end`: go on after the last record
+        that is known, although the end of an earlier segment is not. `on_active` is called in
+        the client's own thread, each time the role is given. The rest: see `ProducerSettings`.
+        """
+        self._check()
+        made = self._client.ordered_producer(
+            topic,
+            name=name,
+            accept_unknown_end=accept_unknown_end,
+            on_active=on_active,
+            linger_ms=linger_ms,
+            max_outstanding_bytes=max_outstanding_bytes,
+            max_outstanding_records=max_outstanding_records,
+            max_batch_bytes=max_batch_bytes,
+            max_batch_records=max_batch_records,
+            pipeline=pipeline,
+            delivery_timeout_s=delivery_timeout_s,
+            close_timeout_s=close_timeout_s,
+            born_time=born_time,
+        )
+        producer = OrderedProducer(self._loop, made)
+        self._keep(producer)
+        return producer
+
     def consumer(
         self,
         topic: str,
@@ -172,7 +216,7 @@ class Client:
         self._keep(consumer)
         return consumer
 
-    def _keep(self, part: "Producer | Consumer") -> None:
+    def _keep(self, part: "Producer | OrderedProducer | Consumer") -> None:
         for old in [old for old in self._open if old.closed]:
             with suppress(ValueError):  # another thread was quicker
                 self._open.remove(old)

@@ -73,6 +73,14 @@ class Message:
         return self._message.born_ms
 
     @property
+    def segment(self) -> int:
+        """The segment of an ordered topic's chain; 0 in other topics.
+
+        In an ordered topic, order by (segment, offset) within a queue.
+        """
+        return self._message.segment
+
+    @property
     def read_epoch(self) -> int:
         """The term of the broker group in which the message was delivered."""
         return self._message.read_epoch

@@ -15,7 +15,8 @@ def test_public_surface_is_that_of_the_snapshot() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Admin", "Client", "Consumer", "Message", "OrderedAdmin", "Producer"]
+    "name",
+    ["Admin", "Client", "Consumer", "Message", "OrderedAdmin", "OrderedProducer", "Producer"],
 )
 def test_blocking_class_has_the_same_members_and_types(name: str) -> None:
     asynchronous = members(getattr(fmqclient, name))

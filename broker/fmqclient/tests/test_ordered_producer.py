@@ -1,0 +1,237 @@
+"""The ordered producer over real gRPC, against the chain's real decisions."""
+
+import asyncio
+import time
+
+import pytest
+
+import fmqclient
+from fmqclient.producer.ordered_records import OrderedResult
+from fmqclient.tests.double import until
+from fmqclient.tests.ordered_double import ordered_cluster
+from fmqcore.errors import (
+    DeliveryUnknown,
+    InvalidArgument,
+    Overloaded,
+    SenderFenced,
+    TooLarge,
+    Unavailable,
+    UnknownQueue,
+)
+from fmqproto.v1 import client_pb2
+
+
+async def test_records_are_stored_in_order_with_their_sequences() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes", name="copier") as p:
+            assert p.active
+            assert p.last == {}
+            assert await p.send(b"0") == OrderedResult("g1", 0, 0, 1, 1)  # type: ignore[arg-type]
+            futures = [p.send_nowait(b"%d" % n) for n in range(1, 500)]
+            await p.flush()
+            assert [f.result().sequence for f in futures] == list(range(2, 501))
+            results = await p.send_batch([b"500", b"501"])
+            assert results[-1].sequence == 502
+        assert double.values_of_chain() == [b"%d" % n for n in range(502)]
+        assert not p.active
+        with pytest.raises(Unavailable, match="closed"):
+            p.send_nowait(b"late")
+        await until(lambda: not double.line)  # the role is given up
+
+
+async def test_switches_are_invisible_but_for_a_pause() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes", linger_ms=1, max_batch_records=7) as p:
+            futures = []
+            for n in range(2_000):
+                futures.append(p.send_nowait(b"%d" % n))
+                if n % 400 == 399:
+                    await double.switch()
+                if n % 50 == 0:
+                    await asyncio.sleep(0.002)
+            await p.flush()
+        groups = {future.result().group for future in futures}
+        assert groups == {"g1", "g2"}
+        assert len(double.chain.segments) == 6
+        assert double.values_of_chain() == [b"%d" % n for n in range(2_000)]
+
+
+async def test_lost_streams_and_refusals_keep_the_order() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        seen: set[int] = set()
+
+        def fate(batch: client_pb2.ProduceBatch) -> str | Overloaded | None:
+            number = batch.ordered_sequence
+            if number in seen or number % 5:
+                return None
+            seen.add(number)
+            return "lose" if number % 2 else Overloaded("not now")
+
+        double.fate = fate
+        async with client.ordered_producer("changes", max_batch_records=1) as p:
+            await p.send_batch([b"%d" % n for n in range(60)])
+        assert len(seen) > 5
+        assert double.values_of_chain() == [b"%d" % n for n in range(60)]
+
+
+async def test_second_sender_waits_and_learns_the_last_record() -> None:
+    async with ordered_cluster(queues=2) as double, fmqclient.connect(double.url) as client:
+        first = client.ordered_producer("changes", name="a")
+        called = asyncio.Event()
+        second = client.ordered_producer("changes", name="b", on_active=called.set)
+        async with first:
+            await first.send(b"v", key=b"k", headers={"position": "17"}, queue=1)
+            entering = asyncio.create_task(second.__aenter__())
+            await until(lambda: len(double.line) == 2)
+            await until(lambda: "first in line" in second.waits_for)
+            assert not entering.done()
+            assert not second.active
+        await entering
+        assert called.is_set()
+        assert list(second.last) == [1]
+        record = second.last[1]
+        assert (record.sequence, record.value, record.key) == (1, b"v", b"k")
+        assert record.headers == {"position": b"17"}
+        assert record.readable
+        assert (await second.send(b"w", queue=1)).sequence == 2
+        await second.close()
+        assert double.values_of_chain(1) == [b"v", b"w"]
+
+
+async def test_fenced_sender_ends_typed_and_sends_no_more() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes", name="a") as p:
+            await p.send(b"1")
+            double.fate = lambda batch: SenderFenced("sender b-7 is active")
+            waiting = p.send_nowait(b"2")
+            with pytest.raises(SenderFenced, match="open it again"):
+                await waiting
+            double.fate = lambda batch: None
+            sent = sum(len(b.requests) for b in double.brokers.values())
+            with pytest.raises(SenderFenced):
+                p.send_nowait(b"3")
+            assert not p.active
+        batches = [r for b in double.brokers.values() for r in b.requests[sent:] if r.batches]
+        assert batches == []
+        assert double.values_of_chain() == [b"1"]
+
+
+async def test_sender_that_stands_anew_goes_on_if_nothing_is_in_doubt() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"1")
+            place = next(s for s in double.sessions if s.own)
+            place.stream.cancel()
+            await until(lambda: double.chain.sender.epoch == 2)
+            assert (await p.send(b"2")).segment == 2
+            assert p.last[0].value == b"1"
+        assert double.values_of_chain() == [b"1", b"2"]
+
+
+async def test_sender_that_stands_anew_with_records_in_doubt_is_fenced() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"1")
+            double.fate = lambda batch: "hang"  # stored, and never acknowledged
+            waiting = p.send_nowait(b"2")
+            await until(lambda: double.groups["g1"].next_offset(0) == 2)
+            next(s for s in double.sessions if s.own).stream.cancel()
+            with pytest.raises(SenderFenced, match="`last`"):
+                await waiting
+        async with client.ordered_producer("changes") as again:
+            assert again.last[0].value == b"2"
+
+
+async def test_record_without_outcome_ends_the_producer() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes", delivery_timeout_s=0.5) as p:
+            await p.send(b"1")
+            double.fate = lambda batch: "hang"
+            first = p.send_nowait(b"2")
+            await until(lambda: double.groups["g1"].next_offset(0) == 2)
+            double.full = {"g2"}
+            later = p.send_nowait(b"3")
+            with pytest.raises(DeliveryUnknown, match="may be stored or not"):
+                await first
+            with pytest.raises((DeliveryUnknown, Unavailable)):
+                await later
+            with pytest.raises(Unavailable, match="go on after its `last` records"):
+                await p.send(b"4")
+        assert double.values_of_chain() in ([b"1", b"2"], [b"1", b"2", b"3"])
+
+
+async def test_key_selects_the_queue_for_good() -> None:
+    async with ordered_cluster(queues=4) as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            queues = {key: (await p.send(b"v", key=key)).queue for key in (b"a", b"b", b"c")}
+            await double.switch()
+            for key, queue in queues.items():
+                assert (await p.send(b"w", key=key)).queue == queue
+            assert {(await p.send(b"x")).queue for _ in range(4)} == {(await p.send(b"x")).queue}
+            with pytest.raises(UnknownQueue, match="queues 0 to 3"):
+                p.send_nowait(b"v", queue=4)
+
+
+async def test_batch_too_large_for_a_group_is_sent_in_halves() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+
+        def fate(batch: client_pb2.ProduceBatch) -> TooLarge | None:
+            return TooLarge("too many") if batch.record_count > 3 else None
+
+        double.fate = fate
+        async with client.ordered_producer("changes") as p:
+            await p.send_batch([b"%d" % n for n in range(20)])
+        assert double.values_of_chain() == [b"%d" % n for n in range(20)]
+
+
+async def test_silent_sender_keeps_its_place_by_heartbeats() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes"):
+            place = next(s for s in double.sessions if s.own)
+            await until(lambda: len(place.heard) > 3)
+            time.sleep(0.7)  # noqa: ASYNC251 - a program that blocks the loop
+            await until(lambda: len(place.heard) > 5)
+            assert double.chain.sender.epoch == 1
+
+
+async def test_ordinary_topic_is_refused() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        double.topics["orders"] = 2
+        with pytest.raises(InvalidArgument, match="orders is not ordered: use `producer"):
+            await client.ordered_producer("orders").__aenter__()
+
+
+async def test_ordinary_producer_is_refused_by_an_ordered_topic() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.producer() as p:
+            with pytest.raises(InvalidArgument, match="use ordered_producer"):
+                await p.send("changes", b"v")
+
+
+def test_blocking_twin_sends_in_order() -> None:
+    async def up(ready: "asyncio.Queue[str]", done: asyncio.Event) -> None:
+        async with ordered_cluster() as double:
+            await ready.put(double.url)
+            await done.wait()
+            assert double.values_of_chain() == [b"1", b"2", b"3"]
+
+    async def main() -> None:
+        ready: asyncio.Queue[str] = asyncio.Queue()
+        done = asyncio.Event()
+        serving = asyncio.create_task(up(ready, done))
+        await asyncio.to_thread(_send_blocking, await ready.get())
+        done.set()
+        await serving
+
+    asyncio.run(main())
+
+
+def _send_blocking(url: str) -> None:
+    with fmqclient.sync.connect(url) as client:
+        with client.ordered_producer("changes") as p:
+            assert p.send(b"1").sequence == 1
+            assert p.send_nowait(b"2").result().sequence == 2
+            assert [r.sequence for r in p.send_batch([b"3"])] == [3]
+            assert p.active
+            assert p.outstanding == 0
+            assert p.waits_for == ""

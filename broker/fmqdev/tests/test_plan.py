@@ -31,7 +31,7 @@ from fmqdev.cluster_plan import (
     state_folder,
     write_file,
 )
-from fmqdev.demo import run as demo
+from fmqdev.demo.folder import clear_folder
 from fmqdev.processes import Child
 
 FULL_OPTIONS = ClusterOptions(
@@ -113,11 +113,11 @@ def test_a_demo_removes_an_earlier_run_and_nothing_else(tmp_path: Path) -> None:
         (folder / name).mkdir(parents=True)
     write_file(folder, ClusterFile(ClusterOptions(), []))
     (folder / "notes").write_text("kept")
-    demo._clear(folder)
+    clear_folder(folder)
     assert [path.name for path in folder.iterdir()] == ["notes"]
     (folder / "notes").unlink()
     write_file(folder, ClusterFile(ClusterOptions(), []))
-    demo._clear(folder)
+    clear_folder(folder)
     assert not folder.exists()
 
 

@@ -22,6 +22,7 @@ from fmqsim.scenario.scene import Focus
 
 UNKNOWN_SHARE: Final = 0.1
 """A campaign is not green above this share of inconclusive seeds."""
+ORDERED_EVERY: Final = 3
 _EVERY_S: Final = 10.0
 _STORIES: Final = 20  # are printed whole
 
@@ -31,13 +32,29 @@ def main() -> int:
     logging.getLogger("fmqclient").setLevel(logging.ERROR)  # it warns of what is done on purpose
     asked = _arguments()
     if asked.seed is not None:
-        focus = Focus(settings=tuple(asked.set), moves=asked.moves, topics=asked.topics)
+        focus = Focus(
+            settings=tuple(asked.set),
+            moves=asked.moves,
+            topics=asked.topics,
+            ordered=asked.ordered or _is_ordered(asked.seed, asked),
+        )
         return _one(asked.seed, asked.trace, focus)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     _print(f"seeds {seeds.start} to {seeds.stop - 1}")
     numbers = asked.twice_every, asked.stop_after, asked.within_s
-    play = partial(simulate, focus=Focus(moves=asked.moves, topics=asked.topics))
+    play = partial(_play, asked=asked)
     return Campaign(seeds, asked.jobs, *numbers, play).run()
+
+
+def _play(seed: int, asked: argparse.Namespace) -> Result:
+    ordered = asked.ordered or _is_ordered(seed, asked)
+    focus = Focus(moves=asked.moves, topics=asked.topics, ordered=ordered)
+    return simulate(seed, focus=focus)
+
+
+def _is_ordered(seed: int, asked: argparse.Namespace) -> bool:
+    """Every third seed has an ordered topic, unless it is narrowed otherwise."""
+    return seed % ORDERED_EVERY == 0 and not (asked.set or asked.moves or asked.topics)
 
 
 def _arguments() -> argparse.Namespace:
@@ -52,6 +69,7 @@ def _arguments() -> argparse.Namespace:
         help="with --seed: another value of a broker's setting")  # fmt: skip
     add("--moves", action="store_true", help="another master may be wanted at any time")
     add("--topics", action="store_true", help="topics change, and one comes and goes")
+    add("--ordered", action="store_true", help="every seed has an ordered topic, not every third")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")

@@ -7,7 +7,7 @@ from e2e.history.events import Place
 
 
 class Check(Enum):
-    """The checks I1 to I12."""
+    """The checks I1 to I13."""
 
     I1 = "inconsistent offset"
     I2 = "lost"
@@ -21,6 +21,7 @@ class Check(Enum):
     I10 = "recovery"
     I11 = "not healed"
     I12 = "not calm"
+    I13 = "order over a chain"
 
 
 class Finding(NamedTuple):

@@ -12,12 +12,22 @@ from e2e.checks.findings import Check, Finding
 from e2e.checks.liveness import not_healed
 from e2e.checks.offsets import offsets
 from e2e.checks.order import order
+from e2e.checks.ordered import ordered
 from e2e.checks.premature_visibility import acked_early, read_early
 from e2e.checks.quiet_end import not_calm
 from e2e.checks.recovery import recovery
 from e2e.checks.replicas import deleted, divergent
 from e2e.checks.serving import two_at_once
-from e2e.history.events import Event, Failed, Place, Step, Stored, Unsure
+from e2e.history.events import (
+    Event,
+    Failed,
+    OrderedOpened,
+    OrderedStored,
+    Place,
+    Step,
+    Stored,
+    Unsure,
+)
 from e2e.history.journals import Journal
 
 
@@ -69,7 +79,7 @@ def judge(events: Iterable[Event], journals: Iterable[Journal], limits: Limits =
 
 
 def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
-    """Run the checks I1 to I12."""
+    """Run the checks I1 to I13."""
     yield from inconsistent(facts)
     yield from lost(facts)
     yield from acked_early(facts)
@@ -85,6 +95,7 @@ def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
     yield from recovery(facts)
     yield from not_healed(facts, limits.whole_ms)
     yield from not_calm(facts)
+    yield from ordered(facts)
 
 
 def checks_of(findings: Iterable[Finding]) -> list[Check]:
@@ -103,7 +114,20 @@ def _counts(facts: Facts) -> dict[str, int]:
         "delivered": len(facts.delivered),
         "delivered again": redelivered(facts),
         "changes of reader": _reader_changes(facts),
+        **_ordered_counts(facts),
         "faults": len({f.number for f in facts.faults if f.step is Step.FIRED}),
+    }
+
+
+def _ordered_counts(facts: Facts) -> dict[str, int]:
+    """Count what happened to ordered topics; empty if there were none."""
+    stored = [event for event in facts.ordered if isinstance(event, OrderedStored)]
+    if not stored:
+        return {}
+    return {
+        "acknowledged in order": len(stored),
+        "segments": len({(event.topic, event.segment) for event in stored}),
+        "senders": sum(isinstance(event, OrderedOpened) for event in facts.ordered),
     }
 
 

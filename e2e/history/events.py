@@ -178,6 +178,69 @@ class Sought(NamedTuple):
     offset: int = -1  # the sought offset; or the reader's first or last one
 
 
+# ---- ordered topics: other places than those of events above, since a record may be stored twice
+
+
+class OrderedOpened(NamedTuple):
+    """A sender became the active one. `last`: by queue the last record before its first.
+
+    -1: there is none; -2: it is there, and cannot be read.
+    """
+
+    at_ms: float
+    who: str
+    topic: str
+    last: tuple[int, ...]
+
+
+class OrderedSent(NamedTuple):
+    """A record was handed to the ordered producer; written down before. One key, one queue."""
+
+    at_ms: float
+    who: str
+    topic: str
+    record: int
+    key: str
+
+
+class OrderedStored(NamedTuple):
+    """The ordered producer reported OK."""
+
+    at_ms: float
+    who: str
+    topic: str
+    record: int
+    queue: int
+    segment: int
+    sequence: int
+    group: str
+    offset: int
+
+
+class OrderedUnsure(NamedTuple):
+    """The ordered producer reported an error, was fenced, or died: stored or not."""
+
+    at_ms: float
+    who: str
+    topic: str
+    record: int
+    why: str
+
+
+class OrderedDelivered(NamedTuple):
+    """The program got a message of an ordered topic; `record` -1: no producer sent that value."""
+
+    at_ms: float
+    who: str
+    readers: str
+    topic: str
+    queue: int
+    segment: int
+    group: str
+    offset: int
+    record: int
+
+
 # ---- the cluster
 
 
@@ -391,6 +454,11 @@ Event = (
     | Committed
     | Seeking
     | Sought
+    | OrderedOpened
+    | OrderedSent
+    | OrderedStored
+    | OrderedUnsure
+    | OrderedDelivered
     | Setup
     | Serves
     | Look

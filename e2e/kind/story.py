@@ -5,7 +5,7 @@
         ...                      # inject the fault, look at what is reported meanwhile
         recorder.healed()        # every fault is undone, and no other follows
 
-At the end of the block the group must recover, the traffic must end, and the checks I1 to I12 must
+At the end of the block the group must recover, the traffic must end, and the checks I1 to I13 must
 find nothing in the history and the journals of all brokers. Times go into the report.
 """
 

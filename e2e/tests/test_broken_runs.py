@@ -4,7 +4,8 @@ import pytest
 
 import e2e.tests.breaks_clients
 import e2e.tests.breaks_cluster
-import e2e.tests.breaks_liveness  # noqa: F401 - they fill `BREAKS`
+import e2e.tests.breaks_liveness
+import e2e.tests.breaks_ordered  # noqa: F401 - they fill `BREAKS`
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.history.events import Committed, FaultKind, Seeking, Step

@@ -26,6 +26,8 @@ class TrafficState:
         self.topics: dict[str, set[str]] = {}  # readers → what they have joined
         self.committing: dict[str, float] = {}  # who waits for its acks to be stored, since when
         self.lives: dict[str, tuple[str, str]] = {}  # member → its present life, its readers
+        self.ordered_stored: set[int] = set()  # records acknowledged in ordered topics
+        self.ordered_delivered: dict[str, set[int]] = {}  # readers → records of ordered topics
         self.batches = 0  # acknowledged: places reported at one moment
         self.bugs: list[BaseException] = []  # of clients: what no client may raise
         self._seed = seed

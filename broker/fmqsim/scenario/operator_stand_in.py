@@ -31,6 +31,9 @@ class Operator:
         async with door.client(NAME) as client:
             for topic in self._world.scene.topics:
                 await client.admin().create_topic(topic.name, queues=topic.queues)
+            if (chain := self._world.scene.ordered) is not None:
+                groups = list(self._world.configs)
+                await client.admin().ordered.create(chain.topic, groups, queues=chain.queues)
 
     def put(self, config: GroupConfig) -> None:
         """Write a group's configuration."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from e2e.history.events import GroupSetup, Setup
+from e2e.traffic.ordered import OrderedReading, OrderedSending
 from e2e.traffic.traffic import Member as Reader
 from e2e.traffic.traffic import Plan, Seeks, Sending
 from fmqbroker.serving.lease import lease_ms
@@ -70,6 +71,16 @@ class Weather:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderedPlan:
+    """An ordered topic over all groups, and its clients."""
+
+    topic: str
+    queues: int
+    sending: tuple[OrderedSending, ...]
+    reading: tuple[OrderedReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """Everything that a seed decides before the first event."""
 
@@ -83,6 +94,7 @@ class Scene:
     faults: tuple[str, ...] = ()  # only these, by their names in the table; none: all
     moves: bool = False  # another master may be wanted at any time
     changing: bool = False  # topics change, and one comes and goes
+    ordered: OrderedPlan | None = None  # the clients of an ordered topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,7 @@ class Focus:
     faults: tuple[str, ...] = ()
     moves: bool = False
     topics: bool = False
+    ordered: bool = False  # an ordered topic over two groups or three
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:
@@ -102,6 +115,8 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
     dice = random.Random(f"{seed}/scene")
     focus = focus or Focus()
     groups = (_group(dice, "g1", focus.slaves),) if focus.slaves else _groups(dice)
+    if focus.ordered:
+        groups = _groups_of_chain(random.Random(f"{seed}/chain"))
     if focus.policy is not None:
         groups = tuple(replace(group, policy=focus.policy) for group in groups)
     topics = tuple(Topic(f"t{n}", dice.choice((1, 2, 3))) for n in range(dice.choice((1, 2))))
@@ -125,7 +140,8 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
     settings |= dict(focus.settings)
     shuffle = dice.random() < 0.5
     asked = focus.faults, focus.moves, focus.topics
-    return Scene(seed, groups, settings, topics, weather, plan, shuffle, *asked)
+    chain = _ordered_plan(random.Random(f"{seed}/senders")) if focus.ordered else None
+    return Scene(seed, groups, settings, topics, weather, plan, shuffle, *asked, chain)
 
 
 def setup_at(at_ms: float, configs: Iterable[GroupConfig], settings: Mapping[str, Any]) -> Setup:
@@ -156,6 +172,32 @@ def _groups(dice: random.Random) -> tuple[GroupConfig, ...]:
     if dice.random() < 0.4:
         slaves.append(dice.choice((0, 1, 1, 2)))
     return tuple(_group(dice, f"g{at}", count) for at, count in enumerate(slaves, 1))
+
+
+def _groups_of_chain(dice: random.Random) -> tuple[GroupConfig, ...]:
+    """Two groups or three, each of two brokers or three: acks of a chain need two disks."""
+    count = dice.choice((2, 2, 2, 3))
+    return tuple(_group(dice, f"g{at}", dice.choice((1, 1, 1, 2))) for at in range(1, count + 1))
+
+
+def _ordered_plan(dice: random.Random) -> OrderedPlan:
+    topic, queues = "chain", dice.choice((1, 1, 2))
+    sending = tuple(
+        OrderedSending(
+            name,
+            topic,
+            queues,
+            burst=dice.choice(((1, 1), (1, 6), (5, 20))),
+            size=(24, dice.choice((80, 400, 3000))),
+            stay_s=dice.choice(((0.5, 3.0), (4.0, 15.0))),
+        )
+        for name in ("copier", "deputy")
+    )
+    reading = (
+        OrderedReading("o1", "ledger", topic),
+        OrderedReading("o2", "ledger", topic, stay_s=(1.0, 5.0)),
+    )
+    return OrderedPlan(topic, queues, sending, reading[: dice.choice((1, 2))])
 
 
 def _group(dice: random.Random, name: str, slaves: int) -> GroupConfig:

@@ -28,6 +28,7 @@ from e2e.history.events import (
 from e2e.history.history import History
 from e2e.history.journals import Journal as StoredJournal
 from e2e.history.journals import load
+from e2e.traffic.ordered import read_in_order, send_in_order
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Traffic
 from fmqadapters.zookeeper.session_core import Verb
@@ -47,6 +48,7 @@ from fmqsim.engine.zookeeper_tree import Txn
 from fmqsim.faults.schedule import Trouble
 from fmqsim.report.broker_watch import Watcher
 from fmqsim.scenario import side_topic as side
+from fmqsim.scenario.chain_watch import ChainWatch
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.operator_stand_in import NAME, Operator
 from fmqsim.scenario.person import Person
@@ -91,6 +93,7 @@ class World:
         self._ends: dict[str, tuple[int, ...]] = {}
         self._looked_ms: dict[str, float] = {}
         self.reader_changes = 0
+        self.chains = ChainWatch(loop)
 
     def add_broker(self, name: str, group: str) -> BrokerHost:
         """Add a machine for a broker, with an empty disk."""
@@ -147,6 +150,11 @@ class World:
             self._client(seeks.name, partial(self.traffic.seek, seeks))
         if self.scene.changing:
             self._client(side.NAME, side.Side(self).run)
+        if plan_in_order := self.scene.ordered:
+            for sender in plan_in_order.sending:
+                self._client(sender.name, partial(send_in_order, self.traffic, sender))
+            for reader in plan_in_order.reading:
+                self._client(reader.name, partial(read_in_order, self.traffic, reader))
 
     def _client(self, name: str, work: Callable[[Door], Any]) -> ClientHost:
         host = self.clients[name] = ClientHost(self, name, work)
@@ -160,6 +168,8 @@ class World:
         self.traffic.stop_sending()
         plan = self.scene.plan  # a seek that ended later would move a group that all have left
         names = {s.name for s in plan.sending} | {s.name for s in plan.seeking}
+        chain = self.scene.ordered
+        names |= {s.name for s in chain.sending} if chain is not None else set()
         asking = [c for c in self.clients.values() if c.name in names | {side.NAME}]
         await self.until(lambda: all(client.done for client in asking), ANSWER_S)
         self.phase(PhaseName.ANSWERED)
@@ -169,11 +179,20 @@ class World:
         readers = sorted({m.readers for m in self.scene.plan.members})
         draining = self._client("drain", lambda door: self.traffic.drained(door, readers, DRAIN_S))
         await self.until(lambda: draining.done, DRAIN_S + 1)
+        if chain is not None:
+            await self.until(self._ordered_drained, DRAIN_S)
         self.phase(PhaseName.DRAINED)
         self.traffic.stop_consuming()
         await self.until(lambda: all(c.done for c in self.clients.values()), STOP_S)
         self.phase(PhaseName.OVER)
         await self._stop_all()
+
+    def _ordered_drained(self) -> bool:
+        """Whether all that was acknowledged in order was delivered."""
+        assert self.scene.ordered is not None
+        readers = {reading.readers for reading in self.scene.ordered.reading}
+        got = (self.traffic.ordered_delivered.get(name, set()) for name in readers)
+        return all(self.traffic.ordered_stored <= records for records in got)
 
     async def _stop_all(self) -> None:
         hosts = self.brokers.values()
@@ -250,7 +269,8 @@ class World:
                 self._look_at_ends(host)
 
     def _wrote(self, path: str, data: bytes) -> None:
-        """Record a group state written in ZooKeeper."""
+        """Record a group state written in ZooKeeper; check a chain."""
+        self.chains.wrote(path, data)
         if not path.endswith("/state") or not data:
             return
         group, s = path.split("/")[-2], state_from_json(data)

@@ -6,7 +6,7 @@
     play(trouble, slaves=1, policy=..., settings={...})
 
 The script starts with a running cluster and traffic. Afterwards everything is healed, becomes
-whole, is drained and judged by I1 to I12, as for any seed: a finding fails the test.
+whole, is drained and judged by I1 to I13, as for any seed: a finding fails the test.
 """
 
 from collections.abc import Awaitable, Callable

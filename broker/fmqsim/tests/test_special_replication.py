@@ -1,6 +1,6 @@
 """Special cases of replication, simulated. (On real processes: `e2e/tests/`, same names.)
 
-Each is judged by I1 to I12 besides its own assertions; times are virtual, hence exact.
+Each is judged by I1 to I13 besides its own assertions; times are virtual, hence exact.
 """
 
 from collections import defaultdict

@@ -1,0 +1,191 @@
+"""Traffic of an ordered topic: senders that take turns, and readers that come and go.
+
+A sender waits until it is the active one, sends bursts for a while, and leaves, so that the next in
+line takes over. What it learns and what becomes of each record is written down; check I13 judges.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from fmqclient.producer.ordered import OrderedProducer
+from fmqclient.producer.ordered_records import LastRecord, OrderedResult
+
+from e2e.history.events import (
+    OrderedDelivered,
+    OrderedOpened,
+    OrderedSent,
+    OrderedStored,
+    OrderedUnsure,
+)
+from e2e.traffic.ports import Door
+from e2e.traffic.state import TrafficState
+from e2e.traffic.values import record_of, value_of
+from fmqclient.client import Client
+from fmqclient.consumer.message import Message
+from fmqcore.errors import FmqError
+
+_AGAIN_S: Final = 0.2
+_POLL_S: Final = 0.05
+_UNREADABLE: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedSending:
+    """One sender."""
+
+    name: str
+    topic: str
+    queues: int
+    keys: int = 4
+    burst: tuple[int, int] = (1, 6)  # records at a time
+    pause_s: tuple[float, float] = (0.02, 0.15)  # between bursts
+    size: tuple[int, int] = (24, 200)  # bytes of a value
+    stay_s: tuple[float, float] = (1.0, 6.0)  # as the active one
+    window: int = 100  # records without an outcome at most
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedReading:
+    """One member of a consumer group."""
+
+    name: str
+    readers: str
+    topic: str
+    stay_s: tuple[float, float] | None = None  # None: until the end
+
+
+async def send_in_order(traffic: TrafficState, sending: OrderedSending, door: Door) -> None:
+    """Run until the traffic is stopped and every send has an outcome."""
+    while traffic.sending:
+        turn = _Turn(traffic, sending)
+        work = asyncio.ensure_future(turn.run(door))
+        try:
+            while not work.done():
+                await asyncio.wait((work,), timeout=_POLL_S)
+                if not traffic.sending and not turn.active:
+                    work.cancel()  # it need not wait for the role any more
+        finally:
+            work.cancel()
+            await asyncio.wait((work,))
+        if not work.cancelled() and (error := work.exception()) is not None:
+            if not isinstance(error, FmqError):
+                traffic.bugs.append(error)
+            await asyncio.sleep(_AGAIN_S)
+
+
+class _Turn:
+    """One sender from its place in line to its end."""
+
+    def __init__(self, traffic: TrafficState, sending: OrderedSending) -> None:
+        self._traffic = traffic
+        self._sending = sending
+        self._who = traffic.born(sending.name)
+        self._dice = traffic.dice(self._who)
+        self._open: dict[int, None] = {}
+        self.active = False
+
+    async def run(self, door: Door) -> None:
+        """Wait for the role, use it, give it up."""
+        sending, traffic = self._sending, self._traffic
+        async with (
+            door.client(self._who) as client,
+            client.ordered_producer(sending.topic, name=sending.name) as producer,
+        ):
+            self.active = True
+            last = tuple(_record_of_last(producer.last.get(q)) for q in range(sending.queues))
+            traffic.add(OrderedOpened(traffic.now_ms(), self._who, sending.topic, last))
+            until_ms = traffic.now_ms() + self._dice.uniform(*sending.stay_s) * 1000
+            while traffic.sending and traffic.now_ms() < until_ms:
+                self._burst(producer)
+                await asyncio.sleep(self._dice.uniform(*sending.pause_s) * traffic.slowness)
+            await producer.flush()
+
+    def _burst(self, producer: OrderedProducer) -> None:
+        for _ in range(self._dice.randint(*self._sending.burst)):
+            if len(self._open) < self._sending.window:
+                self._send(producer, self._dice)
+
+    def _send(self, producer: OrderedProducer, dice: random.Random) -> None:
+        traffic, sending = self._traffic, self._sending
+        record = traffic.next_record()
+        key = f"k{dice.randrange(sending.keys)}"
+        value = value_of(record, dice.randint(*sending.size))
+        traffic.add(OrderedSent(traffic.now_ms(), self._who, sending.topic, record, key))
+        self._open[record] = None
+        try:
+            future = producer.send_nowait(value, key=key.encode())
+        except FmqError as error:
+            self._unsure(record, error)
+            raise
+        future.add_done_callback(partial(self._answered, record))
+
+    def _answered(self, record: int, future: "asyncio.Future[OrderedResult]") -> None:
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is not None:
+            self._unsure(record, error)
+            return
+        traffic, result = self._traffic, future.result()
+        del self._open[record]
+        traffic.ordered_stored.add(record)
+        traffic.add(
+            OrderedStored(
+                *(traffic.now_ms(), self._who, self._sending.topic, record),
+                *(result.queue, result.segment, result.sequence),
+                *(str(result.group), int(result.offset)),
+            )
+        )
+
+    def _unsure(self, record: int, error: BaseException) -> None:
+        self._open.pop(record, None)
+        if not isinstance(error, FmqError | asyncio.CancelledError):
+            self._traffic.bugs.append(error)
+        why = f"{type(error).__name__}: {error}"
+        now_ms = self._traffic.now_ms()
+        self._traffic.add(OrderedUnsure(now_ms, self._who, self._sending.topic, record, why))
+
+
+def _record_of_last(last: LastRecord | None) -> int:
+    if last is None or not last.sequence:
+        return -1
+    return record_of(last.value) if last.readable else _UNREADABLE
+
+
+async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Door) -> None:
+    """Run a member that joins, leaves and returns until the traffic stops consuming."""
+    while traffic.consuming:
+        who = traffic.born(reading.name)
+        dice = traffic.dice(who)
+        stay_s = dice.uniform(*reading.stay_s) if reading.stay_s else float("inf")
+        try:
+            async with door.client(who) as client:
+                await _read_on(traffic, reading, who, client, stay_s)
+        except FmqError:  # no broker answers, or the topic is not known yet: later
+            await asyncio.sleep(_AGAIN_S)
+
+
+async def _read_on(
+    traffic: TrafficState, reading: OrderedReading, who: str, client: Client, stay_s: float
+) -> None:
+    until_ms = traffic.now_ms() + stay_s * 1000
+    consumer = client.consumer(
+        reading.topic, group=reading.readers, start="earliest", close_timeout_s=2
+    )
+    async with consumer:
+        while traffic.consuming and traffic.now_ms() < until_ms:
+            for message in await consumer.fetch(100, 0.2):
+                _note(traffic, reading, who, message)
+                message.ack_now()
+
+
+def _note(traffic: TrafficState, reading: OrderedReading, who: str, message: Message) -> None:
+    record = record_of(message.value)
+    traffic.ordered_delivered.setdefault(reading.readers, set()).add(record)
+    traffic.add(
+        OrderedDelivered(
+            *(traffic.now_ms(), who, reading.readers, reading.topic, message.queue),
+            *(message.segment, str(message.group), int(message.offset), record),
+        )
+    )

@@ -1,17 +1,25 @@
 """The traffic of one round: a topic, some producers, some members of consumer groups."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from e2e.chaos.watch import now_ms
 from e2e.history.events import Phase, PhaseName
 from e2e.history.history import History
+from e2e.traffic.ordered import (
+    OrderedReading,
+    OrderedSending,
+    read_in_order,
+    send_in_order,
+)
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Member, Sending, Traffic
 from fmqcore.errors import FmqError
 
 READERS: Final = "billing"
 AUDIT: Final = "audit"
+LEDGER: Final = "ledger"
 QUEUES: Final = 4
 _POLL_S: Final = 0.05
 _WINDOW: Final = 3000
@@ -32,8 +40,11 @@ class Flow:
         self._history = history
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self) -> None:
-        """Create the topic and start its producers and consumers."""
+    async def start(self, groups: Sequence[str] = ()) -> None:
+        """Create the topic and start its producers and consumers.
+
+        With two `groups` or more, there is an ordered topic over them, too.
+        """
         async with self.door.client(f"{self.topic}-admin") as client:
             await client.admin().create_topic(self.topic, queues=QUEUES)
         for number, level in enumerate(_LEVELS):
@@ -54,6 +65,19 @@ class Flow:
         audit = Member(f"{self.topic}-audit", self.topic, AUDIT, nacks=0, holds=0)
         for member in (steady, comes_and_goes, audit):
             self._run(member.name, self.traffic.consume(member, self.door))
+        if len(groups) > 1:
+            await self._start_chain(f"{self.topic}-chain", groups)
+
+    async def _start_chain(self, topic: str, groups: Sequence[str]) -> None:
+        """Create an ordered topic, and start two senders that take turns, and two readers."""
+        async with self.door.client(f"{topic}-admin") as client:
+            await client.admin().ordered.create(topic, groups)
+        for number in range(2):
+            sending = OrderedSending(f"{topic}-p{number}", topic, queues=1, stay_s=(4.0, 15.0))
+            self._run(sending.name, send_in_order(self.traffic, sending, self.door))
+        for number, stay_s in enumerate((None, (3.0, 9.0))):
+            reading = OrderedReading(f"{topic}-r{number}", LEDGER, topic, stay_s)
+            self._run(reading.name, read_in_order(self.traffic, reading, self.door))
 
     async def add_topic(self, topic: str) -> None:
         """Create one more topic, with one producer and one more member of `READERS`."""
@@ -120,6 +144,8 @@ class Flow:
         if not await self.traffic.drained(self.door, (READERS, AUDIT), within_s):
             left = {group: self.traffic.undelivered(group) for group in (READERS, AUDIT)}
             lacks.append(f"not all was consumed and committed; undelivered: {left}")
+        if missing := await self._missing_in_order(within_s):
+            lacks.append(f"{missing} records of the ordered topic were not delivered")
         self._history.add(Phase(now_ms(), PhaseName.DRAINED))
         self.traffic.stop_consuming()
         await asyncio.wait(self._tasks.values(), timeout=within_s)
@@ -127,6 +153,16 @@ class Flow:
         await self.stop()
         self._history.add(Phase(now_ms(), PhaseName.OVER))
         return lacks
+
+    async def _missing_in_order(self, within_s: float) -> int:
+        """Wait until all that was acknowledged in order is delivered; return how many are not."""
+        traffic = self.traffic
+        for _ in range(int(within_s / _POLL_S)):
+            missing = traffic.ordered_stored - traffic.ordered_delivered.get(LEDGER, set())
+            if not missing:
+                return 0
+            await asyncio.sleep(_POLL_S)
+        return len(missing)
 
     async def stop(self) -> None:
         """Stop all clients."""

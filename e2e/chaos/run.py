@@ -100,7 +100,7 @@ class Run:
         history.add(Phase(now_ms(), PhaseName.CALM))
         fired = False
         try:
-            await flow.start()
+            await flow.start(cluster.group_names)
             await flow.moved(_WARM, cluster.group_names, BOUND_S)
             fired = await self._hurt(kind(), stage, outcome)
             await flow.moved(_WARM, cluster.group_names, BOUND_S)

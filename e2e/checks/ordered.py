@@ -95,8 +95,10 @@ def _learn_queues(topic: _Topic) -> None:
 
 
 def _first_deliveries(deliveries: list[OrderedDelivered]) -> list[OrderedDelivered]:
-    seen: set[int] = set()
-    return [e for e in deliveries if not (e.record in seen or seen.add(e.record))]
+    first: dict[int, OrderedDelivered] = {}
+    for event in deliveries:
+        first.setdefault(event.record, event)
+    return list(first.values())
 
 
 def _places(deliveries: list[OrderedDelivered]) -> Iterator[Finding]:

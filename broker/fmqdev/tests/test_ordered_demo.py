@@ -100,7 +100,7 @@ def test_good_copy_has_no_findings() -> None:
     ("bad", "code"),
     [
         (replace(GOOD, refused=["change 3: no"]), "REFUSED"),
-        (replace(GOOD, acked=(ACKED[0], ACKED[2])), "LOST"),
+        (replace(GOOD, acked=ACKED[1:], kills=[replace(KILL, acked_before=1)]), "LOST"),
         (replace(GOOD, applied=2), "LOST"),
         (replace(GOOD, misfits=["change 3 came after change 1"]), "ORDER"),
         (replace(GOOD, segments_read=[1, 2, 1]), "ORDER"),

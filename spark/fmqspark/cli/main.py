@@ -30,6 +30,7 @@ from fmqspark.cli.errors import (
     sentence,
     write,
 )
+from fmqspark.cli.ordered import ordered_options, run_ordered
 from fmqspark.cli.progress import progress
 from fmqspark.engines.engines import open_engine
 from fmqspark.rebuild.job import Done, IndexResult, rebuild
@@ -123,9 +124,27 @@ def check(
             help="folder for summary.json, findings and coverage.parquet, report.html",
         ),
     ] = None,
+    ordered: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC", help="check this ordered topic: each DIR is GROUP=DIR, of all groups"
+        ),
+    ] = "",
+    chain: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="with --ordered: fmq ordered status TOPIC -o json"),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a journal: batches, indexes, offsets, checkpoint; several directories: replicas."""
+    if ordered or chain is not None:
+        with errors_reported():
+            what = ordered_options(ordered, chain, directories, level, out, _bytes(rate))
+            with open_engine(engine.value, workers, master) as running:
+                text, code = run_ordered(what, running, as_json=output is Output.JSON)
+            leave(text)
+            write(text)
+        raise typer.Exit(code)
     with errors_reported():
         if out is not None:
             from fmqspark.check.tables import require_arrow

@@ -1,0 +1,69 @@
+"""Which directory is of which group: `g1=/data/g1-0`, and the chain that goes with them.
+
+A chain is read from a file: what `fmq ordered status TOPIC -o json` prints, or the JSON of the node
+`ordered/<topic>`. Leaves nothing on disk.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fmqcore.errors import InvalidArgument, Malformed
+from fmqcore.ids import GroupName
+from fmqcore.zk.chain import NO_TOPIC, Chain, chain_from_json
+
+
+class MemberPath(NamedTuple):
+    """The data directory of one member of a group."""
+
+    group: GroupName
+    path: str
+
+
+def members_of(chain: Chain, named: Iterable[str]) -> tuple[MemberPath, ...]:
+    """Parse `GROUP=DIRECTORY` of each member. Raises `InvalidArgument`."""
+    groups = {g.group for g in chain.groups} | {s.group for s in chain.segments}
+    found = []
+    for text in named:
+        group, equals, path = text.partition("=")
+        if not equals or not path:
+            raise InvalidArgument(
+                f"{text}: {chain.topic} lies on several groups, so name each directory with its "
+                f"group, like {min(groups)}={text}"
+            )
+        if group not in groups:
+            raise InvalidArgument(
+                f"{text}: {group} is no group of {chain.topic}: {', '.join(sorted(groups))}"
+            )
+        found.append(MemberPath(GroupName(group), path))
+    return tuple(found)
+
+
+def paths_of(members: Sequence[MemberPath], group: GroupName) -> tuple[str, ...]:
+    """Return the directories of one group, in the order in which they are named."""
+    return tuple(member.path for member in members if member.group == group)
+
+
+def read_chain(file: Path, topic: str = "") -> Chain:
+    """Read a chain; `topic` "": the only one in the file. Raises `InvalidArgument`, `OSError`."""
+    try:
+        data = json.loads(file.read_bytes())
+        nodes = [_node(part) for part in (data if isinstance(data, list) else [data])]
+        chains = [chain_from_json(json.dumps(node).encode()) for node in nodes]
+    except (ValueError, KeyError, TypeError, RecursionError, Malformed) as error:
+        raise InvalidArgument(
+            f"{file} holds no chain ({error}): write it with fmq ordered status TOPIC -o json"
+        ) from None
+    named = [chain for chain in chains if topic in ("", chain.topic)]
+    if len(named) != 1:
+        held = ", ".join(chain.topic for chain in chains) or "none"
+        raise InvalidArgument(f"{file} holds {len(named)} chains of {topic or 'a topic'}: {held}")
+    if named[0].topic_id == NO_TOPIC:
+        raise InvalidArgument(f"{file}: the chain of {named[0].topic} has no topic_id")
+    return named[0]
+
+
+def _node(part: Any) -> Any:
+    """Return a node's JSON, also out of a status that holds it."""
+    return part["chain"] if isinstance(part, dict) and "chain" in part else part

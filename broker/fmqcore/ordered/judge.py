@@ -165,7 +165,7 @@ class _Walk:
     def _judge(self, run: _Run, queue: int, batch: StoredBatch) -> None:
         segment = run.segment
         expected = segment.first_sequence[queue] + batch.offset - segment.start[queue]
-        fields = header_sender(self._chain.topic_id, segment.sender_epoch, expected)
+        fields = header_sender(segment.sender_epoch, expected)
         sender = (batch.producer_id, batch.producer_epoch)
         sequence = sequence_of(batch.base_sequence, expected)
         orphan = segment.end is not None and batch.offset >= segment.end[queue]
@@ -187,8 +187,8 @@ class _Walk:
 
     def _other_sender(self, segment: Segment, batch: StoredBatch) -> str:
         epochs = {s.sender_epoch for s in self._chain.segments} | {self._chain.sender.epoch}
-        topic, given = self._chain.topic_id, (batch.producer_id, batch.producer_epoch)
-        epoch = next((e for e in sorted(epochs) if header_sender(topic, e, 0)[:2] == given), None)
+        given = (batch.producer_id, batch.producer_epoch)
+        epoch = next((e for e in sorted(epochs) if header_sender(e, 0)[:2] == given), None)
         wrote = "no sender of this chain" if epoch is None else f"sender epoch {epoch}"
         return (
             f"{wrote} wrote it, segment {segment.number} is of sender epoch {segment.sender_epoch}"

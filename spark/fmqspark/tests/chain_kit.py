@@ -59,7 +59,7 @@ class GroupWriter(JournalWriter):
             TOPIC,
             queue,
             [value(queue, sequence) for sequence in range(first, last + 1)],
-            **{**header_sender(TOPIC, sender, first)._asdict(), **fields},
+            **{**header_sender(sender, first)._asdict(), **fields},
         )
 
     def seal(self, segment: int) -> BatchHeader:

@@ -10,7 +10,6 @@ import pytest
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import TopicId
-from fmqcore.ordered.headers import header_sender
 from fmqcore.zk.chain import Chain, Floor, Sender, chain_to_json
 from fmqspark.check.job import CLEAN, INCOMPLETE, INCONSISTENT, WARNINGS
 from fmqspark.check.ordered import OrderedOptions, OrderedOutcome, check_ordered
@@ -161,7 +160,6 @@ def test_members_that_differ_within_a_segment(tmp_path: Path) -> None:
                 7,
                 0,
                 [b"x", b"y", b"z"],
-                producer_id=header_sender(TopicId(7), 1, 0).producer_id,
                 producer_epoch=1,
                 base_sequence=48,
             )

@@ -102,6 +102,20 @@ def record_batch(
     return batch if taken.all() else batch.filter(pa.array(taken))
 
 
+def with_order(batch: Any, columns: Sequence[str], segment: int, shift: int) -> Any:
+    """Return these columns of a batch with `offset`; `segment` and `sequence` are made here."""
+    arrays = []
+    for name in columns:
+        if name == "segment":
+            arrays.append(pa.array(np.full(len(batch), segment, np.int64)))
+        elif name == "sequence":
+            offsets = batch.column("offset").to_numpy()
+            arrays.append(pa.array(offsets + np.int64(shift)))
+        else:
+            arrays.append(batch.column(name))
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
 class _Build:
     def __init__(self, slab: Slab, names: Mapping[TopicId, str]) -> None:
         self._slab = slab

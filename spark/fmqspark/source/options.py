@@ -3,6 +3,8 @@
 path, paths   directories of the replicas of one journal, separated by commas (or `load([...])`)
 connect       instead: live brokers, fmq://host:port,...; any of them knows the others
 group         with connect: whose journal, if the cluster (or the topics) have several groups
+chain         of an ordered topic: a file with its chain (`fmq ordered status TOPIC -o json`); then
+              each path is GROUP=DIRECTORY, of all groups, and rows come in the topic's order
 topic         topics, separated by commas; left out: all
 queues        like 0,3-5
 fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if it has no
@@ -39,6 +41,7 @@ KNOWN: Final = (
         "paths",
         "connect",
         "group",
+        "chain",
         "topic",
         "queues",
         "fromoffset",
@@ -58,6 +61,8 @@ COLUMNS: Final = (
     *("store_time", "deliver_time", "born_time", "producer", "epoch", "position"),
 )
 """The source's own columns, in order."""
+ORDERED_COLUMNS: Final = ("segment", "sequence")
+"""More columns, of an ordered topic: the segment of its chain, the number in its sender's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ class Request:
     fail_on_data_loss: bool = True  # streams
     connect: tuple[str, ...] = ()  # brokers to ask who there is, instead of directories
     group: str = ""
+    chain: str = ""  # a file; "": no ordered topic
     fields: tuple[Field, ...] = ()  # of messages that are JSON
     filters_once: bool = False  # one query alone, so what its filters leave out need not be read
     at_once: int = 0  # tasks that Spark runs at the same time; 0: not known
@@ -151,6 +157,7 @@ def understand(options: Mapping[str, str]) -> Request:
         _flag(given, "failondataloss", default=True),
         _connect(given),
         given.get("group", ""),
+        _chain(given),
         _fields(given),
         _once(given.get("filters", "")),
     )
@@ -251,9 +258,22 @@ def _connect(given: Mapping[str, str]) -> tuple[str, ...]:
     return (given["connect"],)
 
 
+def _chain(given: Mapping[str, str]) -> str:
+    if "chain" not in given:
+        return ""
+    if "connect" in given:
+        raise InvalidArgument(
+            "chain goes with path, not with connect: name data directories, GROUP=DIRECTORY"
+        )
+    if not given["chain"]:
+        raise InvalidArgument("chain: a file with the chain, of fmq ordered status TOPIC -o json")
+    return given["chain"]
+
+
 def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
     if "json" in given:
-        return understand_fields(given["json"], given.get("jsonprefix", ""), COLUMNS)
+        taken = COLUMNS + (ORDERED_COLUMNS if "chain" in given else ())
+        return understand_fields(given["json"], given.get("jsonprefix", ""), taken)
     if "jsonprefix" in given:
         raise InvalidArgument(
             "jsonPrefix goes with json: it is the prefix of the names of json columns"

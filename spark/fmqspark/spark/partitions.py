@@ -10,6 +10,8 @@ from pyspark.sql.datasource import InputPartition
 
 from fmqspark.source.fields import Field
 from fmqspark.source.files import Throttle
+from fmqspark.source.options import ORDERED_COLUMNS
+from fmqspark.source.ordered import OrderedTask
 from fmqspark.source.planning import Task
 from fmqspark.source.splits import SplitReader
 
@@ -26,6 +28,15 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
+class OrderedPartition(TaskPartition):
+    """A task within one segment of an ordered topic's chain."""
+
+    def __init__(self, task: OrderedTask) -> None:
+        super().__init__(task.task)
+        self.segment = task.segment
+        self.shift = task.shift
+
+
 def print_notices(sentences: Iterable[str]) -> None:
     """Write sentences to the driver's log; they do not fail the query."""
     for each in sentences:
@@ -37,10 +48,29 @@ def partitions(tasks: Sequence[Task]) -> list[TaskPartition]:
     return [TaskPartition(task) for task in tasks]
 
 
+def ordered_partitions(tasks: Sequence[OrderedTask]) -> list[TaskPartition]:
+    """Return the tasks as Spark partitions, in the topic's order."""
+    return [OrderedPartition(task) for task in tasks]
+
+
 def read(
     partition: InputPartition, columns: tuple[str, ...], fields: tuple[Field, ...] = ()
 ) -> Iterator[Any]:
     """Yield the Arrow record batches of a task; an empty plan is one partition without a task."""
+    if not isinstance(partition, OrderedPartition):
+        yield from _read(partition, columns, fields)
+        return
+    from fmqspark.source.arrow import with_order
+
+    own = tuple(name for name in columns if name not in ORDERED_COLUMNS)
+    inner = own if "offset" in own or own == columns else (*own, "offset")
+    for batch in _read(partition, inner, fields):
+        yield with_order(batch, columns, partition.segment, partition.shift)
+
+
+def _read(
+    partition: InputPartition, columns: tuple[str, ...], fields: tuple[Field, ...]
+) -> Iterator[Any]:
     from fmqspark.source.arrow import record_batch, stored
 
     spare_loaded_modules()

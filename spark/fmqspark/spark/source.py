@@ -55,10 +55,12 @@ from pyspark.sql.types import (
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.selection import NO_END, Range, Wanted
 from fmqspark.source.names import learn_names
-from fmqspark.source.options import Request, to_ms, understand
+from fmqspark.source.options import ORDERED_COLUMNS, Request, to_ms, understand
+from fmqspark.source.ordered import plan_ordered
 from fmqspark.source.survey import Survey
 from fmqspark.spark.partitions import (
     TaskPartition,
+    ordered_partitions,
     partitions,
     print_notices,
     read,
@@ -84,6 +86,7 @@ _TYPES: Final[dict[str, DataType]] = {
     "epoch": LongType(),
     "position": LongType(),
 }
+_ORDERED_TYPES: Final[dict[str, DataType]] = dict.fromkeys(ORDERED_COLUMNS, LongType())
 _KINDS: Final[dict[str, DataType]] = {
     each.simpleString(): each
     for each in (
@@ -141,6 +144,11 @@ class FmqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """See `DataSource`."""
         request = replace(understand(self.options), at_once=self.at_once)
+        if request.chain:
+            raise InvalidArgument(
+                "an ordered topic (option chain) is not read as a stream: the progress of a stream "
+                "is one position of one journal; use spark.read, or a consumer of the topic"
+            )
         return FmqStreamReader(request, _columns(request, schema))
 
 
@@ -177,14 +185,23 @@ class FmqReader(DataSourceReader):
 
     def partitions(self) -> Sequence[TaskPartition]:
         """See `DataSourceReader`."""
+        if self._request.chain:
+            plan = plan_ordered(self._request, self._narrowed)
+            print_notices(plan.notices)
+            return ordered_partitions(plan.tasks)
         found = self._request.survey()
         print_notices(found.notices)
-        wanted = self._request.wanted_in(found)
+        return partitions(
+            self._request.cut(found, self._narrowed(self._request.wanted_in(found), found))
+        )
+
+    def _narrowed(self, wanted: Wanted, found: Survey) -> Wanted:
+        """Return what the query's filters leave of `wanted`."""
         if any(_column(one) == "topic" for one in self._filters):
             learn_names(found)
         for one in self._filters:
             wanted = narrowed(wanted, one, found)
-        return partitions(self._request.cut(found, wanted))
+        return wanted
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceReader`."""
@@ -258,7 +275,8 @@ def _at_least(value: object, *, above: bool = False) -> int | None:
 
 
 def _types(request: Request) -> dict[str, DataType]:
-    return _TYPES | {each.column: _KINDS[each.kind] for each in request.fields}
+    ordered = _ORDERED_TYPES if request.chain else {}
+    return _TYPES | ordered | {each.column: _KINDS[each.kind] for each in request.fields}
 
 
 def _type(types: dict[str, DataType], name: str) -> DataType:

@@ -1,0 +1,153 @@
+"""Plan reads of an ordered topic: the stretches of its chain over the journals of its groups.
+
+Tasks come by queue, and within a queue in the order of the chain, so rows that are collected as
+they were planned are in order. Each record comes once: orphans and what a sender sent again are
+left out, as for consumers. Of the open segment comes what all named members of its group hold.
+Leaves nothing on disk.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from fmqcore.errors import InvalidArgument, Unavailable
+from fmqcore.ids import GroupName
+from fmqcore.ordered.reading import Stretch, read_order
+from fmqcore.scan.selection import Range, Wanted
+from fmqcore.zk.chain import Chain
+from fmqspark.source.members import MemberPath, members_of, paths_of, read_chain
+from fmqspark.source.names import learn_names
+from fmqspark.source.options import Request
+from fmqspark.source.planning import Task
+from fmqspark.source.snaps import counted
+from fmqspark.source.survey import Survey, survey
+
+
+class OrderedTask(NamedTuple):
+    """A task within one stretch: the records' segment, and sequence minus offset."""
+
+    task: Task
+    segment: int
+    shift: int
+
+
+@dataclass(slots=True)
+class OrderedPlan:
+    """What an ordered read does."""
+
+    chain: Chain
+    tasks: list[OrderedTask] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def plan_ordered(
+    request: Request, narrow: Callable[[Wanted, Survey], Wanted] = lambda wanted, _: wanted
+) -> OrderedPlan:
+    """Plan a read; `narrow` leaves out what a query's filters do not let pass.
+
+    Raises `InvalidArgument`, `Unavailable` if a journal lacks what the chain names, and what
+    reading raises.
+    """
+    topics = request.topics or ("",)
+    if len(topics) > 1:
+        raise InvalidArgument(f"topic {', '.join(topics)}: a chain is of one topic")
+    chain = read_chain(Path(request.chain), topics[0])
+    journals = _Journals(chain, request, members_of(chain, request.directories))
+    reading = read_order(chain, journals.held())
+    plan = OrderedPlan(chain, stretches=reading.stretches, notices=list(reading.notices))
+    for stretch in reading.stretches:
+        found = journals.require(stretch, plan.notices)
+        wanted = narrow(_wanted(request, chain, stretch), found)
+        plan.tasks += [
+            OrderedTask(task, stretch.segment, stretch.shift) for task in request.cut(found, wanted)
+        ]
+    for found in journals.surveys.values():
+        plan.notices += found.notices
+    return plan
+
+
+def _wanted(request: Request, chain: Chain, stretch: Stretch) -> Wanted:
+    """Return what the options leave of a stretch."""
+    asked = request.wanted.queues
+    return replace(
+        request.wanted,
+        topics=frozenset([chain.topic_id]),
+        queues=frozenset([stretch.queue])
+        & (frozenset([stretch.queue]) if asked is None else asked),
+        offsets=request.wanted.offsets.cut(Range(stretch.first, stretch.end)),
+    )
+
+
+class _Journals:
+    """The journals of the groups, surveyed when a stretch needs them."""
+
+    def __init__(self, chain: Chain, request: Request, members: tuple[MemberPath, ...]) -> None:
+        self._chain = chain
+        self._request = request
+        self._members = members
+        self.surveys: dict[GroupName, Survey] = {}
+
+    def held(self) -> Mapping[GroupName, tuple[int, ...]]:
+        """Return what all named members of the open segment's group hold, per queue."""
+        last = self._chain.last
+        if last is None or last.end is not None:
+            return {}
+        paths = paths_of(self._members, last.group)
+        ends = [self._ends(survey([path], uncommitted=self._request.uncommitted)) for path in paths]
+        if not ends:
+            return {}
+        queues = range(self._chain.queues)
+        return {last.group: tuple(min(each.get(queue, 0) for each in ends) for queue in queues)}
+
+    def require(self, stretch: Stretch, notices: list[str]) -> Survey:
+        """Return the journal that holds all of a stretch; `notices` gets what retention took."""
+        found = self._survey(stretch)
+        end = self._ends(found).get(stretch.queue, 0)
+        if end < stretch.end:
+            raise Unavailable(
+                f"segment {stretch.segment} queue {stretch.queue} ends at offset {stretch.end} in "
+                f"{stretch.group}, its directories are known to hold up to {end}: name another "
+                "member's, wait for a checkpoint (2 s), or read uncommitted data as well (option "
+                "uncommitted)"
+            )
+        before = found.segments[0].before if found.segments else {}
+        begin = before.get((self._chain.topic_id, stretch.queue), 0)
+        if begin > stretch.first:
+            notices.append(
+                f"segment {stretch.segment} queue {stretch.queue}: retention of {stretch.group} "
+                f"has deleted offsets {stretch.first} to {min(begin, stretch.end)}"
+            )
+        return found
+
+    def _survey(self, stretch: Stretch) -> Survey:
+        found = self.surveys.get(stretch.group)
+        if found is not None:
+            return found
+        paths = paths_of(self._members, stretch.group)
+        if not paths:
+            raise InvalidArgument(
+                f"segment {stretch.segment} of {self._chain.topic} lies in {stretch.group}: name "
+                f"a directory of that group, {stretch.group}=DIRECTORY"
+            )
+        found = replace(self._request, directories=paths).survey()
+        learn_names(found)
+        name = found.names.get(self._chain.topic_id, self._chain.topic)
+        if name != self._chain.topic:
+            raise InvalidArgument(
+                f"{', '.join(paths)}: topic number {self._chain.topic_id} is {name} there, and "
+                f"{self._chain.topic} in the chain: they are of different clusters"
+            )
+        self.surveys[stretch.group] = found
+        return found
+
+    def _ends(self, found: Survey) -> dict[int, int]:
+        """Return per queue the next offset at the end of what may be read."""
+        ends: dict[int, int] = {}
+        for table in (
+            *((v.before if v.after is None else v.after) for v in found.segments),
+            counted(found.tail),
+        ):
+            ends |= {queue: end for (i, queue), end in table.items() if i == self._chain.topic_id}
+        return ends

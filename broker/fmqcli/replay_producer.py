@@ -176,6 +176,17 @@ def _row(record: Archived) -> Record:
     return (record.value, record.key or b"", record.tag or b"", headers, no_future, True, 0)
 
 
+def require_ordinary(topic: TopicConfig) -> None:
+    """Raise `InvalidArgument` for an ordered topic, which takes records of its one sender only."""
+    if topic.ordered:
+        raise InvalidArgument(
+            f"topic {topic.name} is ordered: only an ordered producer sends to it, and a replay is "
+            "none: replay into an ordinary topic with as many queues in one group (fmq topic "
+            "create NAME -g GROUP -q QUEUES) by --same-queue, or send the archive's files from a "
+            "program with client.ordered_producer"
+        )
+
+
 # ---- how it is sent
 def level_of(acks: str) -> client_pb2.AckLevel:
     """Return the level of `--acks`; raise `InvalidArgument` unless it confirms storage."""

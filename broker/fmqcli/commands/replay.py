@@ -23,7 +23,7 @@ from fmqcli.common import (
     run,
     talk,
 )
-from fmqcli.replay_producer import Lines, Plan, level_of
+from fmqcli.replay_producer import Lines, Plan, level_of, require_ordinary
 from fmqcli.stdio.input_paths import folder
 from fmqclient.settings import LEVELS
 from fmqcore.errors import (
@@ -122,6 +122,7 @@ class _Job:
         wire = connected._wire
         _, routes, clock = wire
         topic = await routes.topic(self._topic)
+        require_ordinary(topic)
         plan = Plan.of(self._records.state, topic, clock.random_id(), self._same_queue)
         lines = Lines(wire, topic, plan.producer_id, acks)
         try:

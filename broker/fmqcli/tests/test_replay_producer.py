@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmqcli.replay_producer import BATCH_BYTES, Plan, level_of
+from fmqcli.replay_producer import BATCH_BYTES, Plan, level_of, require_ordinary
 from fmqcore.batch.columns import decode
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName, TopicId
@@ -146,3 +146,9 @@ def test_the_same_queue_is_asked_of_topics_in_one_group() -> None:
     assert [(g, q, len(v)) for g, q, _, v in step] == [(G1, 0, 50), (G1, 1, 50)]
     with pytest.raises(InvalidArgument, match="needs group= too"):
         sent(plan(same=True), ROWS)
+
+
+def test_ordered_topic_is_refused_with_what_to_do_instead() -> None:
+    require_ordinary(TOPIC)
+    with pytest.raises(InvalidArgument, match=r"is ordered: .*ordinary topic.*--same-queue"):
+        require_ordinary(replace(TOPIC, ordered=True))

@@ -133,9 +133,10 @@ def test_columns_and_filters_of_an_ordered_topic(spark: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-def test_stream_of_an_ordered_topic_is_refused(spark: Any, tmp_path: Path) -> None:
-    stream = spark.readStream.format("fmq").option("chain", str(chain_file(tmp_path)))
-    changes = stream.load(",".join(named(members(tmp_path))))
-    query = changes.writeStream.format("noop").start()
-    with pytest.raises(Exception, match="is not read as a stream"):
-        query.processAllAvailable()
+def test_stream_of_an_ordered_topic_is_refused(tmp_path: Path) -> None:
+    from fmqspark.spark.source import FmqDataSource
+
+    options = {"chain": str(chain_file(tmp_path)), "path": ",".join(named(members(tmp_path)))}
+    source = FmqDataSource(options)
+    with pytest.raises(InvalidArgument, match="is not read as a stream"):
+        source.streamReader(source.schema())

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,10 @@ from fmqcore.scan.payloads import Slab
 from fmqspark.archive.integrity import checksum
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, file_name, scratch_name
 from fmqspark.archive.skip_damage import Bad, Search
-from fmqspark.source.arrow import TYPES, record_batch, schema, stored
+from fmqspark.source.arrow import TYPES, record_batch, schema, stored, with_order
 from fmqspark.source.brokers import connections
 from fmqspark.source.files import Throttle, sync_folder
+from fmqspark.source.options import ORDERED_COLUMNS
 from fmqspark.source.splits import Split, SplitReader, Tally
 
 COLUMNS: Final = tuple(name for name in TYPES if name != "topic")
@@ -40,6 +41,14 @@ _UNFINISHED: Final = ".part"
 """Not `.parquet`: files are made in the archive's folder, where readers look for these."""
 
 
+class Order(NamedTuple):
+    """Of an ordered topic: the unit's segment, in which group, and sequence minus offset."""
+
+    segment: int
+    group: str
+    shift: int
+
+
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
     """The work on one unit."""
@@ -49,6 +58,7 @@ class ArchiveTask:
     folder: str
     group: str
     bytes_per_s: float = 0
+    order: Order | None = None
 
 
 @dataclass(slots=True)
@@ -110,10 +120,12 @@ def _look_for_damage(task: ArchiveTask, result: ArchiveResult, tally: Tally) -> 
 
 def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]:
     throttle = Throttle(task.bytes_per_s)
-    with connections(), _Files(scratch, task.group) as files:
+    with connections(), _Files(scratch, task.group, task.order) as files:
         for split in task.splits:
             for topic, day, rows in _rows(split, throttle, tally):
-                files.add(topic, day, rows)
+                files.add(
+                    topic, day, rows if task.order is None else _ordered(rows, split, task.order)
+                )
         made = files.close()
     found = []
     for (topic, day), (path, rows) in made.items():
@@ -147,6 +159,14 @@ def _rows(split: Split, throttle: Throttle, tally: Tally) -> Iterator[tuple[str,
             yield from _parted(slab, reader.names)
     except (FmqError, OSError) as error:
         raise _Unreadable(error) from error
+
+
+def _ordered(rows: Any, split: Split, order: Order) -> Any:
+    """Return the rows within the split's offsets, with the columns of the order."""
+    offsets, within = rows.column("offset").to_numpy(), split.wanted.offsets
+    taken = (offsets >= within.first) & (offsets < within.end)
+    kept = rows.filter(pa.array(taken))
+    return with_order(kept, (*COLUMNS, *ORDERED_COLUMNS), order.segment, order.shift)
 
 
 def _parted(slab: Slab, names: dict[TopicId, str]) -> Iterator[tuple[str, str, Any]]:
@@ -185,10 +205,13 @@ class _Files:
     parts become one file, so its name does not depend on how many could be open.
     """
 
-    def __init__(self, scratch: Path, group: str) -> None:
+    def __init__(self, scratch: Path, group: str, order: Order | None) -> None:
         self._scratch = scratch
-        self._group = group
-        self._schema = schema(COLUMNS).append(pa.field("group", pa.string()))
+        self._group = group if order is None else order.group
+        columns = schema(COLUMNS)
+        for name in ORDERED_COLUMNS if order else ():
+            columns = columns.append(pa.field(name, pa.int64()))
+        self._schema = columns.append(pa.field("group", pa.string()))
         self._files: dict[tuple[str, str], _File] = {}
         self._open: list[_File] = []  # who was written to last comes last
         self._made = 0

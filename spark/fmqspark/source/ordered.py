@@ -29,6 +29,7 @@ class OrderedTask(NamedTuple):
 
     task: Task
     segment: int
+    queue: int
     shift: int
 
 
@@ -61,7 +62,8 @@ def plan_ordered(
         found = journals.require(stretch, plan.notices)
         wanted = narrow(_wanted(request, chain, stretch), found)
         plan.tasks += [
-            OrderedTask(task, stretch.segment, stretch.shift) for task in request.cut(found, wanted)
+            OrderedTask(task, stretch.segment, stretch.queue, stretch.shift)
+            for task in request.cut(found, wanted)
         ]
     for found in journals.surveys.values():
         plan.notices += found.notices

@@ -1,0 +1,52 @@
+"""Archive an ordered topic: ended segments in order, once, with their chain; and back again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqcore.zk.chain import chain_from_json
+from fmqspark.archive.replay import Replay
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.options import understand
+from fmqspark.tests.chain_kit import CHAIN, chain_file, members, named, ordered_rows
+
+pytestmark = pytest.mark.spark
+
+
+def test_archive_keeps_order_segment_and_sequence(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from fmqspark.archive.ordered import archive_ordered
+
+    out = tmp_path / "out"
+    paths = ",".join(named(members(tmp_path)))
+    open_chain = str(chain_file(tmp_path))
+    first = archive_ordered(understand({"path": paths, "chain": open_chain}), out, LocalEngine())
+    assert (first.exit_code, first.rows) == (0, 40 + 30 + 6)
+    ended = replace(
+        CHAIN,
+        closing="switched",
+        segments=(*CHAIN.segments[:2], replace(CHAIN.segments[2], end=(61, 9))),
+    )
+    given = {"path": paths, "chain": str(chain_file(tmp_path, ended))}
+    second = archive_ordered(understand(given), out, LocalEngine())
+    assert (second.exit_code, second.rows) == (0, 19 + 3)
+    assert archive_ordered(understand(given), out, LocalEngine()).rows == 0
+    assert chain_from_json((out / "_fmq/ordered-changes.chain.json").read_bytes()) == ended
+    rows = [
+        row
+        for file in sorted(out.glob("topic=changes/date=*/*.parquet"), key=lambda p: p.name)
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+    found = [(r["queue"], r["segment"], r["sequence"], r["value"]) for r in rows]
+    assert sorted(found, key=lambda r: r[0]) == ordered_rows()
+    assert {(r["segment"], r["group"]) for r in rows} == {(1, "g1"), (2, "g2"), (3, "g1")}
+    replayed = [
+        (record.queue, record.value)
+        for records, _ in Replay(out, "changes", None, "again").chunks()
+        for record in records
+    ]
+    assert sorted(replayed, key=lambda r: r[0]) == [(r[0], r[3]) for r in ordered_rows()]
+    assert json.loads(json.dumps(second.as_data()))["units"] == 2

@@ -177,7 +177,7 @@ def _row(record: Archived) -> Record:
 
 
 def require_ordinary(topic: TopicConfig) -> None:
-    """Raise `InvalidArgument` for an ordered topic, which takes records of its one sender only."""
+    """Raise `InvalidArgument` for an ordered topic, which only its sender writes to."""
     if topic.ordered:
         raise InvalidArgument(
             f"topic {topic.name} is ordered: only an ordered producer sends to it, and a replay is "

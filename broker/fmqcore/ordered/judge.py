@@ -1,7 +1,7 @@
 """Judge what the members of several groups store of an ordered topic by its chain. Pure.
 
 Each member is judged by itself against the chain (`_Walk`), each group's members against each
-other, and each segment against all members of its group. One fault is one finding, whichever
+other, and each segment against all members of the group. One fault is one finding, whichever
 members have it.
 """
 
@@ -245,9 +245,9 @@ def _note(seen: list[tuple[int, int]], first: int, end: int) -> None:
         seen.append((first, end))
 
 
-# ---- one queue of a segment on all members of its group
+# ---- one queue of a segment on all members of the group
 class _Stored:
-    """One segment's part of a queue, on the members of its group that are given."""
+    """One segment's part of a queue, on the members of the group that are given."""
 
     def __init__(
         self, chain: Chain, segment: Segment, queue: int, members: Sequence[StoredMember]

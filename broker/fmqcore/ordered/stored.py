@@ -1,4 +1,4 @@
-"""What members of the groups of a chain store of its topic, as a check reads it. Pure.
+"""What the members of a chain's groups store, as a check reads it. Pure.
 
 A row per batch and no object: a member may store many millions of them.
 """
@@ -13,7 +13,7 @@ from fmqcore.ids import GroupName
 
 
 class StoredBatch(NamedTuple):
-    """One DATA batch of an ordered queue; the fields of its header that a check compares."""
+    """One DATA batch of an ordered queue; the header fields that a check compares."""
 
     offset: int
     records: int

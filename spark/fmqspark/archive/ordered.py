@@ -69,7 +69,7 @@ def archive_ordered(
     outcome = OrderedArchive(group, notices=plan.notices)
     with open_book(folder, group) as book:
         book.begin([chain.topic])
-        marks = {0: chain.topic_id}
+        marks = {0: int(chain.topic_id)}
         if book.ledger.marks and book.ledger.marks != marks:
             raise InvalidArgument(
                 f"{folder} holds another topic {chain.topic}, which was deleted since: archive "

@@ -160,7 +160,7 @@ def _look(
     found: Survey,
     bytes_per_s: float,
 ) -> list[ScanTask]:
-    """Note a member's offsets at both ends of its journal; return a task per segment file."""
+    """Note a member's offsets at both ends of the journal; return a task per segment file."""
     ends: dict[Any, int] = {}
     for view in found.segments:
         ends |= view.before if view.after is None else view.after

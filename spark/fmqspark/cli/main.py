@@ -30,7 +30,12 @@ from fmqspark.cli.errors import (
     sentence,
     write,
 )
-from fmqspark.cli.ordered import ordered_options, run_ordered
+from fmqspark.cli.ordered import (
+    archive_request,
+    ordered_options,
+    run_ordered,
+    run_ordered_archive,
+)
 from fmqspark.cli.progress import progress
 from fmqspark.engines.engines import open_engine
 from fmqspark.rebuild.job import Done, IndexResult, rebuild
@@ -241,9 +246,23 @@ def archive(
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="archived files were moved away on purpose")
     ] = False,
+    chain: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="an ordered topic's chain: each DIR is GROUP=DIR"),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""
+    if chain is not None:
+        with errors_reported():
+            request = archive_request(chain, directories, topic, connect, group, ignore_missing)
+            with open_engine(engine.value, workers, master) as running:
+                text, code = run_ordered_archive(
+                    request, out, running, _bytes(rate), as_json=output is Output.JSON
+                )
+            leave(text)
+            write(text)
+        raise typer.Exit(code)
     with errors_reported():
         from fmqspark.check.tables import require_arrow
 

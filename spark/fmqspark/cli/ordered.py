@@ -1,4 +1,4 @@
-"""`fmq job check --ordered TOPIC`: options in, a report out."""
+"""`fmq job check --ordered` and `fmq job archive --chain`: options in, a report out."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from fmqspark.check.rows import Level
 from fmqspark.cli.progress import progress
 from fmqspark.engines.engine import Engine
 from fmqspark.source.members import members_of, read_chain
-from fmqspark.source.places import each_once
+from fmqspark.source.options import Request, understand
+from fmqspark.source.places import each_once, no_data_directory
 
 _SHOWN = 50
 
@@ -48,6 +49,46 @@ def run_ordered(options: OrderedOptions, engine: Engine, *, as_json: bool) -> tu
     if as_json:
         return json.dumps(outcome.as_data(), indent=1) + "\n", outcome.exit_code
     return _text(outcome), outcome.exit_code
+
+
+def archive_request(
+    chain_file: Path,
+    directories: Sequence[Path] | None,
+    topics: Sequence[str] | None,
+    connect: str,
+    group: str | None,
+    ignore_missing: bool,
+) -> Request:
+    """Return what to archive of an ordered topic. Raises `InvalidArgument`."""
+    if connect or group is not None or ignore_missing:
+        raise InvalidArgument(
+            "--chain archives an ordered topic from data directories, GROUP=DIR: leave --connect, "
+            "--group and --ignore-missing out"
+        )
+    given = {"paths": json.dumps([str(path) for path in directories or ()])}
+    topic = {"topic": ",".join(topics)} if topics else {}
+    return understand(given | topic | {"chain": str(chain_file)})
+
+
+def run_ordered_archive(
+    request: Request, out: Path, engine: Engine, bytes_per_s: float, *, as_json: bool
+) -> tuple[str, int]:
+    """Archive, and return the report and the exit code."""
+    from fmqspark.check.tables import require_arrow
+
+    require_arrow("an archive needs", "")
+    from fmqspark.archive.ordered import archive_ordered
+
+    no_data_directory(out, [Path(text.partition("=")[2]) for text in request.directories])
+    outcome = archive_ordered(request, out, engine, bytes_per_s, progress("archived"))
+    if as_json:
+        return json.dumps(outcome.as_data(), indent=1) + "\n", outcome.exit_code
+    lines = outcome.notices + [f"not archived: {r.failed}" for r in outcome.failed]
+    lines.append(
+        f"{outcome.rows:,} records in {outcome.files} files of {outcome.units} parts of segments; "
+        f"replay them with --group {outcome.group}"
+    )
+    return "".join(f"{line}\n" for line in lines), outcome.exit_code
 
 
 def _text(outcome: OrderedOutcome) -> str:

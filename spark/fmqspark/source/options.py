@@ -62,7 +62,7 @@ COLUMNS: Final = (
 )
 """The source's own columns, in order."""
 ORDERED_COLUMNS: Final = ("segment", "sequence")
-"""More columns, of an ordered topic: the segment of its chain, the number in its sender's order."""
+"""More columns, for an ordered topic: segment of the chain, number in the sender's order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Plan reads of an ordered topic: the stretches of its chain over the journals of its groups.
+"""Plan reads of an ordered topic: what each segment gives, from its group's journal.
 
 Tasks come by queue, and within a queue in the order of the chain, so rows that are collected as
 they were planned are in order. Each record comes once: orphans and what a sender sent again are
-left out, as for consumers. Of the open segment comes what all named members of its group hold.
+left out, as for consumers. Of the open segment comes what all named members of the group hold.
 Leaves nothing on disk.
 """
 

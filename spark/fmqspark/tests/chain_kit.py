@@ -1,4 +1,4 @@
-"""An ordered topic over two groups: journals of its members, the chain, faults on purpose.
+"""An ordered topic over two groups: its members' journals, the chain, faults on purpose.
 
 As the picture in `docs/internals/ordered.md`: g1 holds segment 1, orphans, and segment 3 (open); g2
 holds segment 2, which starts with records that segment 1 has, too. Queue 0 of two; queue 1 has a

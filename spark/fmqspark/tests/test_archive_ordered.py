@@ -50,3 +50,15 @@ def test_archive_keeps_order_segment_and_sequence(tmp_path: Path) -> None:
     ]
     assert sorted(replayed, key=lambda r: r[0]) == [(r[0], r[3]) for r in ordered_rows()]
     assert json.loads(json.dumps(second.as_data()))["units"] == 2
+
+
+def test_archive_command_takes_a_chain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fmqspark.cli.main import app
+
+    out = tmp_path / "out"
+    given = ["archive", "--chain", str(chain_file(tmp_path)), "--out", str(out)]
+    given += named(members(tmp_path))
+    assert app(args=given, prog_name="job", standalone_mode=False) in (None, 0)
+    assert "76 records in " in capsys.readouterr().out
+    assert app(args=[*given, "--group", "g1"], prog_name="job", standalone_mode=False) == 64
+    assert "leave --connect" in capsys.readouterr().err

@@ -138,7 +138,7 @@ def test_end_that_no_member_reaches(tmp_path: Path) -> None:
 
 
 def test_one_member_that_reaches_the_end_is_enough(tmp_path: Path) -> None:
-    """A member that is behind is R003 of its own group's check; its records are not lost."""
+    """A member that is behind is R003 in its group's check; no record is lost."""
     whole, behind = members(tmp_path), members(tmp_path / "b", second(*batches(39, 65)))
     assert checked((*whole[:3], behind[3])).findings == []
 

@@ -161,6 +161,7 @@ def job_pod_of(body: Body) -> JobPod:
         over=status.get("phase") in ("Succeeded", "Failed"),
         message=(ended.get("message") or message).strip(),
         waiting=waiting,
+        end_reason=ended.get("reason") or "",
     )
 
 

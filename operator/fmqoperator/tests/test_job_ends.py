@@ -70,6 +70,22 @@ def test_attempt_with_a_verdict_counts_among_several() -> None:
     assert verdict(replace(what, pods=(crashed, *(what.pods or ()))))[1] == "Inconsistent"
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("OOMKilled", "status 137: Kubernetes reports OOMKilled: raise spec.resources.limits.mem"),
+        ("Error", "status 137: it was killed, but not for its memory limit: it was deleted or"),
+    ],
+)
+def test_killed_job_then_kubernetes_reason_is_given(reason: str, words: str) -> None:
+    ended = after(seen(job(), nodes=("n0", "n0")), g1_1=137)
+    (pod,) = ended.pods or ()
+    killed = replace(ended, pods=(replace(pod, message="", end_reason=reason),))
+    (child,) = (killed.children or {}).values()
+    child["status"]["conditions"][0]["message"] = ""
+    assert words in job_status(killed)["message"]
+
+
 def test_clean_job_reports_its_verdict_too() -> None:
     assert job_status(after(seen(job(), nodes=("n0", "n0")), g1_1=0))["message"] == (
         "j1-g1-1: verdict (deep): 0"

@@ -1,5 +1,6 @@
 """Progress of memberless groups is removed after its retention, and no other progress."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,29 @@ async def test_a_new_master_waits_for_members_to_come_back(tmp_path: Path) -> No
             assert await duty.check_once() == 0
         await until(lambda: not rig.fetch.groups.get(key(0).group, key(0).topic_id).sessions)  # type: ignore[union-attr]
         assert await rig.live(duty, 7) == 0, "seen with members an hour ago"
+
+
+async def test_a_member_that_joins_during_a_check_keeps_the_progress(tmp_path: Path) -> None:
+    """It joins after the idle groups were found, while the notes of other groups are written."""
+    rig = World(tmp_path)
+    async with running(rig), AsyncExitStack() as stack:
+        await rig.offsets.put({key(0): ENTRY})
+        duty = rig.duty()
+        await duty.check_once()
+        rig.days.ahead_ms += 30 * DAY_MS
+        rig.permit(Permission.FULL)
+        await rig.offsets.put({OffsetKey("new", key(0).topic_id, 0): ENTRY})
+        put = rig.offsets.put
+
+        async def put_with_a_member(entries: Any) -> None:
+            rig.offsets.put = put  # type: ignore[method-assign]
+            consumer = await stack.enter_async_context(consuming(rig, "a"))
+            await until(lambda: len(consumer.held) == 4)
+            await put(entries)
+
+        rig.offsets.put = put_with_a_member  # type: ignore[method-assign]
+        assert await duty.check_once() == 0
+        assert rig.journal.state.progress(key(0))
 
 
 async def test_idle_temporary_group_is_removed_soon(tmp_path: Path) -> None:

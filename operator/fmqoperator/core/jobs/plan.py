@@ -40,8 +40,13 @@ _FAILED: Final = {
     64: "the command refused its arguments: check the spec",
     69: "it could not start: a broker runs on that volume, no broker answers, another archive job "
     "writes to the same claim, or the image lacks pyarrow",
-    137: "it was killed, out of memory: raise spec.resources.limits.memory",
+    137: "it was killed, but not for its memory limit: it was deleted or evicted, or its node ran "
+    "out of memory: kubectl describe pod shows which",
 }
+_ENDS: Final = {
+    "OOMKilled": "Kubernetes reports OOMKilled: raise spec.resources.limits.memory",
+}
+"""Meaning of Kubernetes' own reason for a container's end; it is more exact than the status."""
 _NOT_KNOWN: Final = "NotKnown"
 _JOB_API: Final = "batch/v1"
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
@@ -336,7 +341,7 @@ def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
 def _why(end: End) -> str:
     if end.exit_code is None:
         return end.message
-    parts = (end.message, _FAILED.get(end.exit_code, ""))
+    parts = (end.message, _ENDS.get(end.reason) or _FAILED.get(end.exit_code, ""))
     return f"status {end.exit_code}: {'; '.join(p for p in parts if p) or 'see its log'}"
 
 

@@ -35,6 +35,7 @@ class JobPod:
     message: str = ""  # the last lines of the log, or why the pod waits
     waiting: str = ""
     over: bool = False  # it has ended, though maybe without an exit code: evicted, its node lost
+    end_reason: str = ""  # of the container's end, as Kubernetes names it: OOMKilled, Error, ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class End:
 
     exit_code: int | None  # None: without one (a deadline, a pod that was taken away)
     message: str
+    reason: str = ""  # of the container's end, as Kubernetes names it
 
 
 def end_of_job(job: Json, pods: tuple[JobPod, ...]) -> End | None:
@@ -97,7 +99,7 @@ def _by_pods(own_pods: list[JobPod], error: str) -> End:
     best = next((p for p in codes if p.exit_code in VERDICTS), codes[-1] if codes else None)
     if best is None:
         return End(None, error or "it failed without an exit code")
-    return End(best.exit_code, best.message or error)
+    return End(best.exit_code, best.message or error, best.end_reason)
 
 
 def _with_verdict(end: End) -> End:

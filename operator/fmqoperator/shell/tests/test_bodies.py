@@ -193,6 +193,12 @@ def test_pods_of_jobs() -> None:
     assert job_pod_of(driver) == JobPod("d", "check-1")
 
 
+def test_the_reason_of_a_jobs_end_is_read() -> None:
+    ended = {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    body = {"metadata": {"name": "c-0"}, "status": {"containerStatuses": [ended]}}
+    assert job_pod_of(body) == JobPod("c-0", "", 137, end_reason="OOMKilled")
+
+
 def test_an_executors_end_is_no_verdict() -> None:
     labels = {"sparkoperator.k8s.io/app-name": "check-1", "spark-role": "executor"}
     ended = {"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}

@@ -273,7 +273,7 @@ class Lines:
             route = self._routes.table.groups.get(group)
             if route is None:
                 raise Unavailable(f"the routes do not know group {group}")
-            opening = client_pb2.ProduceOpen(producer_id=self._producer_id, client="fmq replay")
+            opening = client_pb2.ProduceOpen(producer_id=self._producer_id, client="fmq job replay")
             try:
                 _, stream, _ = await open_at_first(
                     self._connections,

@@ -1,7 +1,7 @@
 """What each error means to whoever gets it: one row per error, read by client, command and docs.
 
 A new error is a class in `errors.py`, a number in `client.proto`, and a row here. The client's
-producer, `fmq replay`, the exit status of `fmq` and `docs/reference/errors.md` follow the row.
+producer, `fmq job replay`, the exit status of `fmq` and `docs/reference/errors.md` follow the row.
 """
 
 from dataclasses import dataclass
@@ -60,73 +60,75 @@ class RetryAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorSpec:
-    """One row. `appended`: whether the records of a refused batch may be stored."""
+    """One row."""
 
     kind: type[FmqError]
     retry: RetryAction
-    appended: bool  # False: certainly not
     transient: bool  # the same request may succeed later
     exit_code: int  # of the command `fmq`
     advice: str  # the next action, for people
 
+    @property
+    def appended(self) -> bool:
+        """Whether the records of a refused batch may be stored; False: certainly not."""
+        return self.retry is RetryAction.RESEND_SAME
 
-_MAYBE: Final = True
-_NO: Final = False
+
 _LATER: Final = True
 _NEVER: Final = False
 _R: Final = RetryAction
 
 ERRORS: Final = (
-    ErrorSpec(NoPermission, _R.SWITCH_BROKER, _NO, _LATER, EXIT_FAILED,
+    ErrorSpec(NoPermission, _R.SWITCH_BROKER, _LATER, EXIT_FAILED,
         "None for a client: it finds the broker that serves. `fmq status` names it."),
-    ErrorSpec(UnknownTopic, _R.REFRESH_ROUTES, _NO, _LATER, EXIT_FAILED,
+    ErrorSpec(UnknownTopic, _R.REFRESH_ROUTES, _LATER, EXIT_FAILED,
         "Create the topic (`fmq topic create`), or correct its name."),
-    ErrorSpec(UnknownQueue, _R.REFRESH_ROUTES, _NO, _LATER, EXIT_FAILED,
-        "Use a queue that the topic has: `fmq topic show`."),
-    ErrorSpec(TooLarge, _R.SPLIT, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(UnknownQueue, _R.REFRESH_ROUTES, _LATER, EXIT_FAILED,
+        "Use a queue that the topic has: `fmq topic describe`."),
+    ErrorSpec(TooLarge, _R.SPLIT, _NEVER, EXIT_FAILED,
         "Send smaller records, or keep the payload elsewhere and send its address."),
-    ErrorSpec(BadCrc, _R.FAIL, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(BadCrc, _R.FAIL, _NEVER, EXIT_FAILED,
         "Send it again; if it happens again, look for a faulty network card or memory."),
-    ErrorSpec(Malformed, _R.FAIL, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(Malformed, _R.FAIL, _NEVER, EXIT_FAILED,
         "Use a client of a version that the brokers support."),
-    ErrorSpec(NotEnoughReplicas, _R.REROUTE, _NO, _LATER, EXIT_FAILED,
+    ErrorSpec(NotEnoughReplicas, _R.REROUTE, _LATER, EXIT_FAILED,
         "Bring the group's slaves back: `fmq status` names the missing ones."),
-    ErrorSpec(Overloaded, _R.REROUTE, _NO, _LATER, EXIT_FAILED,
+    ErrorSpec(Overloaded, _R.REROUTE, _LATER, EXIT_FAILED,
         "None for a producer: it sends again. If it lasts, add a group or queues."),
-    ErrorSpec(DeliveryUnknown, _R.RESEND_SAME, _MAYBE, _LATER, EXIT_FAILED,
+    ErrorSpec(DeliveryUnknown, _R.RESEND_SAME, _LATER, EXIT_FAILED,
         "Read what was stored, or send it again if the consumer accepts duplicates."),
-    ErrorSpec(OutOfSequence, _R.AFTER_EARLIER, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(OutOfSequence, _R.AFTER_EARLIER, _NEVER, EXIT_FAILED,
         "None for FMQ's client. A client of your own has to send its batches in order."),
-    ErrorSpec(ProducerFenced, _R.AFTER_EARLIER, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(ProducerFenced, _R.AFTER_EARLIER, _NEVER, EXIT_FAILED,
         "None for FMQ's client: it takes a new session."),
-    ErrorSpec(StorageFull, _R.REROUTE, _NO, _LATER, EXIT_FAILED,
+    ErrorSpec(StorageFull, _R.REROUTE, _LATER, EXIT_FAILED,
         "Add disk space, or shorten retention; consumers go on meanwhile."),
-    ErrorSpec(Unsupported, _R.FAIL, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(Unsupported, _R.FAIL, _NEVER, EXIT_FAILED,
         "Upgrade the older side."),
-    ErrorSpec(AlreadyExists, _R.RESEND_SAME, _MAYBE, _NEVER, EXIT_FAILED,
+    ErrorSpec(AlreadyExists, _R.RESEND_SAME, _NEVER, EXIT_FAILED,
         "Use the one that exists, or choose another name."),
-    ErrorSpec(InvalidArgument, _R.FAIL, _NO, _NEVER, EXIT_USAGE,
+    ErrorSpec(InvalidArgument, _R.FAIL, _NEVER, EXIT_USAGE,
         "Correct the value that the message names."),
-    ErrorSpec(NotFound, _R.RESEND_SAME, _MAYBE, _NEVER, EXIT_FAILED,
+    ErrorSpec(NotFound, _R.RESEND_SAME, _NEVER, EXIT_FAILED,
         "Correct the name that the message has."),
-    ErrorSpec(StaleAssignment, _R.RESEND_SAME, _MAYBE, _NEVER, EXIT_FAILED,
+    ErrorSpec(StaleAssignment, _R.RESEND_SAME, _NEVER, EXIT_FAILED,
         "Nothing: another member of the group has the queue, and gets the messages again."),
-    ErrorSpec(Unavailable, _R.RESEND_SAME, _MAYBE, _LATER, EXIT_UNAVAILABLE,
+    ErrorSpec(Unavailable, _R.RESEND_SAME, _LATER, EXIT_UNAVAILABLE,
         "See that the named component runs and is reachable, then try again."),
-    ErrorSpec(SenderFenced, _R.FAIL, _NO, _NEVER, EXIT_FAILED,
+    ErrorSpec(SenderFenced, _R.FAIL, _NEVER, EXIT_FAILED,
         "Open the ordered producer again: it waits in line behind the active sender."),
-    ErrorSpec(SegmentClosed, _R.RESEND_SAME, _MAYBE, _LATER, EXIT_FAILED,
+    ErrorSpec(SegmentClosed, _R.RESEND_SAME, _LATER, EXIT_FAILED,
         "None for FMQ's client: it sends again into the next segment. `fmq ordered status` has "
         "the reason."),
-    ErrorSpec(CorruptJournal, _R.RESEND_SAME, _MAYBE, _NEVER, EXIT_FAILED,
-        "Follow the runbook \"Journal damage\"; nothing was changed on the disk."),
-    ErrorSpec(NewerJournal, _R.RESEND_SAME, _MAYBE, _NEVER, EXIT_FAILED,
+    ErrorSpec(CorruptJournal, _R.RESEND_SAME, _NEVER, EXIT_FAILED,
+        "Follow the runbook \"FmqDamageFound\"; nothing was changed on the disk."),
+    ErrorSpec(NewerJournal, _R.RESEND_SAME, _NEVER, EXIT_FAILED,
         "Upgrade the broker or tool to the version that wrote the batch; nothing is damaged."),
-    ErrorSpec(DirectoryLocked, _R.RESEND_SAME, _MAYBE, _LATER, EXIT_FAILED,
+    ErrorSpec(DirectoryLocked, _R.RESEND_SAME, _LATER, EXIT_FAILED,
         "Stop the other process, or use another data directory."),
-    ErrorSpec(NameTaken, _R.RESEND_SAME, _MAYBE, _LATER, EXIT_FAILED,
+    ErrorSpec(NameTaken, _R.RESEND_SAME, _LATER, EXIT_FAILED,
         "Stop the other broker, or give this one another id."),
-    ErrorSpec(FmqError, _R.RESEND_SAME, _MAYBE, _LATER, EXIT_FAILED,
+    ErrorSpec(FmqError, _R.RESEND_SAME, _LATER, EXIT_FAILED,
         "Read the message; a broker's log has more."),
 )  # fmt: skip
 """Every error of the wire, and those that a broker or a command ends with.

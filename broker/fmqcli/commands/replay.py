@@ -1,8 +1,8 @@
 """`fmq job replay`: an archive's records, sent to a topic. Reading is `fmqspark.archive.replay`'s.
 
 Read a chunk → send it, step by step → a step is stored → note the progress. A run that was killed
-goes on with the step that it had not noted, and sends it just as it was (`replay_send.py`), so that
-brokers that have it do not store it again.
+continues with the step that it had not noted, and sends it just as it was (`replay_producer.py`),
+so that brokers that have it do not store it again.
 """
 
 import asyncio

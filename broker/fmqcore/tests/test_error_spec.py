@@ -31,7 +31,14 @@ def test_subclass_without_a_row_takes_the_row_of_the_base() -> None:
     assert spec_of(InvalidArgument("")).exit_code == EXIT_USAGE
 
 
-def test_only_what_may_be_stored_is_sent_again_unchanged() -> None:
-    for spec in ERRORS:
-        assert spec.appended == (spec.retry is RetryAction.RESEND_SAME), spec.kind
+def test_records_of_a_certain_refusal_are_not_stored() -> None:
+    codes = {spec.kind.code for spec in ERRORS if spec.appended} - {ErrorCode.INTERNAL}
+    assert codes == {
+        ErrorCode.DELIVERY_UNKNOWN,
+        ErrorCode.ALREADY_EXISTS,
+        ErrorCode.NOT_FOUND,
+        ErrorCode.STALE_ASSIGNMENT,
+        ErrorCode.UNAVAILABLE,
+        ErrorCode.SEGMENT_CLOSED,
+    }
     assert spec_of(NoPermission("")).retry is RetryAction.SWITCH_BROKER

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     try:
         asyncio.run(_look(arguments[0].rstrip("/"), os.environ.get("FMQ_NAMESPACE", "default")))
     except (FmqError, TimeoutError) as error:
-        print(f"fmq selftest: {error or 'time is out'}", file=sys.stderr)  # noqa: T201
+        print(f"selftest: {error or 'time is out'}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 

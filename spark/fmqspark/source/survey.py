@@ -113,7 +113,8 @@ class Survey:
     def _unlisted(self) -> str:
         if self.listed is not None:
             return (
-                "nor do the brokers list it for this group: `fmq topic show` names a topic's groups"
+                "nor do the brokers list it for this group: `fmq topic describe` names a topic's "
+                "groups"
             )
         return (
             "one without a message here is not in it: live brokers (connect) know it all the same, "

@@ -8,7 +8,8 @@ last five of each queue, answers those that it has. One batch per queue is in fl
 
 Order of effects: a step (at most one batch per queue) is sent → it is stored whole → it is noted.
 After a refusal that may pass, or an answer that leaves the outcome open, the same batch is sent
-again.
+again. A group that takes no messages any more (drained, removed, its disk full) settles it all the
+same: its master answers for what it has, and for what it never appended (ADR 0060).
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from fmqcore.errors import (
     DeliveryUnknown,
     FmqError,
     InvalidArgument,
+    NoPermission,
     OutOfSequence,
     Unavailable,
     error_of,
@@ -45,6 +47,7 @@ BATCH_BYTES: Final = MAX_PAYLOAD // 2
 CONFIRM_TIMEOUT_S: Final = 120.0
 """How long the same batch is retried; then the run ends, and the next run goes on."""
 ANSWER_S: Final = 30.0
+_MOST_RUNS: Final = 0xFFFF
 
 
 class Archived(Protocol):
@@ -71,6 +74,8 @@ class Plan:
     producer_id: int
     sequences: dict[Place, int]
     same_queue: bool
+    run: int = 1
+    """How often the replay was started, this time included: no stream of an earlier run counts."""
 
     @classmethod
     def of(cls, state: Mapping[str, Any], topic: TopicConfig, fresh_id: int, same: bool) -> "Plan":
@@ -84,7 +89,8 @@ class Plan:
             noted = TopicConfig(topic.name, TopicId(_number(state["topic_id"])), shape)
             sequences = {(_group(g), _number(q)): _number(n) for g, q, n in state["sequences"]}
             producer = _number(state["producer"], bits=64)
-            plan = cls(noted, producer, sequences, bool(state["same_queue"]))
+            run = min(_number(state.get("run", 1)) + 1, _MOST_RUNS)
+            plan = cls(noted, producer, sequences, bool(state["same_queue"]), run)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
                 f"the noted progress does not decode: {error!r}; with another --name all is sent "
@@ -109,6 +115,7 @@ class Plan:
             "groups": [[g.group, g.queues, g.weight] for g in self.topic.groups],
             "sequences": [[g, q, n] for (g, q), n in sorted(self.sequences.items())],
             "same_queue": self.same_queue,
+            "run": self.run,
         }
 
     def place(self, record: Archived, number: int) -> Place:
@@ -202,17 +209,22 @@ class Lines:
     """A session with each group. Close it."""
 
     def __init__(
-        self, wire: tuple[Connections, Routes, Clock], topic: TopicConfig, producer: int, acks: str
+        self, wire: tuple[Connections, Routes, Clock], topic: TopicConfig, plan: Plan, acks: str
     ) -> None:
         self._connections, self._routes, self._clock = wire
         self._topic = topic
-        self._producer_id = producer
+        self._producer_id = plan.producer_id
+        self._attempt = plan.run << 16  # of the newest stream; rises over all runs
         self._level = level_of(acks)
         self._streams: dict[GroupName, Stream] = {}
         self._correlation = 0
 
     async def store(self, step: Mapping[Place, InFlightBatch]) -> None:
-        """Wait until the whole step is stored. Raises the refusal if it cannot be stored."""
+        """Wait until the whole step is stored. Raises the refusal if it cannot be stored.
+
+        After `CONFIRM_TIMEOUT_S`: `NoPermission` if it is certain that nothing more of a group's
+        share is stored, else `DeliveryUnknown`.
+        """
         groups = sorted({group for group, _ in step})
         async with asyncio.TaskGroup() as tasks:
             for group in groups:
@@ -229,24 +241,26 @@ class Lines:
         until_ms = self._clock.monotonic_ms() + CONFIRM_TIMEOUT_S * 1000
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
+            never_appended = False
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    why = await self._try(group, left)
+                    why, never_appended = await self._try(group, left)
             except (TransportError, Unavailable, TimeoutError) as error:
                 why = str(error) or f"no answer in {ANSWER_S:.0f} s"
             if not left:
                 return
             self._drop(group)
             if self._clock.monotonic_ms() >= until_ms:
-                raise DeliveryUnknown(
-                    f"group {group} did not confirm in {CONFIRM_TIMEOUT_S:.0f} s: {why}"
-                )
+                raise _out_of_time(group, left, why, never_appended)
             self._routes.request_refresh()
             await backoff.wait()
 
-    async def _try(self, group: GroupName, left: dict[int, InFlightBatch]) -> str:
-        """Send what is left and take its acks; return why some is still left."""
-        stream, why = await self._session(group), ""
+    async def _try(self, group: GroupName, left: dict[int, InFlightBatch]) -> tuple[str, bool]:
+        """Send what is left and take its acks.
+
+        Return why some is still left, and whether no attempt of that is stored or will be.
+        """
+        stream, why, never_appended = await self._session(group), "", True
         asked: dict[int, int] = {}
         for queue, in_flight in left.items():
             self._correlation += 1
@@ -263,9 +277,10 @@ class Lines:
                     del left[queue]
                 elif spec_of_code(ack.code).transient:
                     why = ack.message
+                    never_appended = never_appended and ack.never_appended
                 else:
                     raise self._refusal(group, queue, ack)
-        return why
+        return why, never_appended
 
     async def _session(self, group: GroupName) -> Stream:
         stream = self._streams.get(group)
@@ -273,7 +288,13 @@ class Lines:
             route = self._routes.table.groups.get(group)
             if route is None:
                 raise Unavailable(f"the routes do not know group {group}")
-            opening = client_pb2.ProduceOpen(producer_id=self._producer_id, client="fmq job replay")
+            self._attempt += 1
+            opening = client_pb2.ProduceOpen(
+                producer_id=self._producer_id,
+                client="fmq job replay",
+                attempt=self._attempt,
+                settle=True,
+            )
             try:
                 _, stream, _ = await open_at_first(
                     self._connections,
@@ -316,3 +337,16 @@ class Lines:
                 "another --name"
             )
         return error_of(ack.code, f"{where}: {ack.message}")
+
+
+def _out_of_time(
+    group: GroupName, left: Mapping[int, InFlightBatch], why: str, never_appended: bool
+) -> FmqError:
+    if never_appended:
+        count = sum(len(in_flight.records) for in_flight in left.values())
+        return NoPermission(
+            f"group {group} takes no messages: {why}; the next {count:,} records are not stored: "
+            "run the replay again when the group takes messages, or send all, into an empty topic, "
+            "with another --name"
+        )
+    return DeliveryUnknown(f"group {group} did not confirm in {CONFIRM_TIMEOUT_S:.0f} s: {why}")

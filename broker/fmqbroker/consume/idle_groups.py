@@ -156,6 +156,7 @@ class IdleGroups:
         return entries
 
     def _is_over(self, key: _GroupKey) -> bool:
+        """Return whether the group has been idle for too long now (C7)."""
         noted_ms, retention_ms = self._journal.state.present_ms(*key), self._kept_ms(key)
         if noted_ms is None or not retention_ms or self._has_members(key):
             return False

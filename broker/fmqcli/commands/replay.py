@@ -124,7 +124,7 @@ class _Job:
         topic = await routes.topic(self._topic)
         require_ordinary(topic)
         plan = Plan.of(self._records.state, topic, clock.random_id(), self._same_queue)
-        lines = Lines(wire, topic, plan.producer_id, acks)
+        lines = Lines(wire, topic, plan, acks)
         try:
             # Before anything is sent under it: a run that goes on is the same producer.
             await asyncio.to_thread(self._records.note, self._records.place, plan.state())

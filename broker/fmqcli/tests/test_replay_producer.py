@@ -1,16 +1,20 @@
 """The batches a replay sends from a place on depend only on what is noted there."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from fmqcli.replay_producer import BATCH_BYTES, Plan, level_of, require_ordinary
+import fmqclient
+from fmqcli.replay_producer import BATCH_BYTES, Lines, Plan, level_of, require_ordinary
+from fmqclient.tests.double import ClusterDouble, cluster
+from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.batch.columns import decode
-from fmqcore.errors import InvalidArgument
-from fmqcore.ids import GroupName, TopicId
+from fmqcore.errors import InvalidArgument, NoPermission
+from fmqcore.ids import GroupName, Permission, TopicId
 from fmqcore.routing import pick_by_key
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
@@ -78,7 +82,7 @@ def test_resumed_replay_sends_same_batches_with_same_sequences() -> None:
     again = plan(noted[1])
     assert again.producer_id == 77
     assert sent(again, ROWS[60:], 60) == second
-    assert again.state() == noted[2]
+    assert again.state() == {**noted[2], "run": 2}, "the next run of the same replay"
     for group, queue, sequence, _ in second[0]:
         assert sequence == next(len(v) for g, q, _, v in first[0] if (g, q) == (group, queue))
 
@@ -152,3 +156,84 @@ def test_ordered_topic_is_refused_with_what_to_do_instead() -> None:
     require_ordinary(TOPIC)
     with pytest.raises(InvalidArgument, match=r"is ordered: .*ordinary topic.*--same-queue"):
         require_ordinary(replace(TOPIC, ordered=True))
+
+
+Scene = Callable[[ClusterDouble, Plan, Callable[[], Lines]], Awaitable[None]]
+
+
+def played(scene: Scene) -> None:
+    """Play a scene with a replay into topic orders, of two groups, in virtual time."""
+
+    async def play() -> None:
+        transport = MemoryTransport(0)
+        async with cluster(2, queues=1, transport=transport) as double:
+            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
+            async with client:
+                wire = client._wire
+                topic = await wire[1].topic("orders")
+                made = plan(topic=topic)
+                await scene(double, made, lambda: Lines(wire, topic, made, "replicated"))
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(play())
+
+
+def drain_after(double: ClusterDouble, how: str) -> None:
+    """Lose the stream of g2 with its next batch, stored ("lose") or not ("drop"), and drain g2."""
+    broker = double.brokers["g2-0"]
+
+    def script(_: object) -> str:
+        broker.script = lambda batch: None
+        broker.permission, broker.settles = Permission.READ, True
+        return how
+
+    broker.script = script
+
+
+def test_drained_group_confirms_the_step_that_it_has() -> None:
+    async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
+        drain_after(double, "lose")
+        ((step, _),) = made.steps(ROWS, 0)
+        line = lines()
+        await line.store(step)
+        line.close()
+        records = double.brokers["g2-0"].group.values()
+        assert len(records) == sum(len(f.records) for (g, _), f in step.items() if g == G2)
+
+    played(scene)
+
+
+def test_step_that_a_drained_group_lacks_is_not_stored() -> None:
+    async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
+        drain_after(double, "drop")
+        ((step, _),) = made.steps(ROWS, 0)
+        line = lines()
+        with pytest.raises(ExceptionGroup) as failed:
+            await line.store(step)
+        line.close()
+        count = sum(len(f.records) for (g, _), f in step.items() if g == G2)
+        (error,) = failed.value.exceptions
+        assert isinstance(error, NoPermission)
+        assert f"the next {count:,} records are not stored" in str(error)
+
+    played(scene)
+
+
+def test_streams_of_a_later_run_supersede_earlier_ones() -> None:
+    async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
+        first = lines()
+        for _ in range(2):
+            await first._session(G1)
+            first._drop(G1)
+        made.run = Plan.of(made.state(), made.topic, 0, False).run
+        later = lines()
+        await later._session(G1)
+        later.close()
+        openings = double.brokers["g1-0"].openings
+        attempts = [opening.attempt for opening in openings]
+        assert attempts == sorted(set(attempts))
+        assert len(attempts) == 3
+        assert attempts[0] > 0
+        assert all(opening.settle for opening in openings)
+
+    played(scene)

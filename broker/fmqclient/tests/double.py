@@ -36,6 +36,7 @@ class BrokerDouble:
         self.script: Script = lambda batch: None
         self.slow: Callable[[], float] = lambda: 0.0
         self.opened = 0
+        self.openings: list[client_pb2.ProduceOpen] = []
         self.requests: list[client_pb2.ProduceRequest] = []
         self.acks: list[tuple[int, int, int]] = []
         self.tokens = True  # answer commit tokens
@@ -70,6 +71,7 @@ class BrokerDouble:
     async def _produce(self, _: CallContext, stream: Stream) -> None:
         opening = (await stream.receive()).open
         self.opened += 1
+        self.openings.append(opening)
         reply = client_pb2.ProduceReply(
             opened=client_pb2.ProduceOpened(
                 window_bytes=1 << 20, max_batch_bytes=self.max_batch_bytes

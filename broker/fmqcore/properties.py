@@ -3,7 +3,8 @@
 A property is a key of a topic's JSON node, or of a group's entry there. The rows below are the
 properties that this version reads. A key without a row was written by a newer version: it is kept
 in ZooKeeper and on the wire, and, for the topic as a whole, in CONFIG batches and SNAPs, whatever
-this version changes beside it. A new property is a row and the code that reads it.
+this version changes beside it. Too large ones and names that are not Unicode text stay in ZooKeeper
+only (`Properties.shared`). A new property is a row and the code that reads it.
 """
 
 import json
@@ -16,6 +17,8 @@ from fmqcore.ids import MAX_QUEUES
 
 MAX_BYTES: Final = 4096
 """Most bytes of one topic's properties, as JSON: each journal and each SNAP holds them."""
+_KNOWN_BYTES: Final = 256
+"""Of them, for the properties with a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,18 @@ class Properties(Mapping[str, Any]):
             raise Malformed(f"properties of {len(raw)} bytes, at most {MAX_BYTES}: remove some")
         return raw
 
+    def shared(self) -> "Properties":
+        """Return what a broker passes on to clients and journals: a node may hold anything.
+
+        None of them if they are too large as JSON; no name with half a surrogate pair, which is
+        neither UTF-8 nor Protobuf.
+        """
+        texts = [(name, text) for name, text in self.texts if _is_unicode(name)]
+        size = sum(len(_text(name)) + len(text) + len(":,") for name, text in texts)
+        if size > MAX_BYTES - _KNOWN_BYTES:
+            return NONE
+        return self if len(texts) == len(self.texts) else Properties(texts)
+
     def __getitem__(self, name: str) -> Any:
         return json.loads(dict(self.texts)[name])
 
@@ -113,6 +128,14 @@ class Properties(Mapping[str, Any]):
 
 
 NONE: Final = Properties()
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text(value: Any) -> str:

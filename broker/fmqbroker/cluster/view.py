@@ -423,10 +423,10 @@ def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
                 group=g.group,
                 weight=g.weight,
                 queues=g.queues,
-                properties=dict(g.properties.texts),
+                properties=dict(g.properties.shared().texts),
             )
             for g in topic.groups
         ],
-        properties=dict(topic.properties.texts),
+        properties=dict(topic.properties.shared().texts),
         ordered=topic.ordered,
     )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmqbroker.cluster.view import topic_route
 from fmqcore.batch.control import decode_topic, encode_topic
 from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName, TopicId
@@ -91,6 +92,39 @@ def test_config_without_properties_keeps_its_bytes() -> None:
             decode_topic(encode_topic(T7, "orders", 8) + wrong)
     with pytest.raises(Malformed, match=f"at most {MAX_BYTES}"):
         encode_topic(T7, "orders", 8, Properties.unknown({"x": "y" * MAX_BYTES}, ()))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "shared"),
+    [
+        ({"x": "y" * MAX_BYTES}, {}),
+        ({f"{n:04}": n for n in range(2000)}, {}),
+        ({"\udc80": 1, "tier": "\ud800"}, {"tier": "\ud800"}),
+        ({"x": "y" * (MAX_BYTES - 300)}, {"x": "y" * (MAX_BYTES - 300)}),
+    ],
+    ids=["large", "many", "half a surrogate pair", "just small enough"],
+)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_odd_properties_stay_in_the_node_and_break_nothing(
+    unknown: dict[str, Any], shared: dict[str, Any], *, ordered: bool
+) -> None:
+    """A topic whose CONFIG cannot be encoded is not writable; a route, and no client has routes."""
+    node = NODE | {"compacted": 1} | unknown | ({"ordered": True} if ordered else {})
+    node = {k: v for k, v in node.items() if k not in {"compacted", "retain"}}
+    node["groups"] = [{"group": "g1", "queues": 4, "weight": 1, **unknown}]
+    topic = topic_from_json(json.dumps(node).encode())
+    assert json.loads(topic_to_json(topic)) == node
+    setting = decode_topic(encode_topic(T7, "orders", 4, topic.noted_properties))
+    assert dict(setting.properties) == shared | ({"ordered": True} if ordered else {})
+    route = topic_route(topic)
+    for properties in (route.properties, route.groups[0].properties):
+        assert {name: json.loads(text) for name, text in properties.items()} == shared
+
+
+def test_a_node_nested_too_deeply_does_not_decode() -> None:
+    deep = b'{"groups":[],"id":7,"name":"orders","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(Malformed, match="topic does not decode"):
+        topic_from_json(deep)
 
 
 def test_state_and_snap_hold_properties_until_the_topic_goes() -> None:

@@ -72,5 +72,5 @@ class Decoding:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError)):
+        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError, RecursionError)):
             raise Malformed(f"{self._what} does not decode: {error!r}") from error

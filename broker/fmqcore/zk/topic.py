@@ -12,6 +12,8 @@ from fmqcore.ids import GroupName, TopicId
 from fmqcore.properties import NONE, ORDERED, TOPIC, TOPIC_GROUP, WEIGHT, Properties
 from fmqcore.zk.codec import Decoding, dump_json, read_name
 
+_ORDERED = ((ORDERED.name, "true"),)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup:
@@ -36,9 +38,8 @@ class TopicConfig:
     @property
     def noted_properties(self) -> Properties:
         """The properties that CONFIG batches and SNAPs hold: also the known ones, if set."""
-        if not self.ordered:
-            return self.properties
-        return Properties((*self.properties.texts, (ORDERED.name, "true")))
+        shared = self.properties.shared()
+        return Properties((*shared.texts, *_ORDERED)) if self.ordered else shared
 
     def queues_in(self, group: GroupName) -> int:
         """Return how many of the topic's queues `group` holds; 0 if none."""
@@ -56,7 +57,7 @@ def topic_to_json(topic: TopicConfig) -> bytes:
     """Encode a topic."""
     return dump_json(
         {
-            **topic.noted_properties,
+            **Properties((*topic.properties.texts, *(_ORDERED if topic.ordered else ()))),
             "name": topic.name,
             "id": topic.id,
             "groups": [

@@ -149,10 +149,11 @@ class BadBatch(ValueError):
 
 
 class UnknownKind(BadBatch):
-    """A sound batch of a kind that this version does not know and must not skip."""
+    """A sound header of a kind that this version does not know and must not skip."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, header: BatchHeader | None = None) -> None:
         super().__init__(BatchFault.KIND, message)
+        self.header = header
 
 
 def kind_name(kind: int) -> str:
@@ -260,7 +261,8 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
     if header.type not in _NAMES and not header.type & SKIP_BIT:
         raise UnknownKind(
             f"FMQ {FMQ_VERSION} does not know batches of kind {header.type} and must not skip "
-            "them: upgrade this broker or tool to the version that wrote this one"
+            "them: upgrade this broker or tool to the version that wrote this one",
+            header,
         )
     _check_lengths(header)
     return header

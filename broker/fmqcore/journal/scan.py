@@ -174,6 +174,8 @@ def advance(
         if payloads and (data_payloads or header.type != BatchType.DATA):
             payload = _check_payload(header, data, at, cursor)
         _check_content(header, cursor)
+    except UnknownKind as unknown:
+        return Fault(position, *_fault_of(unknown, data, at, whole=payloads))
     except BadBatch as bad:
         return Fault(position, bad.fault, str(bad))
     cursor.position = header.end
@@ -291,6 +293,23 @@ def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
             f"it names {header.prev_header_crc:#010x}",
         )
     return segment
+
+
+def _fault_of(
+    unknown: UnknownKind, data: Readable, at: int, *, whole: bool
+) -> tuple[BatchFault, str]:
+    """Return the fault of a batch whose header is sound but of an unknown kind.
+
+    A write may be torn behind the header, so with `whole` the payload is checked first: that bytes
+    are missing does not depend on what they mean.
+    """
+    header, begin = unknown.header, at + HEADER_LEN
+    if whole and header is not None:
+        try:
+            check_payload(header, data[begin : begin + header.payload_len])
+        except BadBatch as torn:
+            return torn.fault, f"kind {header.type}: {torn}"
+    return unknown.fault, str(unknown)
 
 
 def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor) -> Buffer:

@@ -16,7 +16,7 @@ from fmqcore.ids import BrokerId, Epoch, Position, TopicId
 from fmqcore.journal.findings import Code, refusal
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.kinds import apply_batch, kind_of
-from fmqcore.journal.recovery import Refuse, SegmentFile, judge, judge_sealed, replay
+from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, replay
 from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop, begin_next, check_batches
 from fmqcore.journal.segments import MIN_SEGMENT, Segment
 from fmqcore.journal.state import JournalState
@@ -122,6 +122,25 @@ def test_unknown_kind_stops_a_start_and_is_not_truncated(*, clean: bool, below: 
     assert str(error).startswith(f"/data: J006 0.journal, position {at}: FMQ ")
     assert "kind 9 and must not skip" in str(error)
     assert "upgrade this broker or tool" in str(error)
+
+
+@pytest.mark.parametrize("kept", [96, 104])
+@pytest.mark.parametrize("clean", [True, False])
+def test_unknown_kind_torn_behind_its_header_is_truncated(kept: int, *, clean: bool) -> None:
+    """The bytes are missing, whatever they would mean to the version that wrote them."""
+    writer = newer(UNKNOWN)
+    header = writer.headers[-1]
+    assert header.payload_len > 8
+    at, data = header.position - writer.last_base + kept, writer.segments[writer.last_base]
+    data[at:] = bytes(len(data) - at)
+    _, stop = replayed(writer)
+    assert isinstance(stop, Fault)
+    assert stop[:2] == (header.position, BatchFault.PAYLOAD_CRC)
+    verdict = judge(stop, "0.journal", durable_end=header.position, clean=clean)
+    assert isinstance(verdict, Refuse if clean else Cut)
+    assert verdict.finding.code is Code.J002
+    below = judge(stop, "0.journal", durable_end=writer.end, clean=clean)
+    assert isinstance(below, Refuse)
 
 
 def test_unknown_kind_in_a_sealed_segment_is_no_damage() -> None:

@@ -53,6 +53,16 @@ class StateLimits:
         producers = self._journal.state.producers
         producers.require_room(producer_id, key, now_ms, self.producer_room)
 
+    def may_have_forgotten(self, producer_id: int, key: QueueKey) -> bool:
+        """Return whether the producer table lacks this producer but may have known it (P9).
+
+        What a table that is not full has dropped was idle for a day, or is counted.
+        """
+        state = self._journal.state
+        if state.producers.knows(producer_id, key):
+            return False
+        return state.forgotten_producers > 0 or self.producers >= self.producer_limit
+
     def require_progress(self, group: str, topic: str, queues: int) -> None:
         """Raise `InvalidArgument` if there is no room for the progress of a new group."""
         used = self.progress_bytes

@@ -377,9 +377,12 @@ class ProduceSession:
         """Return whether a refused batch is in no journal, and no copy can get into one (P9).
 
         An earlier attempt can only be in the journal, whose last term this broker opened, or on its
-        way over another session: of another term (P8), or one that this session has superseded.
+        way over another session: of another term (P8), or one that this session has superseded. A
+        table that may have forgotten the producer does not show what is in the journal.
         """
-        if not self._may_settle(batch):
+        key = TopicId(batch.topic_id), batch.queue_id
+        forgotten = self._service.limits.may_have_forgotten(self.producer_id, key)
+        if forgotten or not self._may_settle(batch):
             return False
         try:
             return self._known(batch) is None

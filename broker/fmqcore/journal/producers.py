@@ -123,6 +123,10 @@ class ProducerTable:
                 "fewer producers, or spread the topic over more groups"
             )
 
+    def knows(self, producer_id: int, key: QueueKey) -> bool:
+        """Return whether the table has an entry of the producer for that queue."""
+        return (producer_id, *key) in self._entries
+
     def check(
         self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
     ) -> ProducedBatch | None:

@@ -186,11 +186,12 @@ class OffsetStore(KnownProgress):
         `Malformed` if it does not decode: then a person must look, and nothing is overwritten. The
         master may lack for ever what this journal holds above `committed` (ADR 0038).
 
-        Order of effects: the table is built aside, in short turns, while nothing is accepted; it is
-        put in place with its term, written to the file, and only then are entries accepted. A call
-        that ends early leaves the old table and the old file.
+        Order of effects: the store is retired, so that nothing is accepted meanwhile; the table is
+        built aside, in short turns; it is put in place with its term, written to the file, and only
+        then are entries accepted. A call that ends early leaves the old table and the old file.
         """
         async with self._lock:
+            self.retire()
             earlier = await in_turns(decoding_record(record))
             left_in, own = await self._own()
             await self._close_side(remove=False)

@@ -66,6 +66,25 @@ async def test_takeover_reader_keeps_progress_above_its_commit_end(
         assert not decode_offsets(await rig.offsets.freeze())
 
 
+async def test_nothing_is_accepted_while_a_takeover_gathers(tmp_path: Path) -> None:
+    """Its table is put in place of the old one: an entry that came meanwhile would be lost."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        again = asyncio.create_task(rig.offsets.become_taker("", rig.journal.end))
+        refused = 0
+        while not again.done():
+            await asyncio.sleep(0)
+            if not again.done():
+                with pytest.raises(NoPermission):
+                    rig.offsets.accept(at(rig, 7, queue=1))
+                refused += 1
+        await again
+        assert refused > 2
+        await rig.offsets.put(at(rig, 6))
+        assert {k: e.floor for k, e in (await SideJournal.load(rig.side)).items()} == {key(): 6}
+
+
 async def test_takeover_reader_fsyncs_entries_before_put_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

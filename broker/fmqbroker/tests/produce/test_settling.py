@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker.tests import journal_kit
 from fmqbroker.tests.produce_harness import FAR, Bench, batch, bench
 from fmqcore.errors import ErrorCode, StorageFull
 from fmqcore.ids import Epoch, Permission, TopicId
@@ -162,3 +163,23 @@ async def test_a_refused_repeat_that_was_never_appended_is_marked(
         assert (known.code, known.never_appended) == (ErrorCode.OK, False)
         assert (gap.code, gap.never_appended) == (ErrorCode.OUT_OF_SEQUENCE, False)
         assert (refused.code, refused.never_appended) == (code, False), "it did not ask"
+
+
+@pytest.mark.parametrize(("more", "forgotten"), [(0, 0), (1, 0), (0, 1)])
+async def test_a_producer_that_may_be_forgotten_is_not_called_new(
+    tmp_path: Path, more: int, forgotten: int
+) -> None:
+    """64 KiB segments: a quarter of one holds 91 producers. Its first batch may be stored."""
+    async with bench(tmp_path, segment_bytes=64 * 1024) as b:
+        b.clock.wall_ms = journal_kit.Clock().wall_ms  # type: ignore[method-assign]
+        for producer in range(100, 190 + more):
+            first = {"producer_id": producer, "base_sequence": 0}
+            draft = journal_kit.data(b"v", queue=2, **first)
+            b.journal.append(draft._replace(topic_id=QUEUE[0]))
+        b.journal.state.producers.forgotten = forgotten
+        drain(b)
+        async with b.session(settle=True) as s, b.session(producer, settle=True) as known:
+            await s.send(batch())
+            assert (await s.ack()).never_appended is (more == forgotten == 0)
+            await known.send(batch(sequence=1))
+            assert (await known.ack()).never_appended, "the table shows that it is not there"

@@ -100,6 +100,8 @@ class _Then(Enum):
     REFUSE = "refuse"
 
 
+_ENTRY_BYTES: Final = 64
+"""Payload bytes of a control batch that take as long as a batch: a progress entry."""
 _SOUND: Final = (BatchFault.CONTENT, BatchFault.KIND)
 """Faults of a batch whose checksums are right: no torn write, wherever it is."""
 _RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) → what to do
@@ -180,7 +182,8 @@ def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -
 
 def replaying(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -> Turns[Stop]:
     """Like `replay`, in pieces. At a pause `state` and `index` stand behind the same batch."""
-    for number, header in enumerate(scan, 1):
+    cost = 0
+    for header in scan:
         try:
             if header.type == BatchType.SNAP:
                 decoded = yield from JournalState.decoding_snap(scan.payload(header))
@@ -191,7 +194,9 @@ def replaying(scan: Scan, state: JournalState, index: SegmentIndex | None = None
             return Fault(header.position, BatchFault.CONTENT, str(bad))
         if index is not None:
             index.add(header)
-        if not number % PIECE:
+        cost += 1 if header.type == BatchType.DATA else 1 + header.payload_len // _ENTRY_BYTES
+        if cost >= PIECE:
+            cost = 0
             yield
     if scan.stop is None:
         raise AssertionError("a scan that was run to its end has a stop")

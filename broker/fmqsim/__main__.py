@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from e2e.checks.verdict import Outcome
-from fmqsim.report.run import Result, forked, simulate
+from fmqsim.report.run import Result, charge_for_turns, forked, simulate
 from fmqsim.scenario.fresh_seeds import fresh_seed
 from fmqsim.scenario.scene import Focus
 
@@ -31,6 +31,7 @@ def main() -> int:
     """Run the requested seed or seeds and return the exit status."""
     logging.getLogger("fmqclient").setLevel(logging.ERROR)  # it warns of what is done on purpose
     asked = _arguments()
+    charge_for_turns()
     if asked.seed is not None:
         focus = Focus(
             settings=tuple(asked.set),

@@ -9,6 +9,9 @@ was created: it is dropped if that process is dead, held back while its machine 
 The loop is deterministic: tasks and futures hash by a running number (a `set` of them is iterated
 in the same order every time), the garbage collector is off while the loop runs, and all randomness
 comes from `random`. `note` feeds the trace; equal seeds give equal `trace_hash()`.
+
+With `charge_for` the machine of a process whose callback made many steps (`engine.steps`) stands
+still as long as they take, like a real event loop: its timers are late, and its lease may be over.
 """
 
 import asyncio
@@ -25,11 +28,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fmqsim.engine.node import Crashed, Handle, Node, Process, current
+from fmqsim.engine.steps import STEP_S
 from fmqsim.engine.tasks import SimFuture, SimTask
 
 T = TypeVar("T")
 _TURN_S: Final = 2e-6
 """Seconds that one turn of the loop takes, so that a busy loop sees time pass."""
+FREE_STEPS: Final = 1000
+"""Steps of a callback that take no time beyond `_TURN_S`."""
+MOST_STEPS: Final = 5000
+"""Steps of a callback that are a bug: 5 ms of the event loop."""
 _LIVELOCK: Final = 200_000
 """Callbacks without a timer coming due after which the loop reports a livelock."""
 
@@ -66,6 +74,12 @@ class SimLoop(_Base):
         self._world.run(current.set, None)
         self._running = self._closed = self._stop = False
         self._still = 0
+        self._steps: Callable[[], int] | None = None
+        self.longest_turn = 0  # in steps
+
+    def charge_for(self, steps: Callable[[], int]) -> None:
+        """Let long callbacks take time. `steps` rises by one at each call, and with each step."""
+        self._steps = steps
 
     # ---- time
 
@@ -278,7 +292,7 @@ class SimLoop(_Base):
 
     def _run(self) -> None:
         """Run turn by turn. Half of a simulation's time is spent in and just below this loop."""
-        ready, timers, pop = self._ready, self._timers, heapq.heappop
+        ready, timers, pop, steps = self._ready, self._timers, heapq.heappop, self._steps
         while not self._stop:
             if not ready:
                 self._advance()
@@ -304,10 +318,11 @@ class SimLoop(_Base):
                     if not process.alive:
                         continue
                     node = process.node
-                    if node.paused or node.wedged:
+                    if node.paused or node.wedged or node.busy:
                         node.held.append(handle)
                         continue
                 self._process = process
+                before = 0 if steps is None else steps()
                 try:
                     handle.context.run(handle.callback, *handle.args)
                 except (SystemExit, KeyboardInterrupt, Stuck):
@@ -315,7 +330,22 @@ class SimLoop(_Base):
                 except BaseException as error:  # noqa: BLE001 - reported by the loop, as asyncio does
                     message = f"error in callback {handle.callback!r}"
                     self.call_exception_handler({"message": message, "exception": error})
+                if steps is not None and (made := steps() - before - 1) > FREE_STEPS:
+                    self._charge(handle, made)
             self._process = None
+
+    def _charge(self, handle: Handle, made: int) -> None:
+        process = self._process
+        if process is None or not process.alive:
+            return
+        self.longest_turn = max(self.longest_turn, made)
+        self.note(f"{process} a turn of {made} steps")
+        if made > MOST_STEPS:
+            owner = getattr(handle.callback, "__self__", None)
+            work = owner.get_coro() if isinstance(owner, asyncio.Task) else handle.callback
+            name = getattr(work, "__qualname__", type(work).__name__)
+            self.problems.append(f"{process}: a turn of {made} steps, at most {MOST_STEPS}: {name}")
+        process.node.work(made * STEP_S)
 
     def _advance(self) -> None:
         """Advance to the next timer: nothing is left to do at the present moment."""

@@ -131,6 +131,10 @@ class NodeLoop(Protocol):
         """Run the callbacks that were held while their node stood still."""
         ...
 
+    def at_world(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Handle:
+        """Run a callback outside any node after `delay_s` of world time."""
+        ...
+
 
 class Node:
     """A machine: its processes die and start again, its clocks and its name stay."""
@@ -141,6 +145,7 @@ class Node:
         self.incarnation = 0
         self.paused = False
         self.wedged = False
+        self.busy = False  # the event loop is in a long callback
         self.drift = drift
         self.held: list[Handle] = []  # what could not run while it stood still
         self.on_stand: list[Callable[[], None]] = []  # called when `paused` or `wedged` changed
@@ -192,7 +197,7 @@ class Node:
         assert self.process is None, f"{self.name} runs already"
         self.incarnation += 1
         process = self.process = Process(self, self.incarnation)
-        self.paused = self.wedged = False
+        self.paused = self.wedged = self.busy = False
         self.held.clear()
         self._loop.note(f"{process} starts")
         task = self._loop.create_task(main(process), context=process.context.copy())
@@ -215,7 +220,7 @@ class Node:
         process = self.process
         assert process is not None
         self.process = None
-        self.paused = self.wedged = False
+        self.paused = self.wedged = self.busy = False
         self.held.clear()
         self._loop.note(f"{process} ends: {why}")
         self._loop.graveyard.append(process)
@@ -247,6 +252,19 @@ class Node:
             self._loop.note(f"{self.name} paused={paused} wedged={wedged}")
             for callback in self.on_stand:
                 callback()
-        if not self.frozen and self.held:
+        self._release()
+
+    def work(self, seconds: float) -> None:
+        """Hold all callbacks for so long: the last one takes this time."""
+        self.busy = True
+        self._loop.at_world(seconds, self._done, self.process)
+
+    def _done(self, process: Process) -> None:
+        if self.process is process:
+            self.busy = False
+            self._release()
+
+    def _release(self) -> None:
+        if self.held and not (self.frozen or self.busy):
             held, self.held = self.held, []
             self._loop.release(held)

@@ -19,14 +19,23 @@ from typing import Any, Final
 
 from e2e.checks.verdict import SIMULATED, Outcome, judge
 from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.steps import count_steps, read_steps
 from fmqsim.report.story import describe
 from fmqsim.scenario.scene import Focus, draw
 from fmqsim.scenario.world import World
 
 _mortal: list[object] = []
 """Not empty: this process ends with its simulation; objects in here are never torn down."""
+_charging: list[object] = []
+"""Not empty: long turns take time and fail a seed."""
 TOO_LONG_S: Final = 120
 """Seconds of CPU time after which a simulation counts as a livelock and is killed."""
+
+
+def charge_for_turns() -> None:
+    """Let the simulations of this process, and of those forked off, charge for long turns."""
+    if not _charging:
+        _charging.append(count_steps())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,8 @@ def simulate(
     scene = draw(seed, focus)
     loop = SimLoop(seed, shuffle=scene.shuffle)
     loop.on_note = trace
+    if _charging:
+        loop.charge_for(read_steps)
     world = World(scene, loop)
     try:
         loop.run_until_complete(world.run())

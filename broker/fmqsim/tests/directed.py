@@ -30,6 +30,7 @@ from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState
 from fmqproto.v1.client_pb2 import REPLICATED, ProduceBatch, ProduceOpen, ProduceRequest
 from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.steps import count_steps, read_steps
 from fmqsim.report.run import Result, forked
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.scene import PORT, Scene, Topic, Weather, draw
@@ -175,8 +176,11 @@ def play(
     sending: tuple[Sending, ...] = (QUICK,),
     members: tuple[Reader, ...] = (READER,),
     after: Callable[[Stage], None] = lambda _: None,
+    charged: bool = False,
 ) -> None:
     """Run `script` and judge the run; then `after` may inspect the stage.
+
+    `charged`: long turns take time and fail the run.
 
     It has its own process, like every simulation: dead parts are never torn down.
     """
@@ -195,7 +199,12 @@ def play(
 
     def run(seed: int) -> Result:
         stage = Stage(scene, SimLoop(seed, shuffle=False), script)
-        stage.loop.run_until_complete(stage.run())
+        if charged:
+            stage.loop.charge_for(read_steps)
+        try:
+            stage.loop.run_until_complete(stage.run())
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {stage.loop.problems}") from error
         bugs = [*stage.loop.problems, *map(repr, stage.traffic.bugs)]
         verdict = judge(stage.history.events, stage.journals(), SIMULATED)
         assert not bugs, bugs
@@ -203,5 +212,7 @@ def play(
         after(stage)
         return Result(seed, Outcome.OK)
 
+    if charged:
+        count_steps()
     (result,) = forked([scene.seed], 1, run)
     assert result.outcome is Outcome.OK, result.story

@@ -231,7 +231,9 @@ def _with_facts(spec: ClusterSpec, now: GroupConfig, desired: GroupConfig) -> Gr
             f"its master: run fmq failover {group} --to BROKER first, or add "
             f"{now.master} to the file"
         )
-    config = replace(desired, master=now.master, declared_lost=now.declared_lost)
+    config = replace(
+        desired, master=now.master, declared_lost=now.declared_lost, kept_out=now.kept_out
+    )
     spec.check_policy(config)
     if spec.masters.get(group, now.master) != now.master:
         talk(

@@ -16,6 +16,7 @@ class Condition(NamedTuple):
     holds: Callable[[Chain, GroupName, GroupView], bool]
     unmet: Callable[[Chain, GroupName, GroupView], str]
     brief: bool = False  # unmet for moments only, while records reach all members
+    soft: bool = False  # a group that meets all but this is used while no other group can be
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     condition                                         why
     ------------------------------------------------  --------------------------------------------
-    no operator or person keeps it out                it would be switched off again at once
+    the operator does not keep it out (soft)          it would be switched off again at once
     its master answers, and takes writes              it can append
     two members or more, all in sync and linked       an ack needs all of them
     no disk limit                                     it can append
@@ -11,6 +11,7 @@
     its ends are not below its earlier segments' ends its journal was lost
 
 Of the eligible groups the chain takes a drained one first, then the heaviest, then the first named.
+A group that is kept out is still used if no other can be: sends do not stop for a restart to come.
 """
 
 from typing import Final
@@ -23,17 +24,29 @@ from fmqcore.zk.chain import Chain, ChainGroup, Segment
 
 def eligible(case: Case) -> list[GroupName]:
     """Return the groups that may take the next segment, the preferred one first."""
-    fit = [g for g in case.chain.groups if obstacle(case, g.group) is None]
-    return [g.group for g in sorted(fit, key=lambda g: _preference(case.chain, g))]
+    able = [g for g in case.chain.groups if _unmet(case, g.group, soft=False) is None]
+    free = [g for g in able if _unmet(case, g.group, soft=True) is None]
+    return [g.group for g in sorted(free or able, key=lambda g: _preference(case.chain, g))]
 
 
 def obstacle(case: Case, group: GroupName) -> str | None:
     """Return why the group may not take the next segment; None if it may."""
+    conditions = (_unmet(case, group, soft=soft) for soft in (False, True))
+    unmet = next((condition for condition in conditions if condition is not None), None)
+    return None if unmet is None else unmet.unmet(case.chain, group, view_of(case, group))
+
+
+def _unmet(case: Case, group: GroupName, *, soft: bool) -> Condition | None:
+    """Return the first condition of that kind that does not hold."""
     view = view_of(case, group)
-    for condition in case.conditions:
-        if not condition.holds(case.chain, group, view):
-            return condition.unmet(case.chain, group, view)
-    return None
+    return next(
+        (
+            condition
+            for condition in case.conditions
+            if condition.soft is soft and not condition.holds(case.chain, group, view)
+        ),
+        None,
+    )
 
 
 def obstacles(case: Case) -> str:
@@ -77,6 +90,7 @@ CONDITIONS: Final[tuple[Condition, ...]] = (
         "not kept out",
         lambda _chain, _group, view: not view.avoid,
         lambda _chain, _group, view: view.avoid,
+        soft=True,
     ),
     Condition(
         "its master answers",

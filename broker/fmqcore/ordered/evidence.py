@@ -66,7 +66,7 @@ class GroupView:
     # The master reports them after it has read the chain as it is now: a batch of an earlier
     # segment that it took later would lie at the start of the next one.
     full: bool = False  # a disk limit is reached
-    avoid: str = ""  # why the operator or a person keeps the group out; "" = it does not
+    avoid: str = ""  # why the operator keeps the group out; "" = it does not. Used as a last resort
 
 
 @dataclass(frozen=True, slots=True)

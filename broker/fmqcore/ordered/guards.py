@@ -30,6 +30,11 @@ def _another_eligible(case: Case) -> bool:
     return any(group != last_segment(case).group for group in eligible(case))
 
 
+def _another_free(case: Case) -> bool:
+    last = last_segment(case).group
+    return any(group != last and not view_of(case, group).avoid for group in eligible(case))
+
+
 def _group_left(case: Case) -> bool:
     return all(g.group != last_segment(case).group for g in case.chain.groups)
 
@@ -95,6 +100,12 @@ ANOTHER_ELIGIBLE: Final = Guard(
     "another group may take the next segment",
     _another_eligible,
     lambda c: "no other group may take sends: " + obstacles(c),
+)
+ANOTHER_FREE: Final = Guard(
+    # Otherwise two groups that are kept out would send the topic back and forth.
+    "another group, which is not kept out, may take the next segment",
+    _another_free,
+    ANOTHER_ELIGIBLE.unmet,
 )
 GROUP_LEFT: Final = Guard(
     "the group was taken out of the topic",

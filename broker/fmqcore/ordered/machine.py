@@ -10,7 +10,8 @@ steps leaves nothing behind that another one would need.
 | SEND  | EMPTY            | a sender in line; a group eligible                | OPEN 1      |
 |       | OPEN             | another sender first in line                      | CLOSE       |
 |       |                  | the group's queues end below the segment's start  | CLOSE       |
-|       |                  | group taken out, or kept out; another eligible    | CLOSE       |
+|       |                  | group taken out; another eligible                 | CLOSE       |
+|       |                  | group kept out; another that is not, eligible     | CLOSE       |
 |       |                  | a takeover reader serves the group                | CLOSE       |
 |       |                  | group silent or lacks a member; another eligible; | CLOSE       |
 |       |                  | it lasts                                          |             |

@@ -70,7 +70,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     _close(g.SENDER_CHANGED, why="{next_sender} takes over from {sender}"),
     _close(g.BELOW_START, why="{group} has lost records from its journal"),
     _close(g.GROUP_LEFT, g.ANOTHER_ELIGIBLE, why="{group} was taken out of the topic"),
-    _close(g.KEPT_OUT, g.ANOTHER_ELIGIBLE, why="{avoid}"),
+    _close(g.KEPT_OUT, g.ANOTHER_FREE, why="{avoid}"),
     _close(g.READ_ONLY, why="{group} takes no writes: a slave serves its reads"),
     _close(g.TROUBLE, g.ANOTHER_ELIGIBLE, g.TROUBLE_LASTS, why="{trouble}"),
     Row(

@@ -12,7 +12,12 @@ from fmqcore.ordered.machine import decide
 from fmqcore.ordered.table import RULES
 from fmqcore.zk.chain import Chain
 
-_LASTING_RULES: Final = replace(RULES, conditions=LASTING_CONDITIONS)
+_LASTING_RULES: Final = replace(
+    RULES,
+    # Only the sentence is asked for: the next segment's start is known to its coordinator alone.
+    rows={key: tuple(replace(row, edit=None) for row in rows) for key, rows in RULES.rows.items()},
+    conditions=LASTING_CONDITIONS,
+)
 
 
 class ReadWait(NamedTuple):

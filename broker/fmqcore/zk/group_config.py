@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
@@ -15,6 +15,16 @@ class Removal(Enum):
     NONE = ""
     DRAINING = "draining"  # it takes no messages, and is read to its end
     EMPTY = "empty"  # every message was consumed: its brokers may be stopped
+
+
+class KeptOut(NamedTuple):
+    """Ordered topics send to other groups, if any can take the sends: brokers are restarted here.
+
+    The operator sets it before it stops a broker, and takes it away once the group is whole.
+    """
+
+    reason: str  # for people
+    since_ms: int  # wall clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,7 @@ class GroupConfig:
     # this master is lost for good: who is wanted may be promoted
     declared_lost: BrokerId = BrokerId("")
     removal: Removal = Removal.NONE
+    kept_out: KeptOut | None = None
 
     def member(self, broker: BrokerId) -> Member | None:
         """Return the member with that id; None if there is none."""
@@ -78,6 +89,7 @@ def config_to_json(config: GroupConfig) -> bytes:
             "strict_takeover": config.strict_takeover,
             **({"declared_lost": config.declared_lost} if config.declared_lost else {}),
             **({"removal": config.removal.value} if config.removal.value else {}),
+            **({"kept_out": config.kept_out._asdict()} if config.kept_out else {}),
         }
     )
 
@@ -89,7 +101,7 @@ def config_from_json(raw: bytes) -> GroupConfig:
     """Decode a group's configuration; raise `Malformed` naming the field."""
     with Decoding("group config"):
         data = load_json(raw, _FORMER_NAMES)
-        policy = data.get("policy", {})
+        policy, kept_out = data.get("policy", {}), data.get("kept_out")
         config = GroupConfig(
             group=GroupName(read_name(data["group"])),
             master=BrokerId(read_name(data["master"])),
@@ -112,6 +124,9 @@ def config_from_json(raw: bytes) -> GroupConfig:
             strict_takeover=bool(data.get("strict_takeover", False)),
             declared_lost=BrokerId(read_text(data.get("declared_lost", ""))),
             removal=Removal(data.get("removal", "")),
+            kept_out=None
+            if kept_out is None
+            else KeptOut(read_text(kept_out["reason"]), int(kept_out["since_ms"])),
         )
         ids = [m.id for m in config.members]
         if config.master not in ids or len(set(ids)) < len(ids):

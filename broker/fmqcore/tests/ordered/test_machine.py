@@ -40,6 +40,7 @@ A, B = ("copier-1",), ("copier-2",)
 LONG = NOW - 60_000
 REPORT = SenderReport("copier-1", 1, (3,))
 LACKS = {**ALL_WHOLE, G1: LACKING}
+ALL_KEPT_OUT = dict.fromkeys(ALL_WHOLE, replace(WHOLE, avoid="a broker is restarted"))
 MASTER: dict[str, Any] = {"group": G1, "serving": Serving.MASTER}
 READER: dict[str, Any] = {"group": G1, "serving": Serving.READER}
 
@@ -57,6 +58,10 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("group out", Duty.SEND, _out(OPEN), {"line": A, "groups": ALL_WHOLE}, Action.CLOSE),
     ("group kept out", Duty.SEND, OPEN,
      {"groups": {**ALL_WHOLE, G1: replace(WHOLE, avoid="g1 is restarted")}}, Action.CLOSE),
+    ("all groups kept out", Duty.SEND, OPEN, {"line": A, "groups": ALL_KEPT_OUT}, Action.WAIT),
+    ("member lost, the others kept out", Duty.SEND, OPEN,
+     {"groups": {**ALL_KEPT_OUT, G1: LACKING}, "trouble_since_ms": LONG}, Action.CLOSE),
+    ("first, all kept out", Duty.SEND, EMPTY, {"line": A, "groups": ALL_KEPT_OUT}, Action.OPEN),
     ("journal lost", Duty.SEND, OPEN, {"groups": {G1: replace(WHOLE, ends=(9,))}}, Action.CLOSE),
     ("slave serves reads", Duty.SEND, OPEN,
      {"groups": {G1: GroupView(reachable=True, read_only=True)}}, Action.CLOSE),
@@ -174,7 +179,7 @@ OBSTACLES: list[tuple[GroupView, str]] = [
     (replace(WHOLE, members=1), "1 of 2 members: add a slave"),
     (LACKING, "g1-1 not in sync"),
     (replace(WHOLE, full=True), "disk limit"),
-    (replace(WHOLE, avoid="node n1 is drained"), "node n1 is drained"),
+    (replace(LACKING, avoid="node n1 is drained"), "g1-1 not in sync"),
     (replace(WHOLE, ends=None), "do not all hold its last records"),
 ]
 

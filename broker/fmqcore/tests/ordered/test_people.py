@@ -9,7 +9,7 @@ from fmqcore.ordered.moments import stamped
 from fmqcore.ordered.waits import ReadWait, SendState, read_waits, send_state
 from fmqcore.tests.ordered.chains import CLOSING, EMPTY, ENDED, G1, G2, G3, LACKING, NEXT, OPEN
 from fmqcore.zk.chain import Chain
-from fmqcore.zk.group_config import GroupConfig, Member, Removal
+from fmqcore.zk.group_config import GroupConfig, KeptOut, Member, Removal
 from fmqcore.zk.group_state import GroupState, Mode
 
 A, B = BrokerId("g1-0"), BrokerId("g1-1")
@@ -70,6 +70,16 @@ def test_group_without_master_takes_no_writes() -> None:
 def test_group_being_removed_is_kept_out() -> None:
     leaving = view_of_nodes(replace(CONFIG, removal=Removal.DRAINING), SERVING, {A, B})
     assert leaving.avoid == "it is being removed from the cluster"
+    rolling = replace(CONFIG, kept_out=KeptOut("g1-1 is restarted", 7))
+    assert view_of_nodes(rolling, SERVING, {A, B}).avoid == "g1-1 is restarted"
+
+
+def test_group_kept_out_is_chosen_last() -> None:
+    kept = replace(BY_NODES, avoid="a broker is restarted")
+    assert sends(EMPTY, "a", g1=kept, g2=kept).why.endswith("in g3")
+    last = sends(EMPTY, "a", g1=kept, g2=GroupView(), g3=GroupView())
+    assert "sends into segment 1 in g1" in last.why
+    assert last.obstacles[G1] == "a broker is restarted"
 
 
 # ---- waits
@@ -91,6 +101,11 @@ def test_empty_chain_waits_for_a_sender() -> None:
     state = sends(EMPTY)
     assert (state.phase, state.why) == (Phase.EMPTY, "no sender has asked for the role")
     assert state.since_ms == 0
+
+
+def test_step_that_is_due_is_named_without_the_groups_ends() -> None:
+    assert sends(EMPTY, "a").why == "next step: a sends into segment 1 in g3"
+    assert sends(ENDED, "b").why == "next step: b sends into segment 2 in g3"
 
 
 def test_closing_waits_for_the_end_and_then_for_the_report() -> None:

@@ -12,7 +12,14 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, Position, TopicId
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
 from fmqcore.properties import Properties
-from fmqcore.zk.group_config import GroupConfig, Member, Removal, config_from_json, config_to_json
+from fmqcore.zk.group_config import (
+    GroupConfig,
+    KeptOut,
+    Member,
+    Removal,
+    config_from_json,
+    config_to_json,
+)
 from fmqcore.zk.group_state import (
     GroupState,
     Mode,
@@ -49,6 +56,7 @@ configs = st.builds(
     strict_takeover=st.booleans(),
     declared_lost=brokers,
     removal=st.sampled_from(Removal),
+    kept_out=st.none() | st.builds(KeptOut, texts, numbers),
 )
 STATE: dict[str, Any] = {
     "mode": st.sampled_from(Mode),

@@ -81,6 +81,7 @@ KINDS: Final = (
             Column("READY", '.status.conditions[?(@.type=="Ready")].status', "Whether it is so."),
             Column("REASON", _REASON.format("Ready"), "Why, in a word."),
             _AGE,
+            Column("SENDS", ".status.ordered.sendingGroup", "Ordered: who takes them.", priority=1),
             Column("MESSAGE", ".status.message", "What is awaited.", priority=1),
         ),
     ),

@@ -1,18 +1,20 @@
-"""Ask the brokers of a group for their status, all at once and not for long."""
+"""Ask the brokers of a group for their status, all at once and not for long; one for a change."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from fmqcore.errors import Unavailable, error_of
 from fmqcore.failover.evidence import Remedy
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.core.observation import Answer, Periods, Replica
 from fmqoperator.shell.clock import wall_ms
-from fmqport.transport import Connection, Transport, TransportError
+from fmqport.transport import CallRefused, Connection, Method, Transport, TransportError
 from fmqproto.v1 import admin_pb2
 from fmqwire.methods import STATUS
 
 _TIMEOUT_S: Final = 2.0
+_CHANGE_S: Final = 5.0
 
 
 class Brokers:
@@ -27,6 +29,28 @@ class Brokers:
         brokers = sorted(addresses)
         found = await asyncio.gather(*(self._ask(b, addresses[b]) for b in brokers))
         return {answer.broker: answer for answer in found if answer is not None}
+
+    async def change(self, addresses: Sequence[str], method: Method, request: Any) -> Any:
+        """Return the reply of the first broker that answers; the request may be made twice.
+
+        Raises what the broker refuses, or `Unavailable` if none answers.
+        """
+        why = "no broker of these groups is live"
+        for address in addresses:
+            connection = self._transport.connect(address)
+            try:
+                reply = await connection.call(method, request, _CHANGE_S)
+            except CallRefused as refused:
+                raise refused.error from refused
+            except TransportError as error:
+                why = str(error)
+            else:
+                if reply.HasField("error"):
+                    raise error_of(reply.error.code, reply.error.message)
+                return reply
+            finally:
+                await connection.close()
+        raise Unavailable(f"no broker answers: {why}")
 
     async def forget(self, addresses: Mapping[BrokerId, str]) -> None:
         """Close the connections of a group that is gone."""

@@ -128,7 +128,7 @@ async def _run(options: Options) -> None:
     events = Events(kube, options.me)
     groups = Groups(observer, Applier(kube, ensembles, events))
     jobs = Jobs(kube, cache, events, options.defaults)
-    topics = Topics(ensembles, events, cache)
+    topics = Topics(ensembles, events, cache, brokers)
     keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": topics, "BrokerJob": jobs})
     patience = Patience()
     pages = Pages(keeper, patience.blind_s)

@@ -1,12 +1,13 @@
 """ZooKeeper for the operator: a session for each ensemble, reads of a group, watches.
 
-The operator writes groups' `config` and topics, and only reads their `state`. A session is created
-in the background when the first group needs it: no group waits for an ensemble that is away.
+The operator writes groups' `config` and topics, and only reads their `state` and chains. A session
+is created in the background when the first group needs it: no group waits for an ensemble that is
+away.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
@@ -27,9 +28,13 @@ from fmqcore.zk.group_state import (
 from fmqcore.zk.live_broker import LiveBroker, live_from_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqoperator.core.observation import InZooKeeper
+from fmqoperator.core.topics.chain_status import ChainSeen
+from fmqoperator.shell.chains import ChainReader
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
 from fmqport.group_nodes import begin_again, create_group, delete_group
 from fmqport.topic_ids import forget_topic_id, next_topic_id
+
+Stop = Callable[[], None]
 
 _log = structlog.get_logger()
 _SESSION_MS: Final = 5_000
@@ -54,6 +59,7 @@ class Ensemble:
         self.refused_s: float | None = None  # since when it is known that this session never starts
         self._address = address
         self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
+        self._chains = ChainReader(self._session)
         self._words = ""  # why no server answers
         self._words_s = float("-inf")
         self._asking: asyncio.Task[None] | None = None
@@ -172,6 +178,31 @@ class Ensemble:
             await forget_topic_id(self._session, paths.topics_node(cluster), topic, number)
             with suppress(BadVersion):
                 await self._session.delete(paths.topic_node(cluster, topic), there.version)
+
+    # ---- ordered topics
+    def watch_chain(self, cluster: str, topic: str, changed: Callable[[], None]) -> Stop:
+        """Call `changed` whenever the topic's chain may look different, as `watch` does."""
+        return self._session.watch(paths.chain_node(cluster, topic), changed)
+
+    async def read_chain(
+        self, cluster: str, topic: str, number: TopicId, groups: Iterable[str]
+    ) -> ChainSeen:
+        """Return the chain of an ordered topic, and its groups. Raises as `read_group`."""
+        await self._connected()
+        async with asyncio.timeout(_LOOK_S):
+            return await self._chains.read(cluster, topic, number, map(GroupName, groups))
+
+    async def chains_with(self, cluster: str, group: str) -> tuple[ChainSeen, ...]:
+        """Return the chains whose sends the group takes, or may take. Raises as `read_group`."""
+        await self._connected()
+        async with asyncio.timeout(_LOOK_S):
+            return await self._chains.with_group(cluster, GroupName(group))
+
+    async def addresses(self, cluster: str, groups: Iterable[str]) -> list[str]:
+        """Return the addresses of live brokers of these groups. Raises as `read_group`."""
+        await self._connected()
+        async with asyncio.timeout(_LOOK_S):
+            return await self._chains.addresses(cluster, map(GroupName, groups))
 
     # ---- within
     async def _connected(self) -> None:

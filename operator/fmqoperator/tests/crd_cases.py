@@ -39,6 +39,8 @@ _G, _T, _J = "BrokerGroup", "Topic", "BrokerJob"
 _NAMES = "are named <metadata.name>-0 to <metadata.name>-<replicas - 1>"
 _OVER = "may not be over resources.limits.memory"
 _CONNECT = "zookeeper.connect: host:port of each server, separated by commas"
+OVER_TWO = {"groups": [{"group": "g1"}, {"group": "g2", "weight": 3}]}
+_ORDERED: dict[str, Any] = {"spec.groups": None, "spec.ordered": OVER_TWO}
 _ARCHIVE = {"topics": ["orders"], "claim": "parquet"}
 
 CASES = (
@@ -269,6 +271,50 @@ CASES = (
         {"spec.zookeeper.connect": "zk:2181/b"},
         "the path after the hosts cannot be changed",
         {},
+    ),
+    Case("an ordered topic", _T, _ORDERED),
+    Case("ordered and ordinary", _T, {"spec.ordered": OVER_TWO}, "either in groups"),
+    Case("no group at all", _T, {"spec.groups": None}, "name the groups either in groups"),
+    Case(
+        "ordered over one group",
+        _T,
+        {"spec.groups": None, "spec.ordered": {"groups": [{"group": "g1"}]}},
+        "spec.ordered.groups in body should have at least 2 items",
+    ),
+    Case(
+        "an ordered topic's group twice",
+        _T,
+        {"spec.groups": None, "spec.ordered": {"groups": [{"group": "g1"}, {"group": "g1"}]}},
+        "Duplicate value",
+    ),
+    Case("becomes ordered", _T, _ORDERED, "an ordinary topic cannot become an ordered one", {}),
+    Case(
+        "ordered no more",
+        _T,
+        {},
+        "an ordinary topic cannot become an ordered one, nor the reverse",
+        _ORDERED,
+    ),
+    Case(
+        "more queues of an ordered topic",
+        _T,
+        {"spec.groups": None, "spec.ordered": OVER_TWO | {"queues": 2}},
+        "ordered.queues cannot be changed",
+        _ORDERED,
+    ),
+    Case(
+        "another lease of an ordered topic",
+        _T,
+        {"spec.groups": None, "spec.ordered": OVER_TWO | {"leaseMs": 5000}},
+        "ordered.leaseMs cannot be changed",
+        _ORDERED,
+    ),
+    Case(
+        "other groups of an ordered topic",
+        _T,
+        {"spec.groups": None, "spec.ordered": {"groups": [{"group": "g2"}, {"group": "g3"}]}},
+        "",
+        _ORDERED,
     ),
     # ---- BrokerJob
     Case("a check", _J, {}),

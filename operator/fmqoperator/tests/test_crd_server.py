@@ -14,13 +14,16 @@ import yaml
 from fmqcore.ids import BrokerId
 from fmqoperator import crd
 from fmqoperator.api.job import BrokerJob
+from fmqoperator.api.topic import Topic
 from fmqoperator.core.children.drift import drifted
 from fmqoperator.core.children.group import children
 from fmqoperator.core.event_dedup import old_definition
 from fmqoperator.core.jobs.objects import job_object
 from fmqoperator.core.status.group import patch
+from fmqoperator.core.topics.plan import TopicSeen, topic_status
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
-from fmqoperator.tests.crd_cases import CASES, Case, body
+from fmqoperator.tests.chain_samples import G1, G2, SENDER, chain, opened, seen, unknown
+from fmqoperator.tests.crd_cases import CASES, OVER_TWO, Case, body
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.samples import DEFAULTS, group
 from fmqoperator.tests.test_chart import CHART
@@ -159,6 +162,23 @@ def test_a_status_comes_back_whole(api: ApiServer) -> None:
             assert patch(written, before) == {}
     finally:
         api.call("DELETE", _path("brokergroups", "g1"))
+
+
+def test_the_status_of_an_ordered_topic_comes_back_whole(api: ApiServer) -> None:
+    made = body("Topic", {"spec.groups": None, "spec.ordered": OVER_TWO})
+    _create(api, made)
+    try:
+        path = _path("topics", "orders", "status")
+        before: dict[str, Any] = {}
+        for found in (seen(chain()), seen(opened(unknown(chain(G2, G1)), G2), SENDER)):
+            look = TopicSeen(Topic.model_validate(made), 1_800_000_000_000, chain=found)
+            sent = patch(before, topic_status(look))
+            answer = api.call("PATCH", path, {"status": sent}, kind="merge-patch+json")
+            before = answer["status"]
+            assert old_definition("Topic", sent, before) == ()
+        assert before["ordered"]["unknownEnds"] == [2]
+    finally:
+        api.call("DELETE", _path("topics", "orders"))
 
 
 def test_defaults_are_those_of_the_models(api: ApiServer) -> None:

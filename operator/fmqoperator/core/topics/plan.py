@@ -5,6 +5,9 @@ group that is no longer declared keeps its queues at weight 0 (no new messages, 
 queues are never fewer. A topic that another writer made is taken over as it is; of several
 resources that declare one, in whatever namespaces, the oldest counts, and the others report it.
 
+Of an ordered topic (`ordered.py`) the groups may change, all else is as created; an ordinary topic
+never becomes one.
+
 Deletion waits for no operator: with `onDelete: Delete` the topic goes if the operator observes the
 deletion and no other resource declares the topic; if it was away then, the topic stays, and
 `fmq topic delete` removes it.
@@ -21,11 +24,14 @@ from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.api.base import Condition, Json
 from fmqoperator.api.parts import Reclaim
 from fmqoperator.api.times import as_text
-from fmqoperator.api.topic import Topic, TopicStatus
+from fmqoperator.api.topic import OrderedTopic, Topic, TopicStatus
 from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.event_dedup import has_waited
 from fmqoperator.core.observation import Failure
+from fmqoperator.core.plan_types import Verdict
 from fmqoperator.core.status.conditions import UNREADABLE
+from fmqoperator.core.topics import ordered
+from fmqoperator.core.topics.chain_status import ChainSeen, events, state_of, verdicts
 
 CALM_MS = 60_000
 BUSY_MS = 3_000
@@ -38,7 +44,8 @@ class TopicSeen:
     `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` has the
     reason (`bad`: it answers, and what it holds of the topic cannot be read).
     `there`: its node; None = there is none (if `groups` is known).
-    `others`: resources that declare the same topic.
+    `others`: resources that declare the same topic. `chain`: of one that is declared ordered, and
+    is; None: not known.
     """
 
     topic: Topic
@@ -49,6 +56,7 @@ class TopicSeen:
     bad: bool = False
     others: tuple[Topic, ...] = ()
     failures: tuple[Failure, ...] = ()
+    chain: ChainSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +80,26 @@ class PutTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Delete the node, if it is still that very topic; its messages go with retention."""
+    """Delete the node, if it is still that very topic; its messages go with retention.
+
+    `ordered`: by a call of a broker, with its chain.
+    """
 
     name: str
     id: TopicId
+    ordered: bool = False
 
 
 _TAKEN: Final = "NameTaken"
 _NO_GROUP: Final = "NoSuchGroup"
 _REPORTED_AT_ONCE: Final = frozenset(
     {"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN}
+    | {"NotOrdered", "IsOrdered", "FixedAtCreation"}
 )
 """Reasons reported at once. (A missing group, mostly about to be made, is reported later.)"""
 
-TopicAction = CreateTopic | PutTopic | EmitEvent | Requeue
+ChangeTopic = CreateTopic | PutTopic | ordered.CreateOrdered | ordered.SetChainGroups
+TopicAction = ChangeTopic | EmitEvent | Requeue
 
 
 def name_of(topic: Topic) -> str:
@@ -145,6 +159,7 @@ def _events(seen: TopicSeen) -> Iterator[EmitEvent]:
         news = has_waited(since, seen.now_ms)
     if news:
         yield EmitEvent("Warning", reason, message)
+    yield from events(seen.topic.status.ordered, seen.chain)
 
 
 def _to_do(seen: TopicSeen) -> list[TopicAction]:
@@ -152,6 +167,10 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
         return [Requeue(CALM_MS)]
     if seen.groups is None or _misnamed(seen) or _missing(seen):
         return [Requeue(BUSY_MS)]
+    if _wrong_kind(seen)[0]:
+        return [Requeue(CALM_MS)]
+    if (declared := seen.topic.spec.ordered) is not None:
+        return _to_do_ordered(seen, declared)
     name, wanted = name_of(seen.topic), _wanted(seen)
     if seen.there is None:
         queues = sum(g.queues for g in wanted)
@@ -171,6 +190,22 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
     return [PutTopic(config, seen.there.version), event, Requeue(BUSY_MS)]
 
 
+def _to_do_ordered(seen: TopicSeen, declared: OrderedTopic) -> list[TopicAction]:
+    name = name_of(seen.topic)
+    if seen.there is not None and seen.chain is None:
+        return [Requeue(BUSY_MS)]
+    chain = None if seen.chain is None else seen.chain.chain
+    if chain is None:
+        made = ordered.create(name, declared)
+        groups = ", ".join(group.group for group in made.groups)
+        event = EmitEvent("Normal", "TopicCreated", f"{name}: ordered over {groups}")
+        return [made, event, Requeue(BUSY_MS)]
+    if not (different := ordered.changes(chain, declared)):
+        return [Requeue(CALM_MS)]
+    change = ordered.SetChainGroups(name, ordered.chain_groups(declared))
+    return [change, EmitEvent("Normal", "TopicChanged", "; ".join(different)), Requeue(BUSY_MS)]
+
+
 def deletion(
     topic: Topic, there: Versioned[TopicConfig] | None, others: tuple[Topic, ...] = ()
 ) -> DeleteTopic | None:
@@ -183,35 +218,52 @@ def deletion(
     if any(c.reason == _TAKEN for c in topic.status.conditions):
         return None
     # Another topic of that name, made since, is not this resource's.
-    if topic.status.id not in (0, there.value.id):
+    if topic.status.id not in (0, there.value.id) or ordered.wrong_kind(topic, there.value)[0]:
         return None
-    return DeleteTopic(there.value.name, there.value.id)
+    return DeleteTopic(there.value.name, there.value.id, there.value.ordered)
+
+
+def still_used(topic: str, line: tuple[str, ...]) -> str:
+    """Return why an ordered topic is not deleted now; "" = no sender has it open."""
+    if not line:
+        return ""
+    return f"sender {line[0]} has ordered topic {topic} open: stop it, or run fmq topic delete"
 
 
 def topic_status(seen: TopicSeen) -> Json:
     """Return the whole status, as JSON. Equal input, equal output."""
     topic, older = seen.topic, _older(seen)
     now = None if seen.there is None or older is not None else seen.there.value
-    status, reason, message = _ready(seen)
-    generation = topic.metadata.generation
-    before = next((c for c in topic.status.conditions if c.type == "Ready"), None)
-    since = before.last_transition_time if before is not None and before.status == status else ""
-    condition = {
-        "type": "Ready",
-        "status": status,
-        "reason": reason,
-        "message": message[:2048],
-        "observedGeneration": generation,
-        "lastTransitionTime": since or as_text(seen.now_ms),
-    }
+    generation, (status, reason, message) = topic.metadata.generation, _ready(seen)
+    found = [Verdict("Ready", status, reason, message)]
+    state = topic.status.ordered  # what was known last
+    if topic.spec.ordered is not None:
+        found += verdicts(seen.chain, seen.now_ms, message)
+        state = state if seen.chain is None else state_of(seen.chain, seen.now_ms)
     return TopicStatus(
         **(topic.status.model_extra or {}),  # of a newer operator
         observed_generation=generation,
         id=now.id if now is not None else topic.status.id,  # if ZooKeeper lost it, it comes back
         queues=sum(g.queues for g in now.groups) if now is not None else 0,
         message=message[:1024],
-        conditions=(Condition.model_validate(condition),),
+        ordered=state,
+        conditions=tuple(_condition(seen, verdict) for verdict in found),
     ).as_json()
+
+
+def _condition(seen: TopicSeen, now: Verdict) -> Condition:
+    before = next((c for c in seen.topic.status.conditions if c.type == now.type), None)
+    kept = before is not None and before.status == now.status
+    since = before.last_transition_time if before is not None and kept else ""
+    condition = {
+        "type": now.type,
+        "status": now.status,
+        "reason": now.reason,
+        "message": now.message[:2048],
+        "observedGeneration": seen.topic.metadata.generation,
+        "lastTransitionTime": since or as_text(seen.now_ms),
+    }
+    return Condition.model_validate(condition)
 
 
 def _ready(seen: TopicSeen) -> tuple[str, str, str]:
@@ -241,6 +293,10 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
             f"{where} has no group {', '.join(missing)}: create it, or remove it from spec.groups"
         )
         return "False", _NO_GROUP, text
+    if (wrong := _wrong_kind(seen))[0]:
+        return "False", *wrong
+    if (declared := seen.topic.spec.ordered) is not None:
+        return _ready_ordered(seen, declared)
     if seen.there is None:
         return "False", "Creating", "the topic is being created"
     now = _by_name(seen.there.value.groups)
@@ -248,13 +304,28 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
         return "False", "Applying", "the topic is being changed"
     kept = [
         f"{g.group} keeps its {_queues_in(now, g.group)} queues instead of {g.queues}"
-        for g in seen.topic.spec.groups
+        for g in seen.topic.spec.groups or ()
         if _queues_in(now, g.group) > g.queues
     ]
     if kept:
         text = f"{'; '.join(kept)}: queues hold messages, declare as many"
         return "False", "QueuesKept", text
     return "True", "AsDeclared", ""
+
+
+def _ready_ordered(seen: TopicSeen, declared: OrderedTopic) -> tuple[str, str, str]:
+    chain = None if seen.chain is None else seen.chain.chain
+    if chain is None:
+        return "False", "Creating", "the topic and its chain are being created"
+    if different := ordered.changes(chain, declared):
+        return "False", "Applying", f"the chain's groups are being changed: {'; '.join(different)}"
+    if why := ordered.fixed_differences(chain, declared):
+        return "False", "FixedAtCreation", why
+    return "True", "AsDeclared", ""
+
+
+def _wrong_kind(seen: TopicSeen) -> tuple[str, str]:
+    return ordered.wrong_kind(seen.topic, None if seen.there is None else seen.there.value)
 
 
 def _misnamed(seen: TopicSeen) -> str:
@@ -265,13 +336,13 @@ def _misnamed(seen: TopicSeen) -> str:
 def _missing(seen: TopicSeen) -> list[str]:
     """Return declared groups that the cluster does not have."""
     there = seen.groups or frozenset()
-    return sorted(g.group for g in seen.topic.spec.groups if g.group not in there)
+    return sorted(group for group in ordered.group_names(seen.topic) if group not in there)
 
 
 def _wanted(seen: TopicSeen) -> tuple[TopicGroup, ...]:
     """Return the groups as declared, but without taking away any that holds messages."""
     now = {} if seen.there is None else _by_name(seen.there.value.groups)
-    declared = {GroupName(g.group): g for g in seen.topic.spec.groups}
+    declared = {GroupName(g.group): g for g in seen.topic.spec.groups or ()}
     out = now | {
         name: replace(
             now.get(name, TopicGroup(name, 0)),

@@ -10,12 +10,14 @@ from fmqcore.ids import TopicId
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig
 from fmqoperator.shell import topics
+from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import Key
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
 
+NO_BROKERS = cast(Brokers, None)
 KEY = Key("Topic", "shop", "orders")
 
 
@@ -72,7 +74,9 @@ async def test_the_topic_goes_with_its_resource(
 ) -> None:
     monkeypatch.setattr(topics, "_LEAVE_S", 0)
     ensemble = Ensemble(away)
-    made = Topics(cast(Ensembles, ensemble), cast(Events, None), cast(Cache, FakeCache(*others)))
+    made = Topics(
+        cast(Ensembles, ensemble), cast(Events, None), cast(Cache, FakeCache(*others)), NO_BROKERS
+    )
     await made.gone(KEY, body(onDelete=on_delete))
     assert ensemble.deleted == deleted
 
@@ -100,7 +104,9 @@ class Ears:
 async def test_garbage_in_zookeeper_is_not_reported_as_away() -> None:
     """Otherwise the advice would be to check an address that is right, and no alert would fire."""
     ears = Ears()
-    rounds = Topics(cast(Ensembles, Garbled(0)), cast(Events, ears), cast(Cache, FakeCache(body())))
+    rounds = Topics(
+        cast(Ensembles, Garbled(0)), cast(Events, ears), cast(Cache, FakeCache(body())), NO_BROKERS
+    )
     done = await rounds.round(KEY, body(), (), lambda: None)
     (ready,) = done.status["conditions"]
     assert (ready["status"], ready["reason"], ears.heard) == ("False", "Unreadable", ["Unreadable"])

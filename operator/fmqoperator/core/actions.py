@@ -94,6 +94,18 @@ class BeginAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchSends:
+    """Ask a broker to close a segment of an ordered topic, so that sends go on elsewhere.
+
+    A segment that is closed already stays so.
+    """
+
+    topic: str
+    segment: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RestartPod:
     """Delete a pod (with its grace period); the StatefulSet recreates it."""
 
@@ -145,6 +157,7 @@ Action = (
     | KeepVolumes
     | PutGroupConfig
     | BeginAgain
+    | SwitchSends
     | RestartPod
     | RemoveAnnotation
     | ChangeAnnotation

@@ -109,6 +109,7 @@ def config(seen: Observation, move: Move | None = None) -> GroupConfig:
         ),
         group.spec.strict_takeover,
         _lost(now, move),
+        kept_out=None if now is None else now.kept_out,
     )
 
 

@@ -17,6 +17,7 @@ from fmqcore.zk.live_broker import LiveBroker
 from fmqoperator.api.base import Json
 from fmqoperator.api.group import BrokerGroup
 from fmqoperator.api.job import Verdict
+from fmqoperator.core.topics.chain_status import ChainSeen
 
 HASH = "fmq.io/spec-hash"
 """Annotation of every child: a hash of what it was made from. If it differs, apply again."""
@@ -204,4 +205,6 @@ class Observation:
     failures: tuple[Failure, ...] = ()  # of the round before
     updating: tuple[str, ...] = ()  # other groups that are being given the operator's new image
     rolling: tuple[str, ...] = ()  # other groups of the cluster whose turn it is to be restarted
+    chains: tuple[ChainSeen, ...] | None = ()  # ordered topics that may send to this group: read
+    # if a step is due (`core/ordered_sends.py`); None = could not be read
     watched: bool = True  # this operator saw it at its look before, and was woken since by changes

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fmqcore.ids import BrokerId
 from fmqcore.zk.group_config import GroupConfig
@@ -13,13 +13,14 @@ from fmqoperator.api.base import Json
 from fmqoperator.api.group import RESTART, BrokerGroup
 from fmqoperator.api.parts import Reclaim
 from fmqoperator.core import desired_config as wanted
-from fmqoperator.core import facts, steps
+from fmqoperator.core import facts, ordered_sends, steps
 from fmqoperator.core import switchovers as moves
 from fmqoperator.core.children import names, ownership
 from fmqoperator.core.children.drift import drifted
 from fmqoperator.core.children.group import children
 from fmqoperator.core.desired_config import Problem
 from fmqoperator.core.observation import Observation
+from fmqoperator.core.ordered_sends import Sends
 from fmqoperator.core.plan_types import Hold, Leave, Move, Outcome, Run, Step
 
 NOTHING = Outcome(None, ())
@@ -36,13 +37,18 @@ class Outlook:
     step: Step | None
     holds: tuple[Hold, ...]
     owners: tuple[ownership.Change, ...] = ()  # of claims
+    due: Step | None = None  # `step`, or the step that waits for ordered topics
+    sends: Sends = Sends(None)
 
 
 def outlook(seen: Observation) -> Outlook:
     """Return what follows for a group that is neither paused nor being deleted."""
     problem, seen = wanted.conflict(seen) if seen.zookeeper is not None else None, wanted.own(seen)
     outcome = NOTHING if problem is not None else steps.next_step(seen)
-    config, differs = _config(seen, problem, outcome.step)
+    due, sends = outcome.step, ordered_sends.before(seen, outcome.step)
+    if sends.hold is not None:
+        outcome = Outcome(None, (sends.hold, *outcome.holds))
+    config, differs = _config(seen, problem, outcome.step, sends)
     return Outlook(
         problem,
         config,
@@ -51,6 +57,8 @@ def outlook(seen: Observation) -> Outlook:
         outcome.step,
         outcome.holds,
         _owners(seen, problem, outcome.step),
+        due,
+        sends,
     )
 
 
@@ -68,11 +76,13 @@ def _owners(
 
 
 def _config(
-    seen: Observation, problem: Problem | None, step: Step | None
+    seen: Observation, problem: Problem | None, step: Step | None, sends: Sends
 ) -> tuple[GroupConfig | None, bool]:
     if seen.zookeeper is None or problem is not None:
         return None, False
     config = wanted.config(seen, step if isinstance(step, Move) else None)
+    if facts.config_of(seen) is not None:
+        config = replace(config, kept_out=sends.kept_out)
     return config, config != facts.config_of(seen)
 
 

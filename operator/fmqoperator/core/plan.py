@@ -6,6 +6,7 @@ observation shows what is left.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from fmqcore.zk.group_state import Mode
@@ -14,7 +15,7 @@ from fmqoperator.api.group import SWITCHOVER
 from fmqoperator.api.times import of_text
 from fmqoperator.core import broker_trouble as trouble
 from fmqoperator.core import desired_config as wanted
-from fmqoperator.core import facts, lost_journals
+from fmqoperator.core import facts, lost_journals, ordered_sends
 from fmqoperator.core import switchovers as moves
 from fmqoperator.core.actions import (
     Action,
@@ -60,7 +61,9 @@ def plan(seen: Observation) -> list[Action]:
         *failed,  # Events come first: an action that fails ends the round
         *_report(seen, what),
         *_annotation(seen),
+        *_ordered_topics(seen, what),
         *_config(seen, what),
+        *what.sends.switches,
         *_children(seen, what),
         *_unwanted(seen, what),
         *_step(what),
@@ -116,6 +119,12 @@ def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
         yield PutGroupConfig(what.config, version, what.step.why)
         return
     members = ", ".join(m.id for m in what.config.members)
+    if now is not None and what.config == replace(now.value, kept_out=what.config.kept_out):
+        kept = what.config.kept_out
+        yield PutGroupConfig(
+            what.config, version, "all is in sync" if kept is None else kept.reason
+        )
+        return
     if now is None:
         served = seen.group.status.epoch and facts.state_of(seen).mode is not Mode.NEW
         message = f"brokers {members} written to ZooKeeper"
@@ -126,6 +135,21 @@ def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
         else:
             yield EmitEvent("Normal", "GroupConfigured", message)
     yield PutGroupConfig(what.config, version, "the configuration differs from the declaration")
+
+
+def _ordered_topics(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """Report that ordered topics send elsewhere, may come back, or stay during a step."""
+    now, kept = facts.config_of(seen), what.sends.kept_out
+    if now is None or what.config is None:
+        return
+    if kept is not None and now.kept_out is None:
+        message = f"ordered topics prefer other groups for their sends: {kept.reason}"
+        yield EmitEvent("Normal", "OrderedTopicsLeave", message)
+    if kept is None and now.kept_out is not None:
+        message = "ordered topics may send here again: all brokers are in sync"
+        yield EmitEvent("Normal", "OrderedTopicsReturn", message)
+    if what.step is not None and (message := ordered_sends.remaining(what.sends)):
+        yield EmitEvent("Warning", "OrderedTopicsStay", message)
 
 
 def _move_event(seen: Observation, step: Move) -> EmitEvent:

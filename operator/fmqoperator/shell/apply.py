@@ -27,14 +27,18 @@ from fmqoperator.core.actions import (
     RemoveAnnotation,
     Requeue,
     RestartPod,
+    SwitchSends,
 )
 from fmqoperator.core.children import names
 from fmqoperator.core.children.drift import drifted
 from fmqoperator.core.observation import Failure
 from fmqoperator.core.write_conflicts import Contests, Key, words
+from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.zookeeper import Ensembles
+from fmqproto.v1 import admin_pb2
+from fmqwire.methods import ORDERED_SWITCH
 
 _log = structlog.get_logger()
 
@@ -54,6 +58,7 @@ class Applier:
     kube: Kube
     ensembles: Ensembles
     events: Events
+    brokers: Brokers
     contests: Contests = field(default_factory=Contests)
 
     async def do(self, group: BrokerGroup, body: Json, action: Action) -> None:
@@ -96,6 +101,8 @@ class Applier:
             case BeginAgain():
                 ensemble = self.ensembles.of(group.spec.zookeeper.connect)
                 await ensemble.begin_again(group.cluster, group.name, action.epoch)
+            case SwitchSends():
+                await self._switch(group, action)
             case RestartPod():
                 await kube.delete(Ref("Pod", namespace, action.pod), action.uid)
             case RemoveAnnotation():
@@ -110,6 +117,15 @@ class Applier:
             case _:
                 assert_never(action)
         return True
+
+    async def _switch(self, group: BrokerGroup, action: SwitchSends) -> None:
+        """Ask a broker of the group; any broker of the cluster could answer."""
+        ensemble = self.ensembles.of(group.spec.zookeeper.connect)
+        request = admin_pb2.OrderedSwitchRequest(
+            topic=action.topic, chain_segment=action.segment, reason=action.why
+        )
+        addresses = await ensemble.addresses(group.cluster, [group.name])
+        await self.brokers.change(addresses, ORDERED_SWITCH, request)
 
     async def _own(self, group: BrokerGroup, action: OwnClaim) -> bool:
         """Change a claim's owners as of now: the look may be older than the wish to keep volumes.
@@ -197,6 +213,8 @@ def _what(action: Action) -> str:
             return "ZooKeeper config"
         case BeginAgain():
             return "ZooKeeper state"
+        case SwitchSends():
+            return f"switch of ordered topic {action.topic}"
         case RestartPod():
             return f"restart {action.pod}"
         case RemoveAnnotation() | ChangeAnnotation():

@@ -20,6 +20,7 @@ from fmqoperator.core.desired_config import conflict
 from fmqoperator.core.event_dedup import OLD_DEFINITION
 from fmqoperator.core.facts import outdated
 from fmqoperator.core.observation import Failure, Observation
+from fmqoperator.core.ordered_sends import asks
 from fmqoperator.core.outlook import outlook
 from fmqoperator.core.plan import plan
 from fmqoperator.core.restart_turns import OWN, holding, is_same_cluster, updating
@@ -62,6 +63,8 @@ class Groups:
             return await report_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
         seen = self._with_turn(key, body, await self._observe(key, group, failures))
+        if not _is_idle(seen) and asks(seen):
+            seen = replace(seen, chains=await self._observer.chains(group))
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
@@ -151,8 +154,7 @@ class Groups:
         others = sorted(str(k) for k, now in turns.items() if now != OWN)
         rolling = sorted(str(k) for k in turns if self._shares_topics(body, k))
         seen = replace(seen, updating=tuple(others), rolling=tuple(rolling))
-        idle = seen.group.spec.paused or seen.group.metadata.deletion_timestamp is not None
-        self._turns[key] = updating(seen, None if idle else outlook(seen).step)
+        self._turns[key] = updating(seen, None if _is_idle(seen) else outlook(seen).due)
         return seen
 
     async def _act(
@@ -189,3 +191,8 @@ class Groups:
             known[1]()
         stop = wanted[0].watch(group.cluster, key.name, wake)
         self._watched[key] = (wanted, stop)
+
+
+def _is_idle(seen: Observation) -> bool:
+    """Whether nothing is done for the group, whatever is observed."""
+    return seen.group.spec.paused or seen.group.metadata.deletion_timestamp is not None

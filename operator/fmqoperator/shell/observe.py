@@ -22,6 +22,7 @@ from fmqoperator.core.observation import (
     Pod,
     PodPhase,
 )
+from fmqoperator.core.topics.chain_status import ChainSeen
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.clock import wall_ms
@@ -63,6 +64,14 @@ class Observer:
             check=last_check(self.cache.jobs_of(key), group.brokers),
             failures=failures,
         )
+
+    async def chains(self, group: BrokerGroup) -> tuple[ChainSeen, ...] | None:
+        """Return the ordered topics that may send to the group; None if that is not known."""
+        try:
+            ensemble = self.ensembles.of(group.spec.zookeeper.connect)
+            return await ensemble.chains_with(group.cluster, group.metadata.name)
+        except (FmqError, TimeoutError):
+            return None
 
     async def _not_made(
         self, group: BrokerGroup, pods: Mapping[str, Pod] | None

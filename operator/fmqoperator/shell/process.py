@@ -126,7 +126,7 @@ async def _run(options: Options) -> None:
     cache = Cache()
     observer = Observer(options.defaults, kube, cache, ensembles, brokers)
     events = Events(kube, options.me)
-    groups = Groups(observer, Applier(kube, ensembles, events))
+    groups = Groups(observer, Applier(kube, ensembles, events, brokers))
     jobs = Jobs(kube, cache, events, options.defaults)
     topics = Topics(ensembles, events, cache, brokers)
     keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": topics, "BrokerJob": jobs})

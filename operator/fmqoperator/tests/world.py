@@ -31,6 +31,7 @@ from fmqoperator.core.actions import (
     RemoveAnnotation,
     Requeue,
     RestartPod,
+    SwitchSends,
 )
 from fmqoperator.core.children import names
 from fmqoperator.core.observation import (
@@ -48,6 +49,8 @@ from fmqoperator.core.observation import (
 )
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
+from fmqoperator.core.topics.chain_status import ChainSeen
+from fmqoperator.tests.chain_samples import switched
 from fmqoperator.tests.samples import group
 
 
@@ -75,6 +78,8 @@ class World:
     image: str = "fmq-broker:test"  # the operator's default
     updating: tuple[str, ...] = ()  # other groups that have their turn
     rolling: tuple[str, ...] = ()  # groups of this cluster that have their turn
+    chains: tuple[ChainSeen, ...] | None = ()  # ordered topics
+    goes_on: bool = True  # another group takes over what is switched off
     events: list[EmitEvent] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     made: int = 0
@@ -157,6 +162,7 @@ class World:
             failures=self.failures,
             updating=self.updating,
             rolling=self.rolling,
+            chains=self.chains,
         )
 
     # ---- what the operator does
@@ -203,6 +209,8 @@ class World:
             case ChangeAnnotation(name=name, value=value, to=to):
                 if self.body["metadata"]["annotations"].get(name) == value:
                     self.body["metadata"]["annotations"][name] = to
+            case SwitchSends(topic=topic, segment=segment, why=why):
+                self.switch(topic, segment, why)
             case EmitEvent():
                 self.events.append(action)
             case Requeue():
@@ -221,6 +229,16 @@ class World:
                 "updateRevision": names.digest(child["spec"]["template"]),
             }
         self.children[key] = child
+
+    def switch(self, topic: str, segment: int, why: str) -> None:
+        """As a broker: close the segment; the topic then goes on in the other group."""
+        assert self.chains is not None
+        self.chains = tuple(
+            replace(each, chain=switched(each.chain, segment, why, goes_on=self.goes_on))
+            if each.chain is not None and each.chain.topic == topic
+            else each
+            for each in self.chains
+        )
 
     # ---- what happens by itself
     def turn(self) -> None:

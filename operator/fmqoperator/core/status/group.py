@@ -239,7 +239,7 @@ def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
         unanswered_since_ms=(old.unanswered_since_ms or seen.now_ms) if unheard else None,
         last_served=_serving(seen) or old.last_served,
         switchover_reason=_move(seen, what),
-        restart_turn=turns.updating(seen, what.step),
+        restart_turn=turns.updating(seen, what.due),
         **made,
     )
 

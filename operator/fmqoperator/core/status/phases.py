@@ -160,15 +160,16 @@ def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:
 
 def _doing(what: Outlook) -> tuple[Phase, str] | None:
     """Return what the operator is doing; None: nothing."""
-    match what.step:
+    waits = what.sends.hold
+    match what.due:
         case Move(why=why):
-            return Phase.SWITCHING, why
+            return Phase.SWITCHING, why if waits is None else waits.message
         case Leave(why=why):
-            return Phase.SCALING, why
+            return Phase.SCALING, why if waits is None else waits.message
         case Run(why=why):
-            return Phase.HIBERNATING, why
+            return Phase.HIBERNATING, why if waits is None else waits.message
         case Restart(pod=pod, why=why):
-            return Phase.UPDATING, f"{pod}: {why}"
+            return Phase.UPDATING, f"{pod}: {why}" if waits is None else waits.message
         case None:
             pass
     phases = {

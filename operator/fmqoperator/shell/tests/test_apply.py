@@ -57,7 +57,7 @@ class Calls:
 
 def applier(calls: Calls) -> Applier:
     ensembles = SimpleNamespace(of=lambda _address: calls)
-    return Applier(cast(Any, calls), cast(Any, ensembles), cast(Any, calls))
+    return Applier(cast(Any, calls), cast(Any, ensembles), cast(Any, calls), cast(Any, calls))
 
 
 @pytest.mark.parametrize(

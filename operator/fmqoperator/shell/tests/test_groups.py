@@ -11,11 +11,13 @@ from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import BrokerId
 from fmqoperator.core.event_dedup import old_definition
 from fmqoperator.core.observation import Claim, Defaults, Failure, InZooKeeper, Observation
+from fmqoperator.core.topics.chain_status import ChainSeen
 from fmqoperator.shell import groups
 from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.groups import Groups
 from fmqoperator.shell.keeper import Key, Outcome
 from fmqoperator.shell.observe import Observer
+from fmqoperator.tests.chain_samples import G1, SENDER, chain, seen
 from fmqoperator.tests.samples import group
 from fmqoperator.tests.world import running
 
@@ -201,7 +203,10 @@ class FakeApplier:
 
 
 async def a_round(
-    applier: FakeApplier, body: Any = None, before: tuple[Failure, ...] = ()
+    applier: FakeApplier,
+    body: Any = None,
+    before: tuple[Failure, ...] = (),
+    chains: tuple[ChainSeen, ...] = (),
 ) -> Outcome:
     made = running()
     made.spec(image="new:2", service={"type": "NodePort"})
@@ -211,7 +216,10 @@ async def a_round(
     async def observe(_group: Any, failures: tuple[Failure, ...]) -> Observation:
         return replace(made.seen(), failures=failures)
 
-    observer = SimpleNamespace(observe=observe, ensembles=Ensemble(), cache=Alone())
+    async def read(_group: Any) -> tuple[ChainSeen, ...]:
+        return chains
+
+    observer = SimpleNamespace(observe=observe, ensembles=Ensemble(), cache=Alone(), chains=read)
     groups = Groups(cast(Observer, observer), cast(Applier, applier))
     return await groups.round(KEY, body or made.body, before, lambda: None)
 
@@ -222,6 +230,17 @@ async def test_a_whole_round() -> None:
     assert done.failures == ()
     assert applier.done == ["ApplyChild", "EmitEvent", "RestartPod"]
     assert applier.events.reported == ["-"], "what the round did not report is over"
+    assert done.pause_s == 2.0
+
+
+async def test_ordered_topic_that_sends_here_leaves_before_the_restart() -> None:
+    applier = FakeApplier()
+    done = await a_round(applier, chains=(seen(chain(G1), SENDER),))
+    assert applier.done == ["EmitEvent", "PutGroupConfig", "SwitchSends", "ApplyChild"]
+    (found,) = [c for c in done.status["conditions"] if c["type"] == "Progressing"]
+    assert found["reason"] == "OrderedTopicsLeave"
+    assert "g1-1 is restarted: image fmq-broker:test -> new:2" in found["message"]
+    assert found["message"].endswith("ordered topics still send here: orders")
     assert done.pause_s == 2.0
 
 

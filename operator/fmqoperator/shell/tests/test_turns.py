@@ -13,6 +13,7 @@ import pytest
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import RESTART
 from fmqoperator.core.observation import Failure, Observation
+from fmqoperator.core.topics.chain_status import ChainSeen
 from fmqoperator.shell.apply import Applier
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.groups import Groups
@@ -61,6 +62,10 @@ class Fleet:
         await asyncio.sleep(0)
         seen = _WHOSE.get().seen()
         return replace(seen, children=deepcopy(seen.children), failures=failures)
+
+    async def chains(self, _group: Any) -> tuple[ChainSeen, ...] | None:
+        await asyncio.sleep(0)
+        return _WHOSE.get().chains
 
     async def do(self, _group: Any, _body: Any, action: Any) -> None:
         await asyncio.sleep(0)

@@ -62,7 +62,7 @@ class ChainNodes:
 
     async def read(self, topic: TopicConfig) -> Versioned[Chain]:
         """Return the chain as it is now. Raises `NotFound`, `Unavailable`."""
-        found = await self._stored(topic.name)
+        found = await self.stored(topic.name)
         if found is None or found.value.topic_id != topic.id:
             raise NotFound(
                 f"ordered topic {topic.name} has no chain: its creation was interrupted; run "
@@ -83,7 +83,7 @@ class ChainNodes:
         await self._make_parents(group.group for group in chain.groups)
         node, data = layout.chain_node(self._cluster, chain.topic), chain_to_json(chain)
         for _ in range(_TRIES):
-            found = await self._stored(chain.topic)
+            found = await self.stored(chain.topic)
             with contextlib.suppress(NodeExists, BadVersion, NoNode):
                 if found is None:
                     await self._coordination.create(node, data, make_parents=True)
@@ -104,17 +104,25 @@ class ChainNodes:
             after = change(before)
             if after == before:
                 return before
-            after = stamped(before, after, self._clock.wall_ms())
             with contextlib.suppress(BadVersion):
-                await self._write(before, after, stored.version)
-                if (before.closing, before.segments) != (after.closing, after.segments):
-                    _log.info("chain_changed", topic=topic.name, closing=after.closing)
-                return after
+                return (await self.write(stored, after)).value
         raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+
+    async def write(self, before: Versioned[Chain], after: Chain) -> Versioned[Chain]:
+        """Write `after` in the place of `before`, with its moments, and return what is stored.
+
+        Raises `BadVersion` if the chain has changed or is gone. After `Unavailable` it may have
+        been written.
+        """
+        after = stamped(before.value, after, self._clock.wall_ms())
+        version = await self._write(before.value, after, before.version)
+        if (before.value.closing, before.value.segments) != (after.closing, after.segments):
+            _log.info("chain_changed", topic=after.topic, closing=after.closing)
+        return Versioned(after, version)
 
     async def delete(self, topic: TopicConfig) -> None:
         """Delete the chain of a deleted topic, with the line of senders."""
-        found = await self._stored(topic.name)
+        found = await self.stored(topic.name)
         if found is None or found.value.topic_id != topic.id:
             return
         line = layout.senders_node(self._cluster, topic.name)
@@ -125,14 +133,22 @@ class ChainNodes:
             node = layout.chain_node(self._cluster, topic.name)
             await self._coordination.delete(node, found.version)
 
-    # ---- inside
-    async def _stored(self, topic: str) -> Versioned[Chain] | None:
-        node = layout.chain_node(self._cluster, topic)
+    async def stored(self, name: str) -> Versioned[Chain] | None:
+        """Return the chain of that name as it is now. Raises `Unavailable`, `Malformed`.
+
+        It may be of a deleted topic: its number shows it.
+        """
+        node = layout.chain_node(self._cluster, name)
         found = await self._coordination.get(node, synced=True)
         return None if found is None else Versioned(chain_from_json(found.data), found.version)
 
-    async def _write(self, before: Chain, after: Chain, version: int) -> None:
-        """Write the chain. Raises `BadVersion`, also if the chain was deleted."""
+    def watch(self, name: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` whenever the chain may differ; return a function that stops it."""
+        return self._coordination.watch(layout.chain_node(self._cluster, name), changed)
+
+    # ---- inside
+    async def _write(self, before: Chain, after: Chain, version: int) -> int:
+        """Return the new version. Raises `BadVersion`, also if the chain was deleted."""
         node = layout.chain_node(self._cluster, after.topic)
         new = {g.group for g in after.groups} - {g.group for g in before.groups}
         await self._make_parents(new)
@@ -144,7 +160,7 @@ class ChainNodes:
             writes.append(Write(raised, closing_to_json(closing), -1))
             await self._make_parents([last.group])
         try:
-            await self._coordination.set_all(writes)
+            return (await self._coordination.set_all(writes))[0]
         except NoNode as missing:
             raise BadVersion(node) from missing
 

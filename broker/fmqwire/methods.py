@@ -81,6 +81,10 @@ HAND_OVER: Final = _row(
     idempotent=True, timeout_s=NO_TIMEOUT,  # the caller's setting `dead_after_ms`
     max_request_bytes=MAX_MESSAGE_BYTES,  # the offsets of all consumer groups
 )  # fmt: skip
+GROUP_ENDS: Final = _row(
+    _FILE, "Replication.GroupEnds", Plane.REPLICATION, Right.REPLICATE, QuotaClass.UNLIMITED,
+    idempotent=True, timeout_s=1.0,
+)  # fmt: skip
 
 # ---- administration
 _FILE = admin_pb2.DESCRIPTOR

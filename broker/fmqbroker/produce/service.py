@@ -29,6 +29,7 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Appended, BatchDraft, Journal
 from fmqbroker.journal.state_limits import StateLimits
 from fmqbroker.produce.intake import Intake
+from fmqbroker.produce.ordered_session import OrderedSessions
 from fmqbroker.produce.pending_acks import FSYNCED, AckQueue, Waiting
 from fmqbroker.produce.producer_sessions import Sessions
 from fmqbroker.replication.commit_frontier import CommitFrontier
@@ -72,6 +73,7 @@ class ProduceService:
         view: ClusterView,
         settings: BrokerSettings,
         clock: Clock,
+        ordered: OrderedSessions | None = None,
     ) -> None:
         self.journal = journal
         self.commit = commit
@@ -83,6 +85,7 @@ class ProduceService:
         self.released = Signal()  # `waiting_bytes` fell
         self.intake = Intake(gate, commit, journal)
         self._group = GroupName(settings.group)
+        self._ordered = ordered
         self.sessions = Sessions()
         self.limits = StateLimits(settings, journal)
         self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
@@ -100,6 +103,9 @@ class ProduceService:
             return
         if not opening.HasField("open"):
             raise errors.Malformed("the first message of a produce session has no `open`")
+        if opening.open.HasField("sender"):
+            await self._serve_sender(stream, opening)
+            return
         session = ProduceSession(self, stream, opening)
         broken: FmqError | None = None
         try:
@@ -144,8 +150,7 @@ class ProduceService:
             if not opened.settles_only:
                 await self._check_open(opening)
         except FmqError as error:
-            opened.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
-            opened.error.message = str(error)
+            _set_error(opened, error)
             refused = True
         await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
         return not refused
@@ -161,10 +166,7 @@ class ProduceService:
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
-        names = [*opening.topics, *([opening.sender.topic] if opening.HasField("sender") else ())]
-        await self.refresh_topics(lambda: all(name in self.view.topics for name in names))
-        if opening.HasField("sender"):
-            self._check_sender(opening.sender.topic)
+        await self.refresh_topics(lambda: all(n in self.view.topics for n in opening.topics))
         for name in opening.topics:
             topic = self._topic_of(name)
             _require_ordinary(topic)
@@ -178,14 +180,35 @@ class ProduceService:
             raise errors.UnknownTopic(f"no topic called {name}: create it first")
         return topic
 
-    def _check_sender(self, name: str) -> None:
-        """Refuse an ordered producer: this version has no append to a segment of a chain."""
-        if not self._topic_of(name).ordered:
-            raise errors.InvalidArgument(
-                f"topic {name} is not ordered: use an ordinary producer, or create an ordered "
-                f"topic (fmq topic create NAME --ordered --groups GROUP,GROUP)"
-            )
-        raise errors.Unsupported(f"ordered topic {name}: this broker's version takes no sends")
+    async def _serve_sender(self, stream: Stream, opening: client_pb2.ProduceRequest) -> None:
+        """Serve the session of an ordered producer: any broker does, whatever its role."""
+        name, opened = opening.open.sender.topic, False
+        try:
+            if self.intake.stopping:
+                raise errors.NoPermission("this broker is stopping: look at the routes")
+            await self.refresh_topics(lambda: name in self.view.topics)
+            topic = self._topic_of(name)
+            if not topic.ordered:
+                raise errors.InvalidArgument(
+                    f"topic {name} is not ordered: use an ordinary producer, or create an ordered "
+                    f"topic (fmq topic create NAME --ordered --groups GROUP,GROUP)"
+                )
+            if self._ordered is None:
+                raise errors.Unsupported(f"ordered topic {name}: this broker takes no sends")
+            async with self._ordered.opened(stream, opening, topic, self) as session:
+                opened = True
+                await session.run(opening)
+        except TransportError:
+            return  # the sender is gone, and its place with it
+        except FmqError as error:
+            if opened:
+                raise
+            await stream.send(self._refused(error))
+
+    def _refused(self, error: FmqError) -> client_pb2.ProduceReply:
+        opened = client_pb2.ProduceOpened()
+        _set_error(opened, error)
+        return client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch)
 
     async def refresh_topics(self, known: Callable[[], bool]) -> None:
         """Refresh the topics from ZooKeeper unless `known()` is true."""
@@ -240,6 +263,11 @@ class ProduceService:
         if not queues:
             raise errors.UnknownTopic(f"topic {topic.name} has no queue in group {self._group}")
         return queues
+
+
+def _set_error(opened: client_pb2.ProduceOpened, error: FmqError) -> None:
+    opened.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
+    opened.error.message = str(error)
 
 
 def _require_ordinary(topic: TopicConfig) -> None:

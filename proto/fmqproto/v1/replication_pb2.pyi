@@ -175,3 +175,45 @@ class HandOverReply(_message.Message):
     reason: str
     epoch: int
     def __init__(self, installed: _Optional[bool] = ..., reason: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class GroupEndsRequest(_message.Message):
+    __slots__ = ("topic", "topic_id", "offsets")
+    class OffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    offsets: _containers.ScalarMap[int, int]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., offsets: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class GroupEndsReply(_message.Message):
+    __slots__ = ("takes_writes", "read_only", "members", "missing", "ends", "full", "batches")
+    class BatchesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    TAKES_WRITES_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    takes_writes: bool
+    read_only: bool
+    members: int
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    full: bool
+    batches: _containers.ScalarMap[int, bytes]
+    def __init__(self, takes_writes: _Optional[bool] = ..., read_only: _Optional[bool] = ..., members: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ..., ends: _Optional[_Iterable[int]] = ..., full: _Optional[bool] = ..., batches: _Optional[_Mapping[int, bytes]] = ...) -> None: ...

@@ -1,0 +1,374 @@
+"""Drives the chains of ordered topics: evidence, `fmqcore.ordered.machine.decide`, one write.
+
+Each broker has one. For a topic, the broker that has the session of the first sender in line acts
+at once on duty SEND; if that broker is gone, one of the group that was open acts 1 to 2 s later.
+Duties END, HEADS and TIDY belong to the broker that serves a segment's group (`own_duties`). Any
+broker may act on any chain at any time: a step that comes twice fails on the node's version.
+
+Nothing is remembered that another broker would need. `_Memory` holds when this broker first saw a
+trouble or a closing: after a restart it waits longer, never shorter.
+
+An idle topic has no timer and is not looked at. A topic is due when its chain changes, one of its
+senders comes, goes or reports, a group of its chain changes, or a moment comes that its last
+decision named. Masters are asked for their ends (`group_ends`) only when a step would be taken if
+these were as hoped.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.group_ends import GroupEndsCaller
+from fmqbroker.ordered.own_duties import OwnDuties
+from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.runtime.timers import Timers
+from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownTopic
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params
+from fmqcore.ordered.group_views import view_of_nodes
+from fmqcore.ordered.machine import decide
+from fmqcore.ordered.senders import Standing
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState
+from fmqport.clock import Clock
+
+_log = structlog.get_logger()
+
+_AT_ONCE: Final = 32
+"""Topics with a step under way at the same time."""
+_RETRY_MS: Final = 1000
+"""Until the next try when ZooKeeper does not answer, or the journal takes no SEAL."""
+_POLLS_MS: Final = (100, 200, 500, 1000, 2000, 5000)
+"""Pauses between two questions to masters, while only what they answer is awaited."""
+_STAND_IN_MS: Final = (1000, 2000)
+"""How long the coordinator of the first sender has before another broker acts, with jitter."""
+_HOPED_END: Final = 1 << 62
+_EVENTS: Final[Mapping[Action, str]] = {
+    Action.CLOSE: "chain_segment_closed",
+    Action.DECLARE_UNKNOWN: "chain_end_unknown",
+    Action.OPEN: "chain_segment_opened",
+}
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What this broker noted of one topic. Monotonic milliseconds."""
+
+    trouble: tuple[int, int] | None = None  # (segment, since when its group is silent or lacks one)
+    closing: tuple[int, int] | None = None  # (segment, since when it is seen to close)
+    stand_in: tuple[int, int] | None = None  # (version of the chain, from when on to act on it)
+    alarm_ms: int | None = None  # the newest timer; older ones do nothing
+    polls: int = 0  # questions to masters since the chain's last change
+    version: int = -1  # of the chain, at the last look
+    wait: str = ""  # what the sends wait for, as last logged
+
+
+class Coordinator:
+    """The coordinator of one broker."""
+
+    def __init__(
+        self,
+        group: GroupName,
+        clock: Clock,
+        view: ClusterView,
+        chains: ChainCache,
+        senders: Senders,
+        caller: GroupEndsCaller,
+        own: OwnDuties,
+        params: Params,
+    ) -> None:
+        self._group = group
+        self._clock = clock
+        self._view = view
+        self._chains = chains
+        self._senders = senders
+        self._caller = caller
+        self._own = own
+        self._params = params
+        self._timers = Timers(clock)
+        self._memory: dict[TopicId, _Memory] = {}
+        self._due: dict[TopicId, None] = {}
+        self._busy: set[TopicId] = set()
+        self._again: set[TopicId] = set()  # busy, and due once more
+        self._woken = Signal()
+        self.switches: dict[str, int] = {}  # segments closed by this broker, by kind of reason
+        self.looks = 0  # at single topics
+        chains.on_changed(self.wake)
+        senders.on_moved(self.wake)
+        own.on_due(self.wake)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a topic is due or looked at now."""
+        return bool(self._due or self._busy)
+
+    @property
+    def alarms(self) -> int:
+        """The number of topics that have a timer."""
+        return sum(memory.alarm_ms is not None for memory in self._memory.values())
+
+    def wake(self, topic: TopicId) -> None:
+        """Look at that topic soon: something has changed."""
+        if topic in self._busy:
+            self._again.add(topic)
+        else:
+            self._due[topic] = None
+            self._woken.notify()
+
+    async def run(self) -> None:
+        """Coordinate until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._timers.run())
+            tasks.create_task(self._watch_groups())
+            while True:
+                while self._due and len(self._busy) < _AT_ONCE:
+                    topic = next(iter(self._due))
+                    del self._due[topic]
+                    self._busy.add(topic)
+                    tasks.create_task(self._serve(topic))
+                await self._woken.wait()
+
+    async def _watch_groups(self) -> None:
+        """Wake the topics of each group whose nodes changed; all when this broker's role did."""
+        seen: dict[GroupName, GroupView] = {}
+        serving = self._own.serving()
+        while True:
+            changes = self._view.changed.count, self._own.role_changed.count
+            now = {name: self._nodes_of(name) for name in self._view.configs}
+            changed = {name for name, view in now.items() if seen.get(name) != view}
+            changed |= seen.keys() - now.keys()
+            role = self._own.serving()
+            await self._wake_topics(changed, of_own_group=role is not serving)
+            seen, serving = now, role
+            if changes == (self._view.changed.count, self._own.role_changed.count):
+                await wait_any(self._view.changed, self._own.role_changed)
+
+    async def _wake_topics(self, changed: set[GroupName], *, of_own_group: bool) -> None:
+        if not changed and not of_own_group:
+            return
+        slices = Slices()
+        for chain in list(self._chains.topics()):
+            if of_own_group or not changed.isdisjoint(_groups_of(chain)):
+                self.wake(chain.topic_id)
+            await slices.step()
+        for topic in self._senders.topics():
+            self.wake(topic)
+            await slices.step()
+
+    # ---- one topic
+    async def _serve(self, topic: TopicId) -> None:
+        """Take steps until there is none to take; then set the timer that the decision named."""
+        memory = self._memory.setdefault(topic, _Memory())
+        try:
+            while await self._step(topic, memory):
+                pass
+        except (NotFound, UnknownTopic, InvalidArgument):
+            self._memory.pop(topic, None)  # the chain is gone, or was never made
+        except FmqError as error:  # ZooKeeper or the own disk: every step may be made again
+            _log.info("chain_step_failed", topic_id=topic, error=str(error))
+            self._set_alarm(topic, memory, self._clock.monotonic_ms() + _RETRY_MS)
+        self._busy.discard(topic)
+        if topic in self._again:
+            self._again.discard(topic)
+            self._due[topic] = None
+        self._woken.notify()
+
+    async def _step(self, topic: TopicId, memory: _Memory) -> bool:
+        """Take at most one step; return whether to look again at once."""
+        self.looks += 1
+        stored = self._chains.stored_of(topic)
+        if stored is None:
+            self._memory.pop(topic, None)
+            return False
+        if stored.version != memory.version:
+            memory.version, memory.polls = stored.version, 0
+        memory.alarm_ms = None
+        step = await self._own.step(stored, self._clock.monotonic_ms(), self._params)
+        if step.acted:
+            return True
+        if step.poll:
+            self._poll_later(topic, memory)
+        return await self._send(stored, memory)
+
+    # ---- duty SEND
+    async def _send(self, stored: Versioned[Chain], memory: _Memory) -> bool:
+        chain = stored.value
+        nodes = {name: self._nodes_of(name) for name in _groups_of(chain)}
+        self._note_times(memory, chain, nodes)
+        first = self._first_sender(chain)
+        if first is None and not self._stands_in(stored, memory, nodes):
+            return False
+        line = await self._senders.line(chain.topic)
+        evidence = self._evidence(chain, memory, nodes, line)
+        decision = self._decide(chain, evidence)
+        if decision.action is Action.WAIT:
+            decision, asked = await self._ask(chain, evidence)
+            if asked and decision.action is Action.WAIT:
+                self._poll_later(chain.topic_id, memory)
+        if first is not None:
+            self._note_wait(chain, memory, decision)
+        if decision.edit is None:
+            if decision.wake_ms is not None:
+                self._set_alarm(chain.topic_id, memory, decision.wake_ms)
+            return False
+        if await self._chains.edit(stored, decision.edit):
+            self._log_step(chain, decision)
+        else:
+            await self._chains.read(chain.topic)
+        return True
+
+    async def _ask(self, chain: Chain, evidence: Evidence) -> tuple[Decision, bool]:
+        """Decide by what the masters answer, if that can matter; also return whether it can."""
+        hoped = self._decide(chain, replace(evidence, groups=_hoped(chain, evidence.groups)))
+        if hoped.action is Action.WAIT:
+            return hoped, False
+        groups = await self._caller.views(chain, evidence.groups)
+        return self._decide(chain, replace(evidence, groups=groups)), True
+
+    def _decide(self, chain: Chain, evidence: Evidence) -> Decision:
+        return decide(Duty.SEND, chain, evidence, self._clock.monotonic_ms(), self._params)
+
+    def _evidence(
+        self,
+        chain: Chain,
+        memory: _Memory,
+        nodes: Mapping[GroupName, GroupView],
+        line: tuple[str, ...],
+    ) -> Evidence:
+        last = chain.last
+        senders = self._senders.of(chain.topic_id)
+        reports = [s.report for s in senders if s.report is not None and s.id == chain.sender.id]
+        wanted = last.number if last is not None else 0
+        report = next((r for r in reports if r.segment == wanted), None)
+        accepting = [s.id for s in senders if s.accepts_unknown_end and line[:1] == (s.id,)]
+        groups = dict(nodes)
+        if last is not None and last.group == self._group:
+            own = self._own.ends(chain)  # does the journal reach the start of the open segment?
+            groups[last.group] = replace(groups[last.group], ends=own)
+        return Evidence(
+            groups=groups,
+            line=line,
+            report=report,
+            accepts_unknown=accepting[0] if accepting else "",
+            trouble_since_ms=None if memory.trouble is None else memory.trouble[1],
+            closing_since_ms=None if memory.closing is None else memory.closing[1],
+        )
+
+    def _first_sender(self, chain: Chain) -> SenderStanding | None:
+        """Return the sender first in line, if its session is here: then this broker coordinates."""
+        first = (Standing.ACTIVE, Standing.NEXT)
+        senders = self._senders.of(chain.topic_id)
+        return next((s for s in senders if s.own and s.standing in first), None)
+
+    def _stands_in(
+        self, stored: Versioned[Chain], memory: _Memory, nodes: Mapping[GroupName, GroupView]
+    ) -> bool:
+        """Return whether this broker acts in the place of the first sender's, which does not."""
+        chain = stored.value
+        last = chain.last
+        if last is None or last.group != self._group:
+            memory.stand_in = None
+            return False
+        now_ms = self._clock.monotonic_ms()
+        evidence = self._evidence(chain, memory, _hoped(chain, nodes), ())
+        decision = self._decide(chain, evidence)
+        ended = chain.closing is not None and (last.end is not None or last.end_unknown)
+        if decision.action is Action.WAIT and not ended:
+            memory.stand_in = None
+            if decision.wake_ms is not None:
+                self._set_alarm(chain.topic_id, memory, decision.wake_ms)
+            return False
+        if memory.stand_in is None or memory.stand_in[0] != stored.version:
+            pause_ms = round(self._clock.uniform(*_STAND_IN_MS))
+            memory.stand_in = (stored.version, now_ms + pause_ms)
+        if now_ms < memory.stand_in[1]:
+            self._set_alarm(chain.topic_id, memory, memory.stand_in[1])
+            return False
+        return True
+
+    # ---- what is noted
+    def _note_times(
+        self, memory: _Memory, chain: Chain, nodes: Mapping[GroupName, GroupView]
+    ) -> None:
+        """Note since when the open group has trouble, and since when the last segment closes."""
+        now_ms, last = self._clock.monotonic_ms(), chain.last
+        number = last.number if last is not None else 0
+        if chain.closing is None:
+            memory.closing = None
+        elif memory.closing is None or memory.closing[0] != number:
+            memory.closing = (number, now_ms)
+        view = nodes.get(last.group, GroupView()) if last is not None else None
+        if view is None or (view.reachable and view.takes_writes and not view.missing):
+            memory.trouble = None
+        elif memory.trouble is None or memory.trouble[0] != number:
+            memory.trouble = (number, now_ms)
+
+    def _nodes_of(self, group: GroupName) -> GroupView:
+        view = self._view
+        config = view.configs.get(group)
+        if config is None:
+            return GroupView(avoid="it has left the cluster")
+        return view_of_nodes(config, view.states.get(group, GroupState()), view.live.get(group, ()))
+
+    def _note_wait(self, chain: Chain, memory: _Memory, decision: Decision) -> None:
+        """Let the senders learn what the chain waits for; log it once."""
+        waits = decision.action is Action.WAIT and (chain.closing is not None or not chain.segments)
+        wait = decision.why if waits else ""
+        self._senders.note_wait(chain.topic_id, wait)
+        if wait and wait != memory.wait:
+            _log.info("ordered_sends_wait", topic=chain.topic, why=wait)
+        memory.wait = wait
+
+    def _log_step(self, chain: Chain, decision: Decision) -> None:
+        segment, edit = decision.segment, decision.edit
+        group = edit.last.group if edit is not None and edit.last is not None else ""
+        _log.info(
+            _EVENTS[decision.action],
+            topic=chain.topic,
+            segment=segment,
+            group=group,
+            why=decision.why,
+        )
+        if decision.action is Action.CLOSE:
+            self.switches[decision.why] = self.switches.get(decision.why, 0) + 1
+
+    # ---- time
+    def _poll_later(self, topic: TopicId, memory: _Memory) -> None:
+        pause_ms = _POLLS_MS[min(memory.polls, len(_POLLS_MS) - 1)]
+        memory.polls += 1
+        self._set_alarm(topic, memory, self._clock.monotonic_ms() + pause_ms)
+
+    def _set_alarm(self, topic: TopicId, memory: _Memory, due_ms: int) -> None:
+        """Wake the topic then, or earlier if an earlier alarm is set."""
+        if memory.alarm_ms is not None and memory.alarm_ms <= due_ms:
+            return
+        memory.alarm_ms = due_ms
+
+        def ring() -> None:
+            if memory.alarm_ms == due_ms:
+                self.wake(topic)
+
+        self._timers.at(due_ms, ring)
+
+
+def _groups_of(chain: Chain) -> set[GroupName]:
+    """The groups that may take the next segment, and the one of the last segment."""
+    last = chain.last
+    return {g.group for g in chain.groups} | ({last.group} if last is not None else set())
+
+
+def _hoped(chain: Chain, nodes: Mapping[GroupName, GroupView]) -> dict[GroupName, GroupView]:
+    """The groups as if their masters gave the best answers: ends known, beyond all earlier ones."""
+    ends = (_HOPED_END,) * chain.queues
+    return {
+        name: replace(view, ends=ends) if view.takes_writes else view
+        for name, view in nodes.items()
+    }

@@ -1,0 +1,196 @@
+"""What the broker that serves a group does for the chains of its segments: END, HEADS and TIDY.
+
+Order of effects at an end: the master seals the segment (takes, acknowledges and shows no more, and
+writes the end into a durable SEAL), then writes that end into the chain. A takeover reader has
+ended every later ack by its claim, so it writes its own durable end at once.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.serving.gate import Gate
+from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
+from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params, Serving
+from fmqcore.ordered.machine import decide
+from fmqcore.zk.chain import Chain, PerQueue
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import Mode
+
+_log = structlog.get_logger()
+
+
+class Holdings(Protocol):
+    """What the journals of this broker's group hold of a topic."""
+
+    def held(self, topic: Chain) -> PerQueue | None:
+        """Return the ends that every configured member is known to hold; None: not known."""
+        ...
+
+    def durable_ends(self, topic: Chain) -> PerQueue:
+        """Return the ends of this broker's own journal, durable."""
+        ...
+
+    def own_view(self, topic: Chain) -> GroupView:
+        """Return the group as this broker knows it, if it is the master."""
+        ...
+
+
+class Seals(Protocol):
+    """The SEAL batches of this broker's journal."""
+
+    def sealed_of(self, topic_id: int) -> Mapping[int, PerQueue]:
+        """Return the ends of the segments with a durable SEAL."""
+        ...
+
+    async def seal(self, topic_id: int, segment: int, end: PerQueue) -> None:
+        """Seal a segment; return once its SEAL is durable."""
+        ...
+
+
+class Readers(Protocol):
+    """What the subscriptions of a topic have finished in this group."""
+
+    def progress(self, topic: Chain) -> Mapping[str, PerQueue]:
+        """Return the next offset of each queue by subscription: acked, and stored."""
+        ...
+
+    def expired(self, topic: Chain) -> Collection[int]:
+        """Return the segments of which retention has left no record."""
+        ...
+
+    def on_progress(self, callback: Callable[[TopicId], None]) -> object:
+        """Call `callback` with the topic when stored progress may have passed a segment."""
+        ...
+
+
+class Step(NamedTuple):
+    """What came of a look at one chain."""
+
+    acted: bool = False  # look again at once
+    poll: bool = False  # look again in a while: nothing announces what is awaited
+
+
+class OwnDuties:
+    """The duties of one broker for its own group."""
+
+    def __init__(
+        self,
+        group: GroupName,
+        broker: BrokerId,
+        gate: Gate,
+        chains: ChainCache,
+        holdings: Holdings,
+        seals: Seals,
+        readers: Readers,
+    ) -> None:
+        self._group = group
+        self._me = broker
+        self._gate = gate
+        self._chains = chains
+        self._holdings = holdings
+        self._seals = seals
+        self._readers = readers
+
+    @property
+    def role_changed(self) -> Signal:
+        """Fires when `serving` may have changed."""
+        return self._gate.changed
+
+    def on_due(self, callback: Callable[[TopicId], None]) -> None:
+        """Call `callback` with a topic when there may be a step to take, besides its changes."""
+        self._readers.on_progress(callback)
+
+    def serving(self) -> Serving:
+        """Return what this broker serves in its group now."""
+        gate = self._gate
+        if gate.is_master():
+            return Serving.MASTER
+        reads = gate.mode is Mode.SLAVE_CONSUME and gate.reader == self._me
+        return Serving.READER if reads and gate.permission() & Permission.READ else Serving.NOTHING
+
+    def ends(self, chain: Chain) -> PerQueue | None:
+        """Return the queues' ends that all members hold, nothing above; None of another broker."""
+        if self.serving() is not Serving.MASTER:
+            return None
+        return self._holdings.own_view(chain).ends
+
+    async def step(self, stored: Versioned[Chain], now_ms: int, params: Params) -> Step:
+        """Take at most one step of the duties. Raises `Unavailable` and what reads of chains do."""
+        serving = self.serving()
+        if serving is Serving.NOTHING:
+            return Step()
+        chain, poll = stored.value, False
+        for duty, due in _DUE.items():
+            if not due(chain, self._group):
+                continue
+            decision = decide(duty, chain, self._evidence(duty, chain, serving), now_ms, params)
+            if decision.action is not Action.WAIT:
+                await self._take(stored, decision)
+                return Step(acted=True)
+            poll = poll or duty is Duty.END
+        return Step(poll=poll)
+
+    def _evidence(self, duty: Duty, chain: Chain, serving: Serving) -> Evidence:
+        """Return the part of the evidence that the duty reads."""
+        match duty:
+            case Duty.END:
+                master = serving is Serving.MASTER
+                return Evidence(
+                    group=self._group,
+                    serving=serving,
+                    sealed=self._seals.sealed_of(chain.topic_id),
+                    held=self._holdings.held(chain) if master else None,
+                    durable_ends=None if master else self._holdings.durable_ends(chain),
+                )
+            case Duty.HEADS:
+                return Evidence(group=self._group, progress=self._readers.progress(chain))
+            case _:
+                return Evidence(expired=frozenset(self._readers.expired(chain)))
+
+    async def _take(self, stored: Versioned[Chain], decision: Decision) -> None:
+        chain = stored.value
+        if decision.action is Action.SEAL:
+            assert decision.end is not None
+            await self._seals.seal(chain.topic_id, decision.segment, decision.end)
+            return
+        assert decision.edit is not None
+        if not await self._chains.edit(stored, decision.edit):
+            await self._chains.read(chain.topic)
+            return
+        if decision.action is Action.GIVE_END:
+            ended = decision.edit.segment(decision.segment)
+            end = ended.end if ended is not None else None
+            _log.info("chain_end_given", topic=chain.topic, segment=decision.segment, end=end)
+        elif decision.action is Action.MOVE_HEADS:
+            _log.debug("chain_heads_moved", topic=chain.topic)
+        else:
+            dropped = len(chain.segments) - len(decision.edit.segments)
+            _log.info("chain_segments_dropped", topic=chain.topic, count=dropped)
+
+
+def _end_due(chain: Chain, group: GroupName) -> bool:
+    """A segment of this group waits for its end."""
+    closing = chain.last if chain.closing is not None else None
+    return any(
+        s.group == group and s.end is None and (s.end_unknown or s is closing)
+        for s in chain.segments
+    )
+
+
+def _heads_due(chain: Chain, group: GroupName) -> bool:
+    """A subscription reads a segment of this group that has ended, and another one follows."""
+    numbers = {s.number for s in chain.segments[:-1] if s.group == group and s.end is not None}
+    return any(not numbers.isdisjoint(heads) for _, heads in chain.heads)
+
+
+def _drop_due(chain: Chain, group: GroupName) -> bool:
+    """The first segment lies here, or the last one: one of the two groups is there."""
+    return len(chain.segments) > 1 and group in (chain.segments[0].group, chain.segments[-1].group)
+
+
+_DUE = {Duty.END: _end_due, Duty.HEADS: _heads_due, Duty.TIDY: _drop_due}
+"""In the order in which the duties are looked at."""

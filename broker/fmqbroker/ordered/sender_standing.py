@@ -1,0 +1,338 @@
+"""The senders of ordered topics whose sessions this broker has, and their places in the line.
+
+For each sender that asks for the role the broker makes one ephemeral sequential node
+`ordered/<t>/senders/<name>-<token>-`. The first in line is active, or gets the role; each other one
+watches the node before its own, so one departure wakes one waiter. The node goes with the
+session's stream, or with the broker's session with ZooKeeper.
+
+A sender may open further sessions, to the masters of groups, with the id of its place: they have no
+node, and learn the same states. A `SenderReport` counts for one closing (`fmqcore.ordered.machine`
+compares sender and segment); it is forgotten when the chain's last number changes.
+
+Leaves in ZooKeeper: `ordered/<t>/senders`, and the nodes below for as long as their senders.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+
+from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqcore.errors import (
+    InvalidArgument,
+    Malformed,
+    NotFound,
+    SenderFenced,
+    Unavailable,
+    UnknownTopic,
+)
+from fmqcore.ids import TopicId
+from fmqcore.names import require_name
+from fmqcore.ordered.evidence import SenderReport
+from fmqcore.ordered.senders import Standing, standing_of
+from fmqcore.zk import layout
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.topic import TopicConfig
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination, NodeExists, NoNode, SessionState
+from fmqport.sequential_nodes import create_once, find_own, in_sequence
+from fmqproto.v1 import client_pb2
+
+_log = structlog.get_logger()
+
+_RETRY_S: Final = 0.5
+"""Seconds between two tries to delete a node, and to read the line, while ZooKeeper is away."""
+
+
+class SenderStanding:
+    """One ordered session's sender. Made by `Senders.standing`."""
+
+    def __init__(
+        self,
+        topic: TopicConfig,
+        chain: Chain,
+        id: str,
+        *,
+        accepts_unknown_end: bool = False,
+        own: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.chain = chain  # as of which all below is
+        self.id = id  # the name of the node; `chain.sender.id` while it is active
+        self.accepts_unknown_end = accepts_unknown_end
+        self.own = own  # this session made the node
+        self.epoch = 0  # that the chain gave to this sender; 0 = none yet
+        self.standing = Standing.WAITING
+        self.line: tuple[str, ...] = ()
+        self.report: SenderReport | None = None
+        self.moved = Signal()  # something of `SenderState` may have changed
+        self.deciding: str = ""  # what the chain waits for, by this broker's coordinator
+
+    def note_report(self, report: client_pb2.SenderReport) -> None:
+        """Keep what the client reported at a closing. Raises `Malformed`."""
+        unacked, chain = dict(report.first_unacked), self.chain
+        if sorted(unacked) != list(range(chain.queues)):
+            raise Malformed(
+                f"the report of segment {report.chain_segment} names queues {sorted(unacked)}: "
+                f"topic {chain.topic} has queues 0 to {chain.queues - 1}, and each is needed"
+            )
+        numbers = tuple(unacked[queue] for queue in range(chain.queues))
+        self.report = SenderReport(self.id, report.chain_segment, numbers)
+
+    def adopt(self, chain: Chain, line: tuple[str, ...]) -> None:
+        """Note chain and line as they were read, and how this sender stands by them."""
+        self.chain, self.line = chain, line
+        if chain.sender.id == self.id:
+            self.epoch = chain.sender.epoch
+        self.standing = standing_of(chain, line, self.id, self.epoch)
+        if self.report is not None and chain.next_number - 1 > self.report.segment:
+            self.report = None
+
+    def state(self) -> client_pb2.SenderState:
+        """Return what the client is sent, without the last records."""
+        active, chain = self.standing is Standing.ACTIVE, self.chain
+        last = chain.last
+        state = client_pb2.SenderState(
+            active=active,
+            sender_epoch=self.epoch if active else 0,
+            closing_reason=chain.closing or "",
+            reason=self._reason(),
+        )
+        if last is not None:
+            state.chain_segment, state.group = last.number, last.group
+            if active:
+                state.first_sequence.update(dict(enumerate(last.first_sequence)))
+        return state
+
+    def _reason(self) -> str:
+        if self.standing is Standing.ACTIVE:
+            closing = self.chain.closing
+            return "" if closing is None else self.deciding or closing
+        if self.standing is Standing.NEXT:
+            return self.deciding or "the chain is about to go on with this sender"
+        before = self.line.index(self.id) if self.id in self.line else 0
+        return f"sender {self.line[0]} is first in line, {before} before this one"
+
+    def require_place(self) -> None:
+        """Raise `SenderFenced` or `Unavailable` if this sender's place is gone."""
+        chain = self.chain
+        if self.standing is Standing.FENCED:
+            raise SenderFenced(
+                f"sender {chain.sender.id} is active in {chain.topic} with epoch "
+                f"{chain.sender.epoch}, this one had {self.epoch}: open the producer again, it "
+                "waits in line"
+            )
+        if self.standing is Standing.LOST:
+            raise Unavailable(
+                f"sender {self.id} has lost its place in the line of {chain.topic}: the session "
+                "with ZooKeeper that kept it is over; open the producer again"
+            )
+
+
+class Senders:
+    """All of a broker's senders, by topic."""
+
+    def __init__(
+        self, coordination: Coordination, cluster: str, clock: Clock, chains: ChainCache
+    ) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+        self._clock = clock
+        self._chains = chains
+        self._by_topic: dict[TopicId, dict[SenderStanding, None]] = {}
+        self._moved: dict[Callable[[TopicId], None], None] = {}
+        self._departed: dict[str, int] = {}  # paths of nodes, and the sessions that made them
+        self._departures = Signal()
+
+    # ---- what is known
+    def of(self, topic: TopicId) -> list[SenderStanding]:
+        """Return the topic's senders that have a session here."""
+        return list(self._by_topic.get(topic, ()))
+
+    def topics(self) -> list[TopicId]:
+        """Return the topics that have such a sender."""
+        return list(self._by_topic)
+
+    def count(self) -> int:
+        """Return the number of all sessions of senders."""
+        return sum(map(len, self._by_topic.values()))
+
+    def on_moved(self, callback: Callable[[TopicId], None]) -> None:
+        """Call `callback` with the topic when a sender came, went, moved up, or has reported."""
+        self._moved[callback] = None
+
+    def note_wait(self, topic: TopicId, why: str) -> None:
+        """Note what the topic's chain waits for, so that its senders learn it."""
+        for sender in self.of(topic):
+            if sender.deciding != why:
+                sender.deciding = why
+                sender.moved.notify()
+
+    def has_moved(self, topic: TopicId) -> None:
+        """Wake the coordinator of that topic."""
+        for callback in list(self._moved):
+            callback(topic)
+
+    async def line(self, topic: str, *, synced: bool = False) -> tuple[str, ...]:
+        """Return the nodes of the topic's senders, first in line first. Raises `Unavailable`."""
+        node = layout.senders_node(self._cluster, topic)
+        if synced:
+            await self._coordination.sync(node)
+        return tuple(in_sequence(await self._coordination.children(node)))
+
+    # ---- a place in the line
+    @asynccontextmanager
+    async def standing(
+        self, topic: TopicConfig, opening: client_pb2.SenderOpen
+    ) -> AsyncIterator[SenderStanding]:
+        """Stand for a sender for as long as the context lasts.
+
+        Raises `InvalidArgument`, `NotFound` (no chain), `Unavailable`.
+        """
+        stop = self._chains.follow(topic.name)
+        try:
+            chain = (await self._chains.read(topic.name)).value
+            async with self._place(topic, opening) as id:
+                sender = SenderStanding(
+                    topic,
+                    chain,
+                    id,
+                    accepts_unknown_end=opening.accepts_unknown_end,
+                    own=not opening.sender_id,
+                )
+                sender.adopt(chain, await self.line(topic.name))
+                senders = self._by_topic.setdefault(topic.id, {})
+                senders[sender] = None
+                self.has_moved(topic.id)
+                try:
+                    yield sender
+                finally:
+                    del senders[sender]
+                    if not senders:
+                        self._by_topic.pop(topic.id, None)
+        finally:
+            stop()
+            self.has_moved(topic.id)
+
+    async def follow(self, sender: SenderStanding) -> None:
+        """Keep the sender's standing as chain and line are, until cancelled.
+
+        Raises `SenderFenced`, or `Unavailable` if its place is gone.
+        """
+        changes = Signal()
+
+        def chain_changed(topic: TopicId) -> None:
+            if topic == sender.topic.id:
+                changes.notify()
+
+        def session_moved(state: SessionState) -> None:
+            if state is not SessionState.SUSPENDED:
+                changes.notify()
+
+        with contextlib.ExitStack() as stops:
+            stops.callback(self._chains.on_changed(chain_changed))
+            stops.callback(self._coordination.on_state(session_moved))
+            before = _WatchedNode(self._coordination, changes)
+            stops.callback(before.close)
+            while True:
+                seen = changes.count
+                pause_s = None if await self._look(sender, before) else _RETRY_S
+                if changes.count == seen:
+                    await wait_any(changes, timeout_s=pause_s)
+
+    async def _look(self, sender: SenderStanding, before: "_WatchedNode") -> bool:
+        """Read the line once; return False if ZooKeeper gave no answer."""
+        name = sender.topic.name
+        try:
+            chain = self._chains.of(sender.topic.id)
+            if chain is None:
+                chain = (await self._chains.read(name)).value
+            old = sender.standing
+            sender.adopt(chain, await self.line(name))
+            if sender.standing is Standing.LOST:  # or made over a server that is ahead of this one
+                sender.adopt(chain, await self.line(name, synced=True))
+        except (NotFound, UnknownTopic, InvalidArgument):
+            raise
+        except Unavailable:
+            return False
+        sender.require_place()
+        if sender.own:
+            place = sender.line.index(sender.id)
+            node = layout.senders_node(self._cluster, name)
+            before.watch(f"{node}/{sender.line[place - 1]}" if place else None)
+        if sender.standing is not old:
+            _log.info("sender_stands", topic=name, sender=sender.id, standing=sender.standing.value)
+            self.has_moved(sender.topic.id)
+        sender.moved.notify()
+        return True
+
+    @asynccontextmanager
+    async def _place(
+        self, topic: TopicConfig, opening: client_pb2.SenderOpen
+    ) -> AsyncIterator[str]:
+        """Yield the sender's id: of the place that it names, or of a new one, which ends here."""
+        if opening.sender_id:
+            yield opening.sender_id
+            return
+        require_name("sender", opening.name)
+        parent = layout.senders_node(self._cluster, topic.name)
+        path = f"{parent}/{opening.name}-{self._clock.random_id():016x}-"
+        try:
+            yield await self._make(parent, path)
+        finally:
+            self._departed[path] = self._coordination.session_id
+            self._departures.notify()
+
+    async def _make(self, parent: str, path: str) -> str:
+        with contextlib.suppress(NodeExists):
+            await self._coordination.create(parent, b"")
+        try:
+            return await create_once(self._coordination, path, b"")
+        except NoNode:
+            raise NotFound("the topic was deleted, with the line of its senders") from None
+
+    async def run(self) -> None:
+        """Delete the nodes of senders that have gone, until cancelled.
+
+        Also a node whose creation got no answer. The last ones go with the broker's session.
+        """
+        while True:
+            try:
+                for path, session in list(self._departed.items()):
+                    if session == self._coordination.session_id:
+                        await self._delete(path)
+                    del self._departed[path]
+            except Unavailable:
+                await self._clock.sleep(_RETRY_S)
+            if not self._departed:
+                await self._departures.wait()
+
+    async def _delete(self, path: str) -> None:
+        name = await find_own(self._coordination, path)
+        if name is not None:
+            await self._coordination.delete(f"{path.rpartition('/')[0]}/{name}")
+
+
+class _WatchedNode:
+    """At most one watched node: the one before a sender's own."""
+
+    def __init__(self, coordination: Coordination, changes: Signal) -> None:
+        self._coordination = coordination
+        self._changes = changes
+        self._path: str | None = None
+        self._stop: Callable[[], None] = lambda: None
+
+    def watch(self, path: str | None) -> None:
+        """Watch that node in the place of the one before; it counts as changed once soon."""
+        if path != self._path:
+            self._stop()
+            self._path = path
+            changed = self._changes.notify
+            self._stop = self._coordination.watch(path, changed) if path else lambda: None
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._stop()

@@ -1,0 +1,242 @@
+"""One ordered producer's stream: its place in the line, news of the chain, and its batches.
+
+A stream whose `SenderOpen` names no place gets one (`ordered/sender_standing.py`), and keeps it
+until the stream ends or its client is silent for longer than `consumer_dead_after_ms`. Whatever
+this broker's role is, the sender gets a `SenderState` at each change, and its reports are taken.
+Its batches go to `ordered/append.py`: only the master of the open segment's group stores them.
+
+The session ends with SENDER_FENCED once a later sender is active, and with UNAVAILABLE once the
+place is lost. A batch that then waits for its ack may be stored: the next sender learns which
+record is the last.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import structlog
+
+from fmqbroker.ordered.group_ends import GroupEndsCaller
+from fmqbroker.ordered.last_records import last_records
+from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqcore import errors
+from fmqcore.errors import FmqError
+from fmqcore.ids import Epoch
+from fmqcore.ordered.senders import Standing
+from fmqcore.zk.topic import TopicConfig
+from fmqport.clock import Clock
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+_log = structlog.get_logger()
+
+_FULL_CHECK_S: Final = 0.25
+
+
+class SessionBatches(Protocol):
+    """The ordered batches of one session, from their arrival to their acks."""
+
+    bytes: int  # of all batches and refusals that wait for their answer
+
+    async def take(self, batches: Sequence[client_pb2.ProduceBatch]) -> None:
+        """Judge and append these batches, in their order."""
+        ...
+
+    def take_due(self) -> list[client_pb2.ProduceAck]:
+        """Remove and return all acks that may be sent now."""
+        ...
+
+    @property
+    def signals(self) -> Sequence[Signal]:
+        """What may make another ack due."""
+        ...
+
+    def wait_s(self) -> float | None:
+        """Return after how many seconds an ack may be due without a signal; None: none waits."""
+        ...
+
+
+class Windows(Protocol):
+    """The bytes that wait for acks, of all produce sessions."""
+
+    waiting_bytes: int
+    released: Signal
+
+    def is_full(self) -> bool:
+        """Return whether too many wait to read any stream."""
+        ...
+
+
+class OrderedSessions:
+    """Makes and serves the sessions of ordered producers."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        senders: Senders,
+        caller: GroupEndsCaller,
+        batches_of: Callable[[SenderStanding], SessionBatches],
+        term: Callable[[], Epoch],
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.senders = senders
+        self.caller = caller
+        self.batches_of = batches_of
+        self.term = term
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        stream: Stream,
+        request: client_pb2.ProduceRequest,
+        topic: TopicConfig,
+        windows: Windows,
+    ) -> AsyncIterator["OrderedSession"]:
+        """Give the sender its place, answer `open`, and yield the session, which is to be run.
+
+        Raises what `Senders.standing` raises.
+        """
+        async with self.senders.standing(topic, request.open.sender) as sender:
+            opened = client_pb2.ProduceOpened(
+                max_batch_bytes=self.settings.max_payload_bytes,
+                max_records=self.settings.max_records,
+                window_bytes=self.settings.session_window_bytes,
+                heartbeat_ms=self.settings.consumer_heartbeat_ms if sender.own else 0,
+                sender_id=sender.id,
+            )
+            await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.term()))
+            _log.info("sender_opened", topic=topic.name, sender=sender.id, peer=stream.peer)
+            try:
+                yield OrderedSession(self, stream, sender, windows)
+            finally:
+                _log.info("sender_closed", topic=topic.name, sender=sender.id)
+
+
+class OrderedSession:
+    """The session of one sender, on one stream."""
+
+    def __init__(
+        self, sessions: OrderedSessions, stream: Stream, sender: SenderStanding, windows: Windows
+    ) -> None:
+        self._sessions = sessions
+        self._stream = stream
+        self._sender = sender
+        self._windows = windows
+        self._batches = sessions.batches_of(sender)
+        self._news: client_pb2.SenderState | None = None  # to be sent
+        self._queued = Signal()  # there is something to send, or nothing more will come
+        self._reading = True
+
+    async def run(self, request: client_pb2.ProduceRequest) -> None:
+        """Serve the stream until it ends. `request`: the first message."""
+        broken: FmqError | None = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                helpers = [
+                    tasks.create_task(self._sessions.senders.follow(self._sender)),
+                    tasks.create_task(self._compose()),
+                ]
+                answering = tasks.create_task(self._answer())
+                answering.add_done_callback(lambda _: [helper.cancel() for helper in helpers])
+                tasks.create_task(self._read(request))
+        except* TransportError:
+            pass  # the sender is gone: its place goes with the session
+        except* FmqError as raised:
+            broken = next(e for e in raised.exceptions if isinstance(e, FmqError))
+        finally:
+            self._release(self._batches.bytes)
+        if broken is not None:
+            raise broken
+
+    # ---- reading
+
+    async def _read(self, request: client_pb2.ProduceRequest | None) -> None:
+        window_bytes = self._sessions.settings.session_window_bytes
+        while request is not None:
+            await self._take(request)
+            while self._batches.bytes > window_bytes or self._windows.is_full():
+                await wait_any(self._windows.released, timeout_s=_FULL_CHECK_S)
+            request = await self._receive()
+            if request is not None and request.HasField("open"):
+                raise errors.Malformed("`open` again: a produce session has one, in its beginning")
+        self._reading = False
+        self._queued.notify()
+
+    async def _receive(self) -> client_pb2.ProduceRequest | None:
+        """Return the next message. Raises `TransportError` also when the client is silent."""
+        limit_s = self._sessions.settings.consumer_dead_after_ms / 1000
+        try:
+            async with asyncio.timeout(limit_s if self._sender.own else None):
+                request: client_pb2.ProduceRequest | None = await self._stream.receive()
+                return request
+        except TimeoutError:
+            topic, id = self._sender.topic.name, self._sender.id
+            _log.warning("sender_silent", topic=topic, sender=id, silent_s=limit_s)
+            raise TransportError(f"sender {id} was silent for {limit_s} s") from None
+
+    async def _take(self, request: client_pb2.ProduceRequest) -> None:
+        if request.HasField("sender_report"):
+            self._sender.note_report(request.sender_report)
+            self._sessions.senders.has_moved(self._sender.topic.id)
+        if request.batches:
+            held = self._batches.bytes
+            await self._batches.take(request.batches)
+            self._windows.waiting_bytes += self._batches.bytes - held
+            self._queued.notify()
+
+    # ---- answering
+
+    async def _compose(self) -> None:
+        """Keep the news up to date: what the sender has to know of the chain."""
+        sender, sent, records_sent = self._sender, None, False
+        while True:
+            seen = sender.moved.count
+            state = sender.state()
+            if state.active and not records_sent:
+                chain, clock = sender.chain, self._sessions.clock
+                caller = self._sessions.caller
+                records = await last_records(caller, clock, chain, sender.epoch)
+                if sender.standing is not Standing.ACTIVE:
+                    continue
+                state, records_sent = sender.state(), True
+                for queue, record in records.items():
+                    state.last_records[queue].CopyFrom(record)
+            if state != sent:
+                self._offer(state)
+                sent = sender.state()
+            if sender.moved.count == seen:
+                await sender.moved.wait()
+
+    def _offer(self, state: client_pb2.SenderState) -> None:
+        """Send this state next, with the last records of one that is not sent yet."""
+        unsent = self._news
+        if unsent is not None:
+            for queue, record in unsent.last_records.items():
+                state.last_records[queue].CopyFrom(record)
+        self._news = state
+        self._queued.notify()
+
+    async def _answer(self) -> None:
+        while self._reading or self._batches.bytes:
+            held = self._batches.bytes
+            acks, news = self._batches.take_due(), self._news
+            if acks or news is not None:
+                self._release(held - self._batches.bytes)
+                self._news = None
+                reply = client_pb2.ProduceReply(
+                    acks=acks, epoch=self._sessions.term(), sender_state=news
+                )
+                await self._stream.send(reply)
+            else:
+                signals = (self._queued, *self._batches.signals)
+                await wait_any(*signals, timeout_s=self._batches.wait_s())
+
+    def _release(self, size: int) -> None:
+        if size:
+            self._windows.waiting_bytes -= size
+            self._windows.released.notify()

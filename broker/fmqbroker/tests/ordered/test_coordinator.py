@@ -1,0 +1,218 @@
+"""Coordinators of several brokers on a real ZooKeeper: sends begin, and go on in another group."""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.ordered_harness import (
+    G1,
+    G2,
+    acting,
+    active,
+    chain,
+    ids_of,
+    report,
+    sender,
+    topic,
+)
+from fmqcore.errors import Unavailable
+from fmqcore.ordered.senders import Standing
+from fmqcore.zk.chain import Segment, Sender
+from fmqcore.zk.group_state import Mode
+
+pytestmark = pytest.mark.processes
+
+T = topic()
+
+
+async def test_first_sender_gets_segment_1_in_the_preferred_group(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        await cast.start(G1)
+        other = await cast.start(G2)
+        cast.holdings[G1].ends = (5,)
+        async with sender(other, T) as copier:
+            await active(copier)
+            made = await cast.chain(T)
+            (segment,) = made.segments
+            assert (segment.group, segment.start, segment.first_sequence) == (G1, (5,), (1,))
+            assert made.sender == Sender(copier.id, 1)
+            state = copier.state()
+            assert (state.active, state.sender_epoch, state.group) == (True, 1, "g1")
+            assert dict(state.first_sequence) == {0: 1}
+
+
+async def test_lost_slave_moves_the_sends_to_the_other_group(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with sender(home, T) as copier:
+            await active(copier)
+            cast.holdings[G1].ends = (3,)
+            await cast.change_state(G1, isr=frozenset())
+            ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            assert ended.closing == "g1 lacks g1-1"
+            assert ended.segments[0].end == (3,)
+            assert cast.holdings[G1].seals == {1: {1: (3,)}}
+            await until(lambda: "has not reported yet" in copier.state().reason)
+            report(home, copier, 1, 3)
+            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+            second = moved.segments[1]
+            assert (second.group, second.start, second.first_sequence) == (G2, (7,), (3,))
+            assert (moved.closing, moved.sender.epoch) == (None, 1)
+
+
+async def test_takeover_reader_gives_the_end_by_its_own_journal(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        other = await cast.start(G2)
+        reader = await cast.start(G1, slave=True)
+        async with sender(other, T) as copier:
+            await active(copier)
+            home.gate.close("killed")
+            cast.holdings[G1].held_known = False
+            cast.holdings[G1].ends = (4,)
+            reader.read()
+            await cast.change_state(G1, mode=Mode.SLAVE_CONSUME, reader=reader.id)
+            ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            assert ended.segments[0].end == (4,)
+            assert ended.closing == "g1 takes no writes: a slave serves its reads"
+            assert cast.holdings[G1].seals == {}
+
+
+async def test_silent_group_leaves_an_unknown_end_and_gives_it_later(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        other = await cast.start(G2)
+        async with sender(other, T) as copier:
+            await active(copier)
+            home.gate.close("cut off")
+            for id in ids_of(G1):
+                await cast.session.delete(f"/fmq/c/groups/g1/live/{id}")
+            unknown = await cast.until(T, lambda c: c.segments[0].end_unknown, "the end is unknown")
+            assert unknown.closing == "g1 does not answer"
+            report(other, copier, 1, 2)
+            await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+            cast.holdings[G1].ends = (2,)
+            home.lead()  # it is back, and has heard its slave
+            home.gate.changed.notify()
+            known = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            assert (known.segments[0].end, known.segments[0].end_unknown) == ((2,), False)
+
+
+async def test_master_that_does_not_know_its_members_gives_no_end(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with sender(home, T) as copier:
+            await active(copier)
+            cast.holdings[G1].held_known = False
+            await cast.change_state(G1, isr=frozenset())
+            unknown = await cast.until(T, lambda c: c.segments[0].end_unknown, "the end is unknown")
+            assert unknown.segments[0].end is None
+            cast.holdings[G1].held_known = True
+            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+
+
+async def test_next_sender_in_line_takes_over_from_one_that_goes(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast, AsyncExitStack() as rest:
+        await cast.create(T)
+        home = await cast.start(G1)
+        other = await cast.start(G2)
+        async with sender(home, T, "first") as first:
+            await active(first)
+            gone = await rest.enter_async_context(sender(other, T, "second"))
+            third = await rest.enter_async_context(sender(home, T, "third"))
+            await until(lambda: third.standing is Standing.WAITING)
+            assert third.state().reason == f"sender {first.id} is first in line, 2 before this one"
+            cast.holdings[G1].ends = (9,)
+            await cast.session.delete(f"/fmq/c/ordered/{T.name}/senders/{gone.id}")
+        await active(third)
+        await until(lambda: gone.standing is Standing.LOST)
+        moved = await cast.chain(T)
+        assert moved.sender == Sender(third.id, 2)
+        assert moved.closing is None
+        assert moved.segments[0].end == (9,)
+        assert moved.segments[1].first_sequence == (10,)
+        with pytest.raises(Unavailable, match="has lost its place in the line"):
+            gone.require_place()
+
+
+async def test_broker_of_the_open_group_acts_when_the_senders_broker_does_not(
+    zookeeper: str,
+) -> None:
+    async with acting(zookeeper) as cast:
+        opened = replace(
+            chain(T), segments=(Segment(1, G1, 1, (1,), (0,)),), sender=Sender("gone-0000000000", 1)
+        )
+        await cast.create(T, opened)
+        await cast.start(G1)
+        await cast.start(G2)
+        await cast.change_state(G1, isr=frozenset())
+        ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        assert ended.closing == "g1 lacks g1-1"
+
+
+async def test_journal_below_the_start_closes_the_segment(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        cast.holdings[G1].ends = (5,)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with sender(home, T) as copier:
+            await active(copier)
+            cast.holdings[G1].ends = (4,)
+            home.coordinator.wake(T.id)  # as the append does that found it
+            lost = await cast.until(T, lambda c: c.closing, "it is closed")
+            assert lost.closing == "g1 has lost records from its journal"
+
+
+async def test_heads_move_and_drained_segments_go(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        drained = replace(
+            chain(T),
+            segments=(Segment(1, G1, 1, (1,), (0,), end=(3,)), Segment(2, G2, 1, (4,), (7,))),
+            sender=Sender("gone-0000000000", 1),
+            heads=(("billing", (1,)),),
+        )
+        await cast.create(T, drained)
+        home = await cast.start(G1)
+        cast.holdings[G1].progress_of = {"billing": (2,)}
+        await until(lambda: home.chains.of(T.id))
+        home.coordinator.wake(T.id)
+        await until(lambda: not home.coordinator.busy)
+        assert (await cast.chain(T)).heads == (("billing", (1,)),)
+        cast.holdings[G1].progress_of = {"billing": (3,)}
+        for due in cast.holdings[G1].due:
+            due(T.id)
+        moved = await cast.until(T, lambda c: len(c.segments) == 1, "segment 1 is dropped")
+        assert moved.heads == (("billing", (2,)),)
+        assert moved.floor.number == 1
+
+
+async def test_idle_topics_have_no_timer_and_are_not_looked_at(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        topics = [topic(n) for n in range(1, 6)]
+        for each in topics:
+            await cast.create(each)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with AsyncExitStack() as stack, sender(home, topics[0]) as copier:
+            await active(copier)
+            await until(lambda: not home.coordinator.busy)
+            other = await stack.enter_async_context(sender(home, topics[1], "other"))
+            await active(other)
+            await until(lambda: not home.coordinator.busy)
+            before = home.coordinator.looks
+            await cast.change_state(G1, write_token="another")
+            async with sender(home, topics[1], "third") as third:
+                await until(lambda: third.standing is Standing.WAITING)
+            await until(lambda: not home.coordinator.busy)
+            assert home.coordinator.looks - before <= 6, "of the one topic whose line has changed"
+            assert home.coordinator.alarms == 0

@@ -1,0 +1,69 @@
+"""How a sender stands in the line, and the records before its first one."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.ordered.senders import RecordPlace, Standing, records_before, standing_of
+from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN
+from fmqcore.zk.chain import Chain, Floor, Segment, Sender
+
+A, B = "copier-1", "copier-2"
+LATER = replace(OPEN, sender=Sender(B, 2))
+
+STANDINGS: list[tuple[str, Chain, tuple[str, ...], str, int, Standing]] = [
+    ("alone, before any segment", EMPTY, (A,), A, 0, Standing.NEXT),
+    ("named by the chain", OPEN, (A, B), A, 1, Standing.ACTIVE),
+    ("named while it closes", ENDED, (A,), A, 1, Standing.ACTIVE),
+    ("behind another", OPEN, (A, B), B, 0, Standing.WAITING),
+    ("first, the chain has not gone on yet", OPEN, (B,), B, 0, Standing.NEXT),
+    ("no place, never active", OPEN, (A,), B, 0, Standing.LOST),
+    ("no place, still named", OPEN, (B,), A, 1, Standing.LOST),
+    ("no place, another is active", LATER, (B,), A, 1, Standing.FENCED),
+    ("a place, but another has become active", LATER, (A, B), A, 1, Standing.FENCED),
+    ("the earlier sender's session, for the first time", LATER, (B,), A, 0, Standing.LOST),
+]
+
+
+@pytest.mark.parametrize(
+    ("chain", "line", "sender", "epoch", "standing"),
+    [row[1:] for row in STANDINGS],
+    ids=[row[0] for row in STANDINGS],
+)
+def test_standing_of_a_sender(
+    chain: Chain, line: tuple[str, ...], sender: str, epoch: int, standing: Standing
+) -> None:
+    assert standing_of(chain, line, sender, epoch) is standing
+
+
+def third(**changes: object) -> Chain:
+    """Two ended segments of one sender, the second sends record 3 again; then another sender."""
+    first = replace(DONE.segments[0], end=(14,))  # sequences 1 to 4
+    second = replace(DONE.segments[1], end=(2,))  # sequences 3 and 4
+    segments = (first, second, Segment(3, G1, 2, (5,), (20,)))
+    return replace(DONE, segments=segments, sender=Sender(B, 2), **changes)
+
+
+def test_last_record_is_taken_from_the_newest_segment_that_has_it() -> None:
+    assert records_before(third(), 2) == {0: RecordPlace(4, 2, G2, 1)}
+
+
+def test_last_record_may_lie_in_an_earlier_segment() -> None:
+    chain = third()
+    empty = replace(chain.segments[1], end=(0,))  # the sender went before it sent anything again
+    chain = replace(chain, segments=(chain.segments[0], empty, chain.segments[2]))
+    assert records_before(chain, 2) == {0: RecordPlace(4, 1, G1, 13)}
+
+
+def test_orphans_above_an_end_are_no_last_record() -> None:
+    chain = third()
+    beyond = replace(chain.segments[2], first_sequence=(6,))
+    assert records_before(replace(chain, segments=(*chain.segments[:2], beyond)), 2) == {}
+
+
+def test_first_sender_and_dropped_segments_have_no_last_record() -> None:
+    assert records_before(OPEN, 1) == {}
+    assert records_before(UNKNOWN, 2) == {}
+    chain = third()
+    floor = Floor(2, 1, (4,))
+    assert records_before(replace(chain, segments=chain.segments[2:], floor=floor), 2) == {}

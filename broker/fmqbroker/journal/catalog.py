@@ -116,6 +116,11 @@ class Catalog:
         return any(not h.saved and h.segment.end <= durable_end for h in self._hot)
 
     # ---- looking up
+    @property
+    def start(self) -> Position:
+        """From this position on `committed_offset` is right: older indexes are not in memory."""
+        return self._hot[0].segment.base if self._hot else self._store.journal_start
+
     def committed_offset(self, key: QueueKey, commit_end: Position) -> Offset:
         """See `Journal.committed_offset`."""
         for hot in reversed(self._hot):

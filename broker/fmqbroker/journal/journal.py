@@ -332,6 +332,15 @@ class Journal:
             return self.next_offset(topic_id, queue_id)
         return self._parts.catalog.committed_offset((topic_id, queue_id), commit_end)
 
+    @property
+    def index_start(self) -> Position:
+        """The oldest position for which `committed_offset` may be asked; see `offset_at`."""
+        return self._parts.catalog.start
+
+    async def offset_at(self, topic_id: TopicId, queue_id: int, position: Position) -> Offset:
+        """Like `committed_offset` for any position, from disk if need be."""
+        return await self._parts.catalog.offset_at((topic_id, queue_id), position)
+
     async def epoch_end(self, topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
         """Return the queue's next offset at the end of that epoch; 0 if the epoch is not here.
 

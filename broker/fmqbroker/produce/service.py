@@ -232,21 +232,28 @@ class ProduceService:
         unwritten = self.journal.end - self.journal.written_end
         return self.waiting_bytes > limit or unwritten > limit
 
-    def queues_of(self, topic_id: TopicId) -> int:
+    def require_ordered(self, topic_id: TopicId) -> int:
+        """Raise unless batches of this ordered topic are taken now; return its queue count."""
+        self.require_write()
+        return self.queues_of(topic_id, ordered=True)
+
+    def queues_of(self, topic_id: TopicId, *, ordered: bool = False) -> int:
         """Return the topic's queue count in this group; append its CONFIG first if needed.
 
-        Raises `UnknownTopic`, or the conflict between the topic and the journal.
+        Raises `UnknownTopic`, `InvalidArgument` if the topic is of the other kind, or the conflict
+        between the topic and the journal.
         """
         if self._queues_of_epoch != self.journal.epoch:
             self._queues.clear()
             self._queues_of_epoch = self.journal.epoch
         topic = self.view.topics_by_id.get(topic_id)
+        if topic is not None and topic.ordered != ordered:  # also of a known one: K3
+            raise _other_kind(topic)
         known = self._queues.get(topic_id)
         if known is not None and known[0] is topic:
             return known[1]
         if topic is None:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
-        _require_ordinary(topic)
         queues = self._queues_here(topic)
         state = self.journal.state
         noted = state.topics.get(topic_id), state.topic_properties.get(topic_id, NONE)
@@ -257,6 +264,30 @@ class ProduceService:
             self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
         self._queues[topic_id] = (topic, queues)
         return queues
+
+    def check(self, batch: client_pb2.ProduceBatch) -> None:
+        """Validate a batch without parsing its columns; raise a typed error if it is invalid."""
+        payload, count, settings = batch.payload, batch.record_count, self.settings
+        size = len(payload)
+        if size > settings.max_payload_bytes or count > settings.max_records:
+            raise errors.TooLarge(
+                f"{size} bytes and {count} records: a batch here has at most "
+                f"{settings.max_payload_bytes} bytes and {settings.max_records} records"
+            )
+        if batch.attrs & ~KNOWN_ATTRS:
+            if batch.attrs & Attrs.CODEC_MASK:
+                raise errors.Unsupported(f"codec {batch.attrs & Attrs.CODEC_MASK} is not known")
+            raise errors.Malformed(f"attrs {batch.attrs:#06x} has unknown bits")
+        if not count or size < 4 * (count + 1):
+            raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
+        if batch.deliver_at_ms:
+            raise errors.Unsupported("deliver_at_ms: this version delivers at once only")
+        if batch.ack not in _LEVELS:
+            raise errors.Unsupported(f"ack level {batch.ack} is not known")
+        if crc32c(payload) != batch.payload_crc:
+            raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
+        if self.waiting_bytes > 2 * settings.total_window_bytes:
+            raise errors.Overloaded("twice the broker's window waits already: send again later")
 
     def _queues_here(self, topic: TopicConfig) -> int:
         queues = topic.queues_in(self._group)
@@ -273,10 +304,16 @@ def _set_error(opened: client_pb2.ProduceOpened, error: FmqError) -> None:
 def _require_ordinary(topic: TopicConfig) -> None:
     """Refuse ordinary batches of an ordered topic: offsets and sequences would drift apart (K3)."""
     if topic.ordered:
-        raise errors.InvalidArgument(
+        raise _other_kind(topic)
+
+
+def _other_kind(topic: TopicConfig) -> errors.InvalidArgument:
+    if topic.ordered:
+        return errors.InvalidArgument(
             f"topic {topic.name} is ordered: it takes the sends of one active sender; use "
             "`ordered_producer` (fmq produce --ordered), not an ordinary producer"
         )
+    return errors.InvalidArgument(f"topic {topic.name} is not ordered: use an ordinary producer")
 
 
 class ProduceSession:
@@ -433,7 +470,7 @@ class ProduceSession:
     def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
         payload, level = batch.payload, int(batch.ack)
         topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
-        self._check(batch, payload)
+        self._service.check(batch)
         if queue_id >= (queues := self._service.queues_of(topic_id)):
             raise errors.UnknownQueue(f"queue {queue_id}: the topic has {queues} here, from 0")
         done: ProducedBatch | Appended | None = None
@@ -484,29 +521,6 @@ class ProduceSession:
             self._journal.epoch,
             self._commit.failed_below,
         )
-
-    def _check(self, batch: client_pb2.ProduceBatch, payload: bytes) -> None:
-        """Validate a batch without parsing its columns; raise a typed error if it is invalid."""
-        count, size, settings = batch.record_count, len(payload), self._settings
-        if size > settings.max_payload_bytes or count > settings.max_records:
-            raise errors.TooLarge(
-                f"{size} bytes and {count} records: a batch here has at most "
-                f"{settings.max_payload_bytes} bytes and {settings.max_records} records"
-            )
-        if batch.attrs & ~KNOWN_ATTRS:
-            if batch.attrs & Attrs.CODEC_MASK:
-                raise errors.Unsupported(f"codec {batch.attrs & Attrs.CODEC_MASK} is not known")
-            raise errors.Malformed(f"attrs {batch.attrs:#06x} has unknown bits")
-        if not count or size < 4 * (count + 1):
-            raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
-        if batch.deliver_at_ms:
-            raise errors.Unsupported("deliver_at_ms: this version delivers at once only")
-        if batch.ack not in _LEVELS:
-            raise errors.Unsupported(f"ack level {batch.ack} is not known")
-        if crc32c(payload) != batch.payload_crc:
-            raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
-        if self._service.waiting_bytes > 2 * settings.total_window_bytes:
-            raise errors.Overloaded("twice the broker's window waits already: send again later")
 
     # ---- answering
 

@@ -1,8 +1,8 @@
 """Payloads of control batches: EPOCH, OFFSETS, CONFIG, DELIVER, SEAL (SNAP: `state.py`). Pure.
 
 Little-endian; versioned by the batch header's version. The byte diagrams are in
-`docs/reference/file-format.md`. DELIVER (delayed messages) and SEAL (ordered topics) have only
-their encoding here: no code writes or obeys them yet.
+`docs/reference/file-format.md`. DELIVER (delayed messages) has only its encoding here: no code
+writes or obeys it yet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,8 @@ _EPOCH: Final = Struct("<I")
 _COUNT: Final = Struct("<I")
 _CONFIG: Final = Struct("<HIH")
 _DELIVER: Final = Struct("<QIIQ")
-_SEAL: Final = Struct("<IIQQ")
+_SEAL: Final = Struct("<IHHQ")
+_SEAL_END: Final = Struct("<Q")
 _TOPIC_KIND: Final = 1
 
 
@@ -57,11 +58,11 @@ class Deliver(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A SEAL payload: this group accepts no more sends for one segment of an ordered topic."""
+    """A SEAL payload: this group takes no more records into one segment of an ordered topic."""
 
     topic_id: TopicId
-    segment_id: int
-    sender_token: int
+    segment: int  # its number in the topic's chain
+    ends: tuple[int, ...]  # per queue: offset after the segment's last record
 
 
 def encode_epoch(epoch: Epoch, master: BrokerId) -> bytes:
@@ -197,13 +198,15 @@ def decode_deliver(payload: Buffer) -> Deliver:
 
 
 def encode_seal(seal: Seal) -> bytes:
-    """Encode SEAL: no more sends for a segment of an ordered topic."""
-    return _SEAL.pack(seal.topic_id, 0, seal.segment_id, seal.sender_token)
+    """Encode SEAL: where a segment of an ordered topic ends in this group."""
+    head = _SEAL.pack(seal.topic_id, len(seal.ends), 0, seal.segment)
+    return head + b"".join(map(_SEAL_END.pack, seal.ends))
 
 
 def decode_seal(payload: Buffer) -> Seal:
     """Decode SEAL; raise `Malformed`."""
     fields = Fields(payload, "SEAL payload")
-    topic_id, _, segment_id, sender_token = fields.take(_SEAL)
+    topic_id, queues, _, segment = fields.take(_SEAL)
+    ends = tuple(end for (end,) in fields.many(_SEAL_END, queues))
     fields.done()
-    return Seal(TopicId(topic_id), segment_id, sender_token)
+    return Seal(TopicId(topic_id), segment, ends)

@@ -52,8 +52,8 @@ class BatchType(IntEnum):
     OFFSETS = 4
     CONFIG = 5
     DELIVER = 6
-    SEAL = 7
     SNAP = 8
+    SEAL = 0x87
 
 
 SKIP_BIT: Final = 0x80

@@ -83,6 +83,10 @@ def _apply_topic(state: JournalState, _header: BatchHeader, payload: Buffer) -> 
     state.set_topic(decode_topic(payload))
 
 
+def _apply_seal(state: JournalState, header: BatchHeader, payload: Buffer) -> None:
+    state.note_seal(decode_seal(payload), header.end)
+
+
 def _apply_snap(state: JournalState, header: BatchHeader, payload: Buffer) -> None:
     state.follow_snap(header, JournalState.from_snap(payload))
 
@@ -107,7 +111,8 @@ def _show_deliver(_header: BatchHeader, payload: Buffer) -> Content:
 
 
 def _show_seal(_header: BatchHeader, payload: Buffer) -> Content:
-    return decode_seal(payload)._asdict()
+    seal = decode_seal(payload)
+    return {"topic_id": seal.topic_id, "segment": seal.segment, "ends": list(seal.ends)}
 
 
 def _show_snap(header: BatchHeader, payload: Buffer) -> Content:
@@ -145,7 +150,7 @@ _ROWS: Final = (
     Kind(BatchType.OFFSETS, decode_offsets, _apply_offsets, _show_offsets, by_payload=True),
     Kind(BatchType.CONFIG, decode_topic, _apply_topic, _show_topic, by_payload=True),
     Kind(BatchType.DELIVER, decode_deliver, show=_show_deliver),  # not written yet
-    Kind(BatchType.SEAL, decode_seal, show=_show_seal),  # not written yet
+    Kind(BatchType.SEAL, decode_seal, _apply_seal, _show_seal, by_payload=True),
     Kind(
         BatchType.SNAP, JournalState.from_snap, _apply_snap, _show_snap, by_payload=True, frame=True
     ),

@@ -12,7 +12,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch.control import TopicSetting, encode_properties, take_properties
+from fmqcore.batch.control import Seal, TopicSetting, encode_properties, take_properties
 from fmqcore.batch.crc import Buffer
 from fmqcore.batch.fields import Fields, encode_name
 from fmqcore.batch.header import BatchHeader
@@ -46,6 +46,8 @@ drops it from SNAP after a day; this version keeps it while the group has progre
 """
 TEMPORARY_QUEUE: Final = 0xFFFE
 """As `PRESENCE_QUEUE`, for an unnamed group: it is deleted some minutes after its members left."""
+MAX_SEALS: Final = 16
+"""Most seals remembered of one topic: the newest."""
 _NOTES: Final = (PRESENCE_QUEUE, TEMPORARY_QUEUE)
 _NO_LIMIT: Final = 1 << 62
 _QUEUES_A_PIECE: Final = 1000
@@ -71,12 +73,20 @@ class Snapshot(NamedTuple):
     now_ms: int
 
 
+class Sealed(NamedTuple):
+    """Where a segment of a chain ends here, and the position behind its SEAL batch."""
+
+    ends: tuple[int, ...]
+    end: Position
+
+
 @dataclass(slots=True)
 class JournalState:
     """Next offsets, consumer offsets, topics, producers and epochs as of one position.
 
     `next_offsets` keeps the queues of deleted topics: a group may get the topic back, and its
-    offsets must then continue.
+    offsets must then continue. `seals` are those of the batches that this process has read or
+    written: SNAP has none of them (ADR 0064).
     """
 
     next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
@@ -86,6 +96,7 @@ class JournalState:
     epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; first bytes
     producers: ProducerTable = field(default_factory=ProducerTable)
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
+    seals: dict[TopicId, dict[int, Sealed]] = field(default_factory=dict, compare=False)
     _packed: PackedOffsets = field(default_factory=PackedOffsets, compare=False, repr=False)
     _forgotten: int = field(default=0, compare=False, repr=False)  # by tables that were replaced
 
@@ -135,8 +146,17 @@ class JournalState:
                 self.topic_properties[topic_id] = properties
             return
         self.topics.pop(topic_id, None)
+        self.seals.pop(topic_id, None)
         for group in list(self.offsets.groups_in(topic_id)):
             self._drop((group, topic_id), set(self.offsets.queues_of(group, topic_id)))
+
+    def note_seal(self, seal: Seal, end: Position) -> None:
+        """Note where a segment of an ordered topic ends; of several SEALs the last counts."""
+        seals = self.seals.setdefault(seal.topic_id, {})
+        seals.pop(seal.segment, None)
+        seals[seal.segment] = Sealed(seal.ends, end)
+        if len(seals) > MAX_SEALS:
+            del seals[next(iter(seals))]
 
     def replace(self, other: "JournalState") -> None:
         """Take another state, a SNAP's, in place of this one."""

@@ -150,7 +150,7 @@ async def test_invalid_control_batch_is_refused_whole(tmp_path: Path) -> None:
     async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
         master.append(epoch(1))
         first = master.append(data(b"x"))
-        draft = control(BatchType.SEAL, b"no topic's setting")
+        draft = control(BatchType.DELIVER, b"no topic's setting")
         at = master.append(draft).position
         raw = bytearray(await everything(master))
         # As a peer with another CONFIG kind makes it: right checksums, unknown content.

@@ -59,7 +59,7 @@ def test_epoch_and_topic_round_trip(number: int, name: str, queues: int) -> None
 def test_deliver_and_seal_round_trip() -> None:
     deliver = control.Deliver(Position(2**40), 4096, 0xFFFF_FFFF, 2**41)
     assert control.decode_deliver(control.encode_deliver(deliver)) == deliver
-    seal = control.Seal(TopicId(9), 2**33, 2**64 - 1)
+    seal = control.Seal(TopicId(9), 2**33, (0, 7, 2**64 - 1))
     assert control.decode_seal(control.encode_seal(seal)) == seal
 
 
@@ -71,7 +71,7 @@ PAYLOADS: list[tuple[bytes, Callable[[bytes], Any]]] = [
     (control.encode_offsets({KEY: ENTRY._replace(seek_number=4)}), control.decode_offsets),
     (control.encode_topic(TopicId(7), "orders", 8), control.decode_topic),
     (control.encode_deliver(control.Deliver(Position(1), 2, 3, 4)), control.decode_deliver),
-    (control.encode_seal(control.Seal(TopicId(1), 2, 3)), control.decode_seal),
+    (control.encode_seal(control.Seal(TopicId(1), 2, (3, 4))), control.decode_seal),
 ]
 
 
@@ -184,5 +184,6 @@ def test_the_bytes_are_those_of_the_file_format() -> None:
         "14 00 00 00 00 00 00 00 15 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00",
         "01 00 07 00 00 00 08 00 06 6f 72 64 65 72 73",
         "01 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 04 00 00 00 00 00 00 00",
-        "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00",
+        "01 00 00 00 02 00 00 00 02 00 00 00 00 00 00 00 "
+        "03 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00",
     ]

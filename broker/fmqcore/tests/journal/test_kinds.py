@@ -176,7 +176,8 @@ def test_each_kind_has_a_row_that_refuses_garbage(kind: BatchType) -> None:
     row = kind_of(kind)
     assert (row.name, row.type) == (kind.name, kind)
     assert row.frame == (kind in (BatchType.SNAP, BatchType.EOF))
-    assert row.by_payload == (kind in (BatchType.SNAP, BatchType.OFFSETS, BatchType.CONFIG))
+    by_payload = (BatchType.SNAP, BatchType.OFFSETS, BatchType.CONFIG, BatchType.SEAL)
+    assert row.by_payload == (kind in by_payload)
     assert (row.decode is None) == (kind in (BatchType.DATA, BatchType.EOF))
     if row.decode is not None:
         with pytest.raises(Malformed):

@@ -303,7 +303,7 @@ def test_an_empty_directory_is_a_new_journal() -> None:
 def test_an_unknown_control_payload_is_refused_even_in_the_tail() -> None:
     writer = JournalWriter()
     writer.open_epoch(1)
-    bad = writer.append(BatchType.SEAL, b"whatever")  # SEAL is passed over
+    bad = writer.append(BatchType.DELIVER, b"whatever")  # DELIVER is passed over
     assert recovered(writer.files()).verdict == Clean(bad.end)
     newer = DeafWriter()
     newer.append(BatchType.CONFIG, b"\x63\x00")

@@ -371,9 +371,9 @@ def test_batches_received_one_by_one_or_all_to_the_eof() -> None:
 def test_an_exactly_full_segment_needs_no_eof() -> None:
     writer = JournalWriter()
     room = MIN_SEGMENT - writer.end - HEADER_LEN
-    writer.append(BatchType.SEAL, bytes(room))
+    writer.append(BatchType.DELIVER, bytes(room))
     writer.data(7, 0, [b"a"])
-    assert [h.type for h in writer.headers] == [8, 7, 8, 1]
+    assert [h.type for h in writer.headers] == [8, 6, 8, 1]
     sent, cursor = chunk(writer, 0, 4)
     assert check_batches(sent, cursor) == writer.headers
     _, stop = scanned(bytes(writer.segments[Position(0)]))

@@ -1,0 +1,95 @@
+"""Up to where every configured member holds the journal, as its master knows it in its term.
+
+A member counts with the highest position that it reported durable in this term, also after its
+stream broke: in a term a slave only appends. It must have reached the term's start, so nothing that
+an earlier term acknowledged lies above. Grants and the in-sync set play no part.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.ordered.term import NO_TERM, Term
+from fmqbroker.replication.view import LinkView
+from fmqbroker.runtime.notifier import Signal
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.group_config import GroupConfig
+
+
+class Links(Protocol):
+    """The master's slaves (`replication.view.MasterReplication`)."""
+
+    changed: Signal
+
+    @property
+    def links(self) -> Mapping[BrokerId, LinkView]:
+        """Every configured slave with its link's state."""
+        ...
+
+
+class Configured(Protocol):
+    """The group's configuration (`serving.broker_group_state.GroupStore`)."""
+
+    config: GroupConfig
+
+
+class MemberEnds:
+    """The durable ends of the members."""
+
+    def __init__(
+        self, me: BrokerId, journal: Journal, term: Term, group: Configured, links: Links
+    ) -> None:
+        self.me = me
+        self._journal = journal
+        self._term = term
+        self._group = group
+        self._links = links
+        self._of: Epoch = NO_TERM
+        self._start = Position(0)
+        self._durable: dict[BrokerId, Position] = {}
+
+    @property
+    def changed(self) -> Signal:
+        """Fires when a link came, went or was heard; not at each ack."""
+        return self._links.changed
+
+    @property
+    def members(self) -> frozenset[BrokerId]:
+        """All that the configuration lists, and this broker."""
+        return frozenset(m.id for m in self._group.config.members) | {self.me}
+
+    def note(self) -> None:
+        """Take over what the slaves have reported."""
+        term = self._term.newest
+        if term != self._of:
+            self._of, self._start = term, dict(self._journal.state.epochs).get(term, Position(0))
+            self._durable.clear()
+        for broker, view in self._links.links.items():
+            known = self._durable.get(broker, Position(0))
+            if view.epoch == term and view.durable_end > known:
+                self._durable[broker] = view.durable_end
+
+    def durable_on(self, position: Position) -> frozenset[BrokerId]:
+        """Return the members whose disks hold everything below `position`."""
+        self.note()
+        slaves = {b for b, end in self._durable.items() if end >= max(position, self._start)}
+        own = {self.me} if self._journal.durable_end >= position else set()
+        return self.members & (slaves | own)
+
+    def all_end(self) -> Position | None:
+        """Return the position up to which every member holds the journal; None: not known.
+
+        Not known while a member has not reached the start of this broker's own term.
+        """
+        if not self._term.held:
+            return None
+        self.note()
+        ends = [self._durable.get(broker, Position(0)) for broker in self.members - {self.me}]
+        end = min([self._journal.durable_end, *ends])
+        return end if end >= self._start else None
+
+    async def run(self) -> None:
+        """Note what the slaves report, also while nobody asks: a link that comes again forgets."""
+        while True:
+            self.note()
+            await self._links.changed.wait()

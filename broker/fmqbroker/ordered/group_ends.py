@@ -170,7 +170,7 @@ class GroupEndsCaller:
 
 
 def view_of_reply(nodes: GroupView, reply: GroupEndsReply) -> GroupView:
-    """Return the group as its answer and ZooKeeper (`nodes`) show it: a trouble of either counts."""
+    """Return the group as its answer and ZooKeeper (`nodes`) show it: troubles of both count."""
     return replace(
         nodes,
         reachable=True,

@@ -11,20 +11,22 @@ record is the last.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 import structlog
 
+from fmqbroker.ordered.append import OrderedAppend
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqbroker.ordered.last_records import last_records
 from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.ordered.session_batches import SessionBatches
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore import errors
 from fmqcore.errors import FmqError
-from fmqcore.ids import Epoch
+from fmqcore.ids import Epoch, TopicId
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
@@ -36,37 +38,22 @@ _log = structlog.get_logger()
 _FULL_CHECK_S: Final = 0.25
 
 
-class SessionBatches(Protocol):
-    """The ordered batches of one session, from their arrival to their acks."""
+class ProduceHost(Protocol):
+    """What all produce sessions of a broker share."""
 
-    bytes: int  # of all batches and refusals that wait for their answer
-
-    async def take(self, batches: Sequence[client_pb2.ProduceBatch]) -> None:
-        """Judge and append these batches, in their order."""
-        ...
-
-    def take_due(self) -> list[client_pb2.ProduceAck]:
-        """Remove and return all acks that may be sent now."""
-        ...
-
-    @property
-    def signals(self) -> Sequence[Signal]:
-        """What may make another ack due."""
-        ...
-
-    def wait_s(self) -> float | None:
-        """Return after how many seconds an ack may be due without a signal; None: none waits."""
-        ...
-
-
-class Windows(Protocol):
-    """The bytes that wait for acks, of all produce sessions."""
-
-    waiting_bytes: int
+    waiting_bytes: int  # of all sessions
     released: Signal
 
     def is_full(self) -> bool:
-        """Return whether too many wait to read any stream."""
+        """Return whether too many bytes wait to read any stream."""
+        ...
+
+    def check(self, batch: client_pb2.ProduceBatch) -> None:
+        """Validate a batch's content; raise a typed error if it is invalid."""
+        ...
+
+    def require_ordered(self, topic_id: TopicId) -> int:
+        """Raise unless batches of the topic are taken now; return its number of queues here."""
         ...
 
 
@@ -79,14 +66,14 @@ class OrderedSessions:
         clock: Clock,
         senders: Senders,
         caller: GroupEndsCaller,
-        batches_of: Callable[[SenderStanding], SessionBatches],
+        append: OrderedAppend,
         term: Callable[[], Epoch],
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.senders = senders
         self.caller = caller
-        self.batches_of = batches_of
+        self.append = append
         self.term = term
 
     @asynccontextmanager
@@ -95,7 +82,7 @@ class OrderedSessions:
         stream: Stream,
         request: client_pb2.ProduceRequest,
         topic: TopicConfig,
-        windows: Windows,
+        host: ProduceHost,
     ) -> AsyncIterator["OrderedSession"]:
         """Give the sender its place, answer `open`, and yield the session, which is to be run.
 
@@ -112,7 +99,7 @@ class OrderedSessions:
             await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.term()))
             _log.info("sender_opened", topic=topic.name, sender=sender.id, peer=stream.peer)
             try:
-                yield OrderedSession(self, stream, sender, windows)
+                yield OrderedSession(self, stream, sender, host)
             finally:
                 _log.info("sender_closed", topic=topic.name, sender=sender.id)
 
@@ -121,13 +108,16 @@ class OrderedSession:
     """The session of one sender, on one stream."""
 
     def __init__(
-        self, sessions: OrderedSessions, stream: Stream, sender: SenderStanding, windows: Windows
+        self, sessions: OrderedSessions, stream: Stream, sender: SenderStanding, host: ProduceHost
     ) -> None:
         self._sessions = sessions
         self._stream = stream
         self._sender = sender
-        self._windows = windows
-        self._batches = sessions.batches_of(sender)
+        self._host = host
+        timeout_ms = sessions.settings.ack_timeout_ms
+        self._batches = SessionBatches(
+            sessions.append, sender.topic.id, host.check, host.require_ordered, timeout_ms
+        )
         self._news: client_pb2.SenderState | None = None  # to be sent
         self._queued = Signal()  # there is something to send, or nothing more will come
         self._reading = True
@@ -159,8 +149,8 @@ class OrderedSession:
         window_bytes = self._sessions.settings.session_window_bytes
         while request is not None:
             await self._take(request)
-            while self._batches.bytes > window_bytes or self._windows.is_full():
-                await wait_any(self._windows.released, timeout_s=_FULL_CHECK_S)
+            while self._batches.bytes > window_bytes or self._host.is_full():
+                await wait_any(self._host.released, timeout_s=_FULL_CHECK_S)
             request = await self._receive()
             if request is not None and request.HasField("open"):
                 raise errors.Malformed("`open` again: a produce session has one, in its beginning")
@@ -186,7 +176,7 @@ class OrderedSession:
         if request.batches:
             held = self._batches.bytes
             await self._batches.take(request.batches)
-            self._windows.waiting_bytes += self._batches.bytes - held
+            self._host.waiting_bytes += self._batches.bytes - held
             self._queued.notify()
 
     # ---- answering
@@ -238,5 +228,5 @@ class OrderedSession:
 
     def _release(self, size: int) -> None:
         if size:
-            self._windows.waiting_bytes -= size
-            self._windows.released.notify()
+            self._host.waiting_bytes -= size
+            self._host.released.notify()

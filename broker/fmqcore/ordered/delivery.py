@@ -133,8 +133,8 @@ def _next_head(
 ) -> int:
     """The head after this progress: it passes known ends only (K8), and stays at the last (K7)."""
     segment = chain.segment(number)
-    if segment is None or segment.group != group:
-        return number
+    if segment is None or (segment.group != group and segment.end != segment.start):
+        return number  # an empty one may be left by any broker: its group may be lost
     newest = chain.next_number - 1
     while number < newest and segment is not None and segment.end is not None:
         first = first_offset(chain, segment, name, queue)

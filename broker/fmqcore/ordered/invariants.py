@@ -22,10 +22,13 @@ def broken_invariants(chain: Chain) -> list[str]:
     return [f"{number}: {what}" for number, check in _CHECKS for what in check(chain)]
 
 
-def broken_step(before: Chain, after: Chain, *, by_release: bool = False) -> list[str]:
+def broken_step(
+    before: Chain, after: Chain, *, by_release: bool = False, by_seek: bool = False
+) -> list[str]:
     """Return the invariants of a step that this change breaks; empty = allowed."""
     return [
         *(f"K11: {what}" for what in ([] if by_release else _changed_segments(before, after))),
+        *(f"K12: {what}" for what in ([] if by_seek else _fallen_heads(before, after))),
         *(f"K12: {what}" for what in _fallen(before, after)),
     ]
 
@@ -157,11 +160,14 @@ def _changed_segments(before: Chain, after: Chain) -> Iterator[str]:
             yield f"segment {old.number} is open again"
 
 
-def _fallen(before: Chain, after: Chain) -> Iterator[str]:
+def _fallen_heads(before: Chain, after: Chain) -> Iterator[str]:
     for name, numbers in after.heads:
         old = before.heads_of(name)
         if old is not None and any(n < o for n, o in zip(numbers, old, strict=True)):
             yield f"{name} goes back from {old} to {numbers}"
+
+
+def _fallen(before: Chain, after: Chain) -> Iterator[str]:
     if after.next_number < before.next_number or after.sender.epoch < before.sender.epoch:
         yield "the number of segments or the sender epoch fell"
 

@@ -1,0 +1,65 @@
+"""How many records of an ordered topic are still to come to a consumer group. Pure.
+
+Each broker group counts its own segments, so the sum over the groups is the lag over the chain. No
+orphan counts and nothing counts twice: what lies above a known end, and what an earlier segment
+delivers, is not to come from this one. Of a segment without a known end, records count up to those
+that the sender sent again into a later segment.
+"""
+
+from collections.abc import Iterator
+
+from fmqcore.batch.offset_entry import OffsetEntry
+from fmqcore.consume.offsets.lag import acked_above
+from fmqcore.consume.ranges import Range
+from fmqcore.ids import GroupName, Offset
+from fmqcore.ordered.delivery import first_offset
+from fmqcore.zk.chain import Chain, Segment
+
+
+def to_come(
+    chain: Chain,
+    subscription: str,
+    group: GroupName,
+    queue: int,
+    entry: OffsetEntry | None,
+    begin: Offset,
+    end: Offset,
+) -> int:
+    """Return how many records in [begin, end) of the group's queue are still to come.
+
+    `entry`: the subscription's stored progress in this queue, None if it has none.
+    """
+    total, floor = 0, begin if entry is None or entry.deleted else max(entry.floor, begin)
+    for first, last in _ranges(chain, subscription, group, queue, end):
+        low = max(first, floor)
+        if low < last:
+            acked = 0 if entry is None else acked_above(entry, low, last)
+            total += last - low - acked
+    return total
+
+
+def _ranges(
+    chain: Chain, subscription: str, group: GroupName, queue: int, end: Offset
+) -> Iterator[Range]:
+    """Yield what the group's segments, from the subscription's head on, are to deliver."""
+    heads = chain.heads_of(subscription)
+    head = chain.floor.number + 1 if heads is None else heads[queue]
+    for segment in chain.segments:
+        if segment.group != group or segment.number < head:
+            continue
+        first = first_offset(chain, segment, subscription, queue)
+        if first is None:  # an earlier end is unknown: that segment counts up to this one's start
+            first = segment.start[queue]
+        last = end if segment.end is None else min(segment.end[queue], end)
+        if segment.end is None:
+            last = min(last, _sent_again_from(chain, segment, queue, last))
+        yield Offset(first), Offset(last)
+
+
+def _sent_again_from(chain: Chain, segment: Segment, queue: int, end: int) -> int:
+    """Return the offset from which the segment's records are in a later one of the sender, too."""
+    later = chain.segment(segment.number + 1)
+    if later is None or later.sender_epoch != segment.sender_epoch:
+        return end
+    again = later.first_sequence[queue] - segment.first_sequence[queue]
+    return segment.start[queue] + max(again, 0)

@@ -256,15 +256,14 @@ class AdminService:
         live = self._groups.get(group, topic.id)
         if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet
             raise gone
-        versions = self._offsets.next_versions([OffsetKey(group, topic.id, q) for q in targets])
         if live is None:
+            keys = [OffsetKey(group, topic.id, queue) for queue in targets]
+            versions = self._offsets.next_versions(keys)
             moved = {k: OffsetEntry(v, targets[k.queue_id], (), v) for k, v in versions.items()}
             note = self._groups.opening_note(group, topic, temporary=False)
             await self._offsets.put(note | moved)
             return
-        now_ms = self._clock.monotonic_ms()
-        live.seek_all(targets, now_ms, {k.queue_id: v for k, v in versions.items()})
-        self._groups.changed(live)
+        self._groups.move(live, targets)
         await asyncio.sleep(0)
 
     async def _delete_group(self, group: str, topic: str) -> int:

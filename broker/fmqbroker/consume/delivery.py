@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from fmqbroker.consume.chain_reads import ChainWindows
 from fmqbroker.consume.group import ConsumerGroup, Session
 from fmqbroker.journal.journal import Found, Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
@@ -49,6 +50,7 @@ class Pick(NamedTuple):
     position: Position
     total_len: int
     again: bool  # it may have been sent before, whether or not a program got it
+    segment: int  # of an ordered topic's chain; 0 = ordinary
 
 
 class Puller:
@@ -87,6 +89,7 @@ class Puller:
                 delivery_count=deliveries,
                 redelivered=pick.again,
                 batch=batch,
+                chain_segment=pick.segment,
             )
             sent, before = sent + len(batch), pick.position
         session.credit_bytes -= sent
@@ -163,21 +166,13 @@ class Puller:
         A queue without anything to deliver is marked as starved.
         """
         progress = group.progress[queue]
+        up_to = self._journal.committed_offset(group.topic_id, queue, self._commit.commit_end)
         begin = self._journal.begin_offset(group.topic_id, queue)
+        if group.windows is not None:  # an ordered topic's
+            end = self._enter_window(group, group.windows, queue)
+            begin, up_to = min(begin, end), min(up_to, end)
         if progress.floor < begin:
-            _log.warning(
-                "offset_below_begin",
-                group=group.name,
-                topic=group.topic,
-                queue=queue,
-                offset=progress.floor,
-                begin=begin,
-                why="retention has deleted what was not consumed",
-            )
-            session.skipped += [(queue, skipped) for skipped in progress.skip_to(begin)]
-            group.mark(queue)
-        commit_end = self._commit.commit_end
-        up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)
+            self._skip_deleted(group, session, queue, begin)
         if progress.waits_for >= up_to:
             group.starved[queue] = ((group.topic_id, queue), progress.waits_for)
             return None
@@ -186,6 +181,35 @@ class Puller:
             most = session.credit_records + session.overshoot
             want = want[0], Offset(min(want[1], want[0] + most))
         return want
+
+    def _enter_window(self, group: ConsumerGroup, windows: ChainWindows, queue: int) -> Offset:
+        """Count as done what earlier segments deliver; return the end of what may be shown now.
+
+        Orphans, which lie in no segment, are below the first offset of the segment after them.
+        """
+        progress = group.progress[queue]
+        window = windows.enter(queue, progress.floor)
+        if progress.floor < window.first:
+            progress.skip_to(window.first)
+            group.mark(queue)
+        return window.end
+
+    def _skip_deleted(
+        self, group: ConsumerGroup, session: Session, queue: int, begin: Offset
+    ) -> None:
+        """Count as done what retention has deleted, and report it."""
+        progress = group.progress[queue]
+        _log.warning(
+            "offset_below_begin",
+            group=group.name,
+            topic=group.topic,
+            queue=queue,
+            offset=progress.floor,
+            begin=begin,
+            why="retention has deleted what was not consumed",
+        )
+        session.skipped += [(queue, skipped) for skipped in progress.skip_to(begin)]
+        group.mark(queue)
 
     def _lease(
         self,
@@ -211,16 +235,18 @@ class Puller:
         session.leases += 1
         progress = group.progress[queue]
         fresh = progress.next
+        segment = 0 if group.windows is None else group.windows.segment(queue)
         leases = progress.lease(
             *(want[0], stop, now_ms + timeout_ms, latest_ms),
             seen=not session.reports_delivered,
             number=session.leases,
         )
         session.credit_records -= sum(end - first for first, end, _ in leases)
-        return [
-            Pick(queue, generation, lease, entry.position, entry.total_len, lease.first < fresh)
-            for lease, entry in _split(leases, chosen)
-        ]
+        picks: list[Pick] = []
+        for lease, entry in _split(leases, chosen):
+            place, again = (entry.position, entry.total_len), lease.first < fresh
+            picks.append(Pick(queue, generation, lease, *place, again, segment))
+        return picks
 
     def _limit(self, group: ConsumerGroup, queue: int, room: int) -> int:
         """Return how many index entries to ask for: about as many as fit into `room` bytes."""

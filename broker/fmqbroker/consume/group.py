@@ -7,6 +7,7 @@ stored progress (`OffsetStore`).
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from fmqbroker.runtime.notifier import Signal
 from fmqcore.batch.offset_entry import OffsetKey, QueueKey
@@ -15,6 +16,9 @@ from fmqcore.consume.in_flight import NEVER, QueueProgress
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import FmqError, UnknownQueue
 from fmqcore.ids import Epoch, Offset, TopicId
+
+if TYPE_CHECKING:
+    from fmqbroker.consume.chain_reads import ChainWindows
 
 
 class Session:
@@ -130,6 +134,7 @@ class ConsumerGroup:
         self.starved: dict[int, tuple[QueueKey, Offset]] = {}
         self.dirty: dict[int, None] = {}  # changed since it was last stored: see `mark`
         self.on_dirty: Callable[[ConsumerGroup], None] = lambda _: None
+        self.windows: ChainWindows | None = None  # of an ordered topic: what may be delivered
         self._assignments = Assignments(len(progress), drain_ms)
         self.before: int | None = None  # see `grow`
         self._paused: set[int] = set()

@@ -7,13 +7,14 @@ in flight have been delivered.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.group import ConsumerGroup
 from fmqbroker.consume.group_notes import opening_note
 from fmqbroker.consume.offsets.store import OffsetStore
@@ -63,8 +64,10 @@ class GroupTable(QueueMoments):
         cluster: ClusterView,
         offsets: OffsetStore,
         timers: Timers,
+        chains: ChainReads | None = None,
     ) -> None:
         super().__init__(clock, journal, commit)
+        self._chains = chains
         self._settings = settings
         self._gate = gate
         self._cluster = cluster
@@ -81,12 +84,31 @@ class GroupTable(QueueMoments):
         self._waiters: list[Waiter] = []
         self._storing = False
         self._unsaved = Signal()
+        self.written = Signal()  # changed progress was stored
         offsets.add_source(self._unstored)
 
     # ---- groups
     def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
         """Return the group on that topic if it is in memory, or None."""
         return self._groups.get((name, topic_id))
+
+    def ordered(self) -> list[ConsumerGroup]:
+        """Return the groups in memory that read ordered topics."""
+        return [group for group in self._groups.values() if group.windows is not None]
+
+    def readable(self, group: ConsumerGroup, queue: int) -> Offset:
+        """Return one past the newest offset that the group may read now."""
+        end = self.committed(group.topic_id, queue)
+        if group.windows is not None:
+            end = min(end, group.windows.window(queue, group.progress[queue].floor).end)
+        return end
+
+    def move(self, group: ConsumerGroup, targets: Mapping[int, Offset]) -> None:
+        """Start again at `targets`, by queue; it is not stored yet at return."""
+        versions = self._offsets.next_versions([group.key(queue) for queue in targets])
+        now_ms = self._clock.monotonic_ms()
+        group.seek_all(targets, now_ms, {key.queue_id: v for key, v in versions.items()})
+        self.changed(group)
 
     async def ensure(
         self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
@@ -263,7 +285,7 @@ class GroupTable(QueueMoments):
                 ends = self._journal.state.next_offsets  # most often nothing was appended
                 news = [q for q, (key, at) in group.starved.items() if ends.get(key, 0) > at]
                 for queue in news:
-                    if self.committed(group.topic_id, queue) > group.starved[queue][1]:
+                    if self.readable(group, queue) > group.starved[queue][1]:
                         group.offer(queue)
             if self._commit.commit_end == seen:  # else it moved in one of those turns
                 await self._commit.changed.wait()
@@ -307,6 +329,8 @@ class GroupTable(QueueMoments):
                 await self._clock.sleep(_RETRY_S)
                 continue
             self._storing = False
+            if entries:
+                self.written.notify()
             for waiter in waiters:
                 waiter(error)
 
@@ -351,6 +375,8 @@ class GroupTable(QueueMoments):
         appended, newest = self._journal.next_offset, lambda: self._journal.epoch
         group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
         group.on_dirty = self._mark
+        if self._chains is not None:
+            group.windows = self._chains.windows(name, topic)
         return group
 
     def _known(self, group: ConsumerGroup, queues: Iterable[int]) -> Entries:

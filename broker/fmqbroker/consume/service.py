@@ -24,11 +24,13 @@ from typing import Final
 import structlog
 
 from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.delivery import Puller
 from fmqbroker.consume.group import ConsumerGroup, Session
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.pacing import Pace
 from fmqbroker.consume.registry import GroupTable
+from fmqbroker.consume.subscriptions import Subscriptions
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
@@ -76,6 +78,7 @@ class FetchService:
         gate: Gate,
         cluster: ClusterView,
         offsets: OffsetStore,
+        chains: ChainReads | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -88,14 +91,17 @@ class FetchService:
         self._puller = Puller(journal, commit, clock)
         self._pace = Pace()
         self.groups = GroupTable(
-            settings, clock, journal, commit, gate, cluster, offsets, self._timers
+            settings, clock, journal, commit, gate, cluster, offsets, self._timers, chains
         )
+        self._subscriptions = None if chains is None else Subscriptions(self.groups, chains, gate)
 
     async def run(self) -> None:
         """Run timers, wake-ups and storing until cancelled; `serve` depends on this task."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._timers.run())
             tasks.create_task(self.groups.run())
+            if self._subscriptions is not None:
+                tasks.create_task(self._subscriptions.run())
 
     async def drain(self, timeout_s: float) -> None:
         """End all sessions before an orderly stop; store their acks within `timeout_s`."""
@@ -154,8 +160,9 @@ class FetchService:
         if wanted.start not in client_pb2.StartAt.values():
             raise InvalidArgument(f"start {wanted.start} is not known")
         topic = await self._topic(wanted.topic)
-        begin = (wanted.start, wanted.start_ms)
-        group = await self.groups.ensure(wanted.group, topic, *begin, temporary=wanted.temporary)
+        begin = (wanted.group, topic, wanted.start, wanted.start_ms)
+        opener = self._subscriptions if topic.ordered else None
+        group = await (opener or self.groups).ensure(*begin, temporary=wanted.temporary)
         now_ms = self._clock.monotonic_ms()
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]

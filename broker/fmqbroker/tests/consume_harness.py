@@ -13,6 +13,7 @@ from typing import Any
 
 from fmqadapters.disk.files import FileDisk
 from fmqadapters.process.clock import SystemClock
+from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.offsets.side_journal import SideDisk
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
@@ -151,7 +152,7 @@ class Rig:
     def __init__(self, path: Path, **settings: Any) -> None:
         self.settings = BrokerSettings(
             cluster="c",
-            group="g1",
+            group=settings.pop("group", "g1"),
             broker=ME,
             data_dir=str(path),
             zookeeper="",
@@ -173,13 +174,14 @@ class Rig:
         self.journal: Journal
         self.offsets: OffsetStore
         self.fetch: FetchService
+        self.chains: ChainReads | None = None
 
     async def open(self) -> None:
         self.journal = await Journal.open(self.disk, self.settings, self.clock, self.life)
         parts: Any = (self.side, self.journal, self.commit, self.group, self.settings, self.clock)
         self.offsets = OffsetStore(*parts)
         parts = (self.journal, self.commit, self.gate, self.cluster, self.offsets)
-        self.fetch = FetchService(self.settings, self.hand, *parts)
+        self.fetch = FetchService(self.settings, self.hand, *parts, self.chains)
 
     async def lead(self, epoch: int = 1) -> None:
         """Become master of that epoch."""

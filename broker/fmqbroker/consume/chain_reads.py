@@ -1,0 +1,118 @@
+"""Which part of an ordered topic's queues a consumer group may see here: its delivery source.
+
+Ordinary topics have none: their queues can be read from the beginning to the commit end. Of an
+ordered topic, the chain decides (`fmqcore.ordered.delivery`): the segment that the group's head
+names, if it lies in this broker group, from what no earlier segment delivers up to its known end;
+of an open segment as far as all members hold it. Asked of the cached chain at each pull, without
+any I/O. A stale chain is safe: heads pass only what is done, and a known end stays. But a stale
+*open* segment is not, as another term may have sealed it lower. So a consumer group comes into
+memory, in each term, after a read of the chain as it is in that term (`subscriptions.py`).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.serving.gate import Gate
+from fmqcore.errors import Unavailable
+from fmqcore.ids import GroupName, Offset, TopicId
+from fmqcore.ordered.delivery import Window, visible_end, window
+from fmqcore.ordered.evidence import Serving
+from fmqcore.ordered.requests import remove_subscription
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.group_state import Mode
+from fmqcore.zk.topic import TopicConfig
+
+HeldEnd = Callable[[TopicId, int], int | None]
+"""The end of a queue that every configured member is known to hold; None = not known."""
+
+_TRIES: Final = 10
+
+
+class ChainWindows:
+    """The source of one consumer group on one ordered topic."""
+
+    __slots__ = ("_chains", "_segments", "_subscription", "_topic_id", "had_place")
+
+    def __init__(self, chains: "ChainReads", subscription: str, topic_id: TopicId) -> None:
+        self._chains = chains
+        self._subscription = subscription
+        self._topic_id = topic_id
+        self._segments: dict[int, int] = {}  # by queue: entered last
+        self.had_place = False  # it was seen with heads in the chain
+
+    def window(self, queue: int, progress: Offset) -> Window:
+        """Return what may be delivered of a queue now. `progress`: its floor here."""
+        return self._chains.window(self._subscription, self._topic_id, queue, progress)
+
+    def enter(self, queue: int, progress: Offset) -> Window:
+        """Return the same, and keep the segment's number for the delivery."""
+        found = self.window(queue, progress)
+        self._segments[queue] = found.segment
+        return found
+
+    def segment(self, queue: int) -> int:
+        """Return the segment that was entered last."""
+        return self._segments.get(queue, 0)
+
+
+class ChainReads:
+    """The chains of this broker's topics, as consumer groups need them."""
+
+    def __init__(
+        self,
+        cache: ChainCache,
+        broker_group: GroupName,
+        gate: Gate,
+        held_end: HeldEnd = lambda _topic, _queue: None,
+    ) -> None:
+        self.broker_group = broker_group
+        self.changed = cache.changed
+        self._cache = cache
+        self._gate = gate
+        self._held_end = held_end
+
+    # ---- cached
+    def of(self, topic_id: TopicId) -> Chain | None:
+        """Return the topic's chain as it was read last."""
+        return self._cache.of(topic_id)
+
+    def windows(self, subscription: str, topic: TopicConfig) -> ChainWindows | None:
+        """Return the source of a consumer group; None for an ordinary topic."""
+        return ChainWindows(self, subscription, topic.id) if topic.ordered else None
+
+    def window(self, subscription: str, topic_id: TopicId, queue: int, progress: Offset) -> Window:
+        """Return what this broker may deliver of a queue to a consumer group now."""
+        chain = self._cache.of(topic_id)
+        heads = None if chain is None else chain.heads_of(subscription)
+        if chain is None or queue >= chain.queues:
+            return Window(0, Offset(0), Offset(0), "its chain is not known yet")
+        visible, segment = 0, None if heads is None else chain.segment(heads[queue])
+        if segment is not None and segment.end is None and segment.group == self.broker_group:
+            held = self._held_end(topic_id, queue)
+            visible = visible_end(chain, segment, queue, self._serving(), held)
+        return window(chain, subscription, queue, self.broker_group, progress, visible)
+
+    def _serving(self) -> Serving:
+        return Serving.MASTER if self._gate.mode is Mode.MASTER else Serving.READER
+
+    # ---- now
+    async def read(self, topic: TopicConfig) -> Chain:
+        """Return the chain as it is now. Raises `NotFound`, `Unavailable`."""
+        return (await self._cache.read(topic.name)).value
+
+    async def edit(self, topic: TopicConfig, change: Callable[[Chain], Chain]) -> Chain:
+        """Change the chain by compare-and-set and return it; again after a concurrent change.
+
+        Raises `NotFound`, `Unavailable`, and what `change` raises.
+        """
+        for _ in range(_TRIES):
+            stored = await self._cache.read(topic.name)
+            after = change(stored.value)
+            if after == stored.value or await self._cache.edit(stored, after):
+                return after
+        raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+
+    async def remove(self, subscription: str, topic: TopicConfig) -> None:
+        """Take a consumer group out of the chain: it holds nothing back any more."""
+        await self.edit(topic, lambda chain: remove_subscription(chain, subscription))

@@ -1,0 +1,158 @@
+"""The place of consumer groups in the chains of ordered topics: how they get, keep and lose it.
+
+The first session of a group adds it to the chain. Its progress in this broker group is stored
+before: where the group begins is known once it has heads. To begin elsewhere than at the first
+record, only the broker group of the segment where it begins can add it, because only there the
+offset is known; sessions at other broker groups wait for that, without deliveries. In the later
+segments it begins at their starts.
+
+Written to ZooKeeper: the heads in `ordered/<t>`. Order of effects: progress stored, heads added; to
+delete a group: heads removed, progress deleted.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from fmqbroker.consume.chain_reads import ChainReads
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.serving.gate import Gate
+from fmqcore.errors import NoPermission, Unavailable
+from fmqcore.ordered.requests import add_at, first_number, newest_number, number_at
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.topic import TopicConfig
+from fmqproto.v1 import client_pb2
+
+if TYPE_CHECKING:
+    from fmqbroker.consume.registry import GroupTable
+
+_log = structlog.get_logger()
+
+
+class Subscriptions:
+    """Opens consumer groups on ordered topics, and follows the chains for them."""
+
+    def __init__(self, groups: "GroupTable", chains: ChainReads, gate: Gate) -> None:
+        self._groups = groups
+        self._chains = chains
+        self._gate = gate
+        self._adding = asyncio.Lock()  # one first session at a time
+
+    async def ensure(
+        self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
+    ) -> ConsumerGroup:
+        """Return the group on that ordered topic, with a place in the chain or waiting for one.
+
+        Raises `Unavailable` (ZooKeeper), `NotFound`, `NoPermission`, `InvalidArgument`.
+        """
+        self._groups.require()
+        epoch = self._gate.epoch
+        chain = await self._chains.read(topic)  # as it is in this term
+        if chain.heads_of(name) is None:
+            async with self._adding:
+                group = await self._subscribe(name, topic, start, start_ms, temporary=temporary)
+        else:
+            group = await self._open(name, topic, temporary=temporary)
+        if self._gate.epoch != epoch:
+            raise NoPermission(f"the group has come to epoch {self._gate.epoch}: open again")
+        return group
+
+    async def run(self) -> None:
+        """Offer queues again when a chain changes, and end sessions that have to open again."""
+        slices, offered = Slices(), dict[ConsumerGroup, Chain]()
+        while True:
+            seen = self._chains.changed.count
+            known: dict[ConsumerGroup, Chain] = {}
+            for group in self._groups.ordered():
+                await slices.step()
+                if (chain := self._chains.of(group.topic_id)) is not None:
+                    known[group] = chain
+                    if offered.get(group) is not chain:
+                        self._follow(group, chain)
+            offered = known
+            if self._chains.changed.count == seen:
+                await self._chains.changed.wait()
+
+    # ---- inside
+    async def _open(self, name: str, topic: TopicConfig, *, temporary: bool) -> ConsumerGroup:
+        """Return the group; a queue without progress begins where its segments do."""
+        earliest = (client_pb2.START_EARLIEST, 0)
+        return await self._groups.ensure(name, topic, *earliest, temporary=temporary)
+
+    async def _subscribe(
+        self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool
+    ) -> ConsumerGroup:
+        chain = await self._chains.read(topic)
+        while chain.heads_of(name) is None:
+            number = place_of(chain, start, start_ms)
+            segment = chain.segment(number)
+            here = segment is None or segment.group == self._chains.broker_group
+            if start != client_pb2.START_EARLIEST and not here:
+                break  # a session there adds it
+            group = await self._groups.ensure(name, topic, start, start_ms, temporary=temporary)
+            await self._begin(group, topic, start, start_ms)
+
+            chain = await self._chains.edit(topic, partial(_added, name, number, start, start_ms))
+            if chain.heads_of(name) is not None:
+                _log.info("subscription_added", group=name, topic=topic.name, segment=number)
+                return group
+        return await self._open(name, topic, temporary=temporary)
+
+    async def _begin(
+        self, group: ConsumerGroup, topic: TopicConfig, start: int, start_ms: int
+    ) -> None:
+        """Store that the group begins here, whatever is left of a deleted one of its name."""
+        count = len(group.progress)
+        targets = await self._groups.positions(topic.id, count, start, start_ms)
+        chain = self._chains.of(topic.id)
+        if chain is not None and chain.heads_of(group.name) is not None:
+            return  # it was added meanwhile, and perhaps has read
+        moved = {
+            queue: target
+            for queue, (target, progress) in enumerate(zip(targets, group.progress, strict=False))
+            if progress.floor != target or progress.acked
+        }
+        if moved:
+            self._groups.move(group, moved)
+        await self._groups.stored()
+
+    def _follow(self, group: ConsumerGroup, chain: Chain) -> None:
+        """Offer what the new chain lets the group see; end sessions that lack a place in it."""
+        windows = group.windows
+        assert windows is not None
+        if chain.heads_of(group.name) is not None:
+            windows.had_place = True
+            for queue, (_, at) in list(group.starved.items()):
+                if self._groups.readable(group, queue) > at:
+                    group.offer(queue)
+            return
+        newest = chain.segment(newest_number(chain))
+        comes_here = newest is not None and newest.group == self._chains.broker_group
+        if windows.had_place or comes_here:
+            for session in list(group.sessions.values()):
+                session.finish(
+                    Unavailable(
+                        f"consumer group {group.name} has no place in the chain of ordered topic "
+                        f"{group.topic} now: open again to get one"
+                    )
+                )
+
+
+def _added(name: str, number: int, start: int, start_ms: int, chain: Chain) -> Chain:
+    """The chain with the new group, unless it would begin elsewhere by now."""
+    moved = place_of(chain, start, start_ms) != number
+    return chain if moved else add_at(chain, name, number)
+
+
+def place_of(chain: Chain, start: int, start_ms: int) -> int:
+    """Return the segment in which a new consumer group begins."""
+    match start:
+        case client_pb2.START_LATEST:
+            return newest_number(chain)
+        case client_pb2.START_TIME:
+            return number_at(chain, start_ms)
+        case _:
+            return first_number(chain)

@@ -82,6 +82,10 @@ class OffsetRows:
         if entry is not None and not entry.deleted:
             row.committed = entry.floor
             row.acked_ahead = acked_above(entry, begin, end)
+        if topic.ordered and (chains := self._groups.chains) is not None:
+            # So that the row's lag is what the segments here still have to give.
+            left = chains.to_come(group, topic.id, queue, entry, begin, end)
+            row.acked_ahead = max(end - max(row.committed, begin) - left, 0)
         live = self._groups.get(group, topic.id)
         if live is not None and queue < len(live.progress):
             row.in_flight = live.progress[queue].in_flight_records

@@ -9,6 +9,7 @@ it is answered.
 import asyncio
 from typing import Final
 
+from fmqbroker.admin.chain_seeks import ChainSeeks
 from fmqbroker.admin.offset_rows import OffsetRows
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.cluster.view import ClusterView
@@ -82,6 +83,8 @@ class AdminService:
         self._periods = periods
         self._broker_group = GroupName(settings.group)
         self._rows = OffsetRows(self._broker_group, journal, offsets, fetch.groups)
+        self._chains = chains = fetch.groups.chains
+        self._seeks = None if chains is None else ChainSeeks(chains, fetch.groups)
         self._started_ms = clock.monotonic_ms()
 
     @property
@@ -210,7 +213,12 @@ class AdminService:
             await slices.step()
             targets[queue] = await self._target(topic, queue, request)
         self._gate.require(Permission.READ)
+        seeks = self._seeks if topic.ordered else None
+        if seeks is not None:
+            await seeks.check(topic, request, targets)
         await self._move(topic, request, targets)
+        if seeks is not None:
+            await seeks.move_heads(topic, request, targets)
         reply = admin_pb2.SeekReply()
         for queue in queues:
             await slices.step()
@@ -274,10 +282,11 @@ class AdminService:
             await slices.step(1 + len(queues))
             if queues:
                 pending.append((topic_id, queues))
-        if not pending:
-            raise NotFound(f"consumer group {group} has no progress in group {self._broker_group}")
         for topic_id, _ in pending:
             self._require_unused(group, topic_id)
+        left = await self._leave_chains(group, topic)
+        if not pending and not left:
+            raise NotFound(f"consumer group {group} has no progress in group {self._broker_group}")
         deleted = 0
         while pending:
             topics = [pending.pop()]
@@ -288,6 +297,19 @@ class AdminService:
             await self._forget(group, topics)
             deleted += entries
         return deleted
+
+    async def _leave_chains(self, group: str, name: str) -> int:
+        """Take the group out of the chains of that topic, or of all; return how many it left."""
+        if self._chains is None:
+            return 0
+        left = 0
+        for topic in self._topics(name) if name else list(self._cluster.topics.values()):
+            chain = self._chains.of(topic.id) if topic.ordered else None
+            if chain is not None and chain.heads_of(group) is not None:
+                self._require_unused(group, topic.id)
+                await self._chains.remove(group, topic.name)
+                left += 1
+        return left
 
     async def _forget(self, group: str, topics: list[tuple[TopicId, list[int]]]) -> None:
         """Delete in one write, without a loop turn before it: no session may join in between."""

@@ -278,6 +278,9 @@ class BrokerCollector:
             return 0
         begin = r.journal.begin_offset(key.topic_id, key.queue_id)
         end = r.fetch.groups.committed(key.topic_id, key.queue_id)
+        topic, chains = r.view.topics_by_id.get(key.topic_id), r.fetch.groups.chains
+        if topic is not None and topic.ordered and chains is not None:
+            return chains.to_come(key.group, key.topic_id, key.queue_id, entry, begin, end)
         return lag(entry.floor, begin, end, acked_above(entry, begin, end))
 
     # ---- making families

@@ -14,10 +14,12 @@ from typing import Final
 
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.serving.gate import Gate
+from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import Window, visible_end, window
 from fmqcore.ordered.evidence import Serving
+from fmqcore.ordered.lag import to_come
 from fmqcore.ordered.requests import remove_subscription
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.group_state import Mode
@@ -93,26 +95,56 @@ class ChainReads:
             visible = visible_end(chain, segment, queue, self._serving(), held)
         return window(chain, subscription, queue, self.broker_group, progress, visible)
 
+    def to_come(
+        self,
+        subscription: str,
+        topic_id: TopicId,
+        queue: int,
+        entry: OffsetEntry | None,
+        begin: Offset,
+        end: Offset,
+    ) -> int:
+        """Return how many records in [begin, end) of a queue here are still to come (its lag)."""
+        chain = self._cache.of(topic_id)
+        if chain is None or queue >= chain.queues:
+            return 0
+        return to_come(chain, subscription, self.broker_group, queue, entry, begin, end)
+
+    def may_expire(self, subscription: str, topic_id: TopicId) -> bool:
+        """Return whether this broker group may delete a group that has no members here.
+
+        Members connect to every broker group that they can reach, so only where its lowest head
+        lies is their absence a reason: nothing of the chain is read without that broker group.
+        """
+        chain = self._cache.of(topic_id)
+        heads = None if chain is None else chain.heads_of(subscription)
+        if chain is None or heads is None:
+            return True
+        segment = chain.segment(min(heads))
+        if segment is None:
+            return chain.groups[0].group == self.broker_group
+        return segment.group == self.broker_group
+
     def _serving(self) -> Serving:
         return Serving.MASTER if self._gate.mode is Mode.MASTER else Serving.READER
 
     # ---- now
-    async def read(self, topic: TopicConfig) -> Chain:
+    async def read(self, topic: str) -> Chain:
         """Return the chain as it is now. Raises `NotFound`, `Unavailable`."""
-        return (await self._cache.read(topic.name)).value
+        return (await self._cache.read(topic)).value
 
-    async def edit(self, topic: TopicConfig, change: Callable[[Chain], Chain]) -> Chain:
+    async def edit(self, topic: str, change: Callable[[Chain], Chain]) -> Chain:
         """Change the chain by compare-and-set and return it; again after a concurrent change.
 
         Raises `NotFound`, `Unavailable`, and what `change` raises.
         """
         for _ in range(_TRIES):
-            stored = await self._cache.read(topic.name)
+            stored = await self._cache.read(topic)
             after = change(stored.value)
             if after == stored.value or await self._cache.edit(stored, after):
                 return after
-        raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+        raise Unavailable(f"the chain of topic {topic} is being changed all the time: retry")
 
-    async def remove(self, subscription: str, topic: TopicConfig) -> None:
+    async def remove(self, subscription: str, topic: str) -> None:
         """Take a consumer group out of the chain: it holds nothing back any more."""
         await self.edit(topic, lambda chain: remove_subscription(chain, subscription))

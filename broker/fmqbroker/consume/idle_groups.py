@@ -85,6 +85,7 @@ class IdleGroups:
             progress = await self._progress()
             unnoted, over = await self._sorted_out(progress)
             await self._note(unnoted)
+            await self._leave_chains(over)
             return await self._forget({key: progress[key] for key in over})
         except FmqError as error:
             _log.warning("idle_groups_not_forgotten", why=str(error))
@@ -135,6 +136,21 @@ class IdleGroups:
         await self._offsets.put({key: tombstone(version) for key, version in versions.items()})
 
     # ---- deleting idle groups
+    async def _leave_chains(self, keys: Iterable[_GroupKey]) -> None:
+        """Take groups out of the chains of ordered topics, before their progress is deleted.
+
+        A session that joins now opens again (`subscriptions.py`): it has lost its place.
+        """
+        chains = self._groups.chains
+        if chains is None:
+            return
+        for name, topic_id in keys:
+            chain = chains.of(topic_id)
+            in_chain = chain is not None and chain.heads_of(name) is not None
+            if chain is not None and in_chain and self._is_over((name, topic_id)):
+                await chains.remove(name, chain.topic)
+                _log.info("idle_group_left_chain", group=name, topic=chain.topic)
+
     async def _forget(self, progress: dict[_GroupKey, list[OffsetKey]]) -> int:
         waiting, gone, entries = deque(progress.items()), list[_GroupKey](), 0
         while waiting and entries < _AT_ONCE:
@@ -161,6 +177,9 @@ class IdleGroups:
         if noted_ms is None or not retention_ms or self._has_members(key):
             return False
         if self._clock.monotonic_ms() - self._since_ms < min(_GRACE_MS, retention_ms):
+            return False
+        chains = self._groups.chains
+        if chains is not None and not chains.may_expire(*key):
             return False
         return self._clock.wall_ms() - noted_ms > retention_ms + retention_ms // 4
 

@@ -67,7 +67,7 @@ class GroupTable(QueueMoments):
         chains: ChainReads | None = None,
     ) -> None:
         super().__init__(clock, journal, commit)
-        self._chains = chains
+        self.chains = chains  # of ordered topics; None: none are served
         self._settings = settings
         self._gate = gate
         self._cluster = cluster
@@ -375,8 +375,8 @@ class GroupTable(QueueMoments):
         appended, newest = self._journal.next_offset, lambda: self._journal.epoch
         group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
         group.on_dirty = self._mark
-        if self._chains is not None:
-            group.windows = self._chains.windows(name, topic)
+        if self.chains is not None:
+            group.windows = self.chains.windows(name, topic)
         return group
 
     def _known(self, group: ConsumerGroup, queues: Iterable[int]) -> Entries:

@@ -50,7 +50,7 @@ class Subscriptions:
         """
         self._groups.require()
         epoch = self._gate.epoch
-        chain = await self._chains.read(topic)  # as it is in this term
+        chain = await self._chains.read(topic.name)  # as it is in this term
         if chain.heads_of(name) is None:
             async with self._adding:
                 group = await self._subscribe(name, topic, start, start_ms, temporary=temporary)
@@ -85,7 +85,7 @@ class Subscriptions:
     async def _subscribe(
         self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool
     ) -> ConsumerGroup:
-        chain = await self._chains.read(topic)
+        chain = await self._chains.read(topic.name)
         while chain.heads_of(name) is None:
             number = place_of(chain, start, start_ms)
             segment = chain.segment(number)
@@ -95,7 +95,8 @@ class Subscriptions:
             group = await self._groups.ensure(name, topic, start, start_ms, temporary=temporary)
             await self._begin(group, topic, start, start_ms)
 
-            chain = await self._chains.edit(topic, partial(_added, name, number, start, start_ms))
+            added = partial(_added, name, number, start, start_ms)
+            chain = await self._chains.edit(topic.name, added)
             if chain.heads_of(name) is not None:
                 _log.info("subscription_added", group=name, topic=topic.name, segment=number)
                 return group

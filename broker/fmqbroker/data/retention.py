@@ -8,15 +8,19 @@ At the disk limit (messages are refused for lack of room) an in-sync slave holds
 more: it is left behind, loses its stream where segments are gone, and with it its place in the
 in-sync set, and is then sent RESET_TO. This is reported at once, by a log line and `left_behind`.
 
+What consumer groups of ordered topics have not read stays, too (`ordered/kept_segments.py`), up to
+the disk limit: there it is given up last, which is logged.
+
 `Journal.retire` makes the changes on disk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
 from fmqbroker.journal.journal import Journal
+from fmqbroker.ordered.kept_segments import KeptSegments
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import MasterReplication, SlaveReplication
 from fmqbroker.serving.broker_group_state import GroupStore
@@ -46,8 +50,10 @@ class Retention:
         slave: SlaveReplication,
         clock: Clock,
         clock_doubt: Callable[[], str | None] = lambda: None,
+        ordered: KeptSegments | None = None,
     ) -> None:
         self.left_behind: dict[BrokerId, int] = {}
+        self._ordered = ordered
         self._me = me
         self._journal = journal
         self._commit = commit
@@ -71,17 +77,37 @@ class Retention:
         masters = self._group.state.value.master == self._me
         keep_from = min(ours, self._master.keep_from() if masters else self._others_hold())
         try:
+            unread = await self._ordered.oldest() if self._ordered is not None else {}
+            unread_from = min(unread.values(), default=ours)
             by_age = self._may_by_age()
-            freed = await journal.retire(keep_from, self._clock.wall_ms(), by_age=by_age)
-            if not freed and masters and journal.full and keep_from < ours:
-                freed = await journal.retire(ours, self._clock.wall_ms(), by_age=by_age)
-                self._log_left_behind(journal.journal_start if freed else Position(0))
+            bounds = [min(keep_from, unread_from)]
+            if masters:
+                bounds.append(min(ours, unread_from))
+            bounds.append(ours if masters else keep_from)
+            freed, bound = await self._retire(bounds, by_age=by_age)
         except FmqError as error:
             _log.warning("retention_failed", error=str(error))
             return 0
         if freed:
             _log.info("old_segments_deleted", bytes=freed, start=journal.journal_start)
+            if bound > keep_from:
+                self._log_left_behind(journal.journal_start)
+            self._log_expired(unread)
         return freed
+
+    async def _retire(self, bounds: Sequence[Position], *, by_age: bool) -> tuple[int, Position]:
+        """Delete below the first bound; at the disk limit below the next, until room is made.
+
+        Return the bytes freed, and the bound that freed them.
+        """
+        highest = Position(-1)
+        for bound in bounds:
+            if bound > highest:
+                highest = bound
+                freed = await self._journal.retire(bound, self._clock.wall_ms(), by_age=by_age)
+                if freed or not self._journal.full:
+                    return freed, bound
+        return 0, highest
 
     def _may_by_age(self) -> bool:
         """Return whether the clock is good enough to delete by age; log each change of that."""
@@ -103,6 +129,20 @@ class Retention:
         state, held = self._group.state.value, self._slave.upstream.held
         known = (held.master, held.epoch) == (state.master, state.last_opened_epoch)
         return held.keep_from if known else Position(0)
+
+    def _log_expired(self, unread: Mapping[str, Position]) -> None:
+        """Log the ordered topics of which the disk limit deleted what is not consumed."""
+        start = self._journal.journal_start
+        for topic, position in sorted(unread.items()):
+            if position < start:
+                _log.error(
+                    "ordered_segment_expired",
+                    topic=topic,
+                    position=position,
+                    journal_start=start,
+                    why="the disk is full, and retention deleted records that consumer groups had "
+                    "not read; `fmq ordered status` names the groups",
+                )
 
     def _log_left_behind(self, journal_start: Position) -> None:
         isr = self._group.state.value.isr

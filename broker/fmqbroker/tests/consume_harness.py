@@ -180,8 +180,8 @@ class Rig:
         self.journal = await Journal.open(self.disk, self.settings, self.clock, self.life)
         parts: Any = (self.side, self.journal, self.commit, self.group, self.settings, self.clock)
         self.offsets = OffsetStore(*parts)
-        parts = (self.journal, self.commit, self.gate, self.cluster, self.offsets)
-        self.fetch = FetchService(self.settings, self.hand, *parts, self.chains)
+        parts = (self.journal, self.commit, self.gate, self.cluster, self.offsets, self.chains)
+        self.fetch = FetchService(self.settings, self.hand, *parts)
 
     async def lead(self, epoch: int = 1) -> None:
         """Become master of that epoch."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ class Broker:
         self.group = group
         self.chains = ChainReads(self.cache, group, self.rig.gate, lambda _topic, _queue: self.held)
         self.rig.chains = self.chains
+
+    def knows(self, chain: Chain) -> bool:
+        return self.cache.of(CHANGES.id) == chain
 
     def progress(self) -> StoredProgress:
         groups = self.rig.fetch.groups
@@ -88,7 +92,7 @@ class Stage:
     async def edit(self, change: Callable[[Chain], Chain]) -> Chain:
         after = await self.nodes.edit(CHANGES, change)
         for broker in (self.one, self.two):
-            await until(lambda cache=broker.cache: cache.of(CHANGES.id) == after, "seen")
+            await until(partial(broker.knows, after), "seen")
         return after
 
     async def move_heads(self, broker: Broker, progress: dict[str, PerQueue]) -> Chain:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,14 +112,14 @@ async def test_segments_are_read_in_order_over_two_groups(tmp_path: Path, zookee
         running = [asyncio.create_task(each.run()) for each in done.values()]
         async with reading(one) as first, reading(two) as second:
             for number, broker, consumer, end in ((1, one, first, 3), (2, two, second, 3)):
-                await until(lambda c=consumer, n=number: any(s == n for s, _ in offsets(c)))
+                await until(partial(shows, consumer, number))
                 await settled(two if broker is one else one)
                 assert not [s for c in (first, second) for s, _ in offsets(c) if s > number]
                 assert (await stage.move_heads(broker, await finished(done[broker]))).heads == (
                     ("app", (number,)),
                 ), "with unacknowledged records the head stays"
                 consumer.ack(consumer.got[-1], token=number)
-                await until(lambda d=done[broker], e=end: floors(d) == {"app": (e,)})
+                await until(partial(is_done, done[broker], end))
                 await stage.move_heads(broker, floors(done[broker]))
             await until(lambda: offsets(first)[-1] == (3, 6))
             assert offsets(first) == [(1, 0), (1, 1), (1, 2), (3, 5), (3, 6)]
@@ -127,6 +128,14 @@ async def test_segments_are_read_in_order_over_two_groups(tmp_path: Path, zookee
             assert not first.skipped + second.skipped, "orphans and doubles are no loss to report"
         for task in running:
             task.cancel()
+
+
+def shows(consumer: Consumer, segment: int) -> bool:
+    return any(number == segment for number, _ in offsets(consumer))
+
+
+def is_done(done: StoredProgress, end: int) -> bool:
+    return floors(done) == {"app": (end,)}
 
 
 def floors(done: StoredProgress) -> dict[str, tuple[int, ...]]:

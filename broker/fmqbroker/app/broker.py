@@ -25,9 +25,9 @@ from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
 from fmqbroker.admin.topics import TopicAdmin
 from fmqbroker.app.health import Health, Running
+from fmqbroker.app.ordered_parts import OrderedParts
 from fmqbroker.app.probe import BrokerProbe
 from fmqbroker.app.server import bind
-from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.idle_groups import IdleGroups
 from fmqbroker.consume.offsets.side_journal import SideDisk
@@ -214,8 +214,28 @@ class _Parts:
             identity.granted_ms,
         )
         me = BrokerId(settings.broker)
+        self._ordered = OrderedParts(
+            settings,
+            clock,
+            ports.transport,
+            ports.coordination,
+            journal,
+            self._commit,
+            self._gate,
+            group,
+            view,
+            self._master,
+        )
         self._retention = Retention(
-            me, journal, self._commit, group, self._master, self._slave, clock, self._clock_doubt
+            me,
+            journal,
+            self._commit,
+            group,
+            self._master,
+            self._slave,
+            clock,
+            self._clock_doubt,
+            self._ordered.kept,
         )
         self._failover = Failover(
             self._gate,
@@ -230,16 +250,27 @@ class _Parts:
             self._departure,
             incarnation,
         )
-        self._produce = ProduceService(journal, self._commit, self._gate, view, settings, clock)
-        self._fetch = FetchService(
-            settings, clock, journal, self._commit, self._gate, view, self._offsets
+        ordered = self._ordered
+        self._produce = ProduceService(
+            journal, self._commit, self._gate, view, settings, clock, ordered.sessions
         )
+        self._fetch = FetchService(
+            settings,
+            clock,
+            journal,
+            self._commit,
+            self._gate,
+            view,
+            self._offsets,
+            ordered.reads,
+        )
+        ordered.follow_readers(self._fetch.groups, self._offsets)
         self._periods, self._admin = self._make_admin(me, ports)
         self._segments = SegmentService(settings, clock, journal, self._commit)
         self._idle_groups, self._sweep = self._make_sweeps()
         serving = (
             self._produce, self._fetch, view, self._master, self._failover, self._admin,
-            *self._make_topic_admins(ports), self._segments,
+            *self._make_topic_admins(ports), self._segments, ordered.group_ends,
         )  # fmt: skip
         self._handlers = bind(part.handlers for part in serving)
 
@@ -269,7 +300,7 @@ class _Parts:
     def _make_topic_admins(self, ports: Ports) -> tuple[TopicAdmin, OrderedAdmin]:
         """Make the parts that create and change topics, and the chains of ordered ones."""
         settings, clock = self._settings, ports.clock
-        chains = ChainNodes(ports.coordination, settings.cluster, clock)
+        chains = self._ordered.nodes
         return TopicAdmin(settings, ports.coordination, self._view, chains), OrderedAdmin(
             settings,
             clock,
@@ -317,6 +348,7 @@ class _Parts:
                         self._fetch.groups.state_limits.run(self._ports.clock),
                         self._give_way(),
                         self._forget_promises(),
+                        *self._ordered.duties(),
                     )
                 ]
                 failover = tasks.create_task(self._failover.run())

@@ -20,6 +20,7 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.service import FetchService
 from fmqbroker.data.segment_service import SegmentService
 from fmqbroker.failover.loop import Failover
+from fmqbroker.ordered.group_ends import GroupEnds
 from fmqbroker.produce.service import ProduceService
 from fmqbroker.replication.master import MasterReplication
 from fmqbroker.tests.calls import Part
@@ -57,6 +58,7 @@ PARTS: tuple[type[Part], ...] = (
     Failover,
     ProduceService,
     MasterReplication,
+    GroupEnds,
 )
 
 

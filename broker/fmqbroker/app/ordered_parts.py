@@ -1,0 +1,114 @@
+"""The parts of a broker that serve ordered topics, put together. No decisions are made here."""
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from fmqbroker.cluster.chain_nodes import ChainNodes
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.chain_reads import ChainReads
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.registry import GroupTable
+from fmqbroker.journal.journal import Journal
+from fmqbroker.ordered.append import OrderedAppend
+from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.chain_lease import ChainLease
+from fmqbroker.ordered.coordinator import Coordinator
+from fmqbroker.ordered.group_ends import GroupEnds, GroupEndsCaller
+from fmqbroker.ordered.held import Holdings
+from fmqbroker.ordered.kept_segments import KeptSegments
+from fmqbroker.ordered.member_ends import MemberEnds
+from fmqbroker.ordered.own_duties import OwnDuties
+from fmqbroker.ordered.progress import StoredProgress
+from fmqbroker.ordered.seal import Seals
+from fmqbroker.ordered.sender_standing import Senders
+from fmqbroker.ordered.term import Term
+from fmqbroker.produce.ordered_session import OrderedSessions
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.master import MasterReplication
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.ordered.evidence import Params
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination
+from fmqport.transport import Transport
+
+_PARAMS: Final = Params()
+
+
+class OrderedParts:
+    """What a broker has for ordered topics."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        transport: Transport,
+        coordination: Coordination,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        group: GroupStore,
+        view: ClusterView,
+        master: MasterReplication,
+    ) -> None:
+        me, name, cluster = BrokerId(settings.broker), GroupName(settings.group), settings.cluster
+        self._me, self._name, self._clock, self._view = me, name, clock, view
+        self._journal, self._gate = journal, gate
+        self.nodes = ChainNodes(coordination, cluster, clock)
+        self.cache = cache = ChainCache(self.nodes, view, name)
+        term = Term(journal, gate)
+        self._ends = MemberEnds(me, journal, term, group, master)
+        self._holdings = Holdings(journal, gate, term, self._ends, group, master)
+        self._lease = ChainLease(coordination, clock, cluster, name, cache, term)
+        self._seals = Seals(journal, term, cache, self._holdings)
+        self._append = OrderedAppend(
+            journal, clock, name, term, cache, self._lease, self._seals, self._ends, commit
+        )
+        self.group_ends = GroupEnds(journal, cache, self._holdings)
+        self._caller = GroupEndsCaller(transport, view, name, me, self.group_ends)
+        self.senders = Senders(coordination, cluster, clock, cache)
+        self.sessions = OrderedSessions(
+            settings, clock, self.senders, self._caller, self._append, lambda: gate.epoch
+        )
+        self.reads = ChainReads(cache, name, gate, self._holdings.held_end)
+        self.kept = KeptSegments(cache, view, name, journal)
+
+    def follow_readers(self, groups: GroupTable, offsets: OffsetStore) -> None:
+        """Make the parts that need the consumer groups and their progress."""
+        self._progress = StoredProgress(
+            self.cache, self._name, self._journal, offsets, groups.written, groups.stored
+        )
+        own = OwnDuties(
+            self._name,
+            self._me,
+            self._gate,
+            self.cache,
+            self._holdings,
+            self._seals,
+            self._progress,
+        )
+        self.coordinator = Coordinator(
+            self._name,
+            self._clock,
+            self._view,
+            self.cache,
+            self.senders,
+            self._caller,
+            own,
+            _PARAMS,
+        )
+
+    def duties(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what runs for as long as the broker."""
+        return [
+            self.cache.run(),
+            self._ends.run(),
+            self._holdings.run(),
+            self._lease.run(),
+            self._append.run(),
+            self.senders.run(),
+            self._progress.run(),
+            self.coordinator.run(),
+        ]

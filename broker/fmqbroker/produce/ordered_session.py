@@ -5,9 +5,9 @@ until the stream ends or its client is silent for longer than `consumer_dead_aft
 this broker's role is, the sender gets a `SenderState` at each change, and its reports are taken.
 Its batches go to `ordered/append.py`: only the master of the open segment's group stores them.
 
-The session ends with SENDER_FENCED once a later sender is active, and with UNAVAILABLE once the
-place is lost. A batch that then waits for its ack may be stored: the next sender learns which
-record is the last.
+The session ends once a later sender is active (SENDER_FENCED) or its place is lost (UNAVAILABLE):
+its last message has the error, and the client closes the stream. A batch that then waits for its
+ack may be stored: the next sender learns which record is the last.
 """
 
 import asyncio
@@ -121,16 +121,14 @@ class OrderedSession:
         self._news: client_pb2.SenderState | None = None  # to be sent
         self._queued = Signal()  # there is something to send, or nothing more will come
         self._reading = True
+        self._over: FmqError | None = None  # why the session ends before its stream
 
     async def run(self, request: client_pb2.ProduceRequest) -> None:
-        """Serve the stream until it ends. `request`: the first message."""
+        """Serve the stream until it ends. `request`: the first message. Raises `Malformed`."""
         broken: FmqError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                helpers = [
-                    tasks.create_task(self._sessions.senders.follow(self._sender)),
-                    tasks.create_task(self._compose()),
-                ]
+                helpers = [tasks.create_task(self._follow()), tasks.create_task(self._compose())]
                 answering = tasks.create_task(self._answer())
                 answering.add_done_callback(lambda _: [helper.cancel() for helper in helpers])
                 tasks.create_task(self._read(request))
@@ -170,6 +168,8 @@ class OrderedSession:
             raise TransportError(f"sender {id} was silent for {limit_s} s") from None
 
     async def _take(self, request: client_pb2.ProduceRequest) -> None:
+        if self._over is not None:
+            return
         if request.HasField("sender_report"):
             self._sender.note_report(request.sender_report)
             self._sessions.senders.has_moved(self._sender.topic.id)
@@ -180,6 +180,13 @@ class OrderedSession:
             self._queued.notify()
 
     # ---- answering
+
+    async def _follow(self) -> None:
+        try:
+            await self._sessions.senders.follow(self._sender)
+        except FmqError as error:
+            self._over = error
+            self._queued.notify()
 
     async def _compose(self) -> None:
         """Keep the news up to date: what the sender has to know of the chain."""
@@ -215,6 +222,9 @@ class OrderedSession:
         while self._reading or self._batches.bytes:
             held = self._batches.bytes
             acks, news = self._batches.take_due(), self._news
+            if self._over is not None:
+                await self._end(self._over, acks)
+                return
             if acks or news is not None:
                 self._release(held - self._batches.bytes)
                 self._news = None
@@ -225,6 +235,19 @@ class OrderedSession:
             else:
                 signals = (self._queued, *self._batches.signals)
                 await wait_any(*signals, timeout_s=self._batches.wait_s())
+
+    async def _end(self, error: FmqError, acks: list[client_pb2.ProduceAck]) -> None:
+        """Send the error, and give the client time to read it and close the stream."""
+        reply = client_pb2.ProduceReply(acks=acks, epoch=self._sessions.term())
+        reply.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
+        reply.error.message = str(error)
+        await self._stream.send(reply)
+        clock, limit_ms = self._sessions.clock, self._sessions.settings.consumer_dead_after_ms
+        until_ms = clock.monotonic_ms() + limit_ms
+        while self._reading and (left_ms := until_ms - clock.monotonic_ms()) > 0:
+            await wait_any(self._queued, timeout_s=left_ms / 1000)
+        if self._reading:
+            raise TransportError(f"sender {self._sender.id} does not close its stream")
 
     def _release(self, size: int) -> None:
         if size:

@@ -174,16 +174,18 @@ class ProduceBatch(_message.Message):
     def __init__(self, correlation: _Optional[int] = ..., topic_id: _Optional[int] = ..., queue_id: _Optional[int] = ..., record_count: _Optional[int] = ..., attrs: _Optional[int] = ..., payload_crc: _Optional[int] = ..., base_sequence: _Optional[int] = ..., tag_mask: _Optional[int] = ..., deliver_at_ms: _Optional[int] = ..., ack: _Optional[_Union[AckLevel, str]] = ..., timeout_ms: _Optional[int] = ..., payload: _Optional[bytes] = ..., chain_segment: _Optional[int] = ..., sender_epoch: _Optional[int] = ..., ordered_sequence: _Optional[int] = ...) -> None: ...
 
 class ProduceReply(_message.Message):
-    __slots__ = ("opened", "acks", "epoch", "sender_state")
+    __slots__ = ("opened", "acks", "epoch", "sender_state", "error")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SENDER_STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     opened: ProduceOpened
     acks: _containers.RepeatedCompositeFieldContainer[ProduceAck]
     epoch: int
     sender_state: SenderState
-    def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[ProduceAck, _Mapping]]] = ..., epoch: _Optional[int] = ..., sender_state: _Optional[_Union[SenderState, _Mapping]] = ...) -> None: ...
+    error: Error
+    def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., acks: _Optional[_Iterable[_Union[ProduceAck, _Mapping]]] = ..., epoch: _Optional[int] = ..., sender_state: _Optional[_Union[SenderState, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class SenderState(_message.Message):
     __slots__ = ("active", "sender_epoch", "chain_segment", "group", "closing_reason", "reason", "first_sequence", "last_records")

@@ -16,7 +16,7 @@ from fmqcore.ids import BrokerId
 from fmqcore.zk.chain import Chain, chain_from_json
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
-from fmqport.transport import Stream
+from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
 from fmqwire.methods import CREATE_TOPIC, ORDERED_STATUS, ORDERED_SWITCH, PRODUCE
 
@@ -35,7 +35,8 @@ class Session:
         self.states: list[client_pb2.SenderState] = []
         self.acks: dict[int, client_pb2.ProduceAck] = {}
         self.heard = asyncio.Event()
-        self.ended: Exception | None = None
+        self.ended: TransportError | None = None
+        self.error: client_pb2.Error | None = None
 
     async def read(self) -> None:
         try:
@@ -44,10 +45,12 @@ class Session:
                     self.opened = reply.opened
                 if reply.HasField("sender_state"):
                     self.states.append(reply.sender_state)
+                if reply.HasField("error"):
+                    self.error = reply.error
                 for ack in reply.acks:
                     self.acks[ack.correlation] = ack
                 self.heard.set()
-        except Exception as error:
+        except TransportError as error:
             self.ended = error
             self.heard.set()
 
@@ -139,8 +142,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(path: Path) -> AsyncIterator[Rig]:
-    cluster = DevCluster(path, ClusterOptions(groups=2, slaves=1, settings=SETTINGS))
+async def rigged(path: Path, **settings: int) -> AsyncIterator[Rig]:
+    options = ClusterOptions(groups=2, slaves=1, settings={**SETTINGS, **settings})
+    cluster = DevCluster(path, options)
     await cluster.start()
     try:
         async with AsyncExitStack() as stack:
@@ -195,3 +199,59 @@ async def test_next_sender_learns_the_last_record(tmp_path: Path) -> None:
         payload = last.batch[HEADER_LEN : HEADER_LEN + header.payload_len]
         values = decode(header.attrs, header.record_count, payload).values
         assert (last.ordered_sequence, values[last.offset - header.base_offset]) == (3, b"3")
+
+
+async def test_silent_sender_loses_its_place_and_cannot_send(tmp_path: Path) -> None:
+    limits = {"consumer_heartbeat_ms": 100, "consumer_dead_after_ms": 2000}
+    async with rigged(tmp_path, **limits) as rig:
+        topic = await rig.create()
+        silent = await rig.open("g2-0", "one")
+        assert silent.opened.heartbeat_ms == 100
+        state = await silent.state(lambda s: s.active)
+        data = await rig.open("g1-0", id=silent.opened.sender_id)  # has no place: no limit
+        await rig.acked(data, await rig.send(data, topic, state, 1))
+        other = await rig.open("g2-1", "two")
+
+        async def beat() -> None:
+            while True:
+                await other.stream.send(client_pb2.ProduceRequest())
+                await asyncio.sleep(0.1)
+
+        async with asyncio.TaskGroup() as tasks:
+            beating = tasks.create_task(beat())
+            taken = await other.state(lambda s: s.active)
+            assert (taken.sender_epoch, dict(taken.first_sequence)) == (2, {0: 2})
+            await data.until(lambda: data.error)
+            assert data.error is not None
+            code = client_pb2.ErrorCode.Name(data.error.code)
+            assert code in ("SENDER_FENCED", "UNAVAILABLE"), data.error
+            again = await rig.open("g1-0", id=other.opened.sender_id)
+            late = await rig.send(again, topic, state, 2)
+            [refused] = await rig.acked(again, late)
+            assert client_pb2.ErrorCode.Name(refused.code) == "SENDER_FENCED"
+            beating.cancel()
+
+
+async def test_planned_switch_goes_there_and_back(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        topic = await rig.create()
+        place = await rig.open("g1-1")
+        masters = {g: await rig.open(f"{g}-0", id=place.opened.sender_id) for g in ("g1", "g2")}
+        sequence = 1
+        for segment, group in ((1, "g1"), (2, "g2"), (3, "g1")):
+            state = await place.state(lambda s, k=segment: s.chain_segment == k and s.active)
+            assert (state.group, dict(state.first_sequence)) == (group, {0: sequence})
+            sent = [await rig.send(masters[group], topic, state, sequence + i) for i in range(3)]
+            assert [a.code for a in await rig.acked(masters[group], *sent)] == [0, 0, 0]
+            sequence += 3
+            if segment < 3:
+                await rig.switch(segment)
+                await place.state(lambda s: s.closing_reason)
+                report = client_pb2.SenderReport(chain_segment=segment, first_unacked={0: sequence})
+                await place.stream.send(client_pb2.ProduceRequest(sender_report=report))
+        chain = await rig.chain()
+        assert [(s.start, s.end) for s in chain.segments] == [
+            ((0,), (3,)),
+            ((0,), (3,)),
+            ((3,), None),
+        ]

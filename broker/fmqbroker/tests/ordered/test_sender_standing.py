@@ -1,0 +1,85 @@
+"""What a sender is sent of its chain, and how long its report counts. Without I/O."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqbroker.ordered.sender_standing import SenderStanding
+from fmqbroker.tests.ordered_harness import G1, G2, chain, topic
+from fmqcore.errors import Malformed, SenderFenced
+from fmqcore.ordered.evidence import SenderReport
+from fmqcore.ordered.senders import Standing
+from fmqcore.zk.chain import Segment, Sender
+from fmqproto.v1.client_pb2 import SenderReport as Report
+
+T = topic()
+A, B = "one-0000000000", "two-0000000001"
+EMPTY = chain(T)
+OPEN = replace(EMPTY, segments=(Segment(1, G1, 1, (1,), (5,)),), sender=Sender(A, 1))
+CLOSING = replace(OPEN, closing="g1 lacks g1-1")
+MOVED = replace(OPEN, segments=(replace(OPEN.segments[0], end=(9,)), Segment(2, G2, 1, (4,), (0,))))
+FENCED = replace(
+    OPEN,
+    segments=(replace(OPEN.segments[0], end=(9,)), Segment(2, G2, 2, (5,), (0,))),
+    sender=Sender(B, 2),
+)
+
+
+def standing(id: str = A) -> SenderStanding:
+    made = SenderStanding(T, EMPTY, id)
+    made.adopt(EMPTY, (A, B))
+    return made
+
+
+def test_states_from_the_first_segment_to_the_next() -> None:
+    sender = standing()
+    state = sender.state()
+    assert (state.active, state.chain_segment, state.sender_epoch) == (False, 0, 0)
+    sender.adopt(OPEN, (A, B))
+    state = sender.state()
+    assert (state.active, state.chain_segment, state.group) == (True, 1, "g1")
+    assert (dict(state.first_sequence), state.reason) == ({0: 1}, "")
+    sender.adopt(CLOSING, (A, B))
+    assert sender.state().closing_reason == sender.state().reason == "g1 lacks g1-1"
+    sender.deciding = "waits for g1 to give the end of segment 1"
+    assert sender.state().reason == "waits for g1 to give the end of segment 1"
+    sender.adopt(MOVED, (A, B))
+    state = sender.state()
+    assert (state.chain_segment, state.closing_reason, state.reason) == (2, "", "")
+    assert dict(state.first_sequence) == {0: 4}
+
+
+def test_sender_in_line_learns_for_whom_it_waits_and_no_place() -> None:
+    sender = standing(B)
+    sender.adopt(OPEN, (A, B))
+    state = sender.state()
+    assert state.reason == f"sender {A} is first in line, 1 before this one"
+    assert (state.active, dict(state.first_sequence)) == (False, {})
+
+
+def test_report_counts_for_one_closing_only() -> None:
+    sender = standing()
+    sender.adopt(CLOSING, (A, B))
+    sender.note_report(Report(chain_segment=1, first_unacked={0: 4}))
+    assert sender.report == SenderReport(A, 1, (4,))
+    sender.adopt(CLOSING, (A,))
+    assert sender.report is not None
+    sender.adopt(MOVED, (A, B))
+    assert sender.report is None
+
+
+def test_report_without_a_queue_is_refused() -> None:
+    sender = standing()
+    with pytest.raises(Malformed, match="names queues \\[\\]: topic changes-1 has queues 0 to 0"):
+        sender.note_report(Report(chain_segment=1))
+    assert sender.report is None
+
+
+def test_sender_that_another_replaced_is_fenced() -> None:
+    sender = standing()
+    sender.adopt(OPEN, (A, B))
+    sender.require_place()
+    sender.adopt(FENCED, (B,))
+    assert sender.standing is Standing.FENCED
+    with pytest.raises(SenderFenced, match="is active in changes-1 with epoch 2, this one had 1"):
+        sender.require_place()

@@ -1,0 +1,314 @@
+"""A master's ordered batches on a real journal: judged, appended, acknowledged (K13, K14)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.ordered.chain_lease import Lease
+from fmqbroker.ordered.session_batches import SessionBatches
+from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.ordered_bench import (
+    CHANGES,
+    G1,
+    G2,
+    OPEN,
+    SLAVE,
+    OrderedBench,
+    close_of,
+    ordered,
+    ordered_bench,
+)
+from fmqbroker.tests.produce_harness import batch
+from fmqcore.errors import ErrorCode
+from fmqcore.ids import BrokerId, TopicId
+from fmqcore.zk.chain import Segment, Sender
+from fmqproto.v1 import client_pb2 as wire
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[OrderedBench]:
+    async with ordered_bench(tmp_path, segment_bytes=8 << 20) as made:
+        yield made
+
+
+def end(bench: OrderedBench, queue: int = 0) -> int:
+    return bench.journal.next_offset(CHANGES.id, queue)
+
+
+async def refused(line: SessionBatches, wanted: wire.ProduceBatch) -> wire.ProduceAck:
+    await line.take([wanted])
+    (ack,) = line.take_due()
+    assert ack.correlation == wanted.correlation
+    return ack
+
+
+async def test_ack_waits_for_every_configured_member(bench: OrderedBench) -> None:
+    bench.group.state = replace(bench.group.state, value=replace(bench.group.state.value, isr=()))
+    line, first = bench.line(), ordered(11, 3)
+    await line.take([first])
+    assert end(bench) == 3
+    await bench.journal.wait_durable(bench.journal.end)
+    bench.commit.advance(bench.journal.end, bench.journal.end)
+    assert line.take_due() == [], "the policy and the in-sync set do not count"
+    bench.reports(bench.journal.end - 1)
+    assert line.take_due() == []
+    await bench.all_durable()
+    (ack,) = line.take_due()
+    assert (ack.correlation, ack.code, ack.base_offset) == (first.correlation, 0, 0)
+    assert ack.store_ms > 0
+    assert line.bytes == 0
+
+
+async def test_new_member_is_awaited(bench: OrderedBench) -> None:
+    third = BrokerId("g1-2")
+    bench.group.configure(bench.ends.me, SLAVE, third)
+    line = bench.line()
+    await line.take([ordered(11)])
+    await bench.all_durable()
+    assert line.take_due() == []
+    bench.reports(bench.journal.end, third)
+    assert len(line.take_due()) == 1
+
+
+async def test_position_of_an_earlier_term_does_not_count(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(11)])
+    await bench.all_durable()
+    bench.replication.links[SLAVE].epoch = bench.term.newest
+    bench.open_term(2)
+    (ack,) = line.take_due()
+    assert ack.code == ErrorCode.DELIVERY_UNKNOWN
+    assert "appended in epoch 1, now it is 2" in ack.message
+
+
+@pytest.mark.parametrize(
+    "lease", [Lease(), Lease(0, 4, 4), Lease(1 << 60, 5, 4)], ids=["none", "over", "changed"]
+)
+async def test_no_ack_without_the_lease(bench: OrderedBench, lease: Lease) -> None:
+    bench.lease.set(lease)
+    line = bench.line()
+    await line.take([ordered(11)])
+    await bench.all_durable()
+    assert line.take_due() == []
+    assert bench.lease.changed in line.signals
+    bench.lease.set(Lease(1 << 60, 5, 5))
+    assert [ack.code for ack in line.take_due()] == [0]
+
+
+async def test_no_ack_of_a_segment_that_closed(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(11)])
+    await bench.all_durable()
+    bench.nodes.put(close_of(OPEN))
+    await bench.cache.read("changes")
+    (ack,) = line.take_due()
+    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert "segment 1 takes no more records: planned" in ack.message
+    assert (await refused(line, ordered(12))).code == ErrorCode.SEGMENT_CLOSED
+    assert end(bench) == 1
+
+
+async def test_ack_that_never_becomes_due_is_unknown(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(11, timeout_ms=500)])
+    await bench.journal.wait_durable(bench.journal.end)
+    assert line.wait_s() == 0.25
+    bench.clock.advance(400)
+    assert line.take_due() == []
+    assert line.wait_s() == 0.1
+    bench.clock.advance(100)
+    (ack,) = line.take_due()
+    assert ack.code == ErrorCode.DELIVERY_UNKNOWN
+    assert "it is not durable on g1-1" in ack.message
+    assert line.wait_s() is None
+
+
+async def test_repeat_has_its_first_offset_and_is_not_stored(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(11, 2), ordered(13, 2)])
+    again = bench.line()
+    await again.take([ordered(11, 2), ordered(13, 2), ordered(15)])
+    assert end(bench) == 5
+    assert again.take_due() == [], "a repeat waits as the first one does"
+    await bench.all_durable()
+    assert [(a.code, a.base_offset) for a in again.take_due()] == [(0, 0), (0, 2), (0, 4)]
+    assert [a.store_ms for a in line.take_due()] != [0, 0]
+
+
+async def test_repeat_needs_no_producer_table(bench: OrderedBench) -> None:
+    line = bench.line()
+    sent = [ordered(11 + n) for n in range(20)]
+    await line.take(sent)
+    assert len(bench.journal.state.producers) == 0
+    again = bench.line()
+    await again.take(sent[:1])
+    await bench.all_durable()
+    assert [a.base_offset for a in again.take_due()] == [0]
+    assert end(bench) == 20
+
+
+async def test_queues_have_sequences_of_their_own(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(21, queue=1), ordered(11), ordered(22, 2, queue=1)])
+    assert (end(bench, 0), end(bench, 1)) == (1, 3)
+
+
+REFUSALS: list[tuple[wire.ProduceBatch, ErrorCode, str]] = [
+    (ordered(14), ErrorCode.OUT_OF_SEQUENCE, "sequence 14 of queue 0 came where 13 is next"),
+    (ordered(12, 3), ErrorCode.MALFORMED, "send a batch again with the same records"),
+    (ordered(13, epoch=2), ErrorCode.SENDER_FENCED, "ask for the role again"),
+    (ordered(13, queue=2), ErrorCode.UNKNOWN_QUEUE, "queue 2: changes has 2"),
+    (ordered(13, segment=2), ErrorCode.OVERLOADED, "has not read segment 2 yet"),
+    (ordered(13, ack=wire.RECEIVED), ErrorCode.INVALID_ARGUMENT, "no other level"),
+    (ordered(13, payload_crc=1), ErrorCode.BAD_CRC, "CRC32C"),
+    (ordered(13, deliver_at_ms=9), ErrorCode.UNSUPPORTED, "delivers at once only"),
+    (batch(1, topic_id=7), ErrorCode.INVALID_ARGUMENT, "takes ordered batches of its topic only"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "code", "why"), REFUSALS)
+async def test_refused_batch_is_not_stored(
+    bench: OrderedBench, wanted: wire.ProduceBatch, code: ErrorCode, why: str
+) -> None:
+    line = bench.line()
+    await line.take([ordered(11, 2)])
+    await bench.all_durable()
+    line.take_due()
+    ack = await refused(line, wanted)
+    assert ack.code == code
+    assert why in ack.message
+    assert ack.expected_sequence == (13 if code is ErrorCode.OUT_OF_SEQUENCE else 0)
+    assert end(bench) == 2
+
+
+async def test_ordinary_batch_of_an_ordered_topic_is_refused(bench: OrderedBench) -> None:
+    """Offset and sequence would drift apart (K3), also once the topic is noted."""
+    await bench.line().take([ordered(11)])
+    async with bench.session(5, 0, "orders") as session:
+        await session.send(batch(1, topic_id=7, queue_id=0))
+        ack = await session.ack()
+    assert ack.code is ErrorCode.INVALID_ARGUMENT
+    assert "is ordered" in ack.message
+    assert end(bench) == 1
+
+
+async def test_order_stays_while_a_batch_waits_for_a_read(bench: OrderedBench) -> None:
+    """The second segment is opened here; its batches are pipelined before it is known."""
+    line = bench.line()
+    await line.take([ordered(11, 2)])
+    opened = Segment(2, G1, 3, (13, 21), (2, 0))
+    ended = replace(OPEN.segments[0], end=(2, 0))
+    bench.nodes.put(replace(OPEN, segments=(ended, opened)))
+    bench.nodes.gate.clear()
+    sent = [ordered(13 + n, segment=2) for n in range(4)]
+    taking = asyncio.create_task(line.take(sent))
+    await asyncio.sleep(0.01)
+    assert end(bench) == 2
+    bench.nodes.gate.set()
+    await taking
+    assert end(bench) == 6
+    await bench.all_durable()
+    acks = line.take_due()
+    assert acks[0].code == ErrorCode.SEGMENT_CLOSED
+    assert [(a.correlation, a.code, a.base_offset) for a in acks[1:]] == [
+        (b.correlation, 0, 2 + n) for n, b in enumerate(sent)
+    ]
+
+
+async def test_chain_is_read_once_in_a_term(bench: OrderedBench) -> None:
+    """What was cached in an earlier term may hide a closing and an end that others gave."""
+    line = bench.line()
+    before = bench.nodes.reads
+    await line.take([ordered(11), ordered(12)])
+    assert bench.nodes.reads == before + 1
+    bench.nodes.put(close_of(OPEN))
+    bench.open_term(2)
+    (ack, *_) = await _acks_of(bench.line(), ordered(13))
+    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert end(bench) == 2
+
+
+async def _acks_of(line: SessionBatches, *batches: wire.ProduceBatch) -> list[wire.ProduceAck]:
+    await line.take(batches)
+    return line.take_due()
+
+
+async def test_without_zookeeper_a_chain_not_read_is_not_used(bench: OrderedBench) -> None:
+    bench.nodes.failing = True
+    line = bench.line()
+    (ack,) = await _acks_of(line, ordered(11))
+    assert ack.code == ErrorCode.OVERLOADED
+    assert end(bench) == 0
+    bench.nodes.failing = False
+    await line.take([ordered(11)])
+    bench.nodes.failing = True
+    await line.take([ordered(12)])
+    assert end(bench) == 2, "once read it serves for the term"
+
+
+async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
+    begun = Segment(1, G1, 3, (11, 21), (5, 0))
+    bench.nodes.put(replace(OPEN, segments=(begun,)))
+    (ack,) = await _acks_of(bench.line(), ordered(11))
+    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert "g1 has lost records" in ack.message
+    closing = bench.nodes.chains["changes"].value.closing
+    assert closing is not None
+    assert "below the start 5" in closing
+    assert end(bench) == 0
+
+
+async def test_tail_that_a_restart_lost_comes_again(bench: OrderedBench) -> None:
+    """The next sequence follows from the journal alone (K13)."""
+    line = bench.line()
+    await line.take([ordered(11)])
+    kept = bench.journal.end
+    await line.take([ordered(12), ordered(13)])
+    await bench.journal.truncate(kept)
+    bench.open_term(2)
+    (gap,) = (await _acks_of(bench.line(), ordered(14)))[-1:]
+    assert (gap.code, gap.expected_sequence) == (ErrorCode.OUT_OF_SEQUENCE, 12)
+    again = bench.line()
+    await again.take([ordered(12)])
+    assert end(bench) == 2
+
+
+async def test_late_sender_is_fenced_for_good(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(11)])
+    ended = replace(OPEN.segments[0], end=(1, 0))
+    opened = Segment(2, G2, 4, (12, 21), (0, 0))
+    bench.nodes.put(replace(OPEN, segments=(ended, opened), sender=Sender("copier-0000000002", 4)))
+    await bench.cache.read("changes")
+    (_, ack) = await _acks_of(line, ordered(12))
+    assert ack.code == ErrorCode.SENDER_FENCED
+    assert "copier-0000000002 is active" in ack.message
+
+
+async def test_master_that_takes_no_messages_refuses(bench: OrderedBench) -> None:
+    line = bench.line()
+    bench.service.intake.stopping = True
+    (ack,) = await _acks_of(line, ordered(11))
+    assert ack.code == ErrorCode.NO_PERMISSION
+    assert end(bench) == 0
+
+
+async def test_pending_ack_gets_its_fsync(tmp_path: Path) -> None:
+    async with ordered_bench(tmp_path) as bench:
+        bench.journal.set_flush(sync=False, interval_ms=0)
+        await bench.line().take([ordered(11)])
+        journal = bench.journal
+        await until(lambda: journal.durable_end == journal.end, "an fsync without the policy's")
+
+
+async def test_header_bears_epoch_and_sequence(bench: OrderedBench) -> None:
+    chain = replace(OPEN, segments=(Segment(1, G1, 70_000, (2**32 + 5, 1), (0, 0)),))
+    bench.nodes.put(replace(chain, sender=Sender("copier-0000000001", 70_000)))
+    await bench.line().take([ordered(2**32 + 5, epoch=70_000)])
+    (found,) = await bench.journal.find(TopicId(7), 0, bench.journal.begin_offset(CHANGES.id, 0), 9)
+    header, _ = await bench.journal.read_batch(found)
+    assert (header.producer_id, header.producer_epoch) == (0, 70_000 - 65_536)
+    assert header.base_sequence == 5

@@ -32,14 +32,14 @@ from fmqproto.v1 import client_pb2 as wire
 
 G1, G2 = GroupName("g1"), GroupName("g2")
 ME, SLAVE = BrokerId("g1-0"), BrokerId("g1-1")
-CHANGES = TopicConfig("changes", TopicId(7), (TopicGroup(G1, 2), TopicGroup(G2, 2)), ordered=True)
+CHANGES = TopicConfig("changes", TopicId(70), (TopicGroup(G1, 2), TopicGroup(G2, 2)), ordered=True)
 OPEN = Chain(
     "changes",
     2,
     (ChainGroup(G1), ChainGroup(G2)),
     segments=(Segment(1, G1, 3, (11, 21), (0, 0)),),
     sender=Sender("copier-0000000001", 3),
-    topic_id=TopicId(7),
+    topic_id=TopicId(70),
 )
 
 

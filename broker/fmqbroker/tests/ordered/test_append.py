@@ -165,7 +165,7 @@ REFUSALS: list[tuple[wire.ProduceBatch, ErrorCode, str]] = [
     (ordered(13, ack=wire.RECEIVED), ErrorCode.INVALID_ARGUMENT, "no other level"),
     (ordered(13, payload_crc=1), ErrorCode.BAD_CRC, "CRC32C"),
     (ordered(13, deliver_at_ms=9), ErrorCode.UNSUPPORTED, "delivers at once only"),
-    (batch(1, topic_id=7), ErrorCode.INVALID_ARGUMENT, "takes ordered batches of its topic only"),
+    (batch(1, topic_id=70), ErrorCode.INVALID_ARGUMENT, "takes ordered batches of its topic only"),
 ]
 
 
@@ -188,7 +188,7 @@ async def test_ordinary_batch_of_an_ordered_topic_is_refused(bench: OrderedBench
     """Offset and sequence would drift apart (K3), also once the topic is noted."""
     await bench.line().take([ordered(11)])
     async with bench.session(5, 0, "orders") as session:
-        await session.send(batch(1, topic_id=7, queue_id=0))
+        await session.send(batch(1, topic_id=70, queue_id=0))
         ack = await session.ack()
     assert ack.code is ErrorCode.INVALID_ARGUMENT
     assert "is ordered" in ack.message
@@ -308,7 +308,9 @@ async def test_header_bears_epoch_and_sequence(bench: OrderedBench) -> None:
     chain = replace(OPEN, segments=(Segment(1, G1, 70_000, (2**32 + 5, 1), (0, 0)),))
     bench.nodes.put(replace(chain, sender=Sender("copier-0000000001", 70_000)))
     await bench.line().take([ordered(2**32 + 5, epoch=70_000)])
-    (found,) = await bench.journal.find(TopicId(7), 0, bench.journal.begin_offset(CHANGES.id, 0), 9)
+    (found,) = await bench.journal.find(
+        TopicId(70), 0, bench.journal.begin_offset(CHANGES.id, 0), 9
+    )
     header, _ = await bench.journal.read_batch(found)
     assert (header.producer_id, header.producer_epoch) == (0, 70_000 - 65_536)
     assert header.base_sequence == 5

@@ -23,7 +23,7 @@ from fmqbroker.tests.ordered_bench import (
 )
 from fmqbroker.tests.produce_harness import batch
 from fmqcore.errors import ErrorCode
-from fmqcore.ids import BrokerId, TopicId
+from fmqcore.ids import BrokerId, Offset
 from fmqcore.zk.chain import Segment, Sender
 from fmqproto.v1 import client_pb2 as wire
 
@@ -127,6 +127,7 @@ async def test_ack_that_never_becomes_due_is_unknown(bench: OrderedBench) -> Non
 
 
 async def test_repeat_has_its_first_offset_and_is_not_stored(bench: OrderedBench) -> None:
+    await bench.all_durable()  # the slave has reported, and lacks what follows
     line = bench.line()
     await line.take([ordered(11, 2), ordered(13, 2)])
     again = bench.line()
@@ -218,6 +219,29 @@ async def test_order_stays_while_a_batch_waits_for_a_read(bench: OrderedBench) -
     ]
 
 
+async def test_two_sessions_do_not_store_a_record_twice(bench: OrderedBench) -> None:
+    """A sender that dialled again: what it sent before may still arrive, at the same time."""
+    lines = bench.line(), bench.line()
+    sent = [ordered(11 + n) for n in range(5)]
+    await asyncio.gather(*(line.take(sent) for line in lines))
+    assert end(bench) == 5
+    await bench.all_durable()
+    for line in lines:
+        assert [(a.code, a.base_offset) for a in line.take_due()] == [(0, n) for n in range(5)]
+
+
+async def test_each_batch_waits_for_its_own_place(bench: OrderedBench) -> None:
+    line = bench.line()
+    await line.take([ordered(11)])
+    first = bench.journal.end
+    await line.take([ordered(12)])
+    await bench.journal.wait_durable(bench.journal.end)
+    bench.reports(first)
+    assert [ack.base_offset for ack in line.take_due()] == [0]
+    bench.reports(bench.journal.end)
+    assert [ack.base_offset for ack in line.take_due()] == [1]
+
+
 async def test_chain_is_read_once_in_a_term(bench: OrderedBench) -> None:
     """What was cached in an earlier term may hide a closing and an end that others gave."""
     line = bench.line()
@@ -297,7 +321,7 @@ async def test_master_that_takes_no_messages_refuses(bench: OrderedBench) -> Non
 
 
 async def test_pending_ack_gets_its_fsync(tmp_path: Path) -> None:
-    async with ordered_bench(tmp_path) as bench:
+    async with ordered_bench(tmp_path, checkpoint_interval_ms=10**9) as bench:
         bench.journal.set_flush(sync=False, interval_ms=0)
         await bench.line().take([ordered(11)])
         journal = bench.journal
@@ -308,9 +332,7 @@ async def test_header_bears_epoch_and_sequence(bench: OrderedBench) -> None:
     chain = replace(OPEN, segments=(Segment(1, G1, 70_000, (2**32 + 5, 1), (0, 0)),))
     bench.nodes.put(replace(chain, sender=Sender("copier-0000000001", 70_000)))
     await bench.line().take([ordered(2**32 + 5, epoch=70_000)])
-    (found,) = await bench.journal.find(
-        TopicId(70), 0, bench.journal.begin_offset(CHANGES.id, 0), 9
-    )
+    (found,) = await bench.journal.find(CHANGES.id, 0, Offset(0), 9)
     header, _ = await bench.journal.read_batch(found)
     assert (header.producer_id, header.producer_epoch) == (0, 70_000 - 65_536)
     assert header.base_sequence == 5

@@ -1,4 +1,4 @@
-"""The lease on chains, with a real ZooKeeper: each closing in the group ends it until it is read."""
+"""The lease on chains, with a real ZooKeeper: after a closing the chains are read again first."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -118,7 +118,7 @@ class GroupEndsCaller:
         `nodes`: the groups as ZooKeeper shows them. One that could not be chosen anyway is not
         asked; one that does not answer counts as silent.
         """
-        asked = [name for name, view in nodes.items() if view.takes_writes and not view.avoid]
+        asked = [name for name, view in nodes.items() if _is_whole(view)]
         views = await asyncio.gather(*(self._view_of(chain, name, nodes[name]) for name in asked))
         return {**nodes, **dict(zip(asked, views, strict=True))}
 
@@ -167,6 +167,10 @@ class GroupEndsCaller:
             if not line.calls:
                 del self._lines[address]
                 await line.connection.close()
+
+
+def _is_whole(view: GroupView) -> bool:
+    return view.takes_writes and not view.missing and not view.avoid
 
 
 def view_of_reply(nodes: GroupView, reply: GroupEndsReply) -> GroupView:

@@ -226,53 +226,54 @@ class _Parts:
             view,
             self._master,
         )
-        self._retention = Retention(
-            me,
-            journal,
-            self._commit,
-            group,
-            self._master,
-            self._slave,
-            clock,
-            self._clock_doubt,
-            self._ordered.kept,
-        )
-        self._failover = Failover(
-            self._gate,
-            group,
-            journal,
-            self._commit,
-            self._offsets,
-            self._master,
-            self._slave,
-            settings,
-            clock,
-            self._departure,
-            incarnation,
-        )
-        ordered = self._ordered
-        self._produce = ProduceService(
-            journal, self._commit, self._gate, view, settings, clock, ordered.sessions
-        )
-        self._fetch = FetchService(
-            settings,
-            clock,
-            journal,
-            self._commit,
-            self._gate,
-            view,
-            self._offsets,
-            ordered.reads,
-        )
-        ordered.follow_readers(self._fetch.groups, self._offsets)
+        self._retention = self._make_retention(me)
+        self._failover = self._make_failover(incarnation)
+        self._produce, self._fetch = self._make_traffic()
         self._periods, self._admin = self._make_admin(me, ports)
         self._segments = SegmentService(settings, clock, journal, self._commit)
         self._idle_groups, self._sweep = self._make_sweeps()
         serving = (
             self._produce, self._fetch, view, self._master, self._failover, self._admin,
-            *self._make_topic_admins(ports), self._segments, ordered.group_ends,
+            *self._make_topic_admins(ports), self._segments, self._ordered.group_ends,
         )  # fmt: skip
         self._handlers = bind(part.handlers for part in serving)
+
+    def _make_retention(self, me: BrokerId) -> Retention:
+        return Retention(
+            me,
+            self._journal,
+            self._commit,
+            self._group,
+            self._master,
+            self._slave,
+            self._ports.clock,
+            self._clock_doubt,
+            self._ordered.kept,
+        )
+
+    def _make_failover(self, incarnation: str) -> Failover:
+        return Failover(
+            self._gate,
+            self._group,
+            self._journal,
+            self._commit,
+            self._offsets,
+            self._master,
+            self._slave,
+            self._settings,
+            self._ports.clock,
+            self._departure,
+            incarnation,
+        )
+
+    def _make_traffic(self) -> tuple[ProduceService, FetchService]:
+        """Make the parts that messages pass."""
+        ordered, settings, clock = self._ordered, self._settings, self._ports.clock
+        common = self._journal, self._commit, self._gate, self._view
+        produce = ProduceService(*common, settings, clock, ordered.sessions)
+        fetch = FetchService(settings, clock, *common, self._offsets, ordered.reads)
+        ordered.follow_readers(fetch.groups, self._offsets)
+        return produce, fetch
 
     def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:
         """Make the parts that answer people and the operator."""

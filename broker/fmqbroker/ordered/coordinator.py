@@ -8,8 +8,8 @@ broker may act on any chain at any time: a step that comes twice fails on the no
 Nothing is remembered that another broker would need. `_Memory` holds when this broker first saw a
 trouble or a closing: after a restart it waits longer, never shorter.
 
-An idle topic has no timer and is not looked at. A topic is due when its chain changes, one of its
-senders comes, goes or reports, a group of its chain changes, or a moment comes that its last
+An idle topic has no timer and is not looked at. A topic is due when its chain changes, a
+sender comes, goes or reports, a group in the chain changes, or a moment comes that the last
 decision named. Masters are asked for their ends (`group_ends`) only when a step would be taken if
 these were as hoped.
 """

@@ -29,7 +29,7 @@ from fmqwire.methods import GROUP_ENDS
 
 
 class OwnGroup(Protocol):
-    """What this broker knows of its own group."""
+    """The broker's own group, as this broker sees it."""
 
     def own_view(self, topic: Chain) -> GroupView:
         """Return the group as its master sees it; of a broker that is not, what it can say."""

@@ -1,4 +1,4 @@
-"""What the broker that serves a group does for the chains of its segments: END, HEADS and TIDY.
+"""END, HEADS and TIDY: the duties of the broker that serves the group of a segment.
 
 Order of effects at an end: the master seals the segment (takes, acknowledges and shows no more, and
 writes the end into a durable SEAL), then writes that end into the chain. A takeover reader has

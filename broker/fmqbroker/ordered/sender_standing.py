@@ -5,7 +5,7 @@ For each sender that asks for the role the broker makes one ephemeral sequential
 watches the node before its own, so one departure wakes one waiter. The node goes with the
 session's stream, or with the broker's session with ZooKeeper.
 
-A sender may open further sessions, to the masters of groups, with the id of its place: they have no
+A sender may open further sessions, to the masters of groups, with that place's id: they have no
 node, and learn the same states. A `SenderReport` counts for one closing (`fmqcore.ordered.machine`
 compares sender and segment); it is forgotten when the chain's last number changes.
 
@@ -292,7 +292,7 @@ class Senders:
         try:
             return await create_once(self._coordination, path, b"")
         except NoNode:
-            raise NotFound("the topic was deleted, with the line of its senders") from None
+            raise NotFound("the topic was deleted, with the line of senders") from None
 
     async def run(self) -> None:
         """Delete the nodes of senders that have gone, until cancelled.

@@ -80,7 +80,7 @@ async def test_master_reads_the_chain_before_it_gives_its_ends(
         await bench.nodes.edit(T, lambda c: close(c, "a switch"))
         cached = bench.cache.of(T.id)
         assert cached is not None
-        assert cached.closing is None, "a master that has not heard of it"
+        assert cached.closing is None, "this master has not seen the closing"
         await bench.ask()
         assert bench.closing == ["a switch"], "what it takes later is refused"
 

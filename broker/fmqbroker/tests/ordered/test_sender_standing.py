@@ -1,4 +1,4 @@
-"""What a sender is sent of its chain, and how long its report counts. Without I/O."""
+"""What a sender is sent about the chain, and how long a report counts. Without I/O."""
 
 from dataclasses import replace
 

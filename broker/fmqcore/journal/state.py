@@ -86,7 +86,7 @@ class JournalState:
 
     `next_offsets` keeps the queues of deleted topics: a group may get the topic back, and its
     offsets must then continue. `seals` are those of the batches that this process has read or
-    written: SNAP has none of them (ADR 0064).
+    written: SNAP has none of them (ADR 0066).
     """
 
     next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)

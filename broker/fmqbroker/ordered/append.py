@@ -49,7 +49,7 @@ _SEQUENCES: Final = 1 << 32
 
 
 class Draft(NamedTuple):
-    """An ordered batch that passed the checks of its content."""
+    """An ordered batch whose content was checked."""
 
     topic_id: TopicId
     place: OrderedBatch
@@ -146,7 +146,7 @@ class OrderedAppend:
             if end <= self.journal.durable_end:
                 await self._persist.wait()
                 continue
-            with contextlib.suppress(errors.DeliveryUnknown):  # truncated: nobody gets its ack
+            with contextlib.suppress(errors.DeliveryUnknown):  # truncated: it gets no ack
                 await self.journal.wait_durable(end)
 
     def _wanted(self, stored: Stored) -> Stored:

@@ -5,7 +5,7 @@ group changes in its own transaction. So one read covers all chains of the group
 another closing has the group's open chains read again before anything is acknowledged. Grants of
 slaves do not count: whoever ends a segment without this master waits the lease out.
 
-Read only while somebody wants the lease: an idle topic costs nothing.
+Read only while acks want the lease: an idle topic costs nothing.
 
 Order of effects: the node is read, then the chains, then `chain_read_at_version` follows. All is
 dropped with the term and with the ZooKeeper session.

@@ -1,4 +1,4 @@
-"""What this broker's group holds of an ordered topic: the ends of its queues.
+"""What this broker's group holds of an ordered topic: the ends per queue.
 
 The ends that all members hold follow from `member_ends` and the journal's index. For a member that
 fell far behind, the index has to be read from disk: the first question starts that, and a later one

@@ -89,7 +89,7 @@ class MemberEnds:
         return end if end >= self._start else None
 
     async def run(self) -> None:
-        """Note what the slaves report, also while nobody asks: a link that comes again forgets."""
+        """Note what the slaves report, also without a question: a link that comes again forgets."""
         while True:
             self.note()
             await self._links.changed.wait()

@@ -103,7 +103,7 @@ class SessionBatches:
     async def _take(self, batch: client_pb2.ProduceBatch) -> Stored:
         if batch.topic_id != self._topic_id or not batch.chain_segment:
             raise errors.InvalidArgument(
-                "the session of an ordered producer takes ordered batches of its topic only"
+                "the session of an ordered producer takes ordered batches of one topic only"
             )
         if int(batch.ack) not in _LEVELS:
             raise errors.InvalidArgument(

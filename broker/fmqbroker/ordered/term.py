@@ -25,5 +25,5 @@ class Term:
     def held(self) -> Epoch:
         """The term that this broker holds as master now, with a lease; 0 = none."""
         gate, newest = self._gate, self.newest
-        mine = gate.mode is Mode.MASTER and gate.epoch == newest and gate.is_master()
-        return newest if mine else NO_TERM
+        own = gate.mode is Mode.MASTER and gate.epoch == newest and gate.is_master()
+        return newest if own else NO_TERM

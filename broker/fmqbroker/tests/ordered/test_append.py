@@ -166,7 +166,7 @@ REFUSALS: list[tuple[wire.ProduceBatch, ErrorCode, str]] = [
     (ordered(13, ack=wire.RECEIVED), ErrorCode.INVALID_ARGUMENT, "no other level"),
     (ordered(13, payload_crc=1), ErrorCode.BAD_CRC, "CRC32C"),
     (ordered(13, deliver_at_ms=9), ErrorCode.UNSUPPORTED, "delivers at once only"),
-    (batch(1, topic_id=70), ErrorCode.INVALID_ARGUMENT, "takes ordered batches of its topic only"),
+    (batch(1, topic_id=70), ErrorCode.INVALID_ARGUMENT, "takes ordered batches of one topic only"),
 ]
 
 
@@ -274,8 +274,8 @@ async def test_without_zookeeper_a_chain_not_read_is_not_used(bench: OrderedBenc
 
 
 async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
-    begun = Segment(1, G1, 3, (11, 21), (5, 0))
-    bench.nodes.put(replace(OPEN, segments=(begun,)))
+    started = Segment(1, G1, 3, (11, 21), (5, 0))
+    bench.nodes.put(replace(OPEN, segments=(started,)))
     (ack,) = await _acks_of(bench.line(), ordered(11))
     assert ack.code == ErrorCode.SEGMENT_CLOSED
     assert "g1 has lost records" in ack.message
@@ -323,9 +323,10 @@ async def test_master_that_takes_no_messages_refuses(bench: OrderedBench) -> Non
 async def test_pending_ack_gets_its_fsync(tmp_path: Path) -> None:
     async with ordered_bench(tmp_path, checkpoint_interval_ms=10**9) as bench:
         bench.journal.set_flush(sync=False, interval_ms=0)
-        await bench.line().take([ordered(11)])
         journal = bench.journal
-        await until(lambda: journal.durable_end == journal.end, "an fsync without the policy's")
+        for sequence in (11, 12):
+            await bench.line().take([ordered(sequence)])
+            await until(lambda: journal.durable_end == journal.end, "an fsync for the ack alone")
 
 
 async def test_header_bears_epoch_and_sequence(bench: OrderedBench) -> None:

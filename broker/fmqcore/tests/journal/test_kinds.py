@@ -2,7 +2,14 @@
 
 import pytest
 
-from fmqcore.batch.control import encode_epoch, encode_offsets, encode_topic
+from fmqcore.batch.control import (
+    Seal,
+    TopicSetting,
+    encode_epoch,
+    encode_offsets,
+    encode_seal,
+    encode_topic,
+)
 from fmqcore.batch.header import (
     BadBatch,
     BatchFault,
@@ -19,7 +26,7 @@ from fmqcore.journal.kinds import apply_batch, kind_of
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, replay
 from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop, begin_next, check_batches
 from fmqcore.journal.segments import MIN_SEGMENT, Segment
-from fmqcore.journal.state import JournalState
+from fmqcore.journal.state import MAX_SEALS, JournalState
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.tests.journal.writer import SKIPPED, UNKNOWN, JournalWriter, newer
 from fmqcore.verify.directory import Verifier
@@ -195,3 +202,17 @@ def test_rows_show_their_content() -> None:
     assert kind_of(BatchType.OFFSETS).show(header, encode_offsets({})) == {"progress": []}
     skipped = kind_of(SKIPPED).show(header, b"")
     assert skipped == {"skipped": "a newer FMQ wrote it", "payload_bytes": header.payload_len}
+
+
+def test_seal_stays_over_a_snap_and_goes_with_its_topic() -> None:
+    """SNAP has no seals (ADR 0064): what this process has seen stays, the newest of a topic."""
+    state, header = JournalState(), newer().headers[1]
+    for number in range(1, MAX_SEALS + 2):
+        seal = Seal(TopicId(7), number, (number, 0))
+        apply_batch(state, header._replace(type=BatchType.SEAL), encode_seal(seal))
+    assert list(state.seals[TopicId(7)]) == list(range(2, MAX_SEALS + 2))
+    state.follow_snap(header, JournalState.from_snap(state.to_snap(0)))
+    assert state.seals[TopicId(7)][2] == ((2, 0), header.end)
+    assert state == JournalState.from_snap(state.to_snap(0)), "seals are no part of the state"
+    state.set_topic(TopicSetting(TopicId(7), "changes", 0))
+    assert state.seals == {}

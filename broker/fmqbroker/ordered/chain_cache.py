@@ -2,7 +2,7 @@
 
 Which chains concern the group follows from the topics: a group that left a chain keeps its queues
 in the topic. Each chain's node is watched, also before it exists. So an idle topic costs nothing,
-and a change costs one read. Whoever needs the chain as it is now calls `read`.
+and a change costs one read. `read` returns the chain as it is now.
 
 A cached chain is never replaced by an older one: the reads and writes of one chain take turns.
 Writes chains by compare-and-set (`ChainNodes`).

@@ -3,7 +3,7 @@
 It comes from timed, synced reads of `groups/<g>/chains`, which each closing of a segment of the
 group changes in its own transaction. So one read covers all chains of the group. A read that shows
 another closing has the group's open chains read again before anything is acknowledged. Grants of
-slaves do not count: whoever ends a segment without this master waits the lease out.
+slaves do not count: a broker that declares an end unknown waits the lease out.
 
 Read only while acks want the lease: an idle topic costs nothing.
 

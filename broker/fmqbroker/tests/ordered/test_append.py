@@ -46,7 +46,9 @@ async def refused(line: SessionBatches, wanted: wire.ProduceBatch) -> wire.Produ
 
 
 async def test_ack_waits_for_every_configured_member(bench: OrderedBench) -> None:
-    bench.group.state = replace(bench.group.state, value=replace(bench.group.state.value, isr=()))
+    bench.group.state = replace(
+        bench.group.state, value=replace(bench.group.state.value, isr=frozenset())
+    )
     line, first = bench.line(), ordered(11, 3)
     await line.take([first])
     assert end(bench) == 3
@@ -80,7 +82,7 @@ async def test_position_of_an_earlier_term_does_not_count(bench: OrderedBench) -
     bench.replication.links[SLAVE].epoch = bench.term.newest
     bench.open_term(2)
     (ack,) = line.take_due()
-    assert ack.code == ErrorCode.DELIVERY_UNKNOWN
+    assert ack.code == wire.DELIVERY_UNKNOWN
     assert "appended in epoch 1, now it is 2" in ack.message
 
 
@@ -105,9 +107,9 @@ async def test_no_ack_of_a_segment_that_closed(bench: OrderedBench) -> None:
     bench.nodes.put(close_of(OPEN))
     await bench.cache.read("changes")
     (ack,) = line.take_due()
-    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert ack.code == wire.SEGMENT_CLOSED
     assert "segment 1 takes no more records: planned" in ack.message
-    assert (await refused(line, ordered(12))).code == ErrorCode.SEGMENT_CLOSED
+    assert (await refused(line, ordered(12))).code == wire.SEGMENT_CLOSED
     assert end(bench) == 1
 
 
@@ -121,7 +123,7 @@ async def test_ack_that_never_becomes_due_is_unknown(bench: OrderedBench) -> Non
     assert line.wait_s() == 0.1
     bench.clock.advance(100)
     (ack,) = line.take_due()
-    assert ack.code == ErrorCode.DELIVERY_UNKNOWN
+    assert ack.code == wire.DELIVERY_UNKNOWN
     assert "it is not durable on g1-1" in ack.message
     assert line.wait_s() is None
 
@@ -157,22 +159,22 @@ async def test_queues_have_sequences_of_their_own(bench: OrderedBench) -> None:
     assert (end(bench, 0), end(bench, 1)) == (1, 3)
 
 
-REFUSALS: list[tuple[wire.ProduceBatch, ErrorCode, str]] = [
-    (ordered(14), ErrorCode.OUT_OF_SEQUENCE, "sequence 14 of queue 0 came where 13 is next"),
-    (ordered(12, 3), ErrorCode.MALFORMED, "send a batch again with the same records"),
-    (ordered(13, epoch=2), ErrorCode.SENDER_FENCED, "ask for the role again"),
-    (ordered(13, queue=2), ErrorCode.UNKNOWN_QUEUE, "queue 2: changes has 2"),
-    (ordered(13, segment=2), ErrorCode.OVERLOADED, "has not read segment 2 yet"),
-    (ordered(13, ack=wire.RECEIVED), ErrorCode.INVALID_ARGUMENT, "no other level"),
-    (ordered(13, payload_crc=1), ErrorCode.BAD_CRC, "CRC32C"),
-    (ordered(13, deliver_at_ms=9), ErrorCode.UNSUPPORTED, "delivers at once only"),
-    (batch(1, topic_id=70), ErrorCode.INVALID_ARGUMENT, "takes ordered batches of one topic only"),
+REFUSALS: list[tuple[wire.ProduceBatch, wire.ErrorCode, str]] = [
+    (ordered(14), wire.OUT_OF_SEQUENCE, "sequence 14 of queue 0 came where 13 is next"),
+    (ordered(12, 3), wire.MALFORMED, "send a batch again with the same records"),
+    (ordered(13, epoch=2), wire.SENDER_FENCED, "ask for the role again"),
+    (ordered(13, queue=2), wire.UNKNOWN_QUEUE, "queue 2: changes has 2"),
+    (ordered(13, segment=2), wire.OVERLOADED, "has not read segment 2 yet"),
+    (ordered(13, ack=wire.RECEIVED), wire.INVALID_ARGUMENT, "no other level"),
+    (ordered(13, payload_crc=1), wire.BAD_CRC, "CRC32C"),
+    (ordered(13, deliver_at_ms=9), wire.UNSUPPORTED, "delivers at once only"),
+    (batch(1, topic_id=70), wire.INVALID_ARGUMENT, "takes ordered batches of one topic only"),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "code", "why"), REFUSALS)
 async def test_refused_batch_is_not_stored(
-    bench: OrderedBench, wanted: wire.ProduceBatch, code: ErrorCode, why: str
+    bench: OrderedBench, wanted: wire.ProduceBatch, code: wire.ErrorCode, why: str
 ) -> None:
     line = bench.line()
     await line.take([ordered(11, 2)])
@@ -181,7 +183,7 @@ async def test_refused_batch_is_not_stored(
     ack = await refused(line, wanted)
     assert ack.code == code
     assert why in ack.message
-    assert ack.expected_sequence == (13 if code is ErrorCode.OUT_OF_SEQUENCE else 0)
+    assert ack.expected_sequence == (13 if code == wire.OUT_OF_SEQUENCE else 0)
     assert end(bench) == 2
 
 
@@ -213,7 +215,7 @@ async def test_order_stays_while_a_batch_waits_for_a_read(bench: OrderedBench) -
     assert end(bench) == 6
     await bench.all_durable()
     acks = line.take_due()
-    assert acks[0].code == ErrorCode.SEGMENT_CLOSED
+    assert acks[0].code == wire.SEGMENT_CLOSED
     assert [(a.correlation, a.code, a.base_offset) for a in acks[1:]] == [
         (b.correlation, 0, 2 + n) for n, b in enumerate(sent)
     ]
@@ -251,7 +253,7 @@ async def test_chain_is_read_once_in_a_term(bench: OrderedBench) -> None:
     bench.nodes.put(close_of(OPEN))
     bench.open_term(2)
     (ack, *_) = await _acks_of(bench.line(), ordered(13))
-    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert ack.code == wire.SEGMENT_CLOSED
     assert end(bench) == 2
 
 
@@ -264,7 +266,7 @@ async def test_without_zookeeper_a_chain_not_read_is_not_used(bench: OrderedBenc
     bench.nodes.failing = True
     line = bench.line()
     (ack,) = await _acks_of(line, ordered(11))
-    assert ack.code == ErrorCode.OVERLOADED
+    assert ack.code == wire.OVERLOADED
     assert end(bench) == 0
     bench.nodes.failing = False
     await line.take([ordered(11)])
@@ -277,7 +279,7 @@ async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
     started = Segment(1, G1, 3, (11, 21), (5, 0))
     bench.nodes.put(replace(OPEN, segments=(started,)))
     (ack,) = await _acks_of(bench.line(), ordered(11))
-    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert ack.code == wire.SEGMENT_CLOSED
     assert "g1 has lost records" in ack.message
     closing = bench.nodes.chains["changes"].value.closing
     assert closing is not None
@@ -294,7 +296,7 @@ async def test_tail_that_a_restart_lost_comes_again(bench: OrderedBench) -> None
     await bench.journal.truncate(kept)
     bench.open_term(2)
     (gap,) = (await _acks_of(bench.line(), ordered(14)))[-1:]
-    assert (gap.code, gap.expected_sequence) == (ErrorCode.OUT_OF_SEQUENCE, 12)
+    assert (gap.code, gap.expected_sequence) == (wire.OUT_OF_SEQUENCE, 12)
     again = bench.line()
     await again.take([ordered(12)])
     assert end(bench) == 2
@@ -308,7 +310,7 @@ async def test_late_sender_is_fenced_for_good(bench: OrderedBench) -> None:
     bench.nodes.put(replace(OPEN, segments=(ended, opened), sender=Sender("copier-0000000002", 4)))
     await bench.cache.read("changes")
     (_, ack) = await _acks_of(line, ordered(12))
-    assert ack.code == ErrorCode.SENDER_FENCED
+    assert ack.code == wire.SENDER_FENCED
     assert "copier-0000000002 is active" in ack.message
 
 
@@ -316,7 +318,7 @@ async def test_master_that_takes_no_messages_refuses(bench: OrderedBench) -> Non
     line = bench.line()
     bench.service.intake.stopping = True
     (ack,) = await _acks_of(line, ordered(11))
-    assert ack.code == ErrorCode.NO_PERMISSION
+    assert ack.code == wire.NO_PERMISSION
     assert end(bench) == 0
 
 

@@ -18,7 +18,7 @@ from fmqcore.ordered.transitions import close
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.topic import topic_to_json
-from fmqport.coordination import SessionState
+from fmqport.coordination import Node, SessionState
 
 pytestmark = pytest.mark.processes
 
@@ -38,7 +38,7 @@ class CountingSession(ZooKeeperSession):
     reads = 0
     node = layout.chains_node(C, G1)
 
-    async def get(self, path: str, *, synced: bool = False) -> object:  # type: ignore[override]
+    async def get(self, path: str, *, synced: bool = False) -> Node | None:
         self.reads += path == self.node
         return await super().get(path, synced=synced)
 
@@ -154,7 +154,8 @@ async def test_node_that_was_created_again_has_the_chains_read(bench: Bench) -> 
     await bench.session.delete(layout.chains_node(C, G1))
     closed = await bench.nodes.edit(CHANGES, lambda chain: close(chain, "second"))
     node = await bench.session.get(layout.chains_node(C, G1))
-    assert node.version == bench.now().chains_version  # type: ignore[attr-defined]
+    assert node is not None
+    assert node.version == bench.now().chains_version
     assert await bench.lease.renew()
     assert bench.chain() == closed
 

@@ -10,8 +10,9 @@ from fmqbroker.tests import journal_kit
 from fmqbroker.tests.journal_kit import everything, headers
 from fmqbroker.tests.ordered_bench import CHANGES, OrderedBench, ordered, ordered_bench
 from fmqcore.batch.header import BatchType
-from fmqcore.errors import ErrorCode, Unavailable
+from fmqcore.errors import Unavailable
 from fmqcore.ids import Position
+from fmqproto.v1 import client_pb2 as wire
 
 
 @pytest.fixture
@@ -36,10 +37,10 @@ async def test_sealed_segment_takes_and_acknowledges_no_more(bench: OrderedBench
     sealing = asyncio.create_task(bench.seals.seal(CHANGES.id, 1, (2, 0)))
     await asyncio.sleep(0)
     (ack,) = line.take_due()
-    assert ack.code == ErrorCode.SEGMENT_CLOSED, "frozen before its SEAL is durable"
+    assert ack.code == wire.SEGMENT_CLOSED, "frozen before its SEAL is durable"
     await line.take([ordered(13)])
     (ack,) = line.take_due()
-    assert ack.code == ErrorCode.SEGMENT_CLOSED
+    assert ack.code == wire.SEGMENT_CLOSED
     assert bench.journal.next_offset(CHANGES.id, 0) == 2
     await sealing
 

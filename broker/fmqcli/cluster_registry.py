@@ -12,7 +12,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName
 from fmqcore.zk import layout as paths
-from fmqcore.zk.chain import Chain, chain_from_json
+from fmqcore.zk.chain import Chain, chain_from_json, chain_to_json
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
 from fmqcore.zk.group_state import GroupState, state_from_json
@@ -86,6 +86,26 @@ class Registry:
         read = await self._coordination.get(node, synced=True)
         chain = None if read is None else chain_from_json(read.data)
         return chain if chain is not None and chain.topic_id == topic.id else None
+
+    async def edit_chain(self, topic: TopicConfig, edit: Callable[[Chain], Chain]) -> bool:
+        """Change an ordered topic's chain, again if others change it; return whether it changed.
+
+        Not for a closing of a group that lives: its lease would not see it.
+        """
+        node = paths.chain_node(self._cluster, topic.name)
+        for _ in range(_TRIES):
+            stored = await self._coordination.get(node, synced=True)
+            before = None if stored is None else chain_from_json(stored.data)
+            if stored is None or before is None or before.topic_id != topic.id:
+                return False
+            try:
+                if (after := edit(before)) == before:
+                    return False
+                await self._coordination.set(node, chain_to_json(after), stored.version)
+            except (BadVersion, NoNode):
+                continue
+            return True
+        raise Unavailable(f"the chain of topic {topic.name} keeps changing: try again")
 
     async def edit_topic(self, name: str, edit: Callable[[TopicConfig], TopicConfig]) -> None:
         """Change a topic, again if others change it meanwhile; nothing if it is gone."""

@@ -22,7 +22,7 @@ from fmqclient.address import SCHEME
 from fmqclient.admin.infos import QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import GroupName, Permission
-from fmqcore.ordered.requests import group_in_use
+from fmqcore.ordered.requests import give_up_group, group_in_use
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, Removal
 from fmqcore.zk.group_state import GroupState, Mode
@@ -119,6 +119,8 @@ class GroupRemoval:
             if not _is_empty(config.value):
                 config = await self._empty(config)
             version = config.version
+        if self._lost:
+            await self._give_up_chains()
         await self._leave_topics()
         await self._await_no_broker()
         await self._leave_topics()  # a broker of an older version gives them back to its group
@@ -134,6 +136,8 @@ class GroupRemoval:
         """Raise while the chain of an ordered topic uses the group, or consumers still read it."""
         for topic in topics:
             chain = await self._groups.chain_of(topic) if topic.ordered else None
+            if chain is not None and self._lost:  # what is unread in it goes with the group
+                chain = give_up_group(chain, self._name)
             if chain is not None and (reason := group_in_use(chain, self._name)) is not None:
                 raise InvalidArgument(f"group {self._name} is not removed: {reason}")
 
@@ -296,6 +300,16 @@ class GroupRemoval:
         for topic in await self._topics():
             await self._groups.edit_topic(topic.name, partial(without, group=self._name))
             talk(f"topic {topic.name} is no longer in group {self._name}")
+
+    async def _give_up_chains(self) -> None:
+        """Let consumers of ordered topics go on after the segments that are lost."""
+        for topic in await self._topics():
+            given_up = partial(give_up_group, group=self._name)
+            if topic.ordered and await self._groups.edit_chain(topic, given_up):
+                talk(
+                    f"ordered topic {topic.name}: what was not read of its segments in "
+                    f"{self._name} is given up"
+                )
 
     async def _await_no_broker(self) -> None:
         deadline_s, reported = time.monotonic() + self._timeout_s, ""

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +16,14 @@ from fmqcli.tests.test_cluster import TOML
 from fmqcli.tests.test_processes import Fmq
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json
 from fmqcore.zk.group_config import Removal
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
-from fmqcore.zk.layout import state_node, topic_node
+from fmqcore.zk.layout import chain_node, state_node, topic_node
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
+from fmqport.coordination import NodeExists
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(290)]
 
@@ -295,3 +297,52 @@ def test_lost_group_is_removed_and_apply_cancels_a_removal(
     assert "orders is no longer in group g2" in capsys.readouterr().err
     assert main.run(("cluster", "show", "-o", "json", *named)) == 0
     assert '"g2"' not in capsys.readouterr().out
+
+
+def test_lost_group_with_unread_segments_of_a_chain_is_removed(
+    tmp_path: Path, zookeeper: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ("-z", zookeeper, "-c", "prod")
+    (file := tmp_path / "cluster.toml").write_text(TOML)
+    assert main.run(("cluster", "apply", "-f", str(file), *named)) == 0
+    topic = TopicConfig("changes", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)), ordered=True)
+    chain = Chain(
+        "changes",
+        1,
+        (ChainGroup(G1), ChainGroup(G2)),
+        segments=(Segment(1, G2, 1, (1,), (0,), end_unknown=True), Segment(2, G1, 1, (3,), (0,))),
+        sender=Sender("copier-0000000000", 1),
+        heads=(("app", (1,)),),
+        topic_id=topic.id,
+    )
+    node = chain_node("prod", "changes")
+
+    async def put(chain: Chain) -> None:
+        async with registry(zookeeper, "prod") as groups:
+            await groups._coordination.delete(node)
+            await groups._coordination.create(node, chain_to_json(chain), make_parents=True)
+            with suppress(NodeExists):
+                await groups._coordination.create(
+                    topic_node("prod", "changes"), topic_to_json(topic), make_parents=True
+                )
+
+    async def chain_now() -> Chain:
+        async with registry(zookeeper, "prod") as groups:
+            found = await groups.chain_of(topic)
+            assert found is not None
+            return found
+
+    removal = ("cluster", "remove-group", "g2", "--yes", *named)
+    asyncio.run(put(chain))
+    assert main.run((*removal, "--lost")) == common.USAGE
+    assert "take it out first" in capsys.readouterr().err
+    left = replace(chain, groups=(ChainGroup(G1), ChainGroup(GroupName("g3"))))
+    asyncio.run(put(left))
+    assert main.run(removal) == common.USAGE
+    assert "that consumers still read" in capsys.readouterr().err
+    assert asyncio.run(chain_now()) == left, "nothing is given up without --lost"
+    assert main.run((*removal, "--lost")) == 0
+    assert "ordered topic changes: what was not read of its segments in g2 is given up" in (
+        capsys.readouterr().err
+    )
+    assert asyncio.run(chain_now()).heads == (("app", (2,)),), "consumers go on in g1"

@@ -34,8 +34,10 @@ APP = (("app", (1,)),)
 class Broker:
     """The reading half of a master of one broker group, with its chains."""
 
-    def __init__(self, path: Path, group: GroupName, session: ZooKeeperSession) -> None:
-        self.rig = Rig(path, group=group)
+    def __init__(
+        self, path: Path, group: GroupName, session: ZooKeeperSession, **settings: Any
+    ) -> None:
+        self.rig = Rig(path, group=group, **settings)
         self.rig.cluster.set(CHANGES)
         self.rig.gate.mode = Mode.MASTER
         nodes = ChainNodes(session, C, SystemClock())
@@ -76,11 +78,11 @@ class Broker:
 class Stage:
     """Masters of two broker groups, and another writer of the chain."""
 
-    def __init__(self, path: Path, session: ZooKeeperSession) -> None:
+    def __init__(self, path: Path, session: ZooKeeperSession, **settings: Any) -> None:
         self.session = session
         self.nodes = ChainNodes(session, C, SystemClock())
-        self.one = Broker(path / "g1", G1, session)
-        self.two = Broker(path / "g2", G2, session)
+        self.one = Broker(path / "g1", G1, session, **settings)
+        self.two = Broker(path / "g2", G2, session, **settings)
 
     async def chain(self) -> Chain:
         return (await self.nodes.read(CHANGES)).value
@@ -106,11 +108,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(path: Path, zookeeper: str, chain: Chain) -> AsyncIterator[Stage]:
+async def staged(path: Path, zookeeper: str, chain: Chain, **settings: Any) -> AsyncIterator[Stage]:
     """Run both brokers on a chain."""
     session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
     await session.start(30)
-    stage = Stage(path, session)
+    stage = Stage(path, session, **settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(session.close)
         await session.create(

@@ -307,8 +307,8 @@ class GroupRemoval:
             given_up = partial(give_up_group, group=self._name)
             if topic.ordered and await self._groups.edit_chain(topic, given_up):
                 talk(
-                    f"ordered topic {topic.name}: what was not read of its segments in "
-                    f"{self._name} is given up"
+                    f"ordered topic {topic.name}: the unread records of segments in {self._name} "
+                    "are given up"
                 )
 
     async def _await_no_broker(self) -> None:

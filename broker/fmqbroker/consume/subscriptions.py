@@ -105,7 +105,7 @@ class Subscriptions:
     async def _begin(
         self, group: ConsumerGroup, topic: TopicConfig, start: int, start_ms: int
     ) -> None:
-        """Store that the group begins here, whatever is left of a deleted one of its name."""
+        """Store that the group begins here, whatever a deleted group of that name has left."""
         count = len(group.progress)
         targets = await self._groups.positions(topic.id, count, start, start_ms)
         chain = self._chains.of(topic.id)

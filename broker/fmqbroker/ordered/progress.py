@@ -94,7 +94,7 @@ class StoredProgress:
 
     # ---- inside
     def _look(self, topic_id: TopicId) -> None:
-        """The topic's chain has changed: what was known of it may be from before a seek."""
+        """The topic's chain has changed: what was known may be from before a seek."""
         self._stored.pop(topic_id, None)
         chain = self._cache.of(topic_id)
         if chain is not None and self._has_due_head(chain):

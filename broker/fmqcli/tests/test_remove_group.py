@@ -342,7 +342,7 @@ def test_lost_group_with_unread_segments_of_a_chain_is_removed(
     assert "that consumers still read" in capsys.readouterr().err
     assert asyncio.run(chain_now()) == left, "nothing is given up without --lost"
     assert main.run((*removal, "--lost")) == 0
-    assert "ordered topic changes: what was not read of its segments in g2 is given up" in (
+    assert "ordered topic changes: the unread records of segments in g2 are given up" in (
         capsys.readouterr().err
     )
     assert asyncio.run(chain_now()).heads == (("app", (2,)),), "consumers go on in g1"

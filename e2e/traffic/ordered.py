@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from fmqclient.producer.ordered import OrderedProducer
-from fmqclient.producer.ordered_records import LastRecord, OrderedResult
-
 from e2e.history.events import (
     OrderedDelivered,
     OrderedOpened,
@@ -25,6 +22,8 @@ from e2e.traffic.state import TrafficState
 from e2e.traffic.values import record_of, value_of
 from fmqclient.client import Client
 from fmqclient.consumer.message import Message
+from fmqclient.producer.ordered import OrderedProducer
+from fmqclient.producer.ordered_records import LastRecord, OrderedResult
 from fmqcore.errors import FmqError
 
 _AGAIN_S: Final = 0.2

@@ -14,11 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fmqclient.producer.ordered_records import OrderedResult
-
 import fmqclient
 from fmqclient.client import Client
 from fmqclient.consumer.message import Message
+from fmqclient.producer.ordered_records import OrderedResult
 from fmqcore.errors import StaleAssignment
 from fmqdev.demo.ordered.changes import Change, apply_changes, changes_after, number_of
 from fmqdev.demo.traffic import now_ms

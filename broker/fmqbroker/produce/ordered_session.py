@@ -121,6 +121,7 @@ class OrderedSession:
         self._news: client_pb2.SenderState | None = None  # to be sent
         self._queued = Signal()  # there is something to send, or nothing more will come
         self._reading = True
+        self._counted = 0  # bytes of this session in `host.waiting_bytes`
         self._over: FmqError | None = None  # why the session ends before its stream
 
     async def run(self, request: client_pb2.ProduceRequest) -> None:
@@ -137,7 +138,7 @@ class OrderedSession:
         except* FmqError as raised:
             broken = next(e for e in raised.exceptions if isinstance(e, FmqError))
         finally:
-            self._release(self._batches.bytes)
+            self._count(0)
         if broken is not None:
             raise broken
 
@@ -174,9 +175,8 @@ class OrderedSession:
             self._sender.note_report(request.sender_report)
             self._sessions.senders.has_moved(self._sender.topic.id)
         if request.batches:
-            held = self._batches.bytes
-            await self._batches.take(request.batches)
-            self._host.waiting_bytes += self._batches.bytes - held
+            await self._batches.take(request.batches)  # `_answer` may run meanwhile
+            self._count()
             self._queued.notify()
 
     # ---- answering
@@ -220,13 +220,12 @@ class OrderedSession:
 
     async def _answer(self) -> None:
         while self._reading or self._batches.bytes:
-            held = self._batches.bytes
             acks, news = self._batches.take_due(), self._news
+            self._count()
             if self._over is not None:
                 await self._end(self._over, acks)
                 return
             if acks or news is not None:
-                self._release(held - self._batches.bytes)
                 self._news = None
                 reply = client_pb2.ProduceReply(
                     acks=acks, epoch=self._sessions.term(), sender_state=news
@@ -249,7 +248,10 @@ class OrderedSession:
         if self._reading:
             raise TransportError(f"sender {self._sender.id} does not close its stream")
 
-    def _release(self, size: int) -> None:
-        if size:
-            self._host.waiting_bytes -= size
+    def _count(self, size: int | None = None) -> None:
+        """Let the host count what this session holds now, or `size`, in place of before."""
+        size = self._batches.bytes if size is None else size
+        self._host.waiting_bytes += size - self._counted
+        if size < self._counted:
             self._host.released.notify()
+        self._counted = size

@@ -72,8 +72,8 @@ class OrderedBroker(BrokerDouble):
                 self.requests.append(request)
                 if request.HasField("sender_report"):
                     chain.note_report(session, request.sender_report)
-                acks = [self._judged(session, batch) for batch in request.batches]
-                acks = [ack for ack in acks if ack is not None]
+                judged = [self._judged(session, batch) for batch in request.batches]
+                acks = [ack for ack in judged if ack is not None]
                 if acks:
                     await stream.send(client_pb2.ProduceReply(acks=acks))
                 await chain.coordinate()

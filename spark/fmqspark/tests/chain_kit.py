@@ -64,7 +64,7 @@ class GroupWriter(JournalWriter):
 
     def seal(self, segment: int) -> BatchHeader:
         """Append SEAL, as the master of a closed segment does."""
-        return self.append(BatchType.SEAL, encode_seal(Seal(TOPIC, segment, 0)))
+        return self.append(BatchType.SEAL, encode_seal(Seal(TOPIC, segment, (0,))))
 
 
 def batches(first: int, last: int, size: int = 3) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fmqcore.ids import Offset
 from fmqcore.ordered.senders import RecordPlace, Standing, records_before, standing_of
 from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN
 from fmqcore.zk.chain import Chain, Floor, Segment, Sender
@@ -36,23 +37,23 @@ def test_standing_of_a_sender(
     assert standing_of(chain, line, sender, epoch) is standing
 
 
-def third(**changes: object) -> Chain:
+def third() -> Chain:
     """Two ended segments of one sender, the second sends record 3 again; then another sender."""
     first = replace(DONE.segments[0], end=(14,))  # sequences 1 to 4
     second = replace(DONE.segments[1], end=(2,))  # sequences 3 and 4
     segments = (first, second, Segment(3, G1, 2, (5,), (20,)))
-    return replace(DONE, segments=segments, sender=Sender(B, 2), **changes)
+    return replace(DONE, segments=segments, sender=Sender(B, 2))
 
 
 def test_last_record_is_taken_from_the_newest_segment_that_has_it() -> None:
-    assert records_before(third(), 2) == {0: RecordPlace(4, 2, G2, 1)}
+    assert records_before(third(), 2) == {0: RecordPlace(4, 2, G2, Offset(1))}
 
 
 def test_last_record_may_lie_in_an_earlier_segment() -> None:
     chain = third()
     empty = replace(chain.segments[1], end=(0,))  # the sender went before it sent anything again
     chain = replace(chain, segments=(chain.segments[0], empty, chain.segments[2]))
-    assert records_before(chain, 2) == {0: RecordPlace(4, 1, G1, 13)}
+    assert records_before(chain, 2) == {0: RecordPlace(4, 1, G1, Offset(13))}
 
 
 def test_orphans_above_an_end_are_no_last_record() -> None:

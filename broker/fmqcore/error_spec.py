@@ -116,7 +116,8 @@ ERRORS: Final = (
     ErrorSpec(Unavailable, _R.RESEND_SAME, _LATER, EXIT_UNAVAILABLE,
         "See that the named component runs and is reachable, then try again."),
     ErrorSpec(SenderFenced, _R.FAIL, _NEVER, EXIT_FAILED,
-        "Open the ordered producer again: it waits in line behind the active sender."),
+        "Open the ordered producer again: it waits in line, and its `last` records show which of "
+        "the records without an answer are stored."),
     ErrorSpec(SegmentClosed, _R.RESEND_SAME, _LATER, EXIT_FAILED,
         "None for FMQ's client: it sends again into the next segment. `fmq ordered status` has "
         "the reason."),

@@ -38,7 +38,7 @@ SLOW_RETRY: Final = 5
 """A segment that takes no more is tried again after so many times the usual pause."""
 
 OWN_ROLE_MS: Final = 3000
-"""A sender that stands in line anew learns within this time that a later epoch is its own."""
+"""A sender that has joined the line again learns within this time that a later epoch is its own."""
 
 
 class Content(Protocol):
@@ -111,7 +111,7 @@ class Acknowledged:
     batch: Batch
     group: GroupName
     segment: int
-    offset: Offset  # of its first record
+    offset: Offset  # of the first record
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class OrderedState:
         self.queues: list[QueueState] = []
         self.in_flight_bytes = 0
         self.is_open = False  # a stream to the segment's master
-        self.stands_anew = False  # its place in line is another one than when it got the role
+        self.has_rejoined = False  # its place in line is another one than when it got the role
         self._sent: dict[int, Batch] = {}  # by correlation, on the present stream
         self._correlation = 0
         self._reported = 0  # the segment, over the present session
@@ -250,7 +250,7 @@ class OrderedState:
     def session_opened(self) -> None:
         """The place in line is a new one: a report has to be made again, if it is this sender's."""
         self._reported = 0
-        self.stands_anew = self.epoch > 0
+        self.has_rejoined = self.epoch > 0
 
     # ---- the role
 
@@ -287,7 +287,7 @@ class OrderedState:
         self.active, self.frozen, self.reason = True, False, role.reason
         self._fenced_ms = None
         self.epoch, self.segment, self.group = role.sender_epoch, role.segment, role.group
-        self.stands_anew = False
+        self.has_rejoined = False
         return [Connect(role.group), *(self._close(role, in_line) if role.closing else ())]
 
     def _close(self, role: Role, in_line: bool) -> list[Action]:
@@ -386,10 +386,10 @@ class OrderedState:
                 return []
 
     def fenced_by_master(self, why: str, now_ms: int) -> list[Action]:
-        """A master knows a later sender epoch: this sender's own, if it stands in line anew."""
+        """A master knows a later sender epoch: this sender's own, if it has joined the line again."""
         if self.error is not None:
             return []
-        if not self.stands_anew:
+        if not self.has_rejoined:
             return self.fence(why)
         self.frozen = True
         self.reason = why

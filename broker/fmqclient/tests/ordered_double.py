@@ -235,13 +235,13 @@ class OrderedDouble(ClusterDouble):
         if made.edit is not None:
             return made.edit
         for name, group in self.groups.items():
-            mine = Evidence(
+            evidence = Evidence(
                 group=GroupName(name),
                 serving=Serving.MASTER,
                 held=self.ends(group),
                 sealed=dict(self.sealed),
             )
-            made = decide(Duty.END, self.chain, mine, 1, PARAMS)
+            made = decide(Duty.END, self.chain, evidence, 1, PARAMS)
             if made.action is Action.SEAL and made.end is not None:
                 self.sealed[made.segment] = made.end
                 return self._next_step()

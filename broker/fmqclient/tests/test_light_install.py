@@ -114,7 +114,8 @@ def test_strict_types_of_the_installed_client(python: Path, tmp_path: Path) -> N
 def test_typed_program_uses_each_public_member() -> None:
     used = set(re.findall(r"\.(\w+)", PROGRAM.read_text()))
     for module in (fmqclient, fmqclient.sync):
-        for name in ("Admin", "Client", "Consumer", "Message", "OrderedAdmin", "Producer"):
+        names = ("Admin", "Client", "Consumer", "Message", "OrderedAdmin", "OrderedProducer")
+        for name in (*names, "Producer"):
             public = {member for member in members(getattr(module, name)) if member[0] != "_"}
             assert public <= used, name
 
@@ -124,7 +125,7 @@ def test_typed_program_uses_each_public_member() -> None:
 async def test_examples_do_what_they_say(python: Path, brokers: str) -> None:
     """One story, as starting a cluster costs more than all of the programs."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
-        *("produce.py", "consume.py", "worker.py", "blocking.py")
+        *("produce.py", "consume.py", "worker.py", "blocking.py", "ordered.py")
     }
     produced = await _example(python, brokers, "produce.py")
     assert [line.partition(":")[0] for line in produced] == [f"order {n}" for n in range(10)]

@@ -116,7 +116,7 @@ async def test_fenced_sender_ends_typed_and_sends_no_more() -> None:
         assert double.values_of_chain() == [b"1"]
 
 
-async def test_sender_that_stands_anew_goes_on_if_nothing_is_in_doubt() -> None:
+async def test_sender_that_has_rejoined_goes_on_if_nothing_is_in_doubt() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes") as p:
             await p.send(b"1")
@@ -128,7 +128,7 @@ async def test_sender_that_stands_anew_goes_on_if_nothing_is_in_doubt() -> None:
         assert double.values_of_chain() == [b"1", b"2"]
 
 
-async def test_sender_that_stands_anew_with_records_in_doubt_is_fenced() -> None:
+async def test_sender_that_has_rejoined_with_records_in_doubt_is_fenced() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes") as p:
             await p.send(b"1")

@@ -187,7 +187,7 @@ def test_later_epoch_of_another_fences() -> None:
     assert state.learn(role(3, 3)) == []  # final (L13)
 
 
-def test_sender_that_stands_anew_waits_for_its_own_later_epoch() -> None:
+def test_sender_that_has_rejoined_waits_for_its_own_later_epoch() -> None:
     state = opened()
     ((one, _),) = sent(state, 1)
     state.session_opened()

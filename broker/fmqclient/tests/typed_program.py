@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import assert_type
@@ -45,6 +45,21 @@ def blocking_consumer(client: sync.Client) -> None:
     assert_type(consumer.closed, bool)
 
 
+def blocking_sender(client: sync.Client) -> None:
+    producer = client.ordered_producer("o", name="copier", on_active=lambda: None)
+    assert_type(producer, sync.OrderedProducer)
+    with producer as p:
+        assert_type(p.send(b"v", key=b"k"), fmqclient.OrderedResult)
+        assert_type(p.send_nowait(b"v"), Future[fmqclient.OrderedResult])
+        assert_type(p.send_batch([b"v"], queue=0), list[fmqclient.OrderedResult])
+        p.flush()
+        assert_type((p.active, p.waits_for, p.outstanding), tuple[bool, str, int])
+        assert_type(p.last, Mapping[int, fmqclient.LastRecord])
+        assert_type(p.connected, dict[str, str])
+    producer.close()
+    assert_type(producer.closed, bool)
+
+
 def blocking_message(message: sync.Message) -> None:
     assert_type((message.topic, message.group), tuple[str, str])
     assert_type((message.queue, message.offset), tuple[int, int])
@@ -52,7 +67,7 @@ def blocking_message(message: sync.Message) -> None:
     assert_type(message.headers, dict[str, bytes])
     assert_type((message.store_ms, message.born_ms), tuple[int, int | None])
     assert_type((message.delivery_count, message.read_epoch), tuple[int, int])
-    assert_type(message.nacked, bool)
+    assert_type((message.nacked, message.segment), tuple[bool, int])
     message.nack(delay_ms=10)
     message.ack()
 
@@ -84,6 +99,7 @@ def blocking() -> None:
     with sync.connect("fmq://h:1", timeout_s=1, name="n") as client:
         assert_type(client, sync.Client)
         blocking_producer(client)
+        blocking_sender(client)
         blocking_consumer(client)
         blocking_admin(client)
     client.close()
@@ -98,6 +114,19 @@ async def producer_of(client: fmqclient.Client) -> None:
         await producer.flush()
         assert_type((producer.outstanding, producer.connected), tuple[int, dict[str, str]])
     await producer.close()
+
+
+async def sender_of(client: fmqclient.Client) -> None:
+    async with client.ordered_producer("o", accept_unknown_end=True) as p:
+        assert_type(p, fmqclient.OrderedProducer)
+        result = await p.send(b"v", headers={"a": "1"})
+        assert_type((result.segment, result.sequence), tuple[int, int])
+        assert_type(p.send_nowait(b"v"), asyncio.Future[fmqclient.OrderedResult])
+        assert_type(await p.send_batch([b"v"]), list[fmqclient.OrderedResult])
+        await p.flush()
+        for last in p.last.values():
+            assert_type((last.key, last.readable), tuple[bytes | None, bool])
+    await p.close()
 
 
 async def consumer_of(client: fmqclient.Client) -> None:
@@ -141,6 +170,7 @@ async def admin_of(client: fmqclient.Client) -> None:
 async def asynchronous() -> None:
     async with fmqclient.connect("fmq://h:1") as client:
         await producer_of(client)
+        await sender_of(client)
         await consumer_of(client)
         await admin_of(client)
     await client.close()

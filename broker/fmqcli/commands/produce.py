@@ -4,8 +4,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ import typer
 from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run, talk, write
 from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
 from fmqcli.stdio.lines import everything, lines
+from fmqclient.admin.infos import TopicInfo
 from fmqclient.client import Client
 from fmqclient.producer.accumulator import pinned_group
 from fmqclient.producer.ordered import OrderedProducer
@@ -86,31 +87,59 @@ def produce(
         require_input()
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
-    async def work(fd: int) -> int:
-        async with client(brokers) as connected:
-            known = await connected.admin().topic(topic)  # before the first line is typed
-            if not ordered:
-                _check_place(known, group, queue)
-            try:
-                async with (
-                    _sender(connected, topic, name, linger_ms)
-                    if ordered
-                    else connected.producer(acks=acks, linger_ms=linger_ms)
-                ) as producer:
-                    watching = asyncio.create_task(job.watch(producer))
-                    try:
-                        await job.send(producer, _whole(fd) if whole else lines(fd))
-                    finally:
-                        watching.cancel()
-            except BaseException:  # an interrupt, a line that is no message
-                job.report_cut_short()
-                raise
-        return job.failed
-
+    producer_of = (
+        partial(_sender, topic=topic, name=name, linger_ms=linger_ms)
+        if ordered
+        else partial(_producer, topic=topic, group=group, queue=queue, acks=acks, linger=linger_ms)
+    )
+    work = partial(_work, brokers, topic, job, producer_of, _whole if whole else lines)
     with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
         fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
         failed = run(partial(work, fd))
     raise typer.Exit(FAILED if failed else 0)
+
+
+async def _work(
+    brokers: str,
+    topic: str,
+    job: "_Job",
+    producer_of: Callable[[Client, TopicInfo], AbstractAsyncContextManager[Any]],
+    source: Callable[[int], AsyncIterator[list[bytes]]],
+    fd: int,
+) -> int:
+    """Send everything of a file; return how many messages failed."""
+    async with client(brokers) as connected:
+        known = await connected.admin().topic(topic)  # before the first line is typed
+        try:
+            async with producer_of(connected, known) as producer:
+                watching = asyncio.create_task(job.watch(producer))
+                try:
+                    await job.send(producer, source(fd))
+                finally:
+                    watching.cancel()
+        except BaseException:  # an interrupt, a line that is no message
+            job.report_cut_short()
+            raise
+    return job.failed
+
+
+@asynccontextmanager
+async def _producer(
+    connected: Client,
+    known: TopicInfo,
+    *,
+    topic: str,
+    group: str | None,
+    queue: int | None,
+    acks: str,
+    linger: float,
+) -> AsyncIterator[Any]:
+    """An ordinary producer, for an ordinary topic that has the place."""
+    if known.ordered:
+        raise InvalidArgument(f"topic {topic} is ordered: give --ordered")
+    _check_place(known, group, queue)
+    async with connected.producer(acks=acks, linger_ms=linger) as producer:
+        yield producer
 
 
 def _fixed(
@@ -126,7 +155,9 @@ def _fixed(
 
 
 @asynccontextmanager
-async def _sender(connected: Client, topic: str, name: str, linger_ms: float) -> AsyncIterator[Any]:
+async def _sender(
+    connected: Client, _: TopicInfo, *, topic: str, name: str, linger_ms: float
+) -> AsyncIterator[Any]:
     """An ordered producer under the methods that a job uses; says what it waits for meanwhile."""
     producer = connected.ordered_producer(topic, name=name, linger_ms=linger_ms)
 

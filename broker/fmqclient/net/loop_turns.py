@@ -118,7 +118,8 @@ class LoopWatch:
         self._warned_ms, self._warned_length_ms = now_ms, length_ms
         _log.warning(
             "the event loop was blocked for %.1f s: no heartbeat and no ack left meanwhile, and a "
-            "broker gives the queues of a silent consumer to others; run blocking work in "
+            "broker gives the queues of a silent consumer to others, and the role of a silent "
+            "ordered producer; run blocking work in "
             "asyncio.to_thread(), or use fmqclient.sync",
             length_ms / 1000,
         )

@@ -46,7 +46,7 @@ from fmqclient.producer.ordered_state import (
 )
 from fmqclient.producer.ordered_stream import SegmentStream
 from fmqclient.settings import ProducerSettings
-from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
     DeliveryUnknown,
     FmqError,
@@ -497,8 +497,8 @@ class OrderedProducer(MustBeClosed):
     def _put(self, inbox: _Inbox, record: Record, size: int) -> None:
         assert self._stream is not None
         batch, settings = inbox.open, self._settings
-        most_bytes = min(settings.max_batch_bytes, self._stream.max_batch_bytes, MAX_PAYLOAD)
-        most = min(settings.max_batch_records, self._stream.max_batch_records, MAX_RECORDS)
+        most_bytes = min(settings.max_batch_bytes, self._stream.max_batch_bytes)
+        most = min(settings.max_batch_records, self._stream.max_batch_records)
         if batch is None or batch.bytes + size > most_bytes or len(batch.records) >= most:
             born_ms = self._clock.wall_ms() if settings.born_time else 0
             timeout_ms = int(settings.delivery_timeout_s * 1000)

@@ -386,7 +386,7 @@ class OrderedState:
                 return []
 
     def fenced_by_master(self, why: str, now_ms: int) -> list[Action]:
-        """A master knows a later sender epoch: this sender's own, if it has joined the line again."""
+        """A master knows a later sender epoch: its own, if it has joined the line again."""
         if self.error is not None:
             return []
         if not self.has_rejoined:

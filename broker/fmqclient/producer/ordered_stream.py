@@ -22,6 +22,7 @@ from fmqclient.producer.ordered_records import wire_batch
 from fmqclient.producer.ordered_state import Action, OrderedState
 from fmqclient.producer.sender import MESSAGE_BYTES, PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqclient.settings import ProducerSettings
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import FmqError, SenderFenced, Unavailable, error_of
 from fmqcore.ids import Epoch, GroupName, Offset, Permission
 from fmqcore.routing import candidates
@@ -53,8 +54,8 @@ class SegmentStream:
         learned: Callable[[client_pb2.SenderState], None],
     ) -> None:
         self.why = "no segment is open yet"  # nothing is sent, for people
-        self.max_batch_bytes = settings.max_batch_bytes
-        self.max_batch_records = settings.max_batch_records
+        self.max_batch_bytes = MAX_PAYLOAD  # of this broker
+        self.max_batch_records = MAX_RECORDS
         self._opening = opening
         self._state = state
         self._topic_id = topic_id
@@ -157,8 +158,8 @@ class SegmentStream:
         opened = answer.opened
         self._epoch = Epoch(answer.epoch)
         self._window_bytes = opened.window_bytes or MESSAGE_BYTES
-        self.max_batch_bytes = opened.max_batch_bytes or self._settings.max_batch_bytes
-        self.max_batch_records = opened.max_records or self._settings.max_batch_records
+        self.max_batch_bytes = opened.max_batch_bytes or MAX_PAYLOAD
+        self.max_batch_records = opened.max_records or MAX_RECORDS
         self._address = broker.address
         return stream
 

@@ -184,6 +184,17 @@ async def test_batch_too_large_for_a_group_is_sent_in_halves() -> None:
         assert double.values_of_chain() == [b"%d" % n for n in range(20)]
 
 
+async def test_record_over_the_broker_limit_is_refused_before_it_has_a_place() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        for broker in double.brokers.values():
+            broker.max_batch_bytes = 1000
+        async with client.ordered_producer("changes", max_batch_bytes=100) as p:
+            await p.send(b"1" * 500)  # over the program's own limit: a batch of its own
+            with pytest.raises(TooLarge, match="at most 1000"):
+                await p.send(b"2" * 2000)
+            assert (await p.send(b"3")).sequence == 2
+
+
 async def test_silent_sender_keeps_its_place_by_heartbeats() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes"):

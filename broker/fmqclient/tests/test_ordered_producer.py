@@ -189,7 +189,7 @@ async def test_record_over_the_broker_limit_is_refused_before_it_has_a_place() -
         for broker in double.brokers.values():
             broker.max_batch_bytes = 1000
         async with client.ordered_producer("changes", max_batch_bytes=100) as p:
-            await p.send(b"1" * 500)  # over the program's own limit: a batch of its own
+            await p.send(b"1" * 500)  # over the program's own limit: alone in a batch
             with pytest.raises(TooLarge, match="at most 1000"):
                 await p.send(b"2" * 2000)
             assert (await p.send(b"3")).sequence == 2

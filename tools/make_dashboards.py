@@ -48,6 +48,18 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
              "sum by (cluster, topic, consumer_group) (fmq_consumer_lag_messages{$c})"),
             ("Lag by group", "short", "{{cluster}} {{group}} {{consumer_group}}",
              "sum by (cluster, group, consumer_group) (fmq_consumer_lag_messages{$c})"),
+            # Every broker of a chain's groups reports the chain: the highest report counts.
+            ("Ordered: seconds without an open segment", "s", "{{cluster}} {{topic}}",
+             "max by (cluster, topic) (fmq_ordered_unavailable_seconds{$c})"),
+            ("Ordered: segments", "short", "{{cluster}} {{topic}}",
+             "max by (cluster, topic) (fmq_ordered_segments{$c})"),
+            ("Ordered: switches a minute", "short", "{{cluster}} {{topic}} {{reason}}",
+             "max by (cluster, topic, reason) (60 * rate(fmq_ordered_switches_total{$c}"
+                + RATE + "))"),
+            ("Ordered: ends not known", "short", "{{cluster}} {{topic}}",
+             "max by (cluster, topic) (fmq_ordered_unknown_ends{$c})"),
+            ("Ordered: consumer groups that cannot read on", "short", "{{cluster}} {{topic}}",
+             "max by (cluster, topic) (fmq_ordered_blocked_subscriptions{$c})"),
         ),
     ),
     "failover": (

@@ -11,6 +11,7 @@ from fmqoperator.tests.alert_samples import (
     NEGLECTED,
     NEW,
     OPERATOR,
+    ORDERED,
     OTHER,
     PROGRESS,
     READ,
@@ -137,7 +138,36 @@ OPERATOR_FAILS = [
         None,
     ),
 ]
+_WAITS, _UNKNOWN, _BLOCKED = "unavailable_seconds", "unknown_ends", "blocked_subscriptions"
+_TOPIC = {"cluster": "c", "topic": "t"}
+ORDERED_TOPICS = [
+    Case(
+        "FmqOrderedUnavailable",
+        {ORDERED % (_WAITS, "g-0"): "0x240", ORDERED % (_WAITS, "g-1"): "0x3 12x240"},
+        60,
+        _TOPIC,
+        "Ordered topic t has taken no sends for 12s",
+    ),
+    Case("FmqOrderedUnavailable", {ORDERED % (_WAITS, "g-0"): "10x240"}, None),
+    Case(
+        "FmqOrderedEndUnknown",
+        {ORDERED % (_UNKNOWN, "g-0"): "0x3 1x240", ORDERED % (_UNKNOWN, "g-1"): "0x240"},
+        60 + 60,
+        _TOPIC,
+        "Ordered topic t: the end of a segment is not known",
+    ),
+    Case("FmqOrderedEndUnknown", {ORDERED % (_UNKNOWN, "g-0"): "0x3 1x3 0x240"}, None),
+    Case(
+        "FmqOrderedConsumersBlocked",
+        {ORDERED % (_BLOCKED, "g-0"): "0x3 2x240"},
+        60 + 60,
+        _TOPIC,
+        "Ordered topic t: 2 consumer groups cannot read on",
+    ),
+    Case("FmqOrderedConsumersBlocked", {ORDERED % (_UNKNOWN, "g-0"): "1x240"}, None),
+]
 CASES = [
+    *ORDERED_TOPICS,
     *MASTER_UNSEEN,
     *OPERATOR_FAILS,
     Case(

@@ -40,6 +40,8 @@ OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
 MEMBERS = LAG.replace("lag_messages", "members")
 
+ORDERED = 'fmq_ordered_%s{cluster="c",group="g",broker="%s",topic="t"}'
+"""A figure of an ordered topic, as one broker reports it."""
 TOPIC = 'fmq_operator_topic_ready{cluster="c",topic="t"}'
 JOB = 'fmq_operator_job_failed{job_namespace="n",group="g",broker_job="j"}'
 BLIND = 'fmq_operator_watch_failing_seconds{namespace="n",job="o",pod="%s"}'

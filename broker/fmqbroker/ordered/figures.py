@@ -1,0 +1,84 @@
+"""The figures of ordered topics, for metrics: from a chain and the time. Pure.
+
+| metric                              | from                                                     |
+|-------------------------------------|----------------------------------------------------------|
+| `fmq_ordered_segments`              | `Figures.segments`                                       |
+| `fmq_ordered_unavailable_seconds`   | `Figures.unavailable_s`: a sender waits, and no segment  |
+|                                     | is open; a broker without a waiting sender exports 0     |
+| `fmq_ordered_blocked_subscriptions` | `Figures.blocked_subscriptions`                          |
+| `fmq_ordered_unknown_ends`          | `Figures.unknown_ends`                                   |
+| `fmq_ordered_switches_total`        | `switch_reason(before, after)` at each change that       |
+|                                     | `ChainCache` reads: one for each reason that is not ""   |
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.ordered.waits import read_waits
+from fmqcore.zk.chain import Chain
+
+OTHER: Final = "request"
+"""A planned switch: by a person, by the operator, or because the group is kept out."""
+_REASONS: Final = (
+    (" takes over from ", "sender"),
+    (" has lost records from its journal", "journal"),
+    (" was taken out of the topic", "removal"),
+    (" takes no writes: a slave serves its reads", "takeover"),
+    (" does not answer", "trouble"),
+    (" has no master that takes writes", "trouble"),
+    (" lacks ", "trouble"),
+)
+"""Parts of the sentences of `fmqcore.ordered.table`, and the label that stands for each."""
+REASONS: Final = tuple(sorted({label for _, label in _REASONS} | {OTHER}))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is exported of one ordered topic now."""
+
+    segments: int  # not dropped yet
+    unavailable_s: float
+    blocked_subscriptions: int  # they stop before an end that is not known
+    unknown_ends: int
+
+
+def figures_of(chain: Chain, waiting_since_ms: int | None, now_ms: int) -> Figures:
+    """Return the figures at `now_ms`, wall clock.
+
+    `waiting_since_ms`: since when a sender has been in line, as this broker knows; None = none is.
+    """
+    return Figures(
+        segments=len(chain.segments),
+        unavailable_s=_unavailable_s(chain, waiting_since_ms, now_ms),
+        blocked_subscriptions=len({wait.subscription for wait in read_waits(chain)}),
+        unknown_ends=sum(segment.end_unknown for segment in chain.segments),
+    )
+
+
+def switch_reason(before: Chain | None, after: Chain) -> str:
+    """Return the class of the closing that came with this change; "" = the change closed nothing.
+
+    A closing that was followed by another segment between two reads counts as `OTHER`.
+    """
+    if before is None or before.topic_id != after.topic_id:
+        return ""
+    if _closings(after) <= _closings(before):
+        return ""
+    return OTHER if after.closing is None else _label(after.closing)
+
+
+def _closings(chain: Chain) -> int:
+    """Return how many segments were ever closed: all but the open one."""
+    return chain.next_number - 1 - (chain.last is not None and chain.closing is None)
+
+
+def _label(closing: str) -> str:
+    return next((label for part, label in _REASONS if part in closing), OTHER)
+
+
+def _unavailable_s(chain: Chain, waiting_since_ms: int | None, now_ms: int) -> float:
+    is_open = chain.last is not None and chain.closing is None
+    if is_open or waiting_since_ms is None:
+        return 0.0
+    since_ms = max(chain.closing_since_ms, waiting_since_ms)
+    return max(0, now_ms - since_ms) / 1000

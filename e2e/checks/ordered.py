@@ -1,4 +1,4 @@
-"""Check I13: an ordered topic is consumed as it was sent, over all segments of its chain.
+"""Check I13: an ordered topic is consumed as it was sent, over all segments of the chain.
 
 By queue, for each consumer group that read from the beginning:
 
@@ -84,7 +84,7 @@ def _take(topic: _Topic, event: object) -> None:
 
 
 def _learn_queues(topic: _Topic) -> None:
-    """A key has one queue for the life of the topic: known from any record of it."""
+    """Learn the queue of each key, which it has for the life of the topic, from any record."""
     keys = {event.record: event.key for events in topic.sent.values() for event in events}
     for stored in topic.stored.values():
         topic.queue_of[keys[stored.record]] = stored.queue
@@ -150,10 +150,10 @@ def _last_records(topic: _Topic, queue: int, first: list[OrderedDelivered]) -> I
         who = topic.sender_of.get(event.record, "")
         if before is None or topic.sender_of.get(before.record, "") != who:
             opened = topic.opened[who][:1]
-            told = opened[0].last[queue] if opened else UNREADABLE
+            learned = opened[0].last[queue] if opened else UNREADABLE
             is_last = -1 if before is None else before.record
-            if told not in (UNREADABLE, is_last):
-                yield _found(event, f"{who} was active after record {told}, not {is_last}")
+            if learned not in (UNREADABLE, is_last):
+                yield _found(event, f"{who} was active after record {learned}, not {is_last}")
         before = event
 
 

@@ -272,7 +272,7 @@ class _Parts:
         common = self._journal, self._commit, self._gate, self._view
         produce = ProduceService(*common, settings, clock, ordered.sessions)
         fetch = FetchService(settings, clock, *common, self._offsets, ordered.reads)
-        ordered.follow_readers(fetch.groups, self._offsets)
+        ordered.follow_readers(fetch.groups)
         return produce, fetch
 
     def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:

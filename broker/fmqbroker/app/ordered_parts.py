@@ -6,7 +6,6 @@ from typing import Any, Final
 from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.chain_reads import ChainReads
-from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.registry import GroupTable
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.append import OrderedAppend
@@ -18,7 +17,7 @@ from fmqbroker.ordered.held import Holdings
 from fmqbroker.ordered.kept_segments import KeptSegments
 from fmqbroker.ordered.member_ends import MemberEnds
 from fmqbroker.ordered.own_duties import OwnDuties
-from fmqbroker.ordered.progress import StoredProgress
+from fmqbroker.ordered.progress import FinishedProgress
 from fmqbroker.ordered.seal import Seals
 from fmqbroker.ordered.sender_standing import Senders
 from fmqbroker.ordered.term import Term
@@ -75,10 +74,10 @@ class OrderedParts:
         self.reads = ChainReads(cache, name, gate, self._holdings.held_end)
         self.kept = KeptSegments(cache, view, name, journal)
 
-    def follow_readers(self, groups: GroupTable, offsets: OffsetStore) -> None:
-        """Make the parts that need the consumer groups and their progress."""
-        self._progress = StoredProgress(
-            self.cache, self._name, self._journal, offsets, groups.written, groups.stored
+    def follow_readers(self, groups: GroupTable) -> None:
+        """Make the parts that need the consumer groups."""
+        self._progress = FinishedProgress(
+            self.cache, self._name, self._journal, groups.floors, groups.acked
         )
         own = OwnDuties(
             self._name,

@@ -83,11 +83,19 @@ class GroupTable(QueueMoments):
         self._unstored = Unstored(offsets)
         self._waiters: list[Waiter] = []
         self._storing = False
-        self._unsaved = Signal()
-        self.written = Signal()  # changed progress was stored
+        self.acked = Signal()  # progress changed, or somebody waits until it is stored
         offsets.add_source(self._unstored)
 
     # ---- groups
+    def floors(self, name: str, topic_id: TopicId, queues: int) -> tuple[int, ...]:
+        """Return the next offset of each queue that the group has not acked, stored or not."""
+        group = self.get(name, topic_id)
+        if group is not None and len(group.progress) >= queues:
+            return tuple(progress.floor for progress in group.progress[:queues])
+        keys = (OffsetKey(name, topic_id, queue) for queue in range(queues))
+        entries = (self._offsets.get(key) for key in keys)
+        return tuple(0 if entry is None or entry.deleted else entry.floor for entry in entries)
+
     def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
         """Return the group on that topic if it is in memory, or None."""
         return self._groups.get((name, topic_id))
@@ -141,7 +149,7 @@ class GroupTable(QueueMoments):
                 raise NoPermission(f"the group has come to epoch {self._epoch}: open again")
         if note := self.opening_note(name, topic, temporary=temporary):
             self._unstored.entries |= note
-            self._unsaved.notify()
+            self.acked.notify()
         if made is not None and key not in self._groups:
             group = self._groups[key] = made
             gone = self.fit(group)  # the topic may have changed while we looked
@@ -222,7 +230,7 @@ class GroupTable(QueueMoments):
                 session.finish(error)
         _log.info("consumer_groups_dropped", groups=len(self._groups), why=str(error))
         self._groups.clear()
-        self._unsaved.notify()
+        self.acked.notify()
 
     # ---- storing
     def changed(self, group: ConsumerGroup) -> None:
@@ -236,7 +244,7 @@ class GroupTable(QueueMoments):
     def _mark(self, group: ConsumerGroup) -> None:
         if self._groups.get((group.name, group.topic_id)) is group:
             self._unstored.mark(group)
-            self._unsaved.notify()
+            self.acked.notify()
 
     def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
         """Call the group's `on_time` at `due_ms`."""
@@ -249,7 +257,7 @@ class GroupTable(QueueMoments):
     def when_stored(self, waiter: Waiter) -> None:
         """Call `waiter` once everything acked so far is stored, or with the error if it fails."""
         self._waiters.append(waiter)
-        self._unsaved.notify()
+        self.acked.notify()
 
     async def stored(self) -> None:
         """Wait until everything that is dirty now is stored; raise the error if it fails."""
@@ -311,7 +319,7 @@ class GroupTable(QueueMoments):
     async def _store(self) -> None:
         while True:
             while not (self._waiters or self._unstored):
-                await self._unsaved.wait()
+                await self.acked.wait()
             entries: Entries = {}
             waiters: list[Waiter] = []
             error: FmqError | None = None
@@ -329,8 +337,6 @@ class GroupTable(QueueMoments):
                 await self._clock.sleep(_RETRY_S)
                 continue
             self._storing = False
-            if entries:
-                self.written.notify()
             for waiter in waiters:
                 waiter(error)
 

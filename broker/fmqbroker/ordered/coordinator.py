@@ -33,6 +33,7 @@ from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params
 from fmqcore.ordered.group_views import view_of_nodes
+from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk.chain import Chain
@@ -306,7 +307,7 @@ class Coordinator:
         elif memory.closing is None or memory.closing[0] != number:
             memory.closing = (number, now_ms)
         view = nodes.get(last.group, GroupView()) if last is not None else None
-        if view is None or (view.reachable and view.takes_writes and not view.missing):
+        if view is None or not has_trouble(chain, view):
             memory.trouble = None
         elif memory.trouble is None or memory.trouble[0] != number:
             memory.trouble = (number, now_ms)

@@ -55,7 +55,7 @@ class Readers(Protocol):
     """What the subscriptions of a topic have finished in this group."""
 
     def progress(self, topic: Chain) -> Mapping[str, PerQueue]:
-        """Return the next offset of each queue by subscription: acked, and stored."""
+        """Return the next offset of each queue by subscription: all before it is acked."""
         ...
 
     def expired(self, topic: Chain) -> Collection[int]:
@@ -63,7 +63,7 @@ class Readers(Protocol):
         ...
 
     def on_progress(self, callback: Callable[[TopicId], None]) -> object:
-        """Call `callback` with the topic when stored progress may have passed a segment."""
+        """Call `callback` with the topic when progress may have passed a segment."""
         ...
 
 
@@ -182,8 +182,12 @@ def _end_due(chain: Chain, group: GroupName) -> bool:
 
 
 def _heads_due(chain: Chain, group: GroupName) -> bool:
-    """A subscription reads a segment of this group that has ended, and another one follows."""
-    numbers = {s.number for s in chain.segments[:-1] if s.group == group and s.end is not None}
+    """A subscription reads an ended segment, of this group or empty, and another one follows."""
+    numbers = {
+        s.number
+        for s in chain.segments[:-1]
+        if s.end is not None and (s.group == group or s.end == s.start)
+    }
     return any(not numbers.isdisjoint(heads) for _, heads in chain.heads)
 
 

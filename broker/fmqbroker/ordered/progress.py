@@ -1,37 +1,25 @@
-"""What the consumer groups of ordered topics have finished here: acked, and stored.
+"""What the consumer groups of ordered topics have finished here: acked, stored or not.
 
 A head may leave a segment once this shows that all up to the segment's end is done (duty HEADS). So
-only topics with a head at an ended segment of this broker group are looked at, after each write of
-progress: others cost nothing. What is known is noted, waited for until it is stored, and published
-then. A seek that comes after the note counts at once: the lower of both values is returned.
+only topics with a head at an ended segment of this broker group are looked at, after each ack:
+others cost nothing. The moved head is itself the durable record of those acks (ADR 0067): it need
+not wait until this group, which may lack a slave, can store them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
-
-import structlog
+from collections.abc import Callable, Mapping
 
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.slices import Slices
-from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
-from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.chain import Chain, PerQueue
 
-_log = structlog.get_logger()
+Floors = Callable[[str, TopicId, int], PerQueue]
+"""Returns what a consumer group has finished of a topic: by queue, for so many queues."""
 
 
-class KnownOffsets(Protocol):
-    """The progress that this broker knows, stored or not (`consume/offsets/store.py`)."""
-
-    def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """Return the newest entry of a key."""
-        ...
-
-
-class StoredProgress:
+class FinishedProgress:
     """The next offset of each consumer group and queue, for chains whose heads may move."""
 
     def __init__(
@@ -39,31 +27,27 @@ class StoredProgress:
         cache: ChainCache,
         broker_group: GroupName,
         journal: Journal,
-        known: KnownOffsets,
-        written: Signal,
-        stored: Callable[[], Awaitable[None]],
+        floors: Floors,
+        acked: Signal,
     ) -> None:
-        """`written` fires after writes of progress; `stored` waits for all that is known now."""
+        """`acked` fires after acks of any group."""
         self._cache = cache
         self._broker_group = broker_group
         self._journal = journal
-        self._known = known
-        self._written = written
-        self._wait_stored = stored
+        self._floors = floors
+        self._acked = acked
         self._due: dict[TopicId, Chain] = {}
-        self._stored: dict[TopicId, Mapping[str, PerQueue]] = {}
+        self._published: dict[TopicId, Mapping[str, PerQueue]] = {}
         self._callbacks: dict[Callable[[TopicId], None], None] = {}
         for chain in cache.topics():
             self._look(chain.topic_id)
         cache.on_changed(self._look)
 
     def progress(self, topic: Chain) -> Mapping[str, PerQueue]:
-        """Return the next offset of each queue by subscription: acked, and stored."""
-        stored = self._stored.get(topic.topic_id, {})
-        return {
-            name: tuple(map(min, values, self._floors(topic, name)))
-            for name, values in stored.items()
-        }
+        """Return the next offset of each queue by subscription: all before it is acked."""
+        if topic.topic_id not in self._due:
+            return {}
+        return {name: self._floors(name, topic.topic_id, topic.queues) for name, _ in topic.heads}
 
     def expired(self, topic: Chain) -> frozenset[int]:
         """Return the ended segments of this broker group of which retention has left no record."""
@@ -79,23 +63,22 @@ class StoredProgress:
         )
 
     def on_progress(self, callback: Callable[[TopicId], None]) -> Callable[[], None]:
-        """Call `callback` with each topic whose stored progress rose; returns what stops it."""
+        """Call `callback` with each topic whose progress rose; returns what stops it."""
         self._callbacks[callback] = None
         return lambda: self._callbacks.pop(callback, None)
 
     async def run(self) -> None:
-        """Publish what is stored, after each write of progress, until cancelled."""
+        """Publish what is acked, until cancelled."""
+        changed, acked = self._cache.changed, self._acked
         while True:
-            seen = (self._cache.changed.count, self._written.count)
-            if self._due:
-                await self._publish()
-            if seen == (self._cache.changed.count, self._written.count):
-                await wait_any(self._cache.changed, self._written)
+            seen = (changed.count, acked.count)
+            await self._publish()
+            if seen == (changed.count, acked.count):
+                await (wait_any(changed, acked) if self._due else changed.wait())
 
     # ---- inside
     def _look(self, topic_id: TopicId) -> None:
-        """The topic's chain has changed: what was known may be from before a seek."""
-        self._stored.pop(topic_id, None)
+        self._published.pop(topic_id, None)
         chain = self._cache.of(topic_id)
         if chain is not None and self._has_due_head(chain):
             self._due[topic_id] = chain
@@ -111,22 +94,13 @@ class StoredProgress:
         return any(not here.isdisjoint(numbers) for _, numbers in chain.heads)
 
     async def _publish(self) -> None:
-        slices, noted = Slices(), dict[TopicId, tuple[Chain, Mapping[str, PerQueue]]]()
+        slices = Slices()
         for topic_id, chain in list(self._due.items()):
             await slices.step(1 + len(chain.heads) * chain.queues // 8)
-            noted[topic_id] = chain, {name: self._floors(chain, name) for name, _ in chain.heads}
-        try:
-            await self._wait_stored()
-        except FmqError as error:  # the next reader has what was stored
-            _log.info("progress_not_stored", why=str(error))
-            return
-        for topic_id, (chain, floors) in noted.items():
-            if self._due.get(topic_id) is chain and self._stored.get(topic_id) != floors:
-                self._stored[topic_id] = floors
+            if self._due.get(topic_id) is not chain:
+                continue  # it changed in one of those turns
+            progress = self.progress(chain)
+            if self._published.get(topic_id) != progress:
+                self._published[topic_id] = progress
                 for callback in list(self._callbacks):
                     callback(topic_id)
-
-    def _floors(self, chain: Chain, name: str) -> PerQueue:
-        keys = (OffsetKey(name, chain.topic_id, queue) for queue in range(chain.queues))
-        entries = (self._known.get(key) for key in keys)
-        return tuple(0 if entry is None or entry.deleted else entry.floor for entry in entries)

@@ -10,7 +10,8 @@
     its ends are on all members, nothing above        a lost tail would move them below the start
     its ends are not below its earlier segments' ends its journal was lost
 
-Of the eligible groups the chain takes a drained one first, then the heaviest, then the first named.
+Of the eligible groups the chain takes one that is not the closing segment's first, unless another
+sender is the reason to close: then a drained one, then the heaviest, then the first named.
 A group that is kept out is still used if no other can be: sends do not stop for a restart to come.
 """
 
@@ -19,6 +20,7 @@ from typing import Final
 from fmqcore.ids import GroupName
 from fmqcore.ordered.context import Case, Condition, view_of
 from fmqcore.ordered.evidence import GroupView
+from fmqcore.ordered.sending import least_members
 from fmqcore.zk.chain import Chain, ChainGroup, Segment
 
 
@@ -26,7 +28,9 @@ def eligible(case: Case) -> list[GroupName]:
     """Return the groups that may take the next segment, the preferred one first."""
     able = [g for g in case.chain.groups if _unmet(case, g.group, soft=False) is None]
     free = [g for g in able if _unmet(case, g.group, soft=True) is None]
-    return [g.group for g in sorted(free or able, key=lambda g: _preference(case.chain, g))]
+    left = _group_to_leave(case)
+    preferred = sorted(free or able, key=lambda g: (g.group == left, *_preference(case.chain, g)))
+    return [g.group for g in preferred]
 
 
 def obstacle(case: Case, group: GroupName) -> str | None:
@@ -55,13 +59,17 @@ def obstacles(case: Case) -> str:
     return "; ".join(f"{group}: {reason}" for group, reason in reasons if reason is not None)
 
 
+def _group_to_leave(case: Case) -> GroupName | None:
+    """Return the closing segment's group; None if another sender is the reason to close it."""
+    chain, line = case.chain, case.evidence.line
+    if chain.last is None or chain.closing is None or line[:1] != (chain.sender.id,):
+        return None
+    return chain.last.group
+
+
 def _preference(chain: Chain, group: ChainGroup) -> tuple[bool, int]:
     drained = all(s.group != group.group for s in chain.segments)
     return (not drained, -group.weight)
-
-
-def _least_members(chain: Chain) -> int:
-    return 1 if chain.allow_single else 2
 
 
 def _unended(chain: Chain, group: GroupName) -> Segment | None:
@@ -104,9 +112,9 @@ CONDITIONS: Final[tuple[Condition, ...]] = (
     ),
     Condition(
         "enough members",
-        lambda chain, _group, view: view.members >= _least_members(chain),
+        lambda chain, _group, view: view.members >= least_members(chain),
         lambda chain, _group, view: (
-            f"it has {view.members} of {_least_members(chain)} members: add a slave"
+            f"it has {view.members} of {least_members(chain)} members: add a slave"
         ),
     ),
     Condition(

@@ -14,10 +14,11 @@ from fmqcore.ordered.context import (
 )
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible, obstacles
-from fmqcore.ordered.evidence import Serving
+from fmqcore.ordered.evidence import GroupView, Serving
 from fmqcore.ordered.invariants import reached_before
+from fmqcore.ordered.sending import least_members
 from fmqcore.ordered.transitions import droppable, give_end
-from fmqcore.zk.chain import Segment
+from fmqcore.zk.chain import Chain, Segment
 
 # ---- duty SEND
 
@@ -39,9 +40,10 @@ def _group_left(case: Case) -> bool:
     return all(g.group != last_segment(case).group for g in case.chain.groups)
 
 
-def _has_trouble(case: Case) -> bool:
-    view = view_of(case, last_segment(case).group)
-    return not view.reachable or not view.takes_writes or bool(view.missing)
+def has_trouble(chain: Chain, view: GroupView) -> bool:
+    """Return whether a group cannot acknowledge sends: silent, no writes, or not all members."""
+    whole = not view.missing and view.members >= least_members(chain)
+    return not (view.reachable and view.takes_writes and whole)
 
 
 def _trouble_lasts(case: Case) -> bool:
@@ -125,7 +127,7 @@ READ_ONLY: Final = Guard(
 )
 TROUBLE: Final = Guard(
     "the group does not answer, takes no writes, or lacks a member",
-    _has_trouble,
+    lambda c: has_trouble(c.chain, view_of(c, last_segment(c).group)),
     "{group} takes the sends",
 )
 TROUBLE_LASTS: Final = Guard(

@@ -117,6 +117,11 @@ class AckEvidence:
     chain_read_at_version: int  # of `groups/<g>/chains`, when the chain was read as it is cached
 
 
+def least_members(chain: Chain) -> int:
+    """Return how many members a group needs, so that a record is on two disks."""
+    return 1 if chain.allow_single else 2
+
+
 def may_acknowledge(
     chain: Chain, sealed: Collection[int], segment: int, evidence: AckEvidence, now_ms: int
 ) -> str | None:
@@ -125,6 +130,8 @@ def may_acknowledge(
     Grants of slaves do not count, and neither does the in-sync set: whoever is cut off from
     ZooKeeper acknowledges no ordered batch, so to wait out a lease is a fence.
     """
+    if len(evidence.members) < least_members(chain):
+        return "its group has one member: two disks are needed"
     lacking = evidence.members - evidence.durable_on
     if lacking:
         return f"it is not durable on {', '.join(sorted(lacking))}"

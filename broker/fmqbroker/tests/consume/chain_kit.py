@@ -13,7 +13,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.ordered.chain_cache import ChainCache
-from fmqbroker.ordered.progress import StoredProgress
+from fmqbroker.ordered.progress import FinishedProgress
 from fmqbroker.tests.consume_harness import Rig, consuming, running, until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.ids import GroupName, Offset, TopicId
@@ -50,10 +50,10 @@ class Broker:
     def knows(self, chain: Chain) -> bool:
         return self.cache.of(CHANGES.id) == chain
 
-    def progress(self) -> StoredProgress:
+    def progress(self) -> FinishedProgress:
         groups = self.rig.fetch.groups
-        parts = (self.cache, self.group, self.rig.journal, self.rig.offsets)
-        return StoredProgress(*parts, groups.written, groups.stored)
+        parts = (self.cache, self.group, self.rig.journal)
+        return FinishedProgress(*parts, groups.floors, groups.acked)
 
     def produce(self, *values: bytes) -> Offset:
         return self.rig.produce(0, *values, topic=CHANGES.id)

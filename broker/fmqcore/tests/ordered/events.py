@@ -14,7 +14,6 @@ from fmqcore.tests.ordered.world import (
     CHAINS,
     CONSUMER,
     GROUPS,
-    MASTER,
     NEVER,
     NOW,
     PARAMS,
@@ -281,10 +280,9 @@ def _acks(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     last = view.last
     if last is None or last.group != GROUPS[i]:
         return
-    members = BOTH
     if p.acks_by_in_sync_set and not g.in_sync:
-        members, held = frozenset((MASTER,)), len(g.master)
-    evidence = AckEvidence(BOTH, members, 1, 1, NEVER if g.lease else 0, 0, 0)
+        held = len(g.master)  # as if its own disk were all that an ack needs
+    evidence = AckEvidence(BOTH, BOTH, 1, 1, NEVER if g.lease else 0, 0, 0)
     if p.may_ack(view, dict(g.sealed), last.number, evidence, NOW) is not None:
         return
     ends = ends_of(g.master[:held], size.queues)

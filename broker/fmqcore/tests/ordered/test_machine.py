@@ -34,7 +34,7 @@ from fmqcore.tests.ordered.chains import (
     WHOLE,
     made,
 )
-from fmqcore.zk.chain import Chain, ChainGroup, Sender
+from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
 
 A, B = ("copier-1",), ("copier-2",)
 LONG = NOW - 60_000
@@ -66,6 +66,9 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("slave serves reads", Duty.SEND, OPEN,
      {"groups": {G1: GroupView(reachable=True, read_only=True)}}, Action.CLOSE),
     ("member lost", Duty.SEND, OPEN, {"groups": LACKS, "trouble_since_ms": LONG}, Action.CLOSE),
+    ("one member left in the configuration", Duty.SEND, OPEN,
+     {"groups": {**ALL_WHOLE, G1: replace(WHOLE, members=1)}, "trouble_since_ms": LONG},
+     Action.CLOSE),
     ("a moment", Duty.SEND, OPEN,
      {"groups": LACKS, "trouble_since_ms": NOW - 399}, Action.WAIT),
     ("no other group", Duty.SEND, OPEN,
@@ -171,6 +174,36 @@ def test_drained_groups_go_first_then_heavy_then_first_named(
     found = made(Duty.SEND, chain, line=A, report=REPORT, groups=groups)
     assert found.edit is not None
     assert found.edit.segments[-1].group == chosen
+
+
+FULL = replace(
+    ENDED,
+    segments=(
+        *ENDED.segments,
+        Segment(2, G2, 1, (5,), (0,), (4,)),
+        Segment(3, G3, 1, (9,), (0,), (2,)),
+    ),
+)
+"""No group is drained, the heaviest one has the closing segment."""
+
+
+@pytest.mark.parametrize(("line", "chosen"), [(A, G1), (B, G3)])
+def test_switch_leaves_the_group_and_a_new_sender_does_not(
+    line: tuple[str, ...], chosen: GroupName
+) -> None:
+    report = SenderReport("copier-1", 3, (11,))
+    groups = dict.fromkeys(ALL_WHOLE, replace(WHOLE, ends=(14,)))
+    found = made(Duty.SEND, FULL, line=line, report=report, groups=groups)
+    assert found.edit is not None
+    assert found.edit.segments[-1].group == chosen
+
+
+def test_only_the_closing_group_is_whole_then_it_goes_on() -> None:
+    report = SenderReport("copier-1", 3, (11,))
+    groups = {G3: replace(WHOLE, ends=(14,))}
+    found = made(Duty.SEND, FULL, line=A, report=report, groups=groups)
+    assert found.edit is not None
+    assert found.edit.segments[-1].group == G3
 
 
 OBSTACLES: list[tuple[GroupView, str]] = [

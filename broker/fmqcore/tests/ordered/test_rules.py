@@ -73,6 +73,7 @@ def test_only_the_next_batch_is_appended(
 HELD = AckEvidence(frozenset((M, S)), frozenset((M, S)), 7, 7, NOW + 1, 3, 3)
 REFUSALS: list[tuple[Chain, dict[str, Any], set[int], str]] = [
     (OPEN, {"durable_on": frozenset((M,))}, set(), "not durable on g1-1"),
+    (OPEN, {"durable_on": frozenset((M,)), "members": frozenset((M,))}, set(), "one member"),
     (OPEN, {"held_term": 8}, set(), "term 7"),
     (OPEN, {"held_term": 0}, set(), "term 7"),
     (OPEN, {"lease_until_ms": NOW}, set(), "lease"),
@@ -91,6 +92,11 @@ def test_an_ack_needs_all_members_seal_term_and_lease(
     found = may_acknowledge(chain, sealed, 1, replace(HELD, **fields), NOW)
     assert found is not None
     assert why in found
+
+
+def test_single_member_may_acknowledge_in_a_topic_for_tries() -> None:
+    alone = replace(HELD, durable_on=frozenset((M,)), members=frozenset((M,)))
+    assert may_acknowledge(replace(OPEN, allow_single=True), (), 1, alone, NOW) is None
 
 
 def test_consumers_read_a_segment_up_to_its_known_end() -> None:

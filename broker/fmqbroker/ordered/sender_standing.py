@@ -113,7 +113,9 @@ class SenderStanding:
             return "" if closing is None else self.deciding or closing
         if self.standing is Standing.NEXT:
             return self.deciding or "the chain is about to go on with this sender"
-        before = self.line.index(self.id) if self.id in self.line else 0
+        if self.id not in self.line:
+            return "its place in the line is gone"
+        before = self.line.index(self.id)
         return f"sender {self.line[0]} is first in line, {before} before this one"
 
     def require_place(self) -> None:

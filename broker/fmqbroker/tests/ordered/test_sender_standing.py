@@ -55,6 +55,9 @@ def test_sender_in_line_learns_for_whom_it_waits_and_no_place() -> None:
     state = sender.state()
     assert state.reason == f"sender {A} is first in line, 1 before this one"
     assert (state.active, dict(state.first_sequence)) == (False, {})
+    for line in ((), (A,)):
+        sender.adopt(OPEN, line)
+        assert sender.state().reason == "its place in the line is gone"
 
 
 def test_report_counts_for_one_closing_only() -> None:

@@ -401,6 +401,7 @@ class _Parts:
             self._ports.clock,
             self._produce.intake,
             self._idle_groups,
+            self._ordered.figures,
         )
 
     async def _listen(self) -> Server:

@@ -26,6 +26,7 @@ from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
 from fmqbroker.data.segment_service import SegmentService
 from fmqbroker.journal.journal import Journal
+from fmqbroker.ordered.chain_figures import ChainFigures
 from fmqbroker.produce.intake import Intake
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import MasterReplication, SlaveReplication
@@ -65,6 +66,7 @@ class Running(NamedTuple):
     clock: Clock
     intake: Intake
     idle_groups: IdleGroups
+    ordered: ChainFigures
 
 
 class Health:

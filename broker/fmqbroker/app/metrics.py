@@ -28,6 +28,8 @@ from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic_numbers import conflict
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_ORDERED_STEPS: Final = 10
+"""Steps (`runtime.slices`) that the figures of one ordered topic take."""
 _OWN: Final = ("cluster", "group", "broker")
 Family = GaugeMetricFamily | CounterMetricFamily | InfoMetricFamily
 
@@ -101,6 +103,8 @@ class BrokerCollector:
                 for family in families(health.running):
                     yield family
             async for family in self._topics(health.running):
+                yield family
+            for family in await self._ordered(health.running):
                 yield family
 
     # ---- families by part
@@ -214,6 +218,31 @@ class BrokerCollector:
             family = CounterMetricFamily(name, help_text, labels=_OWN)
             family.add_metric(self._labels, count)
             yield family
+
+    async def _ordered(self, r: Running) -> tuple[Family, ...]:
+        labels, slices = (*_OWN, "topic"), Slices()
+        segments, unavailable, blocked, unknown = (
+            GaugeMetricFamily(f"fmq_ordered_{name}", text, labels=labels)
+            for name, text in (
+                ("segments", "Segments of an ordered topic's chain"),
+                ("unavailable_seconds", "How long a sender here has waited for an open segment"),
+                ("blocked_subscriptions", "Consumer groups that stop before an unknown end"),
+                ("unknown_ends", "Segments whose end is not known"),
+            )
+        )
+        switches = CounterMetricFamily(
+            "fmq_ordered_switches", "Segments closed, by reason", labels=(*labels, "reason")
+        )
+        for topic, figures, by_reason in r.ordered:
+            await slices.step(_ORDERED_STEPS)
+            of = (*self._labels, topic)
+            segments.add_metric(of, figures.segments)
+            unavailable.add_metric(of, figures.unavailable_s)
+            blocked.add_metric(of, figures.blocked_subscriptions)
+            unknown.add_metric(of, figures.unknown_ends)
+            for reason, count in by_reason.items():
+                switches.add_metric((*of, reason), count)
+        return segments, unavailable, blocked, unknown, switches
 
     async def _topics(self, r: Running) -> AsyncIterator[Family]:
         stored, slices = dict[TopicId, int](), Slices()

@@ -10,6 +10,7 @@ from fmqbroker.consume.registry import GroupTable
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.append import OrderedAppend
 from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.chain_figures import ChainFigures
 from fmqbroker.ordered.chain_lease import ChainLease
 from fmqbroker.ordered.coordinator import Coordinator
 from fmqbroker.ordered.group_ends import GroupEnds, GroupEndsCaller
@@ -73,6 +74,7 @@ class OrderedParts:
         )
         self.reads = ChainReads(cache, name, gate, self._holdings.held_end)
         self.kept = KeptSegments(cache, view, name, journal)
+        self.figures = ChainFigures(cache, self.senders, clock)
 
     def follow_readers(self, groups: GroupTable) -> None:
         """Make the parts that need the consumer groups."""

@@ -13,6 +13,7 @@ from fmqcore.zk.group_config import GroupConfig, Member
 
 def running_of(rig: Rig) -> Running:
     """Return what metrics read, without replication."""
+    none: Any = ()  # no ordered topics
     nothing: Any = SimpleNamespace(links={}, sent_bytes=0, refused=0, forgotten=0)
     group: Any = rig.group
     group.connected = True
@@ -34,6 +35,7 @@ def running_of(rig: Rig) -> Running:
         clock=rig.clock,
         intake=intake,
         idle_groups=nothing,
+        ordered=none,
     )
 
 

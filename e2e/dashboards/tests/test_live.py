@@ -211,6 +211,37 @@ async def test_consumers_are_far_behind(tmp_path: Path) -> None:
             await found.until(wanted, "they are seen to be behind")
 
 
+@causes("FmqOrderedUnavailable", "FmqOrderedEndUnknown", "FmqOrderedConsumersBlocked")
+async def test_an_ordered_topic_loses_its_sending_group(tmp_path: Path) -> None:
+    """Sends wait while no group is whole, then go on without the end of the lost segment."""
+    alerts = "FmqOrderedUnavailable", "FmqOrderedEndUnknown", "FmqOrderedConsumersBlocked"
+    async with watched(tmp_path / "c", replace(ONE, groups=2)) as cluster:
+        async with (
+            scraped(tmp_path, cluster.targets()) as found,
+            fmqclient.connect(cluster.url) as client,
+        ):
+            await client.admin().ordered.create("changes", ["g1", "g2"])
+            async with client.ordered_producer("changes", name="copier") as producer:
+                await producer.send(b"1")
+                async with client.consumer("changes", group=READERS, start="earliest") as consumer:
+                    assert [m.value for m in await consumer.fetch(1)] == [b"1"]
+                await silent(found, *alerts)
+                for broker in ("g2-1", "g1-0", "g1-1"):
+                    cluster.kill(broker)
+                wanted = partial(fires, found, "FmqOrderedUnavailable", topic="changes")
+                await found.until(wanted, "no group may take the sends")
+            cluster.start_broker("g2-1")
+            async with client.ordered_producer("changes", accept_unknown_end=True) as producer:
+                await producer.send(b"2")
+                for alert in ("FmqOrderedEndUnknown", "FmqOrderedConsumersBlocked"):
+                    wanted = partial(fires, found, alert, topic="changes")
+                    await found.until(wanted, "the end of segment 1 is missed")
+                for broker in ("g1-0", "g1-1"):
+                    cluster.start_broker(broker)
+                await cluster.wait_healthy()
+                await silent(found, *alerts)
+
+
 @causes("FmqTwoMasters")
 async def test_two_groups_of_one_name(tmp_path: Path) -> None:
     """Each is right in its own ensemble; reported as one group they have two masters."""

@@ -1,0 +1,156 @@
+"""`python -m bench.ordered`: ordered topics beside an ordinary one, and the pauses of switches.
+
+A cluster of three groups, each a master and a slave, in processes of its own; fsync on both before
+each ack. `rate`: ordinary and ordered sends in turns, pipelined and one at a time. `pauses`: the
+time without an ack while sends are pipelined, when the slave or the master of the sending group is
+killed, and at a planned switch. Medians and the highest percentiles that the number of tries shows.
+"""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+import fmqclient
+from fmqclient.client import Client
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
+
+GROUPS: Final = ("g1", "g2", "g3")
+SIZE: Final = 1024
+WINDOW: Final = 128
+_DURABLE: Final = AckPolicy(Flush.FSYNC, counts=SlaveCounts.DURABLE, how_many=HowMany.ALL)
+_SETTLE_S: Final = 1.0
+_AROUND_S: Final = 8.0
+
+Send = Callable[[bytes], "asyncio.Future[Any]"]
+app = typer.Typer(help=__doc__)
+
+
+@app.command()
+def rate(
+    seconds: Annotated[float, typer.Option(help="of each turn")] = 5.0,
+    turns: Annotated[int, typer.Option(help="of each kind")] = 5,
+) -> None:
+    """Compare the rates of ordered and ordinary sends, in turns."""
+    asyncio.run(_with_cluster(lambda _, client: _rates(client, seconds, turns)))
+
+
+@app.command()
+def pauses(tries: Annotated[int, typer.Option(help="of each kind")] = 10) -> None:
+    """Measure the longest time without an ack around a switch."""
+    asyncio.run(_with_cluster(lambda cluster, client: _pauses(cluster, client, tries)))
+
+
+async def _with_cluster(work: Callable[[DevCluster, Client], Awaitable[None]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        options = ClusterOptions(cluster="bench", groups=len(GROUPS), policy=_DURABLE)
+        async with (
+            DevCluster(Path(folder), options) as cluster,
+            fmqclient.connect(cluster.url, name="bench") as client,
+        ):
+            await client.admin().create_topic("plain", queues=1, groups=["g1"])
+            await client.admin().ordered.create("chain", list(GROUPS))
+            await work(cluster, client)
+
+
+# ---- rates
+async def _rates(client: Client, seconds: float, turns: int) -> None:
+    value = bytes(SIZE)
+    found: dict[str, list[float]] = {}
+    async with (
+        client.producer(linger_ms=0) as plain,
+        client.ordered_producer("chain", name="bench") as chain,
+    ):
+        kinds: dict[str, Send] = {
+            "ordinary": lambda value: plain.send_nowait("plain", value),
+            "ordered": chain.send_nowait,
+        }
+        for turn in range(turns + 1):  # the first one warms up
+            for kind, send in kinds.items():
+                for way, window in (("pipelined", WINDOW), ("one at a time", 1)):
+                    sent = await _send_for(send, value, window, seconds)
+                    if turn:
+                        found.setdefault(f"{kind}, {way}", []).append(sent / seconds)
+    for name, rates in found.items():
+        low, high = min(rates), max(rates)
+        print(f"{name:24} {statistics.median(rates):10,.0f}/s  ({low:,.0f} to {high:,.0f})")
+
+
+async def _send_for(send: Send, value: bytes, window: int, seconds: float) -> int:
+    """Keep `window` records without an ack for so long; return how many were acknowledged."""
+    until_s, done = time.monotonic() + seconds, 0
+    waiting: set[asyncio.Future[Any]] = set()
+    while time.monotonic() < until_s:
+        while len(waiting) < window:
+            waiting.add(send(value))
+        ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        done += len(ended)
+    await asyncio.gather(*waiting)
+    return done
+
+
+# ---- pauses
+async def _pauses(cluster: DevCluster, client: Client, tries: int) -> None:
+    async with client.ordered_producer("chain", name="bench") as producer:
+        acked: list[float] = []
+        stop = asyncio.Event()
+        sending = asyncio.create_task(_send_on(producer.send_nowait, acked, stop))
+        for kind in ("slave killed", "master killed", "planned"):
+            found = [await _pause(cluster, client, kind, acked) for _ in range(tries)]
+            ranked = sorted(found)
+            p99 = ranked[min(len(ranked) - 1, int(len(ranked) * 0.99))]
+            print(
+                f"{kind:16} median {statistics.median(found):7,.0f} ms, p99 {p99:7,.0f} ms, "
+                f"of {tries}: {', '.join(f'{pause:,.0f}' for pause in ranked)}",
+                flush=True,
+            )
+        stop.set()
+        await sending
+
+
+async def _send_on(send: Send, acked: list[float], stop: asyncio.Event) -> None:
+    waiting: set[asyncio.Future[Any]] = set()
+    while not stop.is_set():
+        while len(waiting) < WINDOW:
+            waiting.add(send(bytes(SIZE)))
+        ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for future in ended:
+            future.result()
+        acked.append(time.monotonic())
+        await asyncio.sleep(0.005)
+    await asyncio.gather(*waiting)
+
+
+async def _pause(cluster: DevCluster, client: Client, kind: str, acked: list[float]) -> float:
+    """Cause one switch; return the longest time without an ack around it, in milliseconds."""
+    await cluster.wait_healthy()
+    await asyncio.sleep(_SETTLE_S)
+    (topic,) = await client.admin().ordered.status("chain")
+    last = topic.chain.last
+    assert last is not None
+    from_s, killed = time.monotonic(), ""
+    if kind == "planned":
+        await client.admin().ordered.switch("chain", reason="measured")
+    else:
+        master = (await cluster.groups.state(last.group)).master
+        members = [plan.id for plan in cluster.group(last.group)]
+        killed = next(m for m in members if (m == master) == (kind == "master killed"))
+        cluster.kill(killed)
+    await asyncio.sleep(_AROUND_S)
+    moments = [from_s, *(moment for moment in acked if moment > from_s)]
+    longest_s = max((b - a for a, b in pairwise(moments)), default=_AROUND_S)
+    if killed:
+        cluster.start_broker(killed)
+    return longest_s * 1000
+
+
+if __name__ == "__main__":
+    app()

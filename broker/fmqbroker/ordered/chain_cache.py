@@ -43,7 +43,7 @@ class _Entry:
         self.stored: Versioned[Chain] | None = None
         self.own: TopicId = NO_TOPIC  # the number of the topic with queues in this group
         self.followers: set[object] = set()
-        self.complaint = ""
+        self.complaint = ""  # why the node's newest data does not decode; "" = it does
 
 
 class ChainCache:
@@ -84,6 +84,17 @@ class ChainCache:
             if entry.stored is not None and entry.own == entry.stored.value.topic_id:
                 yield entry.stored.value
 
+    def cached(self) -> Iterator[Chain]:
+        """Yield all cached chains, also of topics that are followed only."""
+        for entry in list(self._entries.values()):
+            if entry.stored is not None:
+                yield entry.stored.value
+
+    def is_outdated(self, topic_id: int) -> bool:
+        """Return whether the node has a newer chain, which does not decode."""
+        name = self._by_id.get(TopicId(topic_id))
+        return name is not None and bool(self._entries[name].complaint)
+
     def on_changed(self, callback: Callable[[TopicId], None]) -> Callable[[], None]:
         """Call `callback` with the number of each topic whose chain changes, before `changed`.
 
@@ -103,7 +114,7 @@ class ChainCache:
         if entry is None:
             return await self._nodes.read(await self._nodes.topic(name))
         async with entry.lock:
-            stored = await self._nodes.stored(name)
+            stored = await self._stored(name, entry)
             self._adopt(name, entry, stored)
         topic = self._view.topics.get(name)
         if stored is None or topic is None or stored.value.topic_id != topic.id:
@@ -227,17 +238,25 @@ class ChainCache:
             return True
         async with entry.lock:
             try:
-                stored = await self._nodes.stored(name)
+                stored = await self._stored(name, entry)
             except Unavailable:
                 return False
-            except Malformed as error:
-                if entry.complaint != str(error):
-                    entry.complaint = str(error)
-                    _log.error("chain_malformed", topic=name, error=str(error))
+            except Malformed:  # logged
                 return True
-            entry.complaint = ""
             self._adopt(name, entry, stored)
         return True
+
+    async def _stored(self, name: str, entry: _Entry) -> Versioned[Chain] | None:
+        """Read the node; note whether it decodes. Raises `Malformed`, `Unavailable`."""
+        try:
+            stored = await self._nodes.stored(name)
+        except Malformed as error:
+            if entry.complaint != str(error):
+                entry.complaint = str(error)
+                _log.error("chain_malformed", topic=name, error=str(error))
+            raise
+        entry.complaint = ""
+        return stored
 
     def _adopt(self, name: str, entry: _Entry, stored: Versioned[Chain] | None) -> None:
         """Put what was read into the cache, under the entry's lock."""

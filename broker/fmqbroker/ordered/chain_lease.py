@@ -75,8 +75,8 @@ class ChainLease:
         """Return the lease on this chain now, and have it renewed for a while."""
         held = self._term.held
         self._want(at_once=self._of != held)
-        if self._of == NO_TERM or self._of != held:
-            return Lease()
+        if self._of == NO_TERM or self._of != held or self._cache.is_outdated(chain.topic_id):
+            return Lease()  # a chain that does not decode may say that the segment is closing
         length_ms = min(chain.lease_ms, lease_ms(self._coordination.session_timeout_ms))
         until_ms = self._sent_ms + length_ms
         return Lease(until_ms, self._chains_version, self._read_at_version)
@@ -120,7 +120,7 @@ class ChainLease:
             self._of, self._sent_ms = term, sent_ms
             self._seen, self._chains_version = (node.version, node.data), node.version
             if self._read_at_version != node.version:
-                await self._cache.read_all(c.topic for c in self._cache.topics() if self._open(c))
+                await self._cache.read_all(c.topic for c in self._cache.cached() if self._open(c))
                 if not self._still(term, sessions) or self._of != term:
                     return False
                 self._read_at_version = node.version

@@ -48,8 +48,8 @@ class Bench:
         self.session = session
         self.clock = SystemClock()
         self.nodes = ChainNodes(session, C, self.clock)
-        view = Cluster(CHANGES)
-        self.cache = ChainCache(self.nodes, view, G1)  # type: ignore[arg-type]
+        self.view = Cluster(CHANGES)
+        self.cache = ChainCache(self.nodes, self.view, G1)  # type: ignore[arg-type]
         self.term = HandTerm()
         parts = (session, self.clock, C, G1, self.cache, self.term)
         self.lease = ChainLease(*parts)  # type: ignore[arg-type]
@@ -115,6 +115,27 @@ async def test_lease_waits_while_the_chains_are_read(bench: Bench) -> None:
     assert bench.now().read_at_version != bench.now().chains_version
     held.release()
     assert await renewing
+
+
+async def test_no_lease_on_a_chain_that_does_not_decode(bench: Bench) -> None:
+    assert await bench.lease.renew()
+    await bench.nodes.edit(CHANGES, lambda chain: close(chain, "planned"))
+    await bench.session.set(layout.chain_node(C, "changes"), b"{", -1)  # of a later version
+    assert await bench.lease.renew(), "other chains keep theirs"
+    assert bench.chain() == OPEN, "the known one stays, which shows no closing"
+    assert bench.now() == Lease()
+
+
+async def test_closing_of_a_chain_that_is_only_followed_is_read(bench: Bench) -> None:
+    name = CHANGES.name
+    stop = bench.cache.follow(name)
+    bench.view.set()  # this broker does not know yet that the topic has queues here
+    await bench.cache.load()
+    assert await bench.lease.renew()
+    closed = await bench.nodes.edit(CHANGES, lambda chain: close(chain, "planned"))
+    assert await bench.lease.renew()
+    assert bench.chain() == closed
+    stop()
 
 
 async def test_no_lease_without_a_term_or_of_another_one(bench: Bench) -> None:

@@ -170,7 +170,8 @@ class GroupEndsCaller:
 
 
 def _is_whole(view: GroupView) -> bool:
-    return view.takes_writes and not view.missing and not view.avoid
+    """A group that is kept out counts: it takes the sends if no other can."""
+    return view.takes_writes and not view.missing
 
 
 def view_of_reply(nodes: GroupView, reply: GroupEndsReply) -> GroupView:

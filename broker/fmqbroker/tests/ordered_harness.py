@@ -24,7 +24,7 @@ from fmqcore.ordered.evidence import GroupView, Params
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, ChainGroup, PerQueue, chain_from_json
-from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
+from fmqcore.zk.group_config import GroupConfig, KeptOut, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqproto.v1 import client_pb2
@@ -158,9 +158,9 @@ class Cast:
         else:
             await self.session.set(node, data, found.version)
 
-    async def configure(self, group: GroupName) -> None:
+    async def configure(self, group: GroupName, kept_out: KeptOut | None = None) -> None:
         members = tuple(Member(i, self.addresses.get(i, "127.0.0.1:1")) for i in ids_of(group))
-        config = GroupConfig(group, ids_of(group)[0], members)
+        config = GroupConfig(group, ids_of(group)[0], members, kept_out=kept_out)
         await self.put(layout.config_node(C, group), config_to_json(config))
 
     async def change_state(self, group: GroupName, **fields: Any) -> None:

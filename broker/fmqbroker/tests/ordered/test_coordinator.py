@@ -20,6 +20,7 @@ from fmqbroker.tests.ordered_harness import (
 from fmqcore.errors import Unavailable
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk.chain import Segment, Sender
+from fmqcore.zk.group_config import KeptOut
 from fmqcore.zk.group_state import Mode
 
 pytestmark = pytest.mark.processes
@@ -63,6 +64,22 @@ async def test_lost_slave_moves_the_sends_to_the_other_group(zookeeper: str) -> 
             second = moved.segments[1]
             assert (second.group, second.start, second.first_sequence) == (G2, (7,), (3,))
             assert (moved.closing, moved.sender.epoch) == (None, 1)
+
+
+async def test_group_that_is_kept_out_takes_sends_if_no_other_can(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with sender(home, T) as copier:
+            await active(copier)
+            await cast.configure(G2, kept_out=KeptOut("g2-1 is restarted", 1))
+            await until(lambda: home.view.configs[G2].kept_out)
+            await cast.change_state(G1, isr=frozenset())
+            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            report(home, copier, 1, 1)
+            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+            assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
 
 
 async def test_takeover_reader_gives_the_end_by_its_own_journal(zookeeper: str) -> None:

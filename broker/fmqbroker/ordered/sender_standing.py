@@ -192,11 +192,11 @@ class Senders:
     ) -> AsyncIterator[SenderStanding]:
         """Stand for a sender for as long as the context lasts.
 
-        Raises `InvalidArgument`, `NotFound` (no chain), `Unavailable`.
+        Raises `InvalidArgument`, `UnknownTopic`, `NotFound` (no chain), `Unavailable`.
         """
         stop = self._chains.follow(topic.name)
         try:
-            chain = (await self._chains.read(topic.name)).value
+            chain = await self._read(topic)
             async with self._place(topic, opening) as id:
                 sender = SenderStanding(
                     topic,
@@ -222,7 +222,7 @@ class Senders:
     async def follow(self, sender: SenderStanding) -> None:
         """Keep the sender's standing as chain and line are, until cancelled.
 
-        Raises `SenderFenced`, or `Unavailable` if its place is gone.
+        Raises `SenderFenced`, `Unavailable` if its place is gone, or `UnknownTopic`.
         """
         changes = Signal()
 
@@ -251,7 +251,7 @@ class Senders:
         try:
             chain = self._chains.of(sender.topic.id)
             if chain is None:
-                chain = (await self._chains.read(name)).value
+                chain = await self._read(sender.topic)
             old = sender.standing
             sender.adopt(chain, await self.line(name))
             if sender.standing is Standing.LOST:  # or made over a server that is ahead of this one
@@ -270,6 +270,19 @@ class Senders:
             self.has_moved(sender.topic.id)
         sender.moved.notify()
         return True
+
+    async def _read(self, topic: TopicConfig) -> Chain:
+        """Return the topic's chain as it is now; raise `UnknownTopic` if it is another topic's.
+
+        A deletion may stop before it has removed the line. A sender of the deleted topic that
+        stayed in it would be first for ever, and the new topic's senders would wait for it.
+        """
+        chain = (await self._chains.read(topic.name)).value
+        if chain.topic_id != topic.id:
+            raise UnknownTopic(
+                f"topic {topic.name} was deleted and created again: open the producer again"
+            )
+        return chain
 
     @asynccontextmanager
     async def _place(

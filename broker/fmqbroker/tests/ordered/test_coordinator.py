@@ -1,5 +1,6 @@
 """Coordinators of several brokers on a real ZooKeeper: sends begin, and go on in another group."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from fmqbroker.tests.consume_harness import until
 from fmqbroker.tests.ordered_harness import (
     G1,
     G2,
+    C,
     acting,
     active,
     chain,
@@ -17,11 +19,14 @@ from fmqbroker.tests.ordered_harness import (
     sender,
     topic,
 )
-from fmqcore.errors import Unavailable
+from fmqcore.errors import Unavailable, UnknownTopic
+from fmqcore.ids import TopicId
 from fmqcore.ordered.senders import Standing
+from fmqcore.zk import layout
 from fmqcore.zk.chain import Segment, Sender
 from fmqcore.zk.group_config import KeptOut
 from fmqcore.zk.group_state import Mode
+from fmqproto.v1 import client_pb2
 
 pytestmark = pytest.mark.processes
 
@@ -135,6 +140,28 @@ async def test_master_that_does_not_know_its_members_gives_no_end(zookeeper: str
             assert unknown.segments[0].end is None
             cast.holdings[G1].held_known = True
             await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+
+
+async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> None:
+    again = replace(T, id=TopicId(2))
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        other = await cast.start(G2)
+        async with sender(home, T, "first") as copier:
+            await active(copier)
+        opening = client_pb2.SenderOpen(topic=T.name, name="old")
+        async with home.senders.standing(T, opening) as old:
+            await cast.session.delete(layout.topic_node(C, T.name))  # the deletion stops here
+            await cast.create(again)
+            with pytest.raises(UnknownTopic, match="created again"):
+                async with asyncio.timeout(30):
+                    await home.senders.follow(old)
+        with pytest.raises(UnknownTopic, match="created again"):
+            async with home.senders.standing(T, opening):
+                pass
+        async with sender(other, again, "new") as new:
+            await active(new)
 
 
 async def test_next_sender_in_line_takes_over_from_one_that_goes(zookeeper: str) -> None:

@@ -1,18 +1,20 @@
 """Which part of the journal ordered topics still need: what retention must keep.
 
-A segment stays until all consumer groups have left it and it is dropped from the chain. Positions
-are looked up once for each segment: its start does not change.
+Records stay until all consumer groups have finished them, as their stored progress says. Positions
+are looked up once for each offset.
 """
 
-from collections.abc import Iterator
+from functools import partial
 
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.runtime.slices import Slices
+from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import GroupName, Offset, Position, TopicId
 from fmqcore.ordered.requests import oldest_kept
 from fmqcore.zk.chain import PerQueue
+from fmqcore.zk.topic import TopicConfig
 
 _Place = tuple[TopicId, int, int]  # topic, queue, offset
 
@@ -35,11 +37,13 @@ class KeptSegments:
         A topic whose chain is not known here keeps all that it has.
         """
         slices, oldest, used = Slices(), dict[str, Position](), dict[_Place, Position]()
-        for name, topic_id, starts in list(self._starts()):
+        for topic in list(self._view.topics.values()):
+            chain = self._cache.of(topic.id)
+            await slices.step(1 if chain is None else 1 + len(chain.heads) * chain.queues // 8)
             positions: list[Position] = []
-            for queue, start in enumerate(starts):
+            for queue, start in enumerate(self._starts(topic)):
                 await slices.step(2)
-                place = (topic_id, queue, start)
+                place = (topic.id, queue, start)
                 position = self._known.get(place)
                 if position is None or position < self._journal.journal_start:
                     position = await self._position(place)
@@ -47,20 +51,25 @@ class KeptSegments:
                     used[place] = position
                     positions.append(position)
             if positions:
-                oldest[name] = min(positions)
+                oldest[topic.name] = min(positions)
         self._known = used
         return oldest
 
     # ---- inside
-    def _starts(self) -> Iterator[tuple[str, TopicId, PerQueue]]:
-        for topic in self._view.topics.values():
-            queues = topic.queues_in(self._broker_group)
-            if not (topic.ordered and queues):
-                continue
-            chain = self._cache.of(topic.id)
-            starts = (0,) * queues if chain is None else oldest_kept(chain, self._broker_group)
-            if starts is not None:
-                yield topic.name, topic.id, starts
+    def _starts(self, topic: TopicConfig) -> PerQueue:
+        """Return the offsets from which the topic's records must stay; empty = no bound."""
+        queues = topic.queues_in(self._broker_group)
+        if not (topic.ordered and queues):
+            return ()
+        chain = self._cache.of(topic.id)
+        if chain is None:
+            return (0,) * queues
+        return oldest_kept(chain, self._broker_group, partial(self._floor, topic.id)) or ()
+
+    def _floor(self, topic_id: TopicId, subscription: str, queue: int) -> int:
+        """Return the stored progress, as this journal has it; 0 = none."""
+        entry = self._journal.state.offsets.get(OffsetKey(subscription, topic_id, queue))
+        return 0 if entry is None or entry.deleted else entry.floor
 
     async def _position(self, place: _Place) -> Position | None:
         """Return where the first record from an offset on lies; None if none is stored yet."""

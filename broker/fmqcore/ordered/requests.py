@@ -4,7 +4,7 @@ Each request is one compare-and-set, like the steps of the machine. Refusals are
 they name the topic, what failed, and the next action.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -315,12 +315,34 @@ def give_up_group(chain: Chain, group: GroupName) -> Chain:
     return require_sound(replace(chain, heads=sorted_pairs(moved)))
 
 
-def oldest_kept(chain: Chain, group: GroupName) -> PerQueue | None:
+def oldest_kept(
+    chain: Chain, group: GroupName, floor: Callable[[str, int], int]
+) -> PerQueue | None:
     """Return the offsets below which retention may delete in `group`; None = no bound by chains.
 
-    The records of a segment stay until all subscriptions have left it and it is dropped.
+    Of the first segment here, records stay until each subscription that reads it has finished them:
+    an open segment may last for months. `floor`: by subscription and queue, the next offset that
+    it has not finished in this group, as stored; 0 = none is.
     """
-    return next((s.start for s in chain.segments if s.group == group and chain.heads), None)
+    first = next((s for s in chain.segments if s.group == group and chain.heads), None)
+    if first is None:
+        return None
+    return tuple(
+        min(_unread_from(first, heads[q], floor(name, q), q) for name, heads in chain.heads)
+        for q in range(chain.queues)
+    )
+
+
+def _unread_from(segment: Segment, head: int, floor: int, queue: int) -> int:
+    """The first offset from which a subscription with that head needs the segment."""
+    start, end = segment.start[queue], segment.end
+    if head < segment.number:
+        return start
+    if head == segment.number:
+        reached = max(start, floor)
+        return reached if end is None else min(reached, end[queue])
+    assert end is not None, "K8: no head passes a segment without an end"
+    return end[queue]
 
 
 def _require_groups(topic: str, groups: Sequence[ChainGroup]) -> None:

@@ -11,7 +11,8 @@ from fmqbroker.data.retention import Retention
 from fmqbroker.ordered.kept_segments import KeptSegments
 from fmqbroker.tests.consume.chain_kit import APP, CHANGES, G1, G2, OPEN, C, Stage, staged
 from fmqbroker.tests.consume_harness import ME, until
-from fmqcore.ids import Position
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.ids import Offset, Position
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Segment
 
@@ -70,6 +71,19 @@ async def test_unread_segment_is_kept_until_the_disk_is_full(
         await filled(stage)
         assert await keeping.check_once() == 0, "the rest is kept again"
         assert journal.journal_start == start
+
+
+async def test_open_segment_loses_what_all_have_read(tmp_path: Path, zookeeper: str) -> None:
+    """It may be open for months: what is read in it goes by age and size, as elsewhere."""
+    async with staged(tmp_path, zookeeper, READ, **SMALL) as stage:
+        await filled(stage)
+        key = OffsetKey("app", CHANGES.id, 0)
+        await stage.one.rig.offsets.put({key: OffsetEntry(1, Offset(5), ())})
+        await until(lambda: stage.one.rig.journal.state.offsets.get(key) is not None)
+        await stage.one.rig.committed()
+        assert await retention(stage).check_once() > 0
+        begin = stage.one.rig.journal.begin_offset(CHANGES.id, 0)
+        assert 0 < begin <= 5, "what it has not read stays"
 
 
 @pytest.mark.parametrize("drained", ["no consumer group", "left by all"])

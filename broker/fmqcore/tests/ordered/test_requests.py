@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import GroupName
 from fmqcore.ordered import requests
 from fmqcore.ordered.delivery import window
 from fmqcore.ordered.evidence import Action, Duty, Evidence
@@ -24,7 +25,7 @@ from fmqcore.tests.ordered.chains import (
     WHOLE,
     made,
 )
-from fmqcore.zk.chain import ChainGroup, Floor
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue
 
 GROUPS = (ChainGroup(G1), ChainGroup(G2))
 TWO = {G1: 2, G2: 2}
@@ -115,6 +116,18 @@ def test_subscriptions_start_at_the_first_or_the_last_segment() -> None:
 
 
 def test_retention_keeps_what_subscriptions_still_read() -> None:
-    assert requests.oldest_kept(ENDED, G1) == (10,)
-    assert requests.oldest_kept(ENDED, G2) is None
-    assert requests.oldest_kept(replace(ENDED, heads=()), G1) is None
+    def kept(chain: Chain, group: GroupName, floor: int = 0) -> PerQueue | None:
+        return requests.oldest_kept(chain, group, lambda _name, _queue: floor)
+
+    assert kept(ENDED, G1) == (10,)
+    assert kept(ENDED, G2) is None
+    assert kept(replace(ENDED, heads=()), G1) is None
+
+
+def test_retention_may_take_what_all_have_read() -> None:
+    floors = {"app": 12, "audit": 11}
+    chain = replace(OPEN, heads=(("app", (1,)), ("audit", (1,))))
+    assert requests.oldest_kept(chain, G1, lambda name, _: floors[name]) == (11,)
+    passed = replace(DONE, heads=(("app", (2,)), ("audit", (1,))))
+    assert requests.oldest_kept(passed, G1, lambda name, _: floors[name]) == (11,)
+    assert requests.oldest_kept(passed, G2, lambda *_: 99) == DONE.segments[1].start

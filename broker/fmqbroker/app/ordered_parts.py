@@ -72,7 +72,7 @@ class OrderedParts:
         self.sessions = OrderedSessions(
             settings, clock, self.senders, self._caller, self._append, lambda: gate.epoch
         )
-        self.reads = ChainReads(cache, name, gate, self._holdings.held_end)
+        self.reads = ChainReads(cache, name, gate, self._holdings.held_end, self._ends.changed)
         self.kept = KeptSegments(cache, view, name, journal)
         self.figures = ChainFigures(cache, self.senders, clock)
 

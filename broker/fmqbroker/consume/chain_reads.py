@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.errors import Unavailable
@@ -67,9 +68,12 @@ class ChainReads:
         broker_group: GroupName,
         gate: Gate,
         held_end: HeldEnd = lambda _topic, _queue: None,
+        held_changed: Signal | None = None,
     ) -> None:
+        """`held_changed` fires when `held_end` may have risen without a commit."""
         self.broker_group = broker_group
         self.changed = cache.changed
+        self.held_changed = Signal() if held_changed is None else held_changed
         self._cache = cache
         self._gate = gate
         self._held_end = held_end

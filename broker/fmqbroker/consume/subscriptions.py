@@ -18,6 +18,7 @@ import structlog
 
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.serving.gate import Gate
 from fmqcore.errors import NoPermission, Unavailable
@@ -61,10 +62,14 @@ class Subscriptions:
         return group
 
     async def run(self) -> None:
-        """Offer queues again when a chain changes, and end sessions that have to open again."""
+        """Offer queues again when a chain changes, and end sessions that have to open again.
+
+        Also when a member has caught up: what it lacked may be committed since long.
+        """
         slices, offered = Slices(), dict[ConsumerGroup, Chain]()
+        changed, held = self._chains.changed, self._chains.held_changed
         while True:
-            seen = self._chains.changed.count
+            seen = (changed.count, held.count)
             known: dict[ConsumerGroup, Chain] = {}
             for group in self._groups.ordered():
                 await slices.step()
@@ -72,9 +77,11 @@ class Subscriptions:
                     known[group] = chain
                     if offered.get(group) is not chain:
                         self._follow(group, chain)
+                    else:
+                        self._offer(group)
             offered = known
-            if self._chains.changed.count == seen:
-                await self._chains.changed.wait()
+            if seen == (changed.count, held.count):
+                await wait_any(changed, held)
 
     # ---- inside
     async def _open(self, name: str, topic: TopicConfig, *, temporary: bool) -> ConsumerGroup:
@@ -126,9 +133,7 @@ class Subscriptions:
         assert windows is not None
         if chain.heads_of(group.name) is not None:
             windows.had_place = True
-            for queue, (_, at) in list(group.starved.items()):
-                if self._groups.readable(group, queue) > at:
-                    group.offer(queue)
+            self._offer(group)
             return
         newest = chain.segment(newest_number(chain))
         comes_here = newest is not None and newest.group == self._chains.broker_group
@@ -140,6 +145,12 @@ class Subscriptions:
                         f"{group.topic} now: open again to get one"
                     )
                 )
+
+    def _offer(self, group: ConsumerGroup) -> None:
+        """Offer the queues that wait for something that the group may read now."""
+        for queue, (_, at) in list(group.starved.items()):
+            if self._groups.readable(group, queue) > at:
+                group.offer(queue)
 
 
 def _added(name: str, number: int, start: int, start_ms: int, chain: Chain) -> Chain:

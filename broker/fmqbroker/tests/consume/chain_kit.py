@@ -14,6 +14,7 @@ from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.progress import FinishedProgress
+from fmqbroker.runtime.notifier import Signal
 from fmqbroker.tests.consume_harness import Rig, consuming, running, until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.ids import GroupName, Offset, TopicId
@@ -44,7 +45,9 @@ class Broker:
         self.cache = ChainCache(nodes, self.rig.cluster, group)  # type: ignore[arg-type]
         self.held: int | None = None  # what all members hold, in each queue
         self.group = group
-        self.chains = ChainReads(self.cache, group, self.rig.gate, lambda _topic, _queue: self.held)
+        self.caught_up = Signal()  # `held` may have risen
+        parts = (self.cache, group, self.rig.gate)
+        self.chains = ChainReads(*parts, lambda _topic, _queue: self.held, self.caught_up)
         self.rig.chains = self.chains
 
     def knows(self, chain: Chain) -> bool:

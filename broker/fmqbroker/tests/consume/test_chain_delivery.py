@@ -65,6 +65,19 @@ async def test_open_segment_shows_what_all_members_hold(tmp_path: Path, zookeepe
             assert offsets(consumer) == [(1, 0), (1, 1)]
 
 
+async def test_last_record_comes_once_a_late_member_has_it(tmp_path: Path, zookeeper: str) -> None:
+    async with staged(tmp_path, zookeeper, READ) as stage:
+        one = stage.one
+        one.produce(b"1")
+        await one.rig.committed()
+        async with reading(one) as consumer:
+            await settled(one)
+            one.held = 1
+            one.caught_up.notify()
+            await until(lambda: consumer.got)  # nothing is committed after it
+            assert offsets(consumer) == [(1, 0)]
+
+
 async def test_closing_segment_shows_nothing_before_its_end(tmp_path: Path, zookeeper: str) -> None:
     closing = replace(READ, closing="planned")
     async with staged(tmp_path, zookeeper, closing) as stage:

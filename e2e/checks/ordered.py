@@ -66,8 +66,8 @@ def ordered(facts: Facts) -> Iterator[Finding]:
             if whole:
                 yield from _gaps(topic, queue, first)
                 yield from _last_records(topic, queue, first)
-                if drained:
-                    yield from _missing(topic, readers, queue, first)
+        if whole and drained:
+            yield from _missing(topic)
 
 
 def _take(topic: _Topic, event: object) -> None:
@@ -157,16 +157,16 @@ def _last_records(topic: _Topic, queue: int, first: list[OrderedDelivered]) -> I
         before = event
 
 
-def _missing(
-    topic: _Topic, readers: str, queue: int, first: list[OrderedDelivered]
-) -> Iterator[Finding]:
-    got = {event.record for event in first}
-    for stored in topic.stored.values():
-        if stored.queue == queue and stored.record not in got:
-            place = Place(stored.topic, stored.group, queue)
-            text = f"acknowledged in segment {stored.segment}, and not delivered to {readers}"
-            about = (stored.who, stored.group)
-            yield Finding(Check.I13, stored.at_ms, text, about, place, stored.offset, stored.record)
+def _missing(topic: _Topic) -> Iterator[Finding]:
+    """Find what was acknowledged and not delivered, also in a queue that delivered nothing."""
+    got: dict[str, set[int]] = defaultdict(set)
+    for (readers, _), deliveries in topic.delivered.items():
+        got[readers] |= {event.record for event in deliveries}
+    for readers, records in (got or {"any consumer": set()}).items():
+        for stored in topic.stored.values():
+            if stored.record not in records:
+                text = f"acknowledged in segment {stored.segment}, and not delivered to {readers}"
+                yield _found_stored(stored, text, stored.group)
 
 
 def _sequences(topic: _Topic) -> Iterator[Finding]:
@@ -179,17 +179,14 @@ def _sequences(topic: _Topic) -> Iterator[Finding]:
             before = newest.get(stored.queue)
             if before is not None and stored.sequence <= before.sequence:
                 text = f"has sequence {stored.sequence}, sent after one with {before.sequence}"
-                place = Place(stored.topic, stored.group, stored.queue)
-                yield Finding(
-                    Check.I13,
-                    stored.at_ms,
-                    text,
-                    (stored.who,),
-                    place,
-                    stored.offset,
-                    stored.record,
-                )
+                yield _found_stored(stored, text)
             newest[stored.queue] = stored
+
+
+def _found_stored(stored: OrderedStored, text: str, *more: str) -> Finding:
+    place = Place(stored.topic, stored.group, stored.queue)
+    about = (stored.who, *more)
+    return Finding(Check.I13, stored.at_ms, text, about, place, stored.offset, stored.record)
 
 
 def _found(event: OrderedDelivered, text: str) -> Finding:

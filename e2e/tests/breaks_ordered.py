@@ -119,6 +119,11 @@ def an_acknowledged_record_that_no_segment_delivers() -> Kit:
 
 
 @breaks(Check.I13)
+def acknowledged_records_in_a_queue_that_delivers_nothing() -> Kit:
+    return switched([])
+
+
+@breaks(Check.I13)
 def a_segment_that_came_before_an_earlier_one() -> Kit:
     chain = handed_on()
     chain.deliver(2, [1003, 1004])

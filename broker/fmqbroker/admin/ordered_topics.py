@@ -21,6 +21,7 @@ from fmqcore.ids import GroupName, Permission
 from fmqcore.ordered.evidence import Evidence, GroupView, Params
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.requests import release, switch
+from fmqcore.ordered.senders import line_of
 from fmqcore.ordered.waits import send_state
 from fmqcore.zk.chain import Chain, PerQueue, chain_to_json
 from fmqcore.zk.group_state import GroupState
@@ -130,7 +131,7 @@ class OrderedAdmin:
         return await self._status_of(topic, (await self._chains.read(topic)).value)
 
     async def _status_of(self, topic: TopicConfig, chain: Chain) -> admin_pb2.OrderedTopicStatus:
-        line = await self._chains.senders(topic)
+        line = line_of(await self._chains.senders(topic), chain.sender.id)
         state = send_state(chain, self._groups(chain), line, self._clock.wall_ms(), _PARAMS)
         return admin_pb2.OrderedTopicStatus(
             topic=topic.name,

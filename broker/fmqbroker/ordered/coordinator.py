@@ -35,7 +35,7 @@ from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.machine import decide
-from fmqcore.ordered.senders import Standing
+from fmqcore.ordered.senders import Standing, line_of
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState
@@ -207,7 +207,7 @@ class Coordinator:
         first = self._first_sender(chain)
         if first is None and not self._stands_in(stored, memory, nodes):
             return False
-        line = await self._senders.line(chain.topic)
+        line = line_of(await self._senders.line(chain.topic), chain.sender.id)
         evidence = self._evidence(chain, memory, nodes, line)
         decision = self._decide(chain, evidence)
         if decision.action is Action.WAIT:

@@ -1,9 +1,11 @@
 """The senders of ordered topics whose sessions this broker has, and their places in the line.
 
 For each sender that asks for the role the broker makes one ephemeral sequential node
-`ordered/<t>/senders/<name>-<token>-`. The first in line is active, or gets the role; each other one
-watches the node before its own, so one departure wakes one waiter. The node goes with the
-session's stream, or with the broker's session with ZooKeeper.
+`ordered/<t>/senders/<name>-<instance>-<token>-`. The first in line is active, or gets the role;
+each other one watches the newest node of the sender before it, so one departure wakes one waiter.
+The node goes with the session's stream, or with the broker's session with ZooKeeper. The client
+chooses the instance: after the loss of this broker it takes another place at another one, as the
+same sender, and goes on if no other has the role by then.
 
 A sender may open further sessions, to the masters of groups, with that place's id: they have no
 node, and learn the same states. A `SenderReport` counts for one closing (`fmqcore.ordered.machine`
@@ -32,7 +34,7 @@ from fmqcore.errors import (
 from fmqcore.ids import TopicId
 from fmqcore.names import require_name
 from fmqcore.ordered.evidence import SenderReport
-from fmqcore.ordered.senders import Standing, standing_of
+from fmqcore.ordered.senders import Standing, line_of, sender_of, standing_of
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.topic import TopicConfig
@@ -54,19 +56,21 @@ class SenderStanding:
         self,
         topic: TopicConfig,
         chain: Chain,
-        id: str,
+        place: str,
         *,
         accepts_unknown_end: bool = False,
         own: bool = True,
     ) -> None:
         self.topic = topic
         self.chain = chain  # as of which all below is
-        self.id = id  # the name of the node; `chain.sender.id` while it is active
+        self.place = place  # the name of its node
+        self.id = sender_of(place)  # `chain.sender.id` while it is active
         self.accepts_unknown_end = accepts_unknown_end
         self.own = own  # this session made the node
         self.epoch = 0  # that the chain gave to this sender; 0 = none yet
         self.standing = Standing.WAITING
-        self.line: tuple[str, ...] = ()
+        self.places: tuple[str, ...] = ()  # all nodes of the line
+        self.line: tuple[str, ...] = ()  # the senders
         self.report: SenderReport | None = None
         self.moved = Signal()  # something of `SenderState` may have changed
         self.deciding: str = ""  # what the chain waits for, by this broker's coordinator
@@ -82,12 +86,14 @@ class SenderStanding:
         numbers = tuple(unacked[queue] for queue in range(chain.queues))
         self.report = SenderReport(self.id, report.chain_segment, numbers)
 
-    def adopt(self, chain: Chain, line: tuple[str, ...]) -> None:
+    def adopt(self, chain: Chain, places: tuple[str, ...]) -> None:
         """Note chain and line as they were read, and how this sender stands by them."""
-        self.chain, self.line = chain, line
+        self.chain, self.places = chain, places
+        self.line = line_of(places, chain.sender.id)
         if chain.sender.id == self.id:
             self.epoch = chain.sender.epoch
-        self.standing = standing_of(chain, line, self.id, self.epoch)
+        kept = not self.own or self.place in places
+        self.standing = standing_of(chain, self.line if kept else (), self.id, self.epoch)
         if self.report is not None and chain.next_number - 1 > self.report.segment:
             self.report = None
 
@@ -113,10 +119,17 @@ class SenderStanding:
             return "" if closing is None else self.deciding or closing
         if self.standing is Standing.NEXT:
             return self.deciding or "the chain is about to go on with this sender"
-        if self.id not in self.line:
+        if self.standing is Standing.LOST:
             return "its place in the line is gone"
         before = self.line.index(self.id)
         return f"sender {self.line[0]} is first in line, {before} before this one"
+
+    def place_before(self) -> str | None:
+        """Return the node to watch: the newest one of the sender before this one in line."""
+        at = self.line.index(self.id)
+        if not at:
+            return None
+        return [place for place in self.places if sender_of(place) == self.line[at - 1]][-1]
 
     def require_place(self) -> None:
         """Raise `SenderFenced` or `Unavailable` if this sender's place is gone."""
@@ -197,11 +210,11 @@ class Senders:
         stop = self._chains.follow(topic.name)
         try:
             chain = await self._read(topic)
-            async with self._place(topic, opening) as id:
+            async with self._place(topic, opening) as place:
                 sender = SenderStanding(
                     topic,
                     chain,
-                    id,
+                    place,
                     accepts_unknown_end=opening.accepts_unknown_end,
                     own=not opening.sender_id,
                 )
@@ -262,9 +275,8 @@ class Senders:
             return False
         sender.require_place()
         if sender.own:
-            place = sender.line.index(sender.id)
-            node = layout.senders_node(self._cluster, name)
-            before.watch(f"{node}/{sender.line[place - 1]}" if place else None)
+            place, node = sender.place_before(), layout.senders_node(self._cluster, name)
+            before.watch(f"{node}/{place}" if place is not None else None)
         if sender.standing is not old:
             _log.info("sender_stands", topic=name, sender=sender.id, standing=sender.standing.value)
             self.has_moved(sender.topic.id)
@@ -288,13 +300,14 @@ class Senders:
     async def _place(
         self, topic: TopicConfig, opening: client_pb2.SenderOpen
     ) -> AsyncIterator[str]:
-        """Yield the sender's id: of the place that it names, or of a new one, which ends here."""
+        """Yield the place that the sender names, or a new one, which ends here."""
         if opening.sender_id:
             yield opening.sender_id
             return
         require_name("sender", opening.name)
         parent = layout.senders_node(self._cluster, topic.name)
-        path = f"{parent}/{opening.name}-{self._clock.random_id():016x}-"
+        instance, token = opening.instance or self._clock.random_id(), self._clock.random_id()
+        path = f"{parent}/{opening.name}-{instance:016x}-{token:016x}-"
         try:
             yield await self._make(parent, path)
         finally:

@@ -94,7 +94,7 @@ class OrderedSessions:
                 max_records=self.settings.max_records,
                 window_bytes=self.settings.session_window_bytes,
                 heartbeat_ms=self.settings.consumer_heartbeat_ms if sender.own else 0,
-                sender_id=sender.id,
+                sender_id=sender.place,
             )
             await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.term()))
             _log.info("sender_opened", topic=topic.name, sender=sender.id, peer=stream.peer)

@@ -106,6 +106,7 @@ class OrderedProducer(MustBeClosed):
         self._settings = settings
         self._topic = topic
         self._name = name
+        self._instance = clock.random_id()  # by which brokers know this sender again
         self._accepts_unknown_end = accept_unknown_end
         self._on_active = on_active
         self._watch = watch or LoopWatch(clock)
@@ -207,6 +208,7 @@ class OrderedProducer(MustBeClosed):
             sender=client_pb2.SenderOpen(
                 topic=self._topic,
                 name=self._name,
+                instance=self._instance,
                 accepts_unknown_end=self._accepts_unknown_end,
                 sender_id=sender_id,
             ),

@@ -1,11 +1,29 @@
 """How a sender stands in the line, and which records come before its first one. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from fmqcore.ids import GroupName, Offset
 from fmqcore.zk.chain import Chain, Segment
+
+
+def sender_of(place: str) -> str:
+    """Return the sender that a node of the line stands for.
+
+    A node is `<name>-<instance>-<token>-<number>`. A client that lost its node asks for another one
+    with the same name and instance, and is the same sender.
+    """
+    return place.rsplit("-", 2)[0]
+
+
+def line_of(places: Iterable[str], active: str) -> tuple[str, ...]:
+    """Return the senders in line, each once, first in line first.
+
+    `active`: the chain's sender. It keeps the role as long as it has a node, wherever that stands.
+    """
+    senders = dict.fromkeys(map(sender_of, places))
+    return tuple(sorted(senders, key=lambda sender: sender != active))
 
 
 class Standing(Enum):
@@ -15,15 +33,14 @@ class Standing(Enum):
     NEXT = "next"  # first in line: the chain is about to give it the role
     WAITING = "waiting"  # others are before it
     FENCED = "fenced"  # it was active, and a later sender is: final
-    LOST = "lost"  # its place in line is gone, because a session with ZooKeeper ended
+    LOST = "lost"  # it has no node in the line, because a session with ZooKeeper ended
 
 
 def standing_of(chain: Chain, line: Sequence[str], sender: str, epoch: int) -> Standing:
-    """Return how the sender with that node stands.
+    """Return how a sender stands.
 
-    `line`: the senders' nodes, first in line first. `epoch`: the sender epoch that the chain gave
-    to it; 0 = none yet. A node without a place in line is never given the role again, so a sender
-    that lost its node while it was active stays active only as long as the chain names it.
+    `line`: the senders, first in line first (`line_of`). `epoch`: the sender epoch that the chain
+    gave to it; 0 = none yet.
     """
     if epoch and chain.sender.epoch > epoch:
         return Standing.FENCED

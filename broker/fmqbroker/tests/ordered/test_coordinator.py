@@ -176,7 +176,7 @@ async def test_next_sender_in_line_takes_over_from_one_that_goes(zookeeper: str)
             await until(lambda: third.standing is Standing.WAITING)
             assert third.state().reason == f"sender {first.id} is first in line, 2 before this one"
             cast.holdings[G1].ends = (9,)
-            await cast.session.delete(f"/fmq/c/ordered/{T.name}/senders/{gone.id}")
+            await cast.session.delete(f"/fmq/c/ordered/{T.name}/senders/{gone.place}")
         await active(third)
         await until(lambda: gone.standing is Standing.LOST)
         moved = await cast.chain(T)

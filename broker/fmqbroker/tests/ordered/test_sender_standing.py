@@ -13,7 +13,8 @@ from fmqcore.zk.chain import Segment, Sender
 from fmqproto.v1.client_pb2 import SenderReport as Report
 
 T = topic()
-A, B = "one-0000000000", "two-0000000001"
+A, B = "one-a1", "two-b1"
+AT_A, AT_B = f"{A}-c1-0000000000", f"{B}-d1-0000000001"
 EMPTY = chain(T)
 OPEN = replace(EMPTY, segments=(Segment(1, G1, 1, (1,), (5,)),), sender=Sender(A, 1))
 CLOSING = replace(OPEN, closing="g1 lacks g1-1")
@@ -25,9 +26,9 @@ FENCED = replace(
 )
 
 
-def standing(id: str = A) -> SenderStanding:
-    made = SenderStanding(T, EMPTY, id)
-    made.adopt(EMPTY, (A, B))
+def standing(place: str = AT_A) -> SenderStanding:
+    made = SenderStanding(T, EMPTY, place)
+    made.adopt(EMPTY, (AT_A, AT_B))
     return made
 
 
@@ -35,39 +36,39 @@ def test_states_from_the_first_segment_to_the_next() -> None:
     sender = standing()
     state = sender.state()
     assert (state.active, state.chain_segment, state.sender_epoch) == (False, 0, 0)
-    sender.adopt(OPEN, (A, B))
+    sender.adopt(OPEN, (AT_A, AT_B))
     state = sender.state()
     assert (state.active, state.chain_segment, state.group) == (True, 1, "g1")
     assert (dict(state.first_sequence), state.reason) == ({0: 1}, "")
-    sender.adopt(CLOSING, (A, B))
+    sender.adopt(CLOSING, (AT_A, AT_B))
     assert sender.state().closing_reason == sender.state().reason == "g1 lacks g1-1"
     sender.deciding = "waits for g1 to give the end of segment 1"
     assert sender.state().reason == "waits for g1 to give the end of segment 1"
-    sender.adopt(MOVED, (A, B))
+    sender.adopt(MOVED, (AT_A, AT_B))
     state = sender.state()
     assert (state.chain_segment, state.closing_reason, state.reason) == (2, "", "")
     assert dict(state.first_sequence) == {0: 4}
 
 
 def test_sender_in_line_learns_for_whom_it_waits_and_no_place() -> None:
-    sender = standing(B)
-    sender.adopt(OPEN, (A, B))
+    sender = standing(AT_B)
+    sender.adopt(OPEN, (AT_A, AT_B))
     state = sender.state()
     assert state.reason == f"sender {A} is first in line, 1 before this one"
     assert (state.active, dict(state.first_sequence)) == (False, {})
-    for line in ((), (A,)):
+    for line in ((), (AT_A,)):
         sender.adopt(OPEN, line)
         assert sender.state().reason == "its place in the line is gone"
 
 
 def test_report_counts_for_one_closing_only() -> None:
     sender = standing()
-    sender.adopt(CLOSING, (A, B))
+    sender.adopt(CLOSING, (AT_A, AT_B))
     sender.note_report(Report(chain_segment=1, first_unacked={0: 4}))
     assert sender.report == SenderReport(A, 1, (4,))
-    sender.adopt(CLOSING, (A,))
+    sender.adopt(CLOSING, (AT_A,))
     assert sender.report is not None
-    sender.adopt(MOVED, (A, B))
+    sender.adopt(MOVED, (AT_A, AT_B))
     assert sender.report is None
 
 
@@ -80,9 +81,38 @@ def test_report_without_a_queue_is_refused() -> None:
 
 def test_sender_that_another_replaced_is_fenced() -> None:
     sender = standing()
-    sender.adopt(OPEN, (A, B))
+    sender.adopt(OPEN, (AT_A, AT_B))
     sender.require_place()
-    sender.adopt(FENCED, (B,))
+    sender.adopt(FENCED, (AT_B,))
     assert sender.standing is Standing.FENCED
     with pytest.raises(SenderFenced, match="is active in changes-1 with epoch 2, this one had 1"):
         sender.require_place()
+
+
+AGAIN = f"{A}-e1-0000000002"
+"""The place that sender A took at another broker, behind B."""
+
+
+def test_sender_that_lost_its_broker_keeps_the_role_by_another_place() -> None:
+    again = standing(AGAIN)
+    for places in ((AT_A, AT_B, AGAIN), (AT_B, AGAIN)):
+        again.adopt(OPEN, places)
+        assert (again.standing, again.epoch, again.line) == (Standing.ACTIVE, 1, (A, B))
+        assert again.place_before() is None
+    lost = standing(AT_A)
+    lost.adopt(OPEN, (AT_B, AGAIN))
+    assert lost.standing is Standing.LOST, "its own node is gone: that session ends"
+
+
+def test_waiter_watches_the_newest_place_of_the_sender_before_it() -> None:
+    waiter = standing(AT_B)
+    waiter.adopt(OPEN, (AT_A, AT_B, AGAIN))
+    assert waiter.place_before() == AGAIN
+    waiter.adopt(OPEN, (AT_B,))
+    assert (waiter.standing, waiter.place_before()) == (Standing.NEXT, None)
+
+
+def test_sender_whose_role_another_took_waits_in_its_new_place() -> None:
+    again = standing(AGAIN)
+    again.adopt(FENCED, (AT_B, AGAIN))
+    assert (again.standing, again.epoch) == (Standing.WAITING, 0)

@@ -58,7 +58,7 @@ def ordered(facts: Facts) -> Iterator[Finding]:
     for topic in topics.values():
         _learn_queues(topic)
         yield from _sequences(topic)
-        for (readers, queue), deliveries in topic.delivered.items():
+        for (_, queue), deliveries in topic.delivered.items():
             first = _first_deliveries(deliveries)
             yield from _places(deliveries)
             yield from _rising(first)

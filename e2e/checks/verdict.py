@@ -1,7 +1,7 @@
 """The verdict on a run: ok, broken, or unknown because too little happened. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 
@@ -46,11 +46,15 @@ class Limits:
     acked_records: int = 10_000
     acked_batches: int = 0
     reader_changes: int = 3
+    ordered_records: int = 0  # acknowledged to ordered producers
+    segments: int = 0  # of ordered topics, with acknowledged records
     whole_ms: float = 60_000.0
 
 
 REAL = Limits()
 SIMULATED = Limits(acked_records=0, acked_batches=300)
+ORDERED = replace(SIMULATED, ordered_records=100, segments=3)
+"""The limits of a simulated run with an ordered topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +166,11 @@ def _too_little(facts: Facts, counts: Mapping[str, int], limits: Limits) -> Iter
         ("acknowledged", limits.acked_records),
         ("batches acknowledged", limits.acked_batches),
         ("changes of reader", limits.reader_changes),
+        ("acknowledged in order", limits.ordered_records),
+        ("segments", limits.segments),
     ):
-        if counts[name] < least:
-            yield f"only {counts[name]} {name}, at least {least} show something"
+        if (count := counts.get(name, 0)) < least:
+            yield f"only {count} {name}, at least {least} show something"
     fired = {fault.number for fault in facts.faults if fault.step is Step.FIRED}
     for fault in facts.faults:
         if fault.step is Step.SCHEDULED and fault.number not in fired:

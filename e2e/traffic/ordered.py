@@ -54,6 +54,7 @@ class OrderedReading:
     readers: str
     topic: str
     stay_s: tuple[float, float] | None = None  # None: until the end
+    rest_s: tuple[float, float] = (0.0, 0.0)  # between two stays, while records are sent
 
 
 async def send_in_order(traffic: TrafficState, sending: OrderedSending, door: Door) -> None:
@@ -93,7 +94,7 @@ class _Turn:
             door.client(self._who) as client,
             client.ordered_producer(sending.topic, name=sending.name) as producer,
         ):
-            self.active = True
+            self.active, traffic.ordered_sender = True, sending.name
             last = tuple(_record_of_last(producer.last.get(q)) for q in range(sending.queues))
             traffic.add(OrderedOpened(traffic.now_ms(), self._who, sending.topic, last))
             until_ms = traffic.now_ms() + self._dice.uniform(*sending.stay_s) * 1000
@@ -129,6 +130,7 @@ class _Turn:
         traffic, result = self._traffic, future.result()
         del self._open[record]
         traffic.ordered_stored.add(record)
+        traffic.ordered_segments.add(result.segment)
         traffic.add(
             OrderedStored(
                 *(traffic.now_ms(), self._who, self._sending.topic, record),
@@ -163,6 +165,8 @@ async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Do
                 await _read_on(traffic, reading, who, client, stay_s)
         except FmqError:  # no broker answers, or the topic is not known yet: later
             await asyncio.sleep(_AGAIN_S)
+        if traffic.sending:
+            await asyncio.sleep(dice.uniform(*reading.rest_s))
 
 
 async def _read_on(

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from e2e.history.events import Fault, FaultKind, PhaseName, Step
 from fmqsim.scenario.api import GroupWorld
+from fmqsim.scenario.chain_watch import ChainWatch
 from fmqsim.scenario.hosts import BrokerHost
 from fmqsim.scenario.operator_stand_in import Operator
 
@@ -24,6 +25,7 @@ class WorldApi(GroupWorld, Protocol):
 
     operator: Operator
     reader_changes: int
+    chains: ChainWatch
 
     async def until(self, true: Callable[[], object], within_s: float) -> bool:
         """Wait until `true()` holds, for `within_s` at most; return whether it did."""

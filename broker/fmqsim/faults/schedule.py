@@ -13,10 +13,12 @@ import asyncio
 import random
 from typing import Final
 
+from e2e.checks.verdict import ORDERED
 from e2e.history.events import PhaseName
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act, Entry, WorldApi
 from fmqsim.faults.master_moves import MOVES
+from fmqsim.faults.senders import SENDERS
 from fmqsim.faults.table import TABLE, TAKEOVERS
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.side_topic import TOPICS
@@ -31,6 +33,8 @@ LONG_SHARE: Final = 0.6
 """Share of the periods of trouble that start with a fault that changes the reader."""
 SLOWNESS: Final = 3.0
 """Factor by which producers rest longer once enough is acknowledged."""
+SENDING_SHARE: Final = 0.4
+"""Share of the faults that are aimed at the group that takes the ordered sends."""
 MORE: Final = 12
 """Maximum number of extra periods until enough has happened for a verdict."""
 
@@ -44,6 +48,7 @@ class Trouble:
         wanted = world.scene.faults
         known = (*TABLE, *MOVES) if world.scene.moves else TABLE
         known = (*known, *TOPICS) if world.scene.changing else known
+        known = (*known, *SENDERS) if world.scene.ordered is not None else known
         self._table = [entry for entry in known if not wanted or entry.name in wanted]
         takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
         self._takeovers = takeovers or self._table
@@ -61,14 +66,23 @@ class Trouble:
             else:
                 await self._trouble()
         for _ in range(0 if world.scene.faults else MORE):
-            if world.reader_changes >= 3 and world.traffic.batches >= ENOUGH_BATCHES:
+            if self._changes_enough() and world.traffic.batches >= ENOUGH_BATCHES:
                 break
             self._take_it_easy()
-            if world.reader_changes < 3:
+            if not self._changes_enough():
                 await self._trouble(takeover=True)
             else:
                 await self._calm()
         self.heal()
+
+    def _changes_enough(self) -> bool:
+        world = self.world
+        if world.scene.ordered is not None and (
+            len(world.traffic.ordered_segments) < ORDERED.segments
+            or len(world.traffic.ordered_stored) < ORDERED.ordered_records
+        ):
+            return False
+        return world.reader_changes >= ORDERED.reader_changes
 
     def _take_it_easy(self) -> None:
         """Slow the producers once enough is acknowledged.
@@ -123,6 +137,8 @@ class Trouble:
         world, dice = self.world, self.dice
         groups = [c for c in world.configs.values() if len(c.members) > 1]
         group = dice.choice(groups or list(world.configs.values()))
+        if (sending := world.chains.sending_group) and dice.random() < SENDING_SHARE:
+            group = world.configs[sending]
         state = world.state(str(group.group))
         members = [str(m.id) for m in group.members]
         found: list[str] = []

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from e2e.checks.verdict import SIMULATED, Outcome, judge
+from e2e.checks.verdict import ORDERED, SIMULATED, Outcome, judge
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.steps import count_steps, read_steps
 from fmqsim.report.story import describe
@@ -81,7 +81,8 @@ def simulate(
 def _judged(world: World, seed: int) -> dict[str, Any]:
     loop = world.loop
     bugs = [*loop.problems, *(f"a client raised {bug!r}" for bug in world.traffic.bugs)]
-    verdict = judge(world.history.events, world.journals(), SIMULATED)
+    limits = SIMULATED if world.scene.ordered is None else ORDERED
+    verdict = judge(world.history.events, world.journals(), limits)
     outcome = Outcome.BROKEN if bugs else verdict.outcome
     findings = tuple(map(str, verdict.findings))
     broken = tuple(sorted({finding.check.name for finding in verdict.findings}))

@@ -14,6 +14,12 @@ class ChainWatch:
         self._loop = loop
         self._before: dict[str, Chain] = {}
 
+    @property
+    def sending_group(self) -> str:
+        """The group of the newest segment; "" without one."""
+        newest = [chain.last.group for chain in self._before.values() if chain.last is not None]
+        return str(newest[-1]) if newest else ""
+
     def wrote(self, path: str, data: bytes) -> None:
         """Check a written node, if it is a chain: the line of senders lies below it."""
         if not data or path.rpartition("/")[0] != layout.ordered_node(CLUSTER):

@@ -196,8 +196,11 @@ def _ordered_plan(dice: random.Random) -> OrderedPlan:
     reading = (
         OrderedReading("o1", "ledger", topic),
         OrderedReading("o2", "ledger", topic, stay_s=(1.0, 5.0)),
-    )
-    return OrderedPlan(topic, queues, sending, reading[: dice.choice((1, 2))])
+    )[: dice.choice((1, 2))]
+    if dice.random() < 0.5:  # it reads segments that have ended
+        late = OrderedReading("o3", "audit", topic, stay_s=(0.5, 2.0), rest_s=(2.0, 6.0))
+        reading = (*reading, late)
+    return OrderedPlan(topic, queues, sending, reading)
 
 
 def _group(dice: random.Random, name: str, slaves: int) -> GroupConfig:

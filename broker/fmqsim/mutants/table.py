@@ -8,6 +8,7 @@ from fmqsim.mutants.consuming import CONSUMING
 from fmqsim.mutants.deciding import DECIDING
 from fmqsim.mutants.journal import JOURNAL
 from fmqsim.mutants.mutant import Mutant
+from fmqsim.mutants.ordering import ORDERING
 from fmqsim.mutants.replicating import REPLICATING
 from fmqsim.mutants.sending import SENDING
 from fmqsim.mutants.serving import SERVING
@@ -20,5 +21,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *CONSUMING,
     *SENDING,
     *BETWEEN,
+    *ORDERING,
     *ADAPTERS,
 )

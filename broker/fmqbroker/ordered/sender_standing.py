@@ -63,7 +63,7 @@ class SenderStanding:
     ) -> None:
         self.topic = topic
         self.chain = chain  # as of which all below is
-        self.place = place  # the name of its node
+        self.place = place  # the node's name
         self.id = sender_of(place)  # `chain.sender.id` while it is active
         self.accepts_unknown_end = accepts_unknown_end
         self.own = own  # this session made the node

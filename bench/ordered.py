@@ -1,6 +1,6 @@
 """`python -m bench.ordered`: ordered topics beside an ordinary one, and the pauses of switches.
 
-A cluster of three groups, each a master and a slave, each broker in its own process; fsync on both before
+A cluster of three groups, each a master and a slave, in a process each; fsync on both before
 each ack. `rate`: ordinary and ordered sends in turns, pipelined and one at a time. `pauses`: the
 time without an ack while sends are pipelined, when the slave or the master of the sending group is
 killed, and at a planned switch. Medians and the highest percentiles that the number of tries shows.

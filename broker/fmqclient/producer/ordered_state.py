@@ -132,6 +132,7 @@ class QueueState:
     unacked: int  # the lowest sequence without an ack
     batches: deque[Batch] = field(default_factory=deque)  # L11
     sent: int = 0  # so many of them were sent over this stream, in order
+    left: int = 0  # the sequence after the last record that was ever sent
     retry_ms: int = 0  # not before
     rewound_at: int = 0  # refusals of batches up to this correlation are answered by a rewind
 
@@ -213,6 +214,7 @@ class OrderedState:
             if state.sent < len(state.batches) and now_ms >= state.retry_ms:
                 batch = state.batches[state.sent]
                 state.sent += 1
+                state.left = max(state.left, batch.end)
                 self._correlation += 1
                 self._sent[self._correlation] = batch
                 self.in_flight_bytes += batch.content.size
@@ -314,10 +316,12 @@ class OrderedState:
     def _succeed(self, role: Role, in_line: bool) -> list[Action]:
         """It lost its place in line, and got the role again: with nothing in doubt, go on.
 
-        The new segment starts after the chain's last record. If that is the last one with an ack,
-        nothing was stored by another sender, and nothing of this one without an ack.
+        The new segment starts after the chain's last known record. If that is the last one with an
+        ack, nothing was stored by another sender. What was sent without an ack may still be stored
+        in a segment whose end is not known: sent again under another epoch, it would come twice.
         """
-        if role.first_sequence != self.unacked:
+        in_doubt = any(queue.left > queue.unacked for queue in self.queues)
+        if role.first_sequence != self.unacked or in_doubt:
             return self.fence("its place in line was lost while records had no answer")
         return self._enter(role, in_line)
 

@@ -191,7 +191,6 @@ class ClusterModel:
         self.line: list[str] = []
         self.report: SenderReport | None = None
         self.report_for = 0
-        self.places = 0
         self.faults = True
         self.switches = self.lost_places = 0
 
@@ -295,8 +294,7 @@ class ClusterModel:
 
     def stand(self, sender: SenderModel) -> None:
         if not sender.place and sender.failed is None:
-            self.places += 1
-            sender.place = f"{sender.name}-{self.places}"
+            sender.place = sender.name  # the same sender, by its instance
             self.line.append(sender.place)
             sender.state.session_opened()
             sender.roles.append(self.role_of(sender))

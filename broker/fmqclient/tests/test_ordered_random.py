@@ -66,9 +66,10 @@ def test_fenced_sender_stores_nothing_more(seed: int) -> None:
 
 
 def test_random_ways_reach_the_hard_places() -> None:
-    """Places lost with and without records in doubt, and many switches."""
-    models = [run(seed, queues=1, senders=1) for seed in range(300, 330)]
-    lost = [model for model in models if model.lost_places]
-    assert any(model.senders[0].failed is not None for model in lost)
-    assert any(model.senders[0].failed is None for model in lost)
-    assert max(model.switches for model in models) > 8
+    """Places lost with records in doubt, roles lost to another sender, and many switches."""
+    alone = [run(seed, queues=1, senders=1) for seed in range(300, 330)]
+    assert any(model.lost_places for model in alone)
+    assert all(model.senders[0].failed is None for model in alone), "it is the same sender again"
+    assert max(model.switches for model in alone) > 8
+    pairs = [run(seed, queues=1, senders=2) for seed in range(300, 330)]
+    assert any(sender.failed is not None for model in pairs for sender in model.senders)

@@ -197,6 +197,20 @@ def test_sender_that_has_rejoined_waits_for_its_own_later_epoch() -> None:
     assert isinstance(state.tick(1000 + OWN_ROLE_MS)[0], Failed)
 
 
+def test_later_own_epoch_with_a_batch_in_doubt_fences_the_sender() -> None:
+    state = opened()
+    ((one, _),) = sent(state, 1)
+    state.acknowledged(one, Offset(10))
+    state.add(0, Count(1))
+    state.session_opened()
+    assert state.learn(role(2, 2, (2,))) == [Connect(G2)]  # no batch without an ack has left
+    state.stream_opened()
+    assert state.take(0) is not None
+    state.session_opened()
+    assert isinstance(state.learn(role(3, 3, (2,)))[0], Failed)  # segment 2 may have no known end
+    assert isinstance(state.error, SenderFenced)
+
+
 # ---- answers
 
 

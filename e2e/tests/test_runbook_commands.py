@@ -95,7 +95,7 @@ class Person:
 
 @pytest.fixture
 async def person(tmp_path: Path, zookeeper: str) -> AsyncIterator[Person]:
-    options = ClusterOptions(groups=1, zookeeper=zookeeper)
+    options = ClusterOptions(groups=2, zookeeper=zookeeper)
     async with DevCluster(tmp_path / "dev", options) as dev:
         yield Person(dev, zookeeper, tmp_path)
 
@@ -103,6 +103,7 @@ async def person(tmp_path: Path, zookeeper: str) -> AsyncIterator[Person]:
 async def test_every_fmq_command_of_the_runbooks_runs(person: Person) -> None:
     """One story, as starting a cluster costs more than the story itself."""
     await looks(person)
+    await orders_over_groups(person)
     await changes(person)
     await moves(person)
     await topics_come_and_go(person)
@@ -125,6 +126,21 @@ async def looks(person: Person) -> None:
     assert "billing" in await person.types("fmq group list")
     assert "orders" in await person.types("fmq group lag GROUP", GROUP="billing")
     await person.types("fmq group delete GROUP", GROUP="billing")
+
+
+async def orders_over_groups(person: Person) -> None:
+    """The end of a segment is given as soon as it closes: to release it then changes nothing."""
+    await person.runs("fmq topic create changes --ordered --groups g1,g2")
+    async with (
+        fmqclient.connect(person.dev.url) as client,
+        client.ordered_producer("changes") as producer,
+    ):
+        await producer.send(b"1")
+        assert "g1" in await person.types("fmq ordered status TOPIC", TOPIC="changes")
+        await person.runs("fmq ordered switch changes")
+        await producer.send(b"2")
+        release = "fmq ordered release TOPIC SEGMENT"
+        assert "segment 2" in await person.types(release, TOPIC="changes", SEGMENT="1")
 
 
 async def changes(person: Person) -> None:
@@ -171,7 +187,7 @@ async def topics_come_and_go(person: Person) -> None:
 
 async def reads_journals(person: Person) -> None:
     """Read the journals of stopped brokers."""
-    folders = [str(broker.data) for broker in person.dev.brokers.values()]
+    folders = [str(broker.data) for broker in person.dev.group("g1")]
     for broker in person.dev.brokers:
         assert await person.dev.stop_broker(broker)
     assert "orders" in await person.types("fmq journal dump DIR", DIR=folders[0])

@@ -231,6 +231,27 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
         ),
     ),
     "L10": ("what is not answered follows to another group",),
+    "L11": (
+        (
+            "fmqclient/producer/ordered_state.py",
+            "queue.sent, queue.retry_ms = 0, 0",
+            "queue.retry_ms = 0",
+        ),
+    ),
+    "L12": (
+        (
+            "fmqclient/producer/ordered_state.py",
+            "        if batch is None or self.frozen:\n",
+            "        if batch is None:\n",
+        ),
+    ),
+    "L13": (
+        (
+            "fmqclient/producer/ordered_state.py",
+            "return self.is_open and not self.frozen and self.error is None",
+            "return self.is_open and not self.frozen",
+        ),
+    ),
     "K1": (
         (
             "fmqcore/ordered/invariants.py",

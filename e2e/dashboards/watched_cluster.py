@@ -23,6 +23,8 @@ from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
 
 TOPIC: Final = "orders"
+CHANGES: Final = "changes"
+"""An ordered topic."""
 READERS: Final = "billing"
 _HOST: Final = "127.0.0.1"
 _GROUPS: Final = 63
@@ -63,8 +65,14 @@ async def watched(directory: Path, options: ClusterOptions) -> AsyncIterator[Wat
 
 @asynccontextmanager
 async def load(cluster: WatchedCluster) -> AsyncIterator[None]:
-    """Send, consume and probe meanwhile, whatever happens to brokers."""
+    """Send, consume and probe meanwhile, whatever happens to brokers.
+
+    With two groups or more there is an ordered topic, too.
+    """
     async with fmqclient.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
+        groups = sorted({str(plan.group) for plan in cluster.brokers.values()})
+        if len(groups) > 1:
+            await client.admin().ordered.create(CHANGES, groups)
         running = [
             tasks.create_task(_send(client)),
             tasks.create_task(_read(client)),

@@ -16,7 +16,7 @@ from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, folder, read_
 from fmqcli.tests.test_cluster import TOML
 from fmqcore.errors import InvalidArgument
 
-PARSERS = {"file_to_read", "folder", "_folder"}
+PARSERS = {"file_to_read", "folder", "_file", "_folder"}
 
 
 def callbacks(app: typer.Typer, path: str) -> Iterator[tuple[str, Any]]:

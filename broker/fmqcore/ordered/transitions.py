@@ -92,8 +92,12 @@ def drop(case: Case) -> Chain:
     """Drop the first segments; the floor keeps what of a sender's records they held."""
     chain, count = case.chain, droppable(case)
     floor = chain.floor
-    for segment in chain.segments[:count]:
+    for segment, following in zip(chain.segments[:count], chain.segments[1:], strict=False):
         floor = _lowered(floor, segment)
+        if segment.loss and following.sender_epoch == segment.sender_epoch:
+            # The gap that a person accepted counts as passed, or K5 would find it here again.
+            lost = tuple(first - 1 for first in following.first_sequence)
+            floor = replace(floor, last_sequence=_highest(floor.last_sequence, lost))
     return replace(chain, segments=chain.segments[count:], floor=floor)
 
 

@@ -84,6 +84,13 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
+def _file(text: str) -> Path:
+    """Parse the name of a file to read; `-` is standard input."""
+    if not text:
+        raise typer.BadParameter("a file's name is empty: name one, or - for standard input")
+    return Path("/dev/stdin" if text == "-" else text)
+
+
 _DIRECTORIES: Final = typer.Argument(
     metavar="DIR...",
     parser=_folder,
@@ -137,7 +144,9 @@ def check(
     ] = "",
     chain: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="with --ordered: fmq ordered status TOPIC -o json"),
+        typer.Option(
+            metavar="FILE", parser=_file, help="with --ordered: fmq ordered status TOPIC -o json"
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -248,7 +257,9 @@ def archive(
     ] = False,
     chain: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="an ordered topic's chain: each DIR is GROUP=DIR"),
+        typer.Option(
+            metavar="FILE", parser=_file, help="an ordered topic's chain: each DIR is GROUP=DIR"
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fmqcore.ids import GroupName
+from fmqcore.ordered.delivery import window
 from fmqcore.ordered.evidence import (
     Action,
     Duty,
@@ -255,3 +256,14 @@ def test_a_switch_costs_at_most_six_writes() -> None:
         writes += 1 + (found.raises is not None)
     assert writes <= 6
     assert chain.heads == (("app", (2,)),)
+
+
+def test_segment_with_an_accepted_loss_is_dropped_and_leaves_no_gap() -> None:
+    lossy = replace(DONE.segments[0], end=(11,), loss=True)  # sequence 1; the next has 3 and on
+    chain = replace(DONE, segments=(lossy, DONE.segments[1]), heads=(("app", (2,)),))
+    assert broken_invariants(chain) == []
+    found = made(Duty.TIDY, chain)
+    assert found.action is Action.DROP
+    assert found.edit is not None
+    assert found.edit.floor.last_sequence == (2,)
+    assert window(found.edit, "app", 0, G2, 0, 9).first == 0, "the next segment is read whole"

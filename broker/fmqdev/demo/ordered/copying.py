@@ -18,7 +18,6 @@ import fmqclient
 from fmqclient.client import Client
 from fmqclient.consumer.message import Message
 from fmqclient.producer.ordered_records import OrderedResult
-from fmqcore.errors import StaleAssignment
 from fmqdev.demo.ordered.changes import Change, apply_changes, changes_after, number_of
 from fmqdev.demo.traffic import now_ms
 
@@ -127,10 +126,6 @@ class Applying:
                 await self._apply(messages)
                 for message in messages:
                     message.ack_now()
-                try:
-                    await consumer.commit()
-                except StaleAssignment:
-                    continue  # the queue moved: what it had comes again
 
     async def _apply(self, messages: Iterable[Message]) -> None:
         bodies = []

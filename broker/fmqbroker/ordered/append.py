@@ -6,8 +6,8 @@ then the ack is sent. A batch that names what this master has not read waits for
 and all behind it in its session wait with it: order stays.
 
 `fmqcore.ordered.sending` decides, and knows a repeat by its sequence: an ordered batch has no entry
-in the journal's producer table (producer 0). For tools its header has the sender's epoch modulo
-2^16 and the sequence modulo 2^32.
+in the journal's producer table. For tools its header names sender and sequence
+(`fmqcore.ordered.headers`).
 `session_batches.py` has the line of one session. Appends DATA and a topic's CONFIG; closes a
 segment whose records are lost here.
 """
@@ -28,8 +28,9 @@ from fmqbroker.ordered.term import Term
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal
 from fmqcore import errors
-from fmqcore.batch.header import MAX_PRODUCER_EPOCH, BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.ids import Epoch, GroupName, Offset, Position, TopicId
+from fmqcore.ordered.headers import header_sender
 from fmqcore.ordered.sending import (
     AckEvidence,
     Judgement,
@@ -45,7 +46,6 @@ _log = structlog.get_logger()
 
 _READ_S: Final = 2.0
 """Longest wait for a read of the chain before the sender is asked to send again."""
-_SEQUENCES: Final = 1 << 32
 
 
 class Draft(NamedTuple):
@@ -201,9 +201,7 @@ class OrderedAppend:
                 place.queue,
                 place.count,
                 draft.attrs,
-                0,  # producer
-                place.sender_epoch & MAX_PRODUCER_EPOCH,
-                place.sequence % _SEQUENCES,
+                *header_sender(place.sender_epoch, place.sequence),
                 draft.tag_mask,
             )
         )

@@ -100,7 +100,6 @@ class Coordinator:
         self._busy: set[TopicId] = set()
         self._again: set[TopicId] = set()  # busy, and due once more
         self._woken = Signal()
-        self.switches: dict[str, int] = {}  # segments closed by this broker, by kind of reason
         self.looks = 0  # at single topics
         chains.on_changed(self.wake)
         senders.on_moved(self.wake)
@@ -338,8 +337,6 @@ class Coordinator:
             group=group,
             why=decision.why,
         )
-        if decision.action is Action.CLOSE:
-            self.switches[decision.why] = self.switches.get(decision.why, 0) + 1
 
     # ---- time
     def _poll_later(self, topic: TopicId, memory: _Memory) -> None:

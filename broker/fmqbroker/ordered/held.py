@@ -16,8 +16,8 @@ from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqcore.ids import BrokerId, Offset, Permission, Position, TopicId
 from fmqcore.ordered.evidence import GroupView
+from fmqcore.ordered.group_views import why_avoided
 from fmqcore.zk.chain import Chain, PerQueue
-from fmqcore.zk.group_config import Removal
 from fmqcore.zk.group_state import Mode
 
 _MAX_FAR: Final = 1024
@@ -95,7 +95,7 @@ class Holdings:
             missing=missing,
             ends=held if held == here else None,
             full=bool(journal.full),
-            avoid="" if config.removal is Removal.NONE else "it is being removed from the cluster",
+            avoid=why_avoided(config),
         )
 
     async def run(self) -> None:

@@ -112,7 +112,7 @@ def due_heads(
 ) -> dict[str, PerQueue]:
     """Return the new heads of the subscriptions that have finished a segment of `group`.
 
-    `progress`: per subscription the next offset of each queue, acked and stored in this group.
+    `progress`: per subscription the next offset of each queue in this group: all below are acked.
     """
     due: dict[str, PerQueue] = {}
     for name, numbers in chain.heads:

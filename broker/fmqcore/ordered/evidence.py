@@ -99,7 +99,7 @@ class Evidence:
     held: PerQueue | None = None  # ends that every configured member is known to hold, durably:
     # None until each member was in sync with this very process
     durable_ends: PerQueue | None = None  # of this broker's own journal
-    progress: Mapping[str, PerQueue] = field(default_factory=dict)  # next offset, acked and stored
+    progress: Mapping[str, PerQueue] = field(default_factory=dict)  # next offset that is not acked
     # duty TIDY
     expired: frozenset[int] = frozenset()  # segments of which retention left no record
 

@@ -21,11 +21,12 @@ def view_of_nodes(config: GroupConfig, state: GroupState, live: Collection[Broke
             for member in config.members
             if member.id not in live or (member.id != master and member.id not in state.isr)
         ),
-        avoid=_why_avoided(config),
+        avoid=why_avoided(config),
     )
 
 
-def _why_avoided(config: GroupConfig) -> str:
+def why_avoided(config: GroupConfig) -> str:
+    """Return why the operator or a person keeps the group out; "" = it may be used."""
     if config.removal is not Removal.NONE:
         return "it is being removed from the cluster"
     return "" if config.kept_out is None else config.kept_out.reason

@@ -67,7 +67,7 @@ def _opened(case: Case, first: PerQueue, *, another_sender: bool) -> Chain:
 
 
 def move_heads(case: Case) -> Chain:
-    """Subscriptions go on whose part of the segment is acked and stored up to its known end."""
+    """Subscriptions go on whose part of the segment is acked up to its known end."""
     moved = due_heads(case.chain, case.evidence.group, case.evidence.progress)
     few = dict(list(moved.items())[: case.params.max_moves])
     return replace(case.chain, heads=sorted_pairs(dict(case.chain.heads) | few))

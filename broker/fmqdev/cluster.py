@@ -105,6 +105,11 @@ class DevCluster:
         assert self._groups is not None, "not started"
         return self._groups
 
+    @property
+    def group_names(self) -> list[str]:
+        """The names of all groups."""
+        return list(dict.fromkeys(plan.group for plan in self.brokers.values()))
+
     def group(self, name: str) -> list[BrokerPlan]:
         """Return the group's brokers, the configured master first."""
         return [b for b in self.brokers.values() if b.group == name]
@@ -308,7 +313,7 @@ class DevCluster:
 
         Raises `ClusterFailed` naming what is missing; at once when a broker has ended.
         """
-        names = groups or list(dict.fromkeys(b.group for b in self.brokers.values()))
+        names = groups or self.group_names
         missing = ""
         try:
             async with asyncio.timeout(within_s):

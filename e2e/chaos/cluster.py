@@ -41,11 +41,6 @@ class ChaosCluster(DevCluster):
         """Every process: brokers, then ZooKeeper's servers."""
         return [*self.brokers, *self.ensemble.names]
 
-    @property
-    def group_names(self) -> list[str]:
-        """The names of all groups."""
-        return list(dict.fromkeys(plan.group for plan in self.brokers.values()))
-
     def _plan(self, ports: Sequence[int]) -> None:
         super()._plan(ports)
         if isinstance(self.network, Loopback):

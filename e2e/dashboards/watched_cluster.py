@@ -70,9 +70,8 @@ async def load(cluster: WatchedCluster) -> AsyncIterator[None]:
     With two groups or more there is an ordered topic, too.
     """
     async with fmqclient.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
-        groups = sorted({str(plan.group) for plan in cluster.brokers.values()})
-        if len(groups) > 1:
-            await client.admin().ordered.create(CHANGES, groups)
+        if len(cluster.group_names) > 1:
+            await client.admin().ordered.create(CHANGES, cluster.group_names)
         running = [
             tasks.create_task(_send(client)),
             tasks.create_task(_read(client)),

@@ -79,7 +79,7 @@ async def _run(directory: Path, show: Show, messages: int) -> Report:
         ended_ms = now_ms()
         show.step("stopping in order")
     show.step("comparing the journals of masters and slaves")
-    journals = [_compare(cluster, group) for group in _groups(cluster)]
+    journals = compare_groups(cluster)
     return demo.report(fault, ended_ms, journals)
 
 
@@ -196,7 +196,7 @@ class _Demo:
 
     def _elsewhere(self, since_ms: float) -> int:
         """Return how many flights the other groups acknowledged."""
-        others = (group for group in _groups(self._cluster) if group != VICTIM)
+        others = (group for group in self._cluster.group_names if group != VICTIM)
         return sum(self._producing.acked_since(group, since_ms) for group in others)
 
     async def _return(self, client: Client, fault: _Fault) -> None:
@@ -271,10 +271,10 @@ def _pause(moments: Mapping[str, "array[float]"], from_ms: float) -> float:
     return longest_pause(rising, from_ms, rising[-1]) if rising else 0.0
 
 
-def _groups(cluster: DevCluster) -> list[str]:
-    return list(dict.fromkeys(plan.group for plan in cluster.brokers.values()))
-
-
-def _compare(cluster: DevCluster, group: str) -> Compared:
-    master, slave = cluster.group(group)
-    return compare_journals(group, master.data, slave.data)
+def compare_groups(cluster: DevCluster) -> list[Compared]:
+    """Compare the journals of each group, once the cluster has stopped."""
+    compared = []
+    for name in cluster.group_names:
+        master, slave = cluster.group(name)
+        compared.append(compare_journals(name, master.data, slave.data))
+    return compared

@@ -77,7 +77,9 @@ def judge(history: History) -> Traffic:
         _foreign(history),
         _out_of_order(history),
         _keys_out_of_order(history),
-        _finding("REFUSED", "not stored", [f"flight {r}: {w}" for r, w in history.refused.items()]),
+        finding_of(
+            "REFUSED", "not stored", [f"flight {r}: {w}" for r, w in history.refused.items()]
+        ),
     ]
     deliveries = Counter(row for seen in history.consumed.values() for _, row in seen)
     places = Counter(row for seen in history.consumed.values() for _, row in set(seen))
@@ -98,7 +100,7 @@ def _lost(history: History) -> Finding | None:
     for place, rows in sorted(history.acked.items()):
         seen = {offset for offset, _ in history.consumed.get(place, ())}
         lost += [_at(place, o, f"flight {rows[o]}") for o in sorted(rows.keys() - seen)]
-    return _finding("LOST", "acknowledged but never consumed", lost)
+    return finding_of("LOST", "acknowledged but never consumed", lost)
 
 
 def _mixed_up(history: History) -> Finding | None:
@@ -109,13 +111,13 @@ def _mixed_up(history: History) -> Finding | None:
         for offset, row in seen:
             if rows.setdefault(offset, row) != row:
                 wrong.append(_at(place, offset, f"flight {row} instead of {rows[offset]}"))
-    return _finding("MIXED_UP", "consumed in the place of another message", wrong)
+    return finding_of("MIXED_UP", "consumed in the place of another message", wrong)
 
 
 def _foreign(history: History) -> Finding | None:
     places = sorted(history.foreign.items())
     found = [_at(place, offset, "") for place, offsets in places for offset in offsets]
-    return _finding("FOREIGN", "consumed but never sent, or damaged", found)
+    return finding_of("FOREIGN", "consumed but never sent, or damaged", found)
 
 
 def _out_of_order(history: History) -> Finding | None:
@@ -129,7 +131,7 @@ def _out_of_order(history: History) -> Finding | None:
             elif offset not in known:
                 wrong.append(_at(place, offset, f"after {newest}"))
             known.add(offset)
-    return _finding("ORDER", "delivered for the first time after a later one", wrong)
+    return finding_of("ORDER", "delivered for the first time after a later one", wrong)
 
 
 def _keys_out_of_order(history: History) -> Finding | None:
@@ -146,7 +148,7 @@ def _keys_out_of_order(history: History) -> Finding | None:
             if newest.get(key, -1) >= row:
                 wrong.append(_at(place, offset, f"flight {row} of {key!r} after {newest[key]}"))
             newest[key] = row
-    return _finding("KEY_ORDER", "stored out of key order", wrong)
+    return finding_of("KEY_ORDER", "stored out of key order", wrong)
 
 
 def _at(place: Place, offset: int, more: str) -> str:
@@ -154,7 +156,8 @@ def _at(place: Place, offset: int, more: str) -> str:
     return f"{where}: {more}" if more else where
 
 
-def _finding(code: str, what: str, found: Sequence[str]) -> Finding | None:
+def finding_of(code: str, what: str, found: Sequence[str]) -> Finding | None:
+    """Return a finding with some examples; None if nothing was found."""
     if not found:
         return None
     examples = "; ".join(found[:EXAMPLES])
@@ -172,7 +175,7 @@ def offsets_gone_back(before: Mapping[Place, int], after: Mapping[Place, int]) -
         for place, offset in sorted(before.items())
         if after.get(place, -1) < offset
     ]
-    return _finding("OFFSETS", "committed offsets went back", wrong)
+    return finding_of("OFFSETS", "committed offsets went back", wrong)
 
 
 # ---- times without reads and writes

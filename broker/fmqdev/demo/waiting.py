@@ -36,7 +36,7 @@ async def wait_until(
 
 async def wait_caught_up(cluster: DevCluster) -> None:
     """Wait until every slave has all that its master has; else the comparison reports it."""
-    for group in dict.fromkeys(plan.group for plan in cluster.brokers.values()):
+    for group in cluster.group_names:
         plans = cluster.group(group)
         for _ in range(_CATCH_UP_S * 10):
             replies = [await cluster.broker_status(plan.id) for plan in plans]

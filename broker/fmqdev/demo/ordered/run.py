@@ -31,8 +31,7 @@ from fmqdev.demo.ordered.changes import (
 from fmqdev.demo.ordered.copying import Applying, Sending
 from fmqdev.demo.ordered.stored import StoredOffsets
 from fmqdev.demo.ordered.verdict import Copied, Kill, judge_copy, lacking
-from fmqdev.demo.replica_comparison import compare_journals
-from fmqdev.demo.run import FSYNC_AND_SYNC
+from fmqdev.demo.run import FSYNC_AND_SYNC, compare_groups
 from fmqdev.demo.traffic import now_ms
 from fmqdev.demo.verdict import Finding, longest_pause
 from fmqdev.demo.waiting import TIMEOUT_S, wait_caught_up, wait_until
@@ -87,7 +86,8 @@ async def _run(directory: Path, show: Show, messages: int) -> OrderedReport:
         await copy.run()
         show.step("stopping in order")
     show.step("comparing the tables, and the journals of masters and slaves")
-    findings = judge_copy(copy.copied()) + _journals(cluster)
+    compared = compare_groups(cluster)
+    findings = judge_copy(copy.copied()) + [one.finding for one in compared if one.finding]
     return OrderedReport(
         total=total,
         rows=count_rows(target),
@@ -98,15 +98,6 @@ async def _run(directory: Path, show: Show, messages: int) -> OrderedReport:
         seconds=show.seconds,
         directory=directory,
     )
-
-
-def _journals(cluster: DevCluster) -> list[Finding]:
-    groups = dict.fromkeys(plan.group for plan in cluster.brokers.values())
-    compared = []
-    for group in groups:
-        master, slave = cluster.group(group)
-        compared.append(compare_journals(group, master.data, slave.data))
-    return [one.finding for one in compared if one.finding is not None]
 
 
 class _Copy:
@@ -127,7 +118,7 @@ class _Copy:
     async def run(self) -> None:
         """Run all that happens while changes flow."""
         async with fmqclient.connect(self._cluster.url, name="demo") as client:
-            groups = list(dict.fromkeys(b.group for b in self._cluster.brokers.values()))
+            groups = self._cluster.group_names
             topic = await client.admin().ordered.create(TOPIC, groups)
             self._topic_id = topic.id
             self._show.step(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from fmqdev.demo.ordered.copying import Acked
-from fmqdev.demo.verdict import EXAMPLES, Finding
+from fmqdev.demo.verdict import Finding, finding_of
 
 Holds = Callable[[str, int], bool]
 """Whether a broker's journal holds an offset of the queue."""
@@ -55,7 +55,7 @@ def judge_copy(copied: Copied) -> list[Finding]:
         ("ONE_DISK", "acknowledged changes are not on two disks", _on_one_disk(copied)),
         ("NO_SWITCH", "faults showed nothing", _without_effect(copied)),
     )
-    return [_finding(code, what, found) for code, what, found in rows if found]
+    return [finding for row in rows if (finding := finding_of(*row))]
 
 
 def lacking(acked: Iterable[Acked], group: str, broker: str, holds: Holds) -> list[str]:
@@ -96,8 +96,3 @@ def _without_effect(copied: Copied) -> list[str]:
         if not later:
             found.append(f"no sends in another segment after the death of {kill.broker}")
     return found
-
-
-def _finding(code: str, what: str, found: Sequence[str]) -> Finding:
-    more = f"; and {len(found) - EXAMPLES} more" if len(found) > EXAMPLES else ""
-    return Finding(code, len(found), f"{len(found):,} {what}: {'; '.join(found[:EXAMPLES])}{more}")

@@ -225,9 +225,8 @@ def _wide_group(sessions: int, in_flight: int) -> ConsumerGroup:
     return group
 
 
-async def session_left() -> float:
-    """One of two sessions leaves a group of a thousand queues with messages in flight."""
-    group = _wide_group(2, QUEUES)
+async def _left(sessions: int) -> float:
+    group = _wide_group(sessions, QUEUES)
 
     async def left() -> None:
         group.leave(next(iter(group.sessions.values())), 5)
@@ -236,19 +235,16 @@ async def session_left() -> float:
     with timed() as longest:
         await asyncio.create_task(left())
     return longest.ms
+
+
+async def session_left() -> float:
+    """One of two sessions leaves a group of a thousand queues with messages in flight."""
+    return await _left(2)
 
 
 async def last_session_left() -> float:
     """The only session leaves a group of a thousand queues with messages in flight."""
-    group = _wide_group(1, QUEUES)
-
-    async def left() -> None:
-        group.leave(next(iter(group.sessions.values())), 5)
-
-    gc.collect()
-    with timed() as longest:
-        await asyncio.create_task(left())
-    return longest.ms
+    return await _left(1)
 
 
 CASES: Final = {

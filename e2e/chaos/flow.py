@@ -12,6 +12,7 @@ from e2e.traffic.ordered import (
     OrderedSending,
     read_in_order,
     send_in_order,
+    subscribe_in_order,
 )
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Member, Sending, Traffic
@@ -72,6 +73,7 @@ class Flow:
         """Create an ordered topic, and start two senders that take turns, and two readers."""
         async with self.door.client(f"{topic}-admin") as client:
             await client.admin().ordered.create(topic, groups)
+            await subscribe_in_order(client, topic, (LEDGER,))
         for number in range(2):
             sending = OrderedSending(f"{topic}-p{number}", topic, queues=1, stay_s=(4.0, 15.0))
             self._run(sending.name, send_in_order(self.traffic, sending, self.door))

@@ -6,6 +6,7 @@ line takes over. What it learns and what becomes of each record is written down;
 
 import asyncio
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -152,6 +153,21 @@ def _record_of_last(last: LastRecord | None) -> int:
     if last is None or not last.sequence:
         return -1
     return record_of(last.value) if last.readable else _UNREADABLE
+
+
+async def subscribe_in_order(client: Client, topic: str, readers: Iterable[str]) -> None:
+    """Return when the chain has a subscription of each of the consumer groups.
+
+    A group that comes later starts at the first segment that is kept, so check I13 could not tell
+    what it has to get: do this before the first send.
+    """
+    for name in readers:
+        async with client.consumer(topic, group=name, start="earliest", close_timeout_s=2):
+            while True:
+                (status,) = await client.admin().ordered.status(topic)
+                if status.chain.heads_of(name) is not None:
+                    break
+                await asyncio.sleep(_POLL_S)
 
 
 async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Door) -> None:

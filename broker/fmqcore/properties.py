@@ -89,6 +89,15 @@ class Properties(Mapping[str, Any]):
         except (ValueError, AttributeError, RecursionError) as error:
             raise Malformed(f"properties do not decode: {error!r}") from error
 
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Properties":
+        """Return properties with these JSON values."""
+        return cls((name, _text(value)) for name, value in data.items())
+
+    def size(self) -> int:
+        """Return how many bytes `encode` makes of them."""
+        return len(_text(dict(self)).encode())
+
     def encode(self) -> bytes:
         """Encode as a JSON object; equal properties give equal bytes. Raise `Malformed`."""
         raw = _text(dict(self)).encode()

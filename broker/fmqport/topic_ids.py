@@ -6,6 +6,7 @@ leaves the count in ZooKeeper.
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from fmqcore.errors import Malformed, Unavailable
 from fmqcore.ids import TopicId
@@ -14,26 +15,32 @@ from fmqport.coordination import BadVersion, Coordination, NodeExists
 
 
 async def next_topic_id(
-    coordination: Coordination, node: str, name: str, wanted: int = 0
+    coordination: Coordination, node: str, name: str, wanted: int = 0, *, ordered: bool = False
 ) -> TopicId:
     """Take the number for a topic of that name: its own if it was lost, else the next one.
 
-    `wanted`: the number that the topic is known to have had. Raises `Unavailable`.
+    `wanted`: the number that the topic is known to have had. Raises `Unavailable`, and
+    `InvalidArgument` if it was lost as a topic of the other kind.
     """
     assigned = TopicId(0)
 
     def assign(numbers: TopicNumbers) -> TopicNumbers:
         nonlocal assigned
-        assigned, after = numbers.assign(name, wanted)
+        assigned, after = numbers.assign(name, wanted, ordered=ordered)
         return after
 
     await _change(coordination, node, assign)
     return assigned
 
 
-async def claim_topic_ids(coordination: Coordination, node: str, noted: Noted) -> TopicNumbers:
-    """Note the topics of a journal that this ZooKeeper does not know. Raises `Unavailable`."""
-    return await _change(coordination, node, lambda numbers: numbers.claim(noted))
+async def claim_topic_ids(
+    coordination: Coordination, node: str, noted: Noted, ordered: AbstractSet[TopicId]
+) -> TopicNumbers:
+    """Note the topics of a journal that this ZooKeeper does not know. Raises `Unavailable`.
+
+    `ordered`: those that are ordered.
+    """
+    return await _change(coordination, node, lambda numbers: numbers.claim(noted, ordered))
 
 
 async def forget_topic_id(

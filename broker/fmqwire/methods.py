@@ -85,6 +85,10 @@ GROUP_ENDS: Final = _row(
     _FILE, "Replication.GroupEnds", Plane.REPLICATION, Right.REPLICATE, QuotaClass.UNLIMITED,
     idempotent=True, timeout_s=1.0,
 )  # fmt: skip
+CHAIN_COPIES: Final = _row(
+    _FILE, "Replication.ChainCopies", Plane.REPLICATION, Right.REPLICATE, QuotaClass.UNLIMITED,
+    idempotent=True, timeout_s=1.0,
+)  # fmt: skip
 
 # ---- administration
 _FILE = admin_pb2.DESCRIPTOR

@@ -234,7 +234,8 @@ class _Parts:
         self._idle_groups, self._sweep = self._make_sweeps()
         serving = (
             self._produce, self._fetch, view, self._master, self._failover, self._admin,
-            *self._make_topic_admins(ports), self._segments, self._ordered.group_ends,
+            *self._make_topic_admins(ports), self._segments,
+            self._ordered.group_ends, self._ordered.copies,
         )  # fmt: skip
         self._handlers = bind(part.handlers for part in serving)
 

@@ -10,6 +10,7 @@ from fmqbroker.consume.registry import GroupTable
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.append import OrderedAppend
 from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.chain_figures import ChainFigures
 from fmqbroker.ordered.chain_lease import ChainLease
 from fmqbroker.ordered.coordinator import Coordinator
@@ -63,16 +64,19 @@ class OrderedParts:
         self._holdings = Holdings(journal, gate, term, self._ends, group, master)
         self._lease = ChainLease(coordination, clock, cluster, name, cache, term)
         self._seals = Seals(journal, term, cache, self._holdings)
+        self.copies = copies = ChainCopies(journal, term, cache, view, transport, name)
         self._append = OrderedAppend(
-            journal, clock, name, term, cache, self._lease, self._seals, self._ends, commit
+            journal, clock, name, term, cache, self._lease, self._seals, self._ends, commit, copies
         )
-        self.group_ends = GroupEnds(journal, cache, self._holdings)
+        self.group_ends = GroupEnds(journal, cache, self._holdings, copies)
         self._caller = GroupEndsCaller(transport, view, name, me, self.group_ends)
         self.senders = Senders(coordination, cluster, clock, cache)
         self.sessions = OrderedSessions(
             settings, clock, self.senders, self._caller, self._append, lambda: gate.epoch
         )
-        self.reads = ChainReads(cache, name, gate, self._holdings.held_end, self._ends.changed)
+        self.reads = ChainReads(
+            cache, name, gate, copies, self._holdings.held_end, self._ends.changed
+        )
         self.kept = KeptSegments(cache, view, name, journal)
         self.figures = ChainFigures(cache, self.senders, clock)
 
@@ -98,6 +102,7 @@ class OrderedParts:
             self.senders,
             self._caller,
             own,
+            self.copies,
             _PARAMS,
         )
 

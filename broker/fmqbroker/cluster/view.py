@@ -276,7 +276,7 @@ class ClusterView:
         if await self._coordination.get(node) is None:
             await self._require_all_claimed(name)
             topics = layout.topics_node(self._cluster)
-            number = await next_topic_id(self._coordination, topics, name)
+            number = await next_topic_id(self._coordination, topics, name, ordered=ordered)
             topic = TopicConfig(name, number, chosen, ordered=ordered)
             try:
                 await self._coordination.create(node, topic_to_json(topic))

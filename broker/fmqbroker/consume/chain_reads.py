@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetEntry
@@ -67,6 +68,7 @@ class ChainReads:
         cache: ChainCache,
         broker_group: GroupName,
         gate: Gate,
+        copies: ChainCopies,
         held_end: HeldEnd = lambda _topic, _queue: None,
         held_changed: Signal | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class ChainReads:
         self.held_changed = Signal() if held_changed is None else held_changed
         self._cache = cache
         self._gate = gate
+        self._copies = copies
         self._held_end = held_end
 
     # ---- cached
@@ -93,6 +96,8 @@ class ChainReads:
         heads = None if chain is None else chain.heads_of(subscription)
         if chain is None or queue >= chain.queues:
             return Window(0, Offset(0), Offset(0), "its chain is not known yet")
+        if (behind := self._copies.behind(chain)) is not None:
+            return Window(0, Offset(0), Offset(0), behind)
         visible, segment = 0, None if heads is None else chain.segment(heads[queue])
         if segment is not None and segment.end is None and segment.group == self.broker_group:
             held = self._held_end(topic_id, queue)
@@ -135,6 +140,7 @@ class ChainReads:
     # ---- now
     async def read(self, topic: str) -> Chain:
         """Return the chain as it is now. Raises `NotFound`, `Unavailable`."""
+        await self._copies.compare()
         return (await self._cache.read(topic)).value
 
     async def edit(self, topic: str, change: Callable[[Chain], Chain]) -> Chain:

@@ -23,9 +23,10 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.ids import GroupName
+from fmqcore.properties import NONE
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import Removal, config_from_json
-from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic import TopicConfig, is_ordered
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
@@ -103,7 +104,9 @@ class TopicClaims:
         if known is None or all(map(known.was_given, noted)):
             return
         await self._coordination.sync(self._node)  # an old answer would look like a loss
-        after = await claim_topic_ids(self._coordination, self._node, dict(noted))
+        properties = self._journal.state.topic_properties
+        ordered = {number for number in noted if is_ordered(properties.get(number, NONE))}
+        after = await claim_topic_ids(self._coordination, self._node, dict(noted), ordered)
         lost = {name: number for name, number in after.lost.items() if number in noted}
         missing = [name for name in sorted(lost) if name not in self._view.topics]
         if after != known and missing:

@@ -8,8 +8,9 @@ and all behind it in its session wait with it: order stays.
 `fmqcore.ordered.sending` decides, and knows a repeat by its sequence: an ordered batch has no entry
 in the journal's producer table. For tools its header names sender and sequence
 (`fmqcore.ordered.headers`).
-`session_batches.py` has the line of one session. Appends DATA and a topic's CONFIG; closes a
-segment whose records are lost here.
+`session_batches.py` has the line of one session. Appends DATA, and a topic's CONFIG: the first
+record of a segment comes after a copy of the chain (`fmqcore.ordered.copies`). Closes a segment
+whose records are lost here.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import structlog
 
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.chain_lease import ChainLease
 from fmqbroker.ordered.member_ends import MemberEnds
 from fmqbroker.ordered.seal import Seals
@@ -101,6 +103,7 @@ class OrderedAppend:
         seals: Seals,
         ends: MemberEnds,
         commit: CommitFrontier,
+        copies: ChainCopies,
     ) -> None:
         self.journal = journal
         self.commit = commit
@@ -110,6 +113,7 @@ class OrderedAppend:
         self.lease = lease
         self.seals = seals
         self.ends = ends
+        self._copies = copies
         self._group = group
         self._persist_to = Position(0)
         self._persist = Signal()
@@ -162,6 +166,8 @@ class OrderedAppend:
         chain = self.cache.of(draft.topic_id)
         if not term or chain is None or self._read_in.get(draft.topic_id) != term:
             return None
+        if (why := self._copies.behind(chain)) is not None:
+            raise errors.Overloaded(why)
         queue = draft.place.queue
         if queue >= min(queues, chain.queues):
             raise errors.UnknownQueue(f"queue {queue}: {chain.topic} has {chain.queues}, from 0")
@@ -174,6 +180,7 @@ class OrderedAppend:
         term, name = self.term.held, self._name_of(topic_id)
         if not term:
             raise errors.NoPermission("this broker is not the master now: look at the routes")
+        await self._copies.compare()
         try:
             async with asyncio.timeout(_READ_S):
                 read = await self.cache.read(name)
@@ -192,6 +199,7 @@ class OrderedAppend:
 
     def _append(self, draft: Draft) -> Stored:
         place = draft.place
+        self._copies.note(draft.topic_id, place.segment)
         appended = self.journal.append(
             BatchDraft(
                 BatchType.DATA,

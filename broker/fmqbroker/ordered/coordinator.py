@@ -23,6 +23,7 @@ import structlog
 
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.ordered.chain_cache import ChainCache
+from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqbroker.ordered.own_duties import OwnDuties
 from fmqbroker.ordered.sender_standing import Senders, SenderStanding
@@ -84,6 +85,7 @@ class Coordinator:
         senders: Senders,
         caller: GroupEndsCaller,
         own: OwnDuties,
+        copies: ChainCopies,
         params: Params,
     ) -> None:
         self._group = group
@@ -93,6 +95,7 @@ class Coordinator:
         self._senders = senders
         self._caller = caller
         self._own = own
+        self._copies = copies
         self._params = params
         self._timers = Timers(clock)
         self._memory: dict[TopicId, _Memory] = {}
@@ -191,6 +194,11 @@ class Coordinator:
         if stored.version != memory.version:
             memory.version, memory.polls = stored.version, 0
         memory.alarm_ms = None
+        if self._copies.behind(stored.value) is not None:
+            if await self._copies.restore(stored):
+                return True
+            self._poll_later(topic, memory)
+            return False
         step = await self._own.step(stored, self._clock.monotonic_ms(), self._params)
         if step.acted:
             return True

@@ -17,7 +17,8 @@ from typing import Protocol
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.chain_cache import ChainCache
-from fmqcore.errors import FmqError, NotFound
+from fmqbroker.ordered.chain_copies import ChainCopies
+from fmqcore.errors import FmqError, NotFound, Unavailable
 from fmqcore.ids import BrokerId, GroupName, Offset, TopicId
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.zk.chain import Chain
@@ -39,7 +40,10 @@ class OwnGroup(Protocol):
 class GroupEnds:
     """The handler."""
 
-    def __init__(self, journal: Journal, chains: ChainCache, own: OwnGroup) -> None:
+    def __init__(
+        self, journal: Journal, chains: ChainCache, own: OwnGroup, copies: ChainCopies
+    ) -> None:
+        self._copies = copies
         self._journal = journal
         self._chains = chains
         self._own = own
@@ -61,6 +65,8 @@ class GroupEnds:
                 f"topic {request.topic} has number {chain.topic_id} now, not {request.topic_id}: "
                 "it was deleted and created again"
             )
+        if (why := self._copies.behind(chain)) is not None:
+            raise Unavailable(why)
         view = self._own.own_view(chain)
         reply = GroupEndsReply(
             takes_writes=view.takes_writes,

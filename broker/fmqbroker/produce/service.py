@@ -43,6 +43,7 @@ from fmqcore.batch.header import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchTy
 from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission, Position, TopicId
 from fmqcore.journal.state import ProducedBatch
+from fmqcore.ordered.copies import keep_copy
 from fmqcore.properties import NONE
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
@@ -256,11 +257,12 @@ class ProduceService:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
         queues = self._queues_here(topic)
         state = self.journal.state
-        noted = state.topics.get(topic_id), state.topic_properties.get(topic_id, NONE)
-        if (why := conflict(topic, self.journal.state.topics)) is not None:
+        noted = state.topic_properties.get(topic_id, NONE)
+        if (why := conflict(topic, state.topics)) is not None:
             raise why
-        if noted != ((topic.name, queues), topic.noted_properties):
-            payload = encode_topic(topic_id, topic.name, queues, topic.noted_properties)
+        properties = keep_copy(topic.noted_properties, noted) if ordered else topic.noted_properties
+        if (state.topics.get(topic_id), noted) != ((topic.name, queues), properties):
+            payload = encode_topic(topic_id, topic.name, queues, properties)
             self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
         self._queues[topic_id] = (topic, queues)
         return queues

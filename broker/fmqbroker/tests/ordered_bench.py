@@ -19,6 +19,7 @@ from fmqbroker.ordered.term import Term
 from fmqbroker.replication.view import LinkView
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.tests import journal_kit
+from fmqbroker.tests.copies_kit import lone_copies
 from fmqbroker.tests.produce_harness import ORDERS, Bench, batch
 from fmqcore.errors import NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Position, TopicId
@@ -143,6 +144,7 @@ class OrderedBench(Bench):
             self.seals,
             self.ends,
             self.commit,
+            lone_copies(self.cache, G1, journal),
         )
         self.become_master(1)
 

@@ -18,6 +18,7 @@ from fmqbroker.ordered.own_duties import OwnDuties
 from fmqbroker.ordered.sender_standing import Senders, SenderStanding
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.copies_kit import lone_copies
 from fmqcore.errors import SenderFenced, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.ordered.evidence import GroupView, Params
@@ -103,11 +104,12 @@ class Node:
         self.chains = ChainCache(ChainNodes(session, C, self.clock), self.view, group)
         self.senders = Senders(session, C, self.clock, self.chains)
         self.transport = GrpcTransport()
-        self.ends = GroupEnds(None, self.chains, holdings)  # type: ignore[arg-type]
+        self.copies = lone_copies(self.chains, group)
+        self.ends = GroupEnds(None, self.chains, holdings, self.copies)  # type: ignore[arg-type]
         self.own = OwnDuties(group, id, self.gate, self.chains, holdings, holdings, holdings)
         caller = GroupEndsCaller(self.transport, self.view, group, id, self.ends)
-        parts = (group, self.clock, self.view, self.chains, self.senders, caller, self.own, PARAMS)
-        self.coordinator = Coordinator(*parts)
+        parts = (group, self.clock, self.view, self.chains, self.senders, caller, self.own)
+        self.coordinator = Coordinator(*parts, self.copies, PARAMS)
         self.address = ""
 
     def lead(self) -> None:

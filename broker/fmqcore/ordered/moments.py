@@ -29,7 +29,7 @@ def _closing_since_ms(before: Chain, after: Chain, wall_ms: int) -> int:
 
 def _stamped(before: Segment | None, after: Segment, wall_ms: int) -> Segment:
     if before is None:
-        return replace(after, opened_ms=wall_ms)
+        return replace(after, opened_ms=after.opened_ms or wall_ms)  # a restored one has it
     if (before.end, before.end_unknown) != (after.end, after.end_unknown):
         return replace(after, ended_ms=wall_ms)
     return after

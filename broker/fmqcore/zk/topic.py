@@ -53,6 +53,11 @@ class TopicConfig:
         return sum(g.queues for g in before)
 
 
+def is_ordered(noted: Properties) -> bool:
+    """Return whether properties that a journal holds are an ordered topic's."""
+    return bool(noted.get(ORDERED.name, ORDERED.default))
+
+
 def topic_to_json(topic: TopicConfig) -> bytes:
     """Encode a topic."""
     return dump_json(

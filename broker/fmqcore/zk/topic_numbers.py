@@ -7,7 +7,8 @@ The numbers are in the topics node as JSON: `next_id`, and, only after ZooKeeper
 
 A number is never given to two topics. Every broker compares the numbers in its journal with this
 node before it serves (`claim`). A number that this ZooKeeper has not given belongs to a topic that
-was lost: the count skips past it, and a topic recreated under that name gets it back (`take`).
+was lost: the count skips past it, and a topic recreated under that name gets it back (`assign`).
+Lost ordered topics are also in `lost_ordered`: they must be recreated as what they were.
 Numbers that the count passed without giving them are `skipped`: the journal of another group may
 still claim them.
 
@@ -17,9 +18,10 @@ count stays, so no number is given twice; a lost topic then gets a new number.
 
 import json
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from fmqcore.errors import Malformed, UnknownTopic
+from fmqcore.errors import InvalidArgument, Malformed, UnknownTopic
 from fmqcore.ids import TopicId
 from fmqcore.names import is_name
 from fmqcore.zk.topic import TopicConfig
@@ -28,25 +30,41 @@ Noted = Mapping[TopicId, tuple[str, int]]
 """The topics in a journal: number -> (name, queues)."""
 
 
+_OTHER_KIND = {
+    False: (
+        "topic {name} is an ordered topic in the brokers' journals, which ZooKeeper has lost: "
+        "recreate it by `fmq topic create {name} --ordered --groups GROUP,GROUP`"
+    ),
+    True: (
+        "topic {name} is an ordinary topic in the brokers' journals, which ZooKeeper has lost: "
+        "recreate it by `fmq topic create {name}`, without --ordered"
+    ),
+}
+"""Why a lost topic is not recreated as a topic of the other kind; True: as an ordered one."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNumbers:
     """`next_id`: the next number. `skipped`: ranges [first, end) below it that were not given.
 
     `lost`: topics, with their numbers, that a journal holds and this ZooKeeper does not know.
+    `lost_ordered`: which of them are ordered topics.
     """
 
     next_id: int = 1
     skipped: tuple[tuple[int, int], ...] = ()
     lost: Mapping[str, TopicId] = field(default_factory=dict)
+    lost_ordered: frozenset[str] = frozenset()
 
     def was_given(self, number: int) -> bool:
         """Whether this ZooKeeper gave that number to a topic."""
         return number < self.next_id and not any(a <= number < b for a, b in self.skipped)
 
-    def claim(self, noted: Noted) -> "TopicNumbers":
+    def claim(self, noted: Noted, ordered: AbstractSet[TopicId] = frozenset()) -> "TopicNumbers":
         """Return the numbers including a journal's topics that this ZooKeeper does not know.
 
         A name with several such numbers was deleted and recreated: the newest number counts.
+        `ordered`: those among the journal's topics that are ordered.
         """
         numbers = self
         taken = {number: name for name, number in self.lost.items()}
@@ -58,15 +76,24 @@ class TopicNumbers:
             known = numbers.lost.get(name, number)
             newest, older = max(known, number), min(known, number)
             skipped = _without(numbers.skipped, older) if older < newest else numbers.skipped
-            numbers = replace(numbers, skipped=skipped, lost={**numbers.lost, name: newest})
+            kinds = numbers.lost_ordered
+            if number == newest:
+                kinds = kinds | {name} if number in ordered else kinds - {name}
+            lost = {**numbers.lost, name: newest}
+            numbers = replace(numbers, skipped=skipped, lost=lost, lost_ordered=kinds)
         return numbers
 
-    def assign(self, name: str, wanted: int = 0) -> tuple[TopicId, "TopicNumbers"]:
+    def assign(
+        self, name: str, wanted: int = 0, *, ordered: bool = False
+    ) -> tuple[TopicId, "TopicNumbers"]:
         """Return the number for a new topic of that name, and the numbers after that.
 
         The topic gets its own number if the journals show one; else `wanted`, the number that it is
-        known to have had, unless that may be another topic's; else the next one.
+        known to have had, unless that may be another topic's; else the next one. Raises
+        `InvalidArgument` if the journals show it as a topic of the other kind.
         """
+        if name in self.lost and ordered != (name in self.lost_ordered):
+            raise InvalidArgument(_OTHER_KIND[ordered].format(name=name))
         number: int | None = self.lost.get(name)
         if number is None and wanted and not self.was_given(wanted):
             number = None if wanted in self.lost.values() else wanted
@@ -87,7 +114,8 @@ class TopicNumbers:
         if self.lost.get(name) != number:
             return self
         lost = {other: n for other, n in self.lost.items() if other != name}
-        return replace(self, skipped=_without(self.skipped, number), lost=lost)
+        skipped, kinds = _without(self.skipped, number), self.lost_ordered - {name}
+        return replace(self, skipped=skipped, lost=lost, lost_ordered=kinds)
 
     def _past(self, number: int) -> "TopicNumbers":
         if number < self.next_id:
@@ -116,6 +144,8 @@ def numbers_to_json(numbers: TopicNumbers) -> bytes:
         data["skipped"] = [list(pair) for pair in numbers.skipped]
     if numbers.lost:
         data["lost"] = dict(sorted(numbers.lost.items()))
+    if numbers.lost_ordered:
+        data["lost_ordered"] = sorted(numbers.lost_ordered)
     return json.dumps(data).encode()
 
 
@@ -129,7 +159,8 @@ def numbers_from_json(raw: bytes) -> TopicNumbers:
         if not all(map(is_name, lost)):
             raise ValueError("a lost topic has no valid name")
         skipped = tuple((int(a), int(b)) for a, b in data.get("skipped", ()))
-        return TopicNumbers(int(data["next_id"]), skipped, lost)
+        ordered = frozenset(map(str, data.get("lost_ordered", ())))
+        return TopicNumbers(int(data["next_id"]), skipped, lost, ordered & lost.keys())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Malformed(f"topic numbers do not decode: {error!r}") from error
 

@@ -2,13 +2,14 @@
 
 The tool then does what the runbook asks of a person. The judge stays as strict as ever: no broker
 may serve an epoch below one that was served, nothing acknowledged may be missing, and no topic may
-get the messages of another.
+get the messages of another. An ordered topic goes on in its order: the journals restore its chain.
 """
 
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.flow import QUEUES
 from e2e.chaos.stage import Stage, Stuck
 from e2e.history.events import Ending, FaultKind
+from fmqclient import TopicInfo
 from fmqcore.ids import Permission
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import Mode
@@ -31,12 +33,12 @@ class _ZooKeeperData(Fault):
 
     def __init__(self) -> None:
         super().__init__()
-        self._topics: dict[str, int] = {}  # all that there are, with their numbers
+        self._topics: dict[str, TopicInfo] = {}  # all that there are
         self._replaced = False
 
     async def _note_topics(self, stage: Stage) -> None:
         async with stage.flow.door.client("person") as client:
-            self._topics = {topic.name: topic.id for topic in await client.admin().topics()}
+            self._topics = {topic.name: topic for topic in await client.admin().topics()}
 
     async def _replace(self, stage: Stage, copy: Path | None, detail: str) -> None:
         """Let all servers start with that data (None: with none)."""
@@ -63,21 +65,29 @@ class _ZooKeeperData(Fault):
     async def _create_topics(self, stage: Stage) -> None:
         """Create a new topic first, then the lost ones: each must get its own number back."""
         number = await self._create(stage, f"{stage.flow.topic}-new")
-        if number in self._topics.values():
+        if number in {topic.id for topic in self._topics.values()}:
             stage.wrong(f"the new topic got number {number}, which is another topic's")
         for name, old in sorted(self._topics.items(), reverse=True):
-            if (number := await self._create(stage, name)) != old:
-                stage.wrong(f"topic {name} got number {number}; it had {old}")
+            groups = [g.group for g in old.groups] if old.ordered else []
+            if (number := await self._create(stage, name, groups)) != old.id:
+                stage.wrong(f"topic {name} got number {number}; it had {old.id}")
 
     @staticmethod
-    async def _create(stage: Stage, name: str) -> int:
-        """Create a topic, again until a broker answers; return its number."""
+    async def _create(stage: Stage, name: str, chain_groups: Sequence[str] = ()) -> int:
+        """Create a topic, again until a broker answers; return its number.
+
+        `chain_groups`: those of an ordered topic.
+        """
         number = 0
 
         async def created() -> bool:
             nonlocal number
             async with stage.flow.door.client("person") as client:
-                topic = await client.admin().create_topic(name, queues=QUEUES, if_not_exists=True)
+                admin = client.admin()
+                if chain_groups:
+                    topic = await admin.ordered.create(name, chain_groups, if_not_exists=True)
+                else:
+                    topic = await admin.create_topic(name, queues=QUEUES, if_not_exists=True)
             number = topic.id
             return True
 

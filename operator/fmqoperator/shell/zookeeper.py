@@ -152,7 +152,9 @@ class Ensemble:
         """
         await self._connected()
         topics = paths.topics_node(cluster)
-        number = await next_topic_id(self._session, topics, topic.name, topic.id)
+        number = await next_topic_id(
+            self._session, topics, topic.name, topic.id, ordered=topic.ordered
+        )
         numbered = replace(topic, id=number)
         with suppress(NodeExists):
             node = paths.topic_node(cluster, topic.name)

@@ -217,3 +217,20 @@ class GroupEndsReply(_message.Message):
     full: bool
     batches: _containers.ScalarMap[int, bytes]
     def __init__(self, takes_writes: _Optional[bool] = ..., read_only: _Optional[bool] = ..., members: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ..., ends: _Optional[_Iterable[int]] = ..., full: _Optional[bool] = ..., batches: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
+
+class ChainCopiesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ChainCopiesReply(_message.Message):
+    __slots__ = ("segments",)
+    class SegmentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.ScalarMap[int, int]
+    def __init__(self, segments: _Optional[_Mapping[int, int]] = ...) -> None: ...

@@ -16,6 +16,7 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.progress import FinishedProgress
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.tests.consume_harness import Rig, consuming, running, until
+from fmqbroker.tests.copies_kit import lone_copies
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import due_heads
@@ -46,7 +47,8 @@ class Broker:
         self.held: int | None = None  # what all members hold, in each queue
         self.group = group
         self.caught_up = Signal()  # `held` may have risen
-        parts = (self.cache, group, self.rig.gate)
+        copies = lone_copies(self.cache, group)
+        parts = (self.cache, group, self.rig.gate, copies)
         self.chains = ChainReads(*parts, lambda _topic, _queue: self.held, self.caught_up)
         self.rig.chains = self.chains
 

@@ -15,6 +15,7 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.group_ends import GroupEnds, view_of_reply
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import Cluster
+from fmqbroker.tests.copies_kit import lone_copies
 from fmqbroker.tests.ordered_harness import G1, C, chain, topic
 from fmqcore.batch.columns import encode
 from fmqcore.batch.crc import crc32c
@@ -42,7 +43,7 @@ class Bench:
         view: Any = Cluster(T)
         self.cache = ChainCache(ChainNodes(session, C, SystemClock()), view, G1)
         self.journal = journal
-        self.ends = GroupEnds(journal, self.cache, self)
+        self.ends = GroupEnds(journal, self.cache, self, lone_copies(self.cache, G1, journal))
         self.view = GroupView(reachable=True, takes_writes=True, members=2)
         self.closing: list[str | None] = []  # of the cached chain, when the journal was looked at
 

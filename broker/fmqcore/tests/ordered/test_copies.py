@@ -1,0 +1,99 @@
+"""Copies of chains in the journals: what they keep, and how they restore a lost chain."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.errors import Malformed
+from fmqcore.ids import GroupName
+from fmqcore.ordered import copies
+from fmqcore.ordered.invariants import broken_invariants
+from fmqcore.ordered.requests import add_at
+from fmqcore.properties import MAX_BYTES, NONE, Properties
+from fmqcore.tests.ordered.chains import EMPTY, ENDED, G1, G2, NEXT, OPEN
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender
+
+OWN = Properties.of({"ordered": True, "colour": "red"})
+LATER = replace(
+    NEXT,
+    segments=(*NEXT.segments[:-1], replace(NEXT.segments[-1], end=(9,))),
+    closing="g2-1 is lost",
+)
+
+
+def opened_next(chain: Chain) -> Chain:
+    number = chain.next_number
+    segment = Segment(number, G1, chain.sender.epoch, (20,), (40,))
+    return replace(chain, segments=(*chain.segments, segment), closing=None)
+
+
+def test_a_copy_holds_the_chain_beside_the_own_properties() -> None:
+    noted = copies.with_copy(OWN, NEXT)
+    copy = copies.copy_in(Properties.decode(noted.encode()))
+    assert (copy.number, copy.unpack()) == (2, NEXT)
+    assert copies.without_copy(noted) == OWN
+
+
+def test_a_copy_replaces_an_older_one_and_stays_with_new_ones() -> None:
+    noted = copies.with_copy(copies.with_copy(OWN, OPEN), NEXT)
+    assert copies.copy_in(noted).unpack() == NEXT
+    kept = copies.keep_copy(Properties.of({"ordered": True}), noted)
+    assert copies.copy_in(kept).unpack() == NEXT
+    assert "colour" not in kept
+    assert copies.keep_copy(OWN, NONE) == OWN
+
+
+def test_a_chain_too_large_for_a_copy_leaves_its_number() -> None:
+    dice = random.Random(1)
+    names = [f"g{dice.getrandbits(120):x}" for _ in range(400)]
+    large = replace(OPEN, groups=tuple(ChainGroup(GroupName(name)) for name in names))
+    noted = copies.with_copy(OWN, large)
+    assert noted.size() <= MAX_BYTES
+    assert copies.copy_in(noted) == copies.ChainCopy(1, "")
+    assert "too large" in (copies.why_not_restorable(EMPTY, copies.copy_in(noted)) or "")
+
+
+@pytest.mark.parametrize(
+    "packed", ["%%%", "AAAA", copies.copy_in(copies.with_copy(OWN, OPEN))[1][:40]]
+)
+def test_a_damaged_copy_is_malformed(packed: str) -> None:
+    with pytest.raises(Malformed):
+        copies.ChainCopy(1, packed).unpack()
+
+
+def test_journals_are_behind_level_or_ahead() -> None:
+    assert [copies.is_behind(chain, 1) for chain in (EMPTY, OPEN, NEXT)] == [True, False, False]
+    assert copies.is_behind(NEXT, 3)
+    assert "ends with segment 2" in copies.why_behind(NEXT, 3)
+
+
+def test_a_chain_created_again_continues_from_the_copy() -> None:
+    created = replace(EMPTY, groups=(ChainGroup(G2), ChainGroup(G1, 5)))
+    after = copies.restored(created, NEXT)
+    assert after.segments == NEXT.segments
+    assert after.groups == created.groups, "a person has just wished them"
+    assert after.sender == NEXT.sender
+
+
+def test_an_open_segment_is_closed_before_the_copy_counts() -> None:
+    known = opened_next(LATER)
+    closing = copies.restored(OPEN, known)
+    assert closing.segments == OPEN.segments
+    assert closing.closing is not None
+    assert copies.restored(closing, known) == known
+
+
+def test_groups_that_the_copy_lacks_keep_a_place() -> None:
+    known = opened_next(LATER)
+    early = add_at(replace(ENDED, heads=()), "late", 1)
+    after = copies.restored(early, replace(known, floor=Floor(0)))
+    assert after.heads_of("late") == (1,)
+    assert not broken_invariants(after)
+
+
+def test_other_queues_than_in_the_copy_are_refused() -> None:
+    two = Chain("t", 2, EMPTY.groups, sender=Sender())
+    copy = copies.copy_in(copies.with_copy(OWN, NEXT))
+    assert "--queues 1" in (copies.why_not_restorable(two, copy) or "")
+    assert copies.why_not_restorable(EMPTY, copy) is None

@@ -122,7 +122,7 @@ async def test_sender_that_has_rejoined_goes_on_if_nothing_is_in_doubt() -> None
             await p.send(b"1")
             place = next(s for s in double.sessions if s.own)
             place.stream.cancel()
-            await until(lambda: double.chain.sender.epoch == 2)
+            await until(lambda: p._state.epoch == 2)
             assert (await p.send(b"2")).segment == 2
             assert p.last[0].value == b"1"
         assert double.values_of_chain() == [b"1", b"2"]

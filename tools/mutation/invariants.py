@@ -252,6 +252,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
             "return self.is_open and not self.frozen",
         ),
     ),
+    "L14": ("never appended covers attempts of other terms",),
     "K1": (
         (
             "fmqcore/ordered/invariants.py",

@@ -441,11 +441,12 @@ class ProduceSession:
         return self._waiting(batch, known)
 
     def _is_new(self, batch: client_pb2.ProduceBatch) -> bool:
-        """Return whether a refused batch is in no journal, and no copy can get into one (P9).
+        """Return whether a refused batch is not in the journal, and no copy can get into it (P9).
 
         An earlier attempt can only be in the journal, whose last term this broker opened, or on its
         way over another session: of another term (P8), or one that this session has superseded. A
-        table that may have forgotten the producer does not show what is in the journal.
+        table that may have forgotten the producer does not show what is in the journal. Journals
+        that this term left behind may have shown an attempt of earlier terms: the client counts it.
         """
         key = TopicId(batch.topic_id), batch.queue_id
         forgotten = self._service.limits.may_have_forgotten(self.producer_id, key)

@@ -12,7 +12,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, record_bytes, reject
+from fmqclient.producer.batches import (
+    InFlightBatch,
+    PendingBatch,
+    Record,
+    outcome,
+    record_bytes,
+    reject,
+)
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
@@ -111,13 +118,14 @@ class Accumulator:
         if batch is None or (
             batch.bytes + size > self._max_bytes
             or len(batch.records) >= self._max_records
-            or (source is not None and abs(batch.deadline_ms - source.deadline_ms) > _BATCH_AGE_MS)
+            or (source is not None and not _share_outcome(batch, source))
         ):
             if source is None:
                 born_ms = self._clock.wall_ms() if self._born_time else 0
                 batch = PendingBatch(self._clock.monotonic_ms() + self._timeout_ms, born_ms)
             else:
                 batch = PendingBatch(source.deadline_ms, source.born_ms)
+                batch.doubtful = source.doubtful
             buffer.begin(batch)
         batch.records.append(record)
         batch.bytes += size
@@ -147,7 +155,7 @@ class Accumulator:
     def fail(self, batches: Iterable[PendingBatch | InFlightBatch], error: FmqError) -> None:
         """Fail the records of these batches and forget them."""
         for batch in batches:
-            reject(batch.records, error)
+            reject(batch.records, outcome(batch, error))
             self.release(len(batch.records), batch.bytes)
 
     # ---- changes
@@ -297,9 +305,9 @@ class Accumulator:
         else:
             self.put(buffer, record, record_bytes(record))
 
-    def _refuse(self, topic: Topic, record: Record) -> None:
-        error = Unavailable(f"topic {topic.name} has no group that takes messages")
-        reject((record,), error)
+    def _refuse(self, topic: Topic, record: Record, source: PendingBatch | None = None) -> None:
+        error: FmqError = Unavailable(f"topic {topic.name} has no group that takes messages")
+        reject((record,), error if source is None else outcome(source, error))
         self.release(1, record_bytes(record))
 
     def _sweep(self) -> None:
@@ -321,7 +329,7 @@ class Accumulator:
         for record, source, own in moved:
             buffer = own or topic.buffer_for(record[1])
             if buffer is None:
-                self._refuse(topic, record)
+                self._refuse(topic, record, source)
             else:
                 self.put(buffer, record, record_bytes(record), source)
         for buffer in topic.buffers.values():
@@ -337,6 +345,12 @@ class Accumulator:
     def _ensure_sender(self, group: GroupName) -> None:
         if group not in self.senders:
             self.senders[group] = self._sender_to(group)
+
+
+def _share_outcome(batch: PendingBatch, other: PendingBatch) -> bool:
+    """Whether records of both may be in one batch: an error at its deadline fits all of them."""
+    near = abs(batch.deadline_ms - other.deadline_ms) <= _BATCH_AGE_MS
+    return near and batch.doubtful is other.doubtful
 
 
 def _unknown(buffer: QueueBuffer, sender: Carrier) -> str:

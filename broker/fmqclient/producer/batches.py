@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from fmqcore.batch.columns import encode
 from fmqcore.batch.crc import crc32c
-from fmqcore.errors import FmqError
-from fmqcore.ids import GroupName, Offset
+from fmqcore.errors import DeliveryUnknown, FmqError
+from fmqcore.ids import Epoch, GroupName, Offset
 from fmqcore.routing import tag_bit
 
 RECORD_OVERHEAD: Final = 24
@@ -45,7 +45,7 @@ def record_bytes(record: Record) -> int:
 class PendingBatch:
     """A batch that was not sent: records of one queue buffer."""
 
-    __slots__ = ("born_ms", "bytes", "deadline_ms", "records", "sequence", "stayed")
+    __slots__ = ("born_ms", "bytes", "deadline_ms", "doubtful", "records", "sequence", "stayed")
 
     def __init__(self, deadline_ms: int, born_ms: int, sequence: int = 0) -> None:
         self.records: list[Record] = []
@@ -54,6 +54,7 @@ class PendingBatch:
         self.born_ms = born_ms  # wall clock; 0 = not wanted
         self.sequence = sequence  # under which it was sent and refused
         self.stayed: InFlightBatch | None = None  # as which it was refused, until it is queued
+        self.doubtful = False  # `outcome`
 
 
 class InFlightBatch:
@@ -65,6 +66,7 @@ class InFlightBatch:
         "bytes",
         "crc",
         "deadline_ms",
+        "doubtful",
         "due_ms",
         "free_keys",
         "over",
@@ -73,6 +75,7 @@ class InFlightBatch:
         "sequence",
         "stays",
         "tag_mask",
+        "terms",
         "tracked",
         "unknown",
     )
@@ -84,6 +87,8 @@ class InFlightBatch:
         self.born_ms = pending_batch.born_ms
         self.sequence = sequence
         self.unknown = False  # an attempt may have been stored: only ever tried again as it is
+        self.doubtful = pending_batch.doubtful  # `outcome`
+        self.terms: set[Epoch] = set()  # of the masters to which it was sent, not answered yet
         self.over = False  # answered, or given up
         self.stays = False  # later records are placed meanwhile; refused, it goes to other queues
         self.free_keys: set[bytes] = set()  # only with keys of which nothing later was placed
@@ -101,6 +106,17 @@ class InFlightBatch:
             return
         self.stays = self.tracked = True
         self.free_keys = {record[1] for record in self.records if not record[5]}
+
+    def note_never_appended(self, term: Epoch) -> None:
+        """Note the answer of the master of `term`: no attempt is in its journal, or will be.
+
+        It cannot answer for an attempt in another term: a broker may have shown that one to
+        consumers from a journal which `term` left behind.
+        """
+        if self.unknown:
+            self.unknown = False
+            self.doubtful = self.doubtful or self.terms != {term}
+        self.terms.clear()
 
     @property
     def end_sequence(self) -> int:
@@ -139,6 +155,19 @@ def resolve_unanswered(records: Iterable[Record], group: GroupName, queue: int) 
     for record in records:
         if not record[4].done():
             record[4].set_result(SendResult(group, queue, NO_OFFSET))
+
+
+def outcome(batch: PendingBatch | InFlightBatch, error: FmqError) -> FmqError:
+    """Return the error that the records of a batch end with: none certain if it is doubtful (L14).
+
+    A doubtful batch is in no journal that its group kept, so it may go anywhere, but consumers may
+    have been shown it.
+    """
+    if not batch.doubtful or isinstance(error, DeliveryUnknown):
+        return error
+    return DeliveryUnknown(
+        f"consumers may have seen it before a failover of its group, which lost it; then: {error}"
+    )
 
 
 def reject(records: Iterable[Record], error: FmqError) -> None:

@@ -2,7 +2,8 @@
 
 "Not appended" counts only if it is true of every attempt. Once an attempt may have been stored
 (`batch.unknown`), a refusal of a later one proves nothing, and the batch is retried unchanged;
-unless the master reports that no attempt was ever appended (`never_appended`).
+unless the master reports that no attempt was ever appended (`never_appended_in`). Then it may move,
+and an error is certain if all attempts were in that term (`InFlightBatch.note_never_appended`).
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from fmqclient.producer.batches import InFlightBatch
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.error_spec import RetryAction, spec_of_code
 from fmqcore.errors import DeliveryUnknown, FmqError
+from fmqcore.ids import Epoch
 from fmqport.clock import Clock
 
 RETRY_MS: Final = 100
@@ -42,14 +44,14 @@ class ErrorPolicy:
         batch: InFlightBatch,
         error: FmqError,
         *,
-        never_appended: bool = False,
+        never_appended_in: Epoch | None = None,
     ) -> bool:
         """Handle one refusal; return True if the session is to be left.
 
-        `never_appended`: no attempt of the batch is stored or will be.
+        `never_appended_in`: the master of this term has no attempt of the batch in its journal.
         """
-        if never_appended:
-            batch.unknown = False
+        if never_appended_in is not None:
+            batch.note_never_appended(never_appended_in)
         action = self._judge(buffer, batch, error)
         match action:
             case RetryAction.RESEND_SAME:
@@ -84,9 +86,10 @@ class ErrorPolicy:
     def _judge(self, buffer: QueueBuffer, batch: InFlightBatch, error: FmqError) -> RetryAction:
         action = spec_of_code(error.code).retry
         if action is RetryAction.AFTER_EARLIER:
-            if batch.unknown and buffer.broken:
+            if batch.unknown and buffer.explains(batch):
                 # A batch before this one was refused, so this one was refused too when it first
-                # arrived. No sequence may be used again: a late copy could then fit (L5).
+                # arrived, as certainly. No sequence may be used again: a late copy could fit (L5).
+                batch.doubtful = batch.doubtful or buffer.doubtful
                 buffer.poisoned = True
                 self._renew()
                 return RetryAction.RETRY
@@ -97,7 +100,7 @@ class ErrorPolicy:
                     if buffer.in_flight[0] is batch
                     else RetryAction.RESEND_SAME
                 )
-            if not buffer.broken:  # no refusal of ours explains it: its table has lost us
+            if not buffer.explains(batch):  # no refusal of ours explains it: its table has lost us
                 self._renew()
             return RetryAction.RETRY
         if (

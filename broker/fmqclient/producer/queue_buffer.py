@@ -19,6 +19,8 @@ L5. A batch that was given up as unknown leaves a hole that only a new session c
 L8. Sessions of a sender are numbered, under one producer id. A broker refuses batches that arrive
     late, over a connection given up long ago, from a session before the newest it knows. So they
     are not stored after batches that were sent later.
+L14. A batch that moved after an unknown outcome may be `doubtful`: an attempt in a term before may
+    have been shown, so it never ends in a certain error.
 """
 
 from collections import deque
@@ -47,7 +49,8 @@ class QueueBuffer:
 
     __slots__ = (
         "accepted_end",
-        "broken",
+        "broken_at",
+        "doubtful",
         "group",
         "hold_until_ms",
         "in_flight",
@@ -73,7 +76,8 @@ class QueueBuffer:
         self.open: PendingBatch | None = None  # the last of them, while it takes more
         self.in_flight: deque[InFlightBatch] = deque()  # sent, in order of their sequences
         self.turned_back: list[PendingBatch] = []  # refused, in order; L3
-        self.broken = False  # a refusal explains that what follows is out of sequence
+        self.broken_at: int | None = None  # first sequence given back: the next are out of sequence
+        self.doubtful = False  # a batch that gave its sequence back was doubtful
         self.poisoned = False  # L5
         self.proven = False  # L4
         self.next_sequence = 0
@@ -91,10 +95,14 @@ class QueueBuffer:
             return now_ms >= self.hold_until_ms
         return (
             self.proven
-            and not self.broken
+            and self.broken_at is None
             and len(in_flight) < MAX_FLIGHTS
             and not any(f.unknown for f in in_flight)
         )
+
+    def explains(self, batch: InFlightBatch) -> bool:
+        """Whether a batch before this one gave its sequence back: this one was never next."""
+        return self.broken_at is not None and self.broken_at < batch.sequence
 
     def begin(self, pending_batch: PendingBatch) -> PendingBatch:
         """Start a new batch: it takes the records from now on."""
@@ -121,7 +129,7 @@ class QueueBuffer:
         """Requeue a batch that was certainly not appended, in order, once others are answered."""
         self._over(batch)
         self.turned_back.append(_pending_batch(batch, batch.records))
-        self.broken = True
+        self._break(batch)
         self._settle()
 
     def split(self, batch: InFlightBatch) -> None:
@@ -132,13 +140,13 @@ class QueueBuffer:
             _pending_batch(batch, batch.records[:middle]),
             _pending_batch(batch, batch.records[middle:]),
         ]
-        self.broken = True
+        self._break(batch)
         self._settle()
 
     def dropped(self, batch: InFlightBatch) -> None:
         """Drop a batch that was never appended and never will be; its callers have its error."""
         self._over(batch)
-        self.broken = True
+        self._break(batch)
         self._settle()
 
     def abandoned(self, batch: InFlightBatch) -> None:
@@ -150,7 +158,8 @@ class QueueBuffer:
     def renewed(self) -> None:
         """Reset, because the link has started a new session; nothing is in flight."""
         assert not self.in_flight, "a session only ends while nothing is in flight"
-        self.poisoned = self.proven = self.broken = False
+        self.poisoned = self.proven = self.doubtful = False
+        self.broken_at = None
         self.next_sequence = self.accepted_end = 0
 
     def take_unsent(self) -> list[PendingBatch]:
@@ -194,11 +203,16 @@ class QueueBuffer:
         batch.over = True
         batch.tracked = False
 
+    def _break(self, batch: InFlightBatch) -> None:
+        at = self.broken_at
+        self.broken_at = batch.sequence if at is None else min(at, batch.sequence)
+        self.doubtful = self.doubtful or batch.doubtful
+
     def _settle(self) -> None:
         if self.in_flight:
             return
         self.next_sequence = self.accepted_end
-        self.broken = False
+        self.broken_at, self.doubtful = None, False
         # In the order they were sent, not answered: unknown ones are retried one by one.
         turned_back = sorted(self.turned_back, key=lambda pending_batch: pending_batch.sequence)
         self.turned_back = []
@@ -212,6 +226,7 @@ class QueueBuffer:
 def _pending_batch(source: InFlightBatch, records: Iterable[Record]) -> PendingBatch:
     pending_batch = PendingBatch(source.deadline_ms, source.born_ms, source.sequence)
     pending_batch.records = list(records)
+    pending_batch.doubtful = source.doubtful
     if source.stays:
         pending_batch.stayed, source.tracked = source, True
     pending_batch.bytes = sum(map(record_bytes, pending_batch.records))

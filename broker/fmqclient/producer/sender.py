@@ -104,7 +104,8 @@ class Sender:
         self._heard_ms = 0
         self._window_bytes = 0
         self._settles_only = False  # the broker takes no messages, only repeats (L10)
-        self._epoch = Epoch(0)
+        self._epoch = Epoch(0)  # the newest heard of
+        self._term = Epoch(0)  # in which the present session was opened (P8)
         self._hurry = asyncio.Event()  # somebody flushes: do not linger
         self._leaving: FmqError | None = None
         self._leave_by_ms = 0
@@ -198,7 +199,7 @@ class Sender:
             PRODUCE,
             client_pb2.ProduceRequest(open=opening),
         )
-        self._epoch = Epoch(answer.epoch)
+        self._epoch = self._term = Epoch(answer.epoch)
         self._window_bytes = answer.opened.window_bytes
         self._settles_only = answer.opened.settles_only
         self._accumulator.limit(
@@ -337,6 +338,7 @@ class Sender:
             payload=batch.payload,
         )
         self._sent[self._correlation] = (buffer, batch)
+        batch.terms.add(self._term)
         size = len(batch.payload)
         self._sent_bytes += size
         if batch.end_sequence > _SEQUENCES:
@@ -378,8 +380,10 @@ class Sender:
                     self._stored(buffer, batch, ack.base_offset)
                 else:
                     self.error = error_of(ack.code, ack.message)
-                    never = ack.never_appended
-                    if self._error_policy.take(buffer, batch, self.error, never_appended=never):
+                    never_in = self._term if ack.never_appended else None
+                    if self._error_policy.take(
+                        buffer, batch, self.error, never_appended_in=never_in
+                    ):
                         leave = self.error
                 if buffer.pending:
                     self.offer(buffer)

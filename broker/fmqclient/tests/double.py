@@ -75,7 +75,8 @@ class BrokerDouble:
         reply = client_pb2.ProduceReply(
             opened=client_pb2.ProduceOpened(
                 window_bytes=1 << 20, max_batch_bytes=self.max_batch_bytes
-            )
+            ),
+            epoch=self.group.epoch,
         )
         if self.settles and opening.settle and not self.permission & Permission.WRITE:
             reply.opened.settles_only = True

@@ -1,17 +1,20 @@
 """A producer's accumulator alone: batch limits, deadlines, and outcomes at the end."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fmqadapters.process.clock import SystemClock
 from fmqclient.producer.accumulator import Accumulator
-from fmqclient.producer.batches import Record, record_bytes
+from fmqclient.producer.batches import Record, SendResult, record_bytes, resolve
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import HOLD_MS, Topic
 from fmqclient.settings import ProducerSettings
 from fmqcore.errors import (
+    BadCrc,
     DeliveryUnknown,
     FmqError,
     NoPermission,
@@ -20,8 +23,9 @@ from fmqcore.errors import (
     StorageFull,
     TooLarge,
     Unavailable,
+    UnknownTopic,
 )
-from fmqcore.ids import GroupName, TopicId
+from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 G1, G2 = GroupName("g1"), GroupName("g2")
@@ -192,6 +196,76 @@ async def test_moved_records_keep_their_age_across_batches() -> None:
     assert [len(pending_batch.records) for pending_batch in moved] == [3, 3, 2]
     assert {pending_batch.deadline_ms for pending_batch in moved} == deadlines
     assert all(before_ms <= pending_batch.born_ms <= after_ms for pending_batch in moved)
+
+
+def end_by_deadline(case: Case) -> None:
+    case.clock.now_ms += 60_000
+    case.accumulator.tick(case.clock.now_ms)
+
+
+def end_by_closing(case: Case) -> None:
+    case.accumulator.close()
+
+
+def end_by_deletion(case: Case) -> None:
+    case.accumulator.forget(case.topic, UnknownTopic("deleted"))
+
+
+def end_by_routes(case: Case) -> None:
+    """The topic has no group that takes messages any more."""
+    case.accumulator.know(case.topic, replace(ORDERS, groups=(TopicGroup(G1, 1, 0),)))
+    case.settle()
+
+
+def end_by_refusal(case: Case) -> None:
+    """The next broker refuses it for good."""
+    buffer = case.buffer(G1)
+    batch = buffer.depart(buffer.pending.popleft())
+    buffer.dropped(batch)
+    case.accumulator.fail((batch,), BadCrc("bad"))
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+@pytest.mark.parametrize(
+    "end", [end_by_deadline, end_by_closing, end_by_deletion, end_by_routes, end_by_refusal]
+)
+async def test_doubtful_batch_ends_as_unknown_however_it_ends(
+    end: Callable[[Case], None], doubtful: bool
+) -> None:
+    case = Case(delivery_timeout_s=60)
+    future = case.put(b"a")
+    (batch,) = case.buffer(G1).pending
+    batch.doubtful = doubtful
+    end(case)
+    assert isinstance(future.exception(), DeliveryUnknown) is doubtful
+
+
+async def test_doubt_moves_with_its_records_and_with_no_other() -> None:
+    case = Case(delivery_timeout_s=60)
+    doubtful = case.put(b"doubtful")
+    (batch,) = case.buffer(G1).pending
+    batch.doubtful, case.buffer(G1).open = True, None
+    certain = case.put(b"certain")
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.accumulator.look()
+    case.settle()
+    later = case.put(b"later")
+    assert len(case.buffer(G2).pending) == 3
+    end_by_deadline(case)
+    assert isinstance(doubtful.exception(), DeliveryUnknown)
+    assert type(certain.exception()) is Unavailable
+    assert type(later.exception()) is Unavailable
+
+
+async def test_doubtful_batch_that_is_stored_in_the_end_is_ok() -> None:
+    case = Case()
+    future = case.put(b"a")
+    buffer = case.buffer(G1)
+    buffer.pending[0].doubtful = True
+    batch = buffer.depart(buffer.pending.popleft())
+    buffer.accepted(batch)
+    resolve(batch.records, G1, 0, 7)
+    assert future.result() == SendResult(G1, 0, Offset(7))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_permanent_refusal_explains_later_sequence_errors() -> None:
     one.accepted(depart(one, b"a"))
     bad, after = depart(one, b"b"), depart(one, b"c")
     one.dropped(bad)
-    assert one.broken
+    assert one.broken_at is not None
     assert not one.may_send(0)
     one.refused(after)
     assert one.may_send(0)
@@ -144,7 +144,7 @@ def test_refusal_explains_nothing_once_followers_are_answered() -> None:
     one = buffer()
     one.accepted(depart(one, b"a"))
     one.refused(depart(one, b"b"))
-    assert not one.broken
+    assert one.broken_at is None
     depart(one, b"b")
     assert one.may_send(0), "batches are in flight beside each other again"
 

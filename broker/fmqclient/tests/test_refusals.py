@@ -13,12 +13,14 @@ from fmqcore.error_spec import RetryAction, spec_of_code
 from fmqcore.errors import (
     ErrorCode,
     FmqError,
+    NotEnoughReplicas,
     OutOfSequence,
     Overloaded,
+    TooLarge,
     UnknownTopic,
     error_of,
 )
-from fmqcore.ids import GroupName, TopicId
+from fmqcore.ids import Epoch, GroupName, TopicId
 
 
 class Topic:
@@ -86,6 +88,22 @@ class Case:
         """Return the batches that go first now."""
         return self.buffer.depart(self.buffer.pending.popleft())
 
+    def lost(self, *values: bytes, term: int) -> InFlightBatch:
+        """Return a batch whose stream broke in that term."""
+        batch = self.depart(*values)
+        batch.terms.add(Epoch(term))
+        batch.unknown = True
+        return batch
+
+    def take(self, batch: InFlightBatch, error: FmqError, term: int, *, never: bool) -> None:
+        """Let the master of the term refuse a batch that was sent again."""
+        batch.terms.add(Epoch(term))
+        never_in = Epoch(term) if never else None
+        self.error_policy.take(self.buffer, batch, error, never_appended_in=never_in)
+
+    def doubtful(self) -> list[bool]:
+        return [pending_batch.doubtful for pending_batch in self.buffer.pending]
+
     def unsent(self) -> list[bytes]:
         return [r[0] for pending_batch in self.buffer.pending for r in pending_batch.records]
 
@@ -101,6 +119,58 @@ def test_batch_after_a_refused_one_is_not_stored() -> None:
     assert case.buffer.poisoned
     assert case.renewed == 1
     assert case.accumulator.failed == []
+
+
+@pytest.mark.parametrize("term", [1, 3])
+def test_never_appended_is_certain_for_attempts_of_its_term(term: int) -> None:
+    """A broker may have shown the attempt of term 1 from a journal that term 3 left behind."""
+    case = Case()
+    batch, follower = case.lost(b"a", term=term), case.lost(b"b", term=term)
+    case.take(batch, NotEnoughReplicas(""), 3, never=True)
+    case.take(follower, OutOfSequence(""), 3, never=False)
+    assert case.unsent() == [b"a", b"b"]
+    assert case.doubtful() == [term != 3] * 2
+
+
+def test_an_attempt_of_a_term_between_makes_a_batch_doubtful() -> None:
+    case = Case()
+    batch = case.lost(b"a", term=3)
+    case.take(batch, Overloaded(""), 2, never=False)
+    case.take(batch, Overloaded(""), 3, never=True)
+    assert case.doubtful() == [True]
+
+
+def test_doubt_lasts_over_later_certain_refusals() -> None:
+    case = Case()
+    case.take(case.lost(b"a", b"b", term=1), TooLarge(""), 3, never=True)
+    for _ in range(2):
+        case.take(case.again(), Overloaded(""), 5, never=True)
+    assert case.unsent() == [b"a", b"b"]
+    assert case.doubtful() == [True, True]
+
+
+def test_follower_of_a_doubtful_dropped_batch_is_doubtful() -> None:
+    case = Case()
+    dropped, follower = case.lost(b"a", term=1), case.lost(b"b", term=1)
+    case.take(dropped, TooLarge(""), 3, never=True)
+    case.take(follower, OutOfSequence(""), 3, never=False)
+    assert [values for values, _ in case.accumulator.failed] == [[b"a"]]
+    assert (case.unsent(), case.doubtful()) == ([b"b"], [True])
+    case.buffer.renewed()
+    case.take(case.lost(b"c", term=3), Overloaded(""), 3, never=True)
+    assert case.doubtful() == [False, True], "doubt is over with what it was about"
+
+
+def test_later_refusal_explains_no_earlier_sequence_error() -> None:
+    """The earlier batch was sent first: a master that lost it cannot know its outcome."""
+    case = Case()
+    unknown, refused = case.lost(b"a", term=1), case.depart(b"b")
+    case.take(refused, NotEnoughReplicas(""), 1, never=False)
+    case.take(unknown, OutOfSequence(""), 3, never=False)
+    ((values, error),) = case.accumulator.failed
+    assert (values, error.code) == ([b"a"], ErrorCode.DELIVERY_UNKNOWN)
+    assert (case.unsent(), case.doubtful()) == ([b"b"], [False])
+    assert case.buffer.poisoned
 
 
 def test_unexplained_gap_takes_a_new_session() -> None:

@@ -75,6 +75,35 @@ def test_without_a_settling_master_the_outcome_stays_unknown() -> None:
     run(scene, timeout_s=5)
 
 
+@pytest.mark.parametrize("failover", [False, True])
+def test_error_after_never_appended_is_certain_in_its_term_only(failover: bool) -> None:
+    """A master of a later term cannot know what was shown from a journal that was left behind."""
+
+    async def scene(double: ClusterDouble, p: fmqclient.Producer) -> None:
+        break_off(double, "drop", settles=False)
+        waiting = p.send_nowait("orders", b"a", group="g2")
+        await until(lambda: not p._accumulator.senders[GroupName("g2")].usable)
+        double.groups["g2"].epoch += failover
+        double.brokers["g2-0"].settles = True
+        kind = fmqclient.DeliveryUnknown if failover else fmqclient.Unavailable
+        with pytest.raises(kind, match="not stored in time by group g2"):
+            await waiting
+
+    run(scene, timeout_s=5)
+
+
+def test_doubtful_record_is_stored_elsewhere_all_the_same() -> None:
+    async def scene(double: ClusterDouble, p: fmqclient.Producer) -> None:
+        break_off(double, "drop", settles=False)
+        waiting = p.send_nowait("orders", b"a", key=key_of(p, "g2"))
+        await until(lambda: not p._accumulator.senders[GroupName("g2")].usable)
+        double.groups["g2"].epoch += 1
+        double.brokers["g2-0"].settles = True
+        assert (await waiting).group == "g1"
+
+    run(scene)
+
+
 def test_a_record_is_not_placed_after_a_later_one_of_its_key() -> None:
     """L6: the later one went to another group while the outcome was unknown."""
 

@@ -211,12 +211,22 @@ SENDING: Final[tuple[Mutant, ...]] = (
         alone="producers of a simulation never fill their window",
     ),
     mutant(
+        "never appended covers attempts of other terms",
+        "a batch that a takeover reader showed ends as not stored",
+        (
+            "fmqclient/producer/batches.py",
+            "            self.doubtful = self.doubtful or self.terms != {term}\n",
+            "",
+        ),
+        seeds=(6386310128,),
+    ),
+    mutant(
         "many batches in flight before the first is accepted",
         "an unknown producer may begin anywhere: a lost first batch leaves an undetected hole",
         (
             "fmqclient/producer/queue_buffer.py",
-            "            self.proven\n            and not",
-            "            not",
+            "            self.proven\n            and self",
+            "            self",
         ),
         tests=(
             "broker/fmqclient/tests/test_queue_buffer.py::test_only_one_flight_until_one_is_accepted",

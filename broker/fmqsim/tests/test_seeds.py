@@ -90,6 +90,7 @@ FOUND = [
     Found(1270003061, "a calm that started while a write of a disk that had stalled had not ended"),
     Found(1280006482, "the check of order did not know that a seek to what is deleted jumps, too"),
     Found(1290007149, "a reader's retention deleted what its master had lost with its power"),
+    Found(6386310128, "a batch that a reader had shown ended as not stored: another term's answer"),
     Found(1340006660, "a seek went to the end of a reader that had less than it asked for"),
     Found(9100897528, "what a network had lost for a moment a slave lacked when all were stopped"),
     Found(1010001957, "a calm that started while a client waited for a broker without power"),

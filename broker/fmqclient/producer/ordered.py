@@ -31,6 +31,8 @@ from fmqclient.producer.ordered_records import (
     LastRecord,
     OrderedResult,
     cut_of,
+    error_of_cut,
+    error_of_unsent,
     last_records_of,
     result_of,
     role_of,
@@ -48,11 +50,9 @@ from fmqclient.producer.ordered_stream import SegmentStream
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
-    DeliveryUnknown,
     FmqError,
     InvalidArgument,
     Overloaded,
-    SenderFenced,
     TooLarge,
     Unavailable,
     UnknownQueue,
@@ -244,15 +244,15 @@ class OrderedProducer(MustBeClosed):
         self._waiters.look()
 
     def _fail_all(self, error: FmqError, refused: Batch | None) -> None:
-        """Fail what has no outcome; what was cut may have been sent, and stored."""
+        """Fail what has no outcome. `refused`: the batch that this error is about."""
         self._state.end(error)
         for batch in self._state.batches:
-            self._reject(cut_of(batch), _error_of_sent(error, certain=batch is refused))
+            self._reject(cut_of(batch), error_of_cut(batch, error, refused=batch is refused))
         for queue in self._state.queues:
             queue.batches.clear()
         for inbox in self._inboxes:
             for pending in inbox.pending:
-                self._reject(pending, _error_of_unsent(error))
+                self._reject(pending, error_of_unsent(error))
             inbox.pending.clear()
             inbox.open = None
 
@@ -521,16 +521,3 @@ class OrderedProducer(MustBeClosed):
                 if pending is inbox.open:
                     inbox.open = None
                 self._state.add(number, CutBatch(pending))
-
-
-def _error_of_sent(error: FmqError, *, certain: bool) -> FmqError:
-    """The outcome of a record that may be stored, when the producer ends."""
-    if certain or isinstance(error, SenderFenced):
-        return error
-    return DeliveryUnknown(f"it may be stored or not: {error}")
-
-
-def _error_of_unsent(error: FmqError) -> FmqError:
-    if isinstance(error, SenderFenced):
-        return error
-    return Unavailable(f"not sent: {error}")

@@ -1,4 +1,4 @@
-"""Values of an ordered producer: results, last records, cut batches, and their wire forms."""
+"""Values of an ordered producer: results, errors, last records, cut batches, wire forms."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -8,6 +8,7 @@ from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, reco
 from fmqclient.producer.ordered_state import Batch, Role, per_queue
 from fmqcore.batch.columns import BadColumns, decode, decode_headers
 from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
+from fmqcore.errors import DeliveryUnknown, FmqError, SenderFenced, Unavailable
 from fmqcore.ids import GroupName, Offset
 from fmqproto.v1 import client_pb2
 
@@ -78,6 +79,22 @@ def cut_of(batch: Batch) -> CutBatch:
 def result_of(group: GroupName, segment: int, offset: int, batch: Batch, at: int) -> OrderedResult:
     """Return where the record `at` of a stored batch lies; `offset`: of the batch."""
     return OrderedResult(group, batch.queue, Offset(offset + at), segment, batch.sequence + at)
+
+
+def error_of_cut(batch: Batch, error: FmqError, *, refused: bool) -> FmqError:
+    """Return the error of a batch's records when the producer ends (L14)."""
+    if isinstance(error, SenderFenced):
+        return error
+    if batch.open_attempts:  # an earlier one may be stored, whatever refuses the newest
+        return DeliveryUnknown(f"it may be stored or not: {error}")
+    return error if refused else error_of_unsent(error)
+
+
+def error_of_unsent(error: FmqError) -> FmqError:
+    """Return the error of records that were in no batch yet when the producer ends."""
+    if isinstance(error, SenderFenced):
+        return error
+    return Unavailable(f"not stored: {error}")
 
 
 def wire_batch(

@@ -66,6 +66,7 @@ class Batch:
     queue: int
     sequence: int  # of the first record
     content: Content
+    open_attempts: int = 0  # sent so often without a certain refusal: 0 = it is stored nowhere
 
     @property
     def end(self) -> int:
@@ -132,7 +133,6 @@ class QueueState:
     unacked: int  # the lowest sequence without an ack
     batches: deque[Batch] = field(default_factory=deque)  # L11
     sent: int = 0  # so many of them were sent over this stream, in order
-    left: int = 0  # the sequence after the last record that was ever sent
     retry_ms: int = 0  # not before
     rewound_at: int = 0  # refusals of batches up to this correlation are answered by a rewind
 
@@ -214,7 +214,7 @@ class OrderedState:
             if state.sent < len(state.batches) and now_ms >= state.retry_ms:
                 batch = state.batches[state.sent]
                 state.sent += 1
-                state.left = max(state.left, batch.end)
+                batch.open_attempts += 1
                 self._correlation += 1
                 self._sent[self._correlation] = batch
                 self.in_flight_bytes += batch.content.size
@@ -320,7 +320,7 @@ class OrderedState:
         ack, nothing was stored by another sender. What was sent without an ack may still be stored
         in a segment whose end is not known: sent again under another epoch, it would come twice.
         """
-        in_doubt = any(queue.left > queue.unacked for queue in self.queues)
+        in_doubt = any(batch.open_attempts for batch in self.batches)
         if role.first_sequence != self.unacked or in_doubt:
             return self.fence("its place in line was lost while records had no answer")
         return self._enter(role, in_line)
@@ -369,6 +369,8 @@ class OrderedState:
         batch = self._answered(correlation)
         if batch is None:
             return []
+        if not spec_of(error).appended:
+            batch.open_attempts -= 1
         if isinstance(error, SenderFenced):
             return self.fenced_by_master(str(error), now_ms)
         state = self.queues[batch.queue]
@@ -444,8 +446,9 @@ class OrderedState:
         assert index is not None, "a batch without an ack is kept (L11)"
         first, second = batch.content.halves()
         middle = batch.sequence + first.count
-        state.batches[index] = Batch(batch.queue, batch.sequence, first)
-        state.batches.insert(index + 1, Batch(batch.queue, middle, second))
+        attempts = batch.open_attempts  # in other segments
+        state.batches[index] = Batch(batch.queue, batch.sequence, first, attempts)
+        state.batches.insert(index + 1, Batch(batch.queue, middle, second, attempts))
         self._rewind(state, batch.sequence, 0)
         return []
 

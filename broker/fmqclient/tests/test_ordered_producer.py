@@ -2,15 +2,19 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 import fmqclient
-from fmqclient.producer.ordered_records import OrderedResult
+from fmqclient.producer.ordered_records import OrderedResult, error_of_cut
+from fmqclient.producer.ordered_state import Batch
 from fmqclient.tests.double import until
 from fmqclient.tests.ordered_double import ordered_cluster
 from fmqcore.errors import (
+    BadCrc,
     DeliveryUnknown,
+    FmqError,
     InvalidArgument,
     Overloaded,
     SenderFenced,
@@ -158,6 +162,37 @@ async def test_record_without_outcome_ends_the_producer() -> None:
             with pytest.raises(Unavailable, match="go on after its `last` records"):
                 await p.send(b"4")
         assert double.values_of_chain() in ([b"1", b"2"], [b"1", b"2", b"3"])
+
+
+@pytest.mark.parametrize("lost_before", [True, False])
+async def test_refusal_after_a_lost_attempt_is_no_certain_error(lost_before: bool) -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        fates: list[FmqError | str] = [BadCrc("bad")]
+        fates += ["lose"] if lost_before else []
+        async with client.ordered_producer("changes", max_batch_records=1, pipeline=1) as p:
+            double.fate = lambda batch: fates.pop() if fates else None
+            kind = DeliveryUnknown if lost_before else BadCrc
+            with pytest.raises(kind, match="bad"):
+                await p.send(b"1")
+
+
+@pytest.mark.parametrize(
+    ("error", "open_attempts", "refused", "kind"),
+    [
+        (BadCrc("x"), 0, True, BadCrc),
+        (BadCrc("x"), 1, True, DeliveryUnknown),
+        (BadCrc("x"), 0, False, Unavailable),
+        (Unavailable("closed"), 0, False, Unavailable),
+        (Unavailable("closed"), 1, False, DeliveryUnknown),
+        (SenderFenced("x"), 1, False, SenderFenced),
+    ],
+)
+def test_error_of_a_batch_is_certain_without_an_open_attempt(
+    error: FmqError, open_attempts: int, refused: bool, kind: type[FmqError]
+) -> None:
+    content: Any = None
+    batch = Batch(0, 1, content, open_attempts)
+    assert type(error_of_cut(batch, error, refused=refused)) is kind
 
 
 async def test_key_selects_the_queue_for_good() -> None:

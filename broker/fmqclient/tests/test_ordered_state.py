@@ -211,7 +211,61 @@ def test_later_own_epoch_with_a_batch_in_doubt_fences_the_sender() -> None:
     assert isinstance(state.error, SenderFenced)
 
 
+def test_later_own_epoch_goes_on_after_a_certain_refusal() -> None:
+    state = opened()
+    (one, refused), (two, _) = sent(state, 1, 1)
+    refuse(state, one, Overloaded("not now"))
+    refuse(state, two, OutOfSequence("gap"), 1)
+    state.session_opened()
+    assert state.learn(role(2, 2)) == [Connect(G2)]
+    state.stream_opened()
+    assert sent_again(state, 2000)[0][1] is refused
+
+
 # ---- answers
+
+
+def test_refused_batch_is_certain_only_without_an_open_attempt() -> None:
+    state = opened()
+    (one, refused), _ = sent(state, 1, 1)
+    refuse(state, one, Overloaded("not now"))
+    assert refused.open_attempts == 0
+    (_, lost), _ = sent_again(state, 1100)
+    assert lost is refused
+    state.stream_lost()
+    state.stream_opened()
+    (three, _), _ = sent_again(state)
+    (failed,) = refuse(state, three, BadCrc("x"))
+    assert isinstance(failed, Failed)
+    assert (failed.batch, refused.open_attempts) == (refused, 1)
+
+
+@pytest.mark.parametrize("error", [DeliveryUnknown("x"), SegmentClosed("x"), Unavailable("x")])
+def test_answer_that_may_be_of_a_stored_batch_leaves_it_open(error: FmqError) -> None:
+    state = opened()
+    ((one, batch),) = sent(state, 1)
+    refuse(state, one, error)
+    assert batch.open_attempts == 1
+
+
+def test_refusal_while_frozen_closes_its_attempt() -> None:
+    state = opened()
+    (one, refused), (two, stored) = sent(state, 1, 1)
+    state.learn(role(closing="planned"))
+    refuse(state, one, Overloaded("x"))
+    state.acknowledged(two, Offset(7))  # stored, though it does not count (L12)
+    assert (refused.open_attempts, stored.open_attempts) == (0, 1)
+
+
+def test_halves_of_a_batch_may_be_stored_as_a_whole_already() -> None:
+    """A group of the chain may take larger batches than the next one."""
+    state = opened()
+    sent(state, 2)
+    state.stream_lost()
+    state.stream_opened()
+    ((two, _),) = sent_again(state)
+    refuse(state, two, TooLarge("2 records"))
+    assert [batch.open_attempts for batch in state.batches] == [1, 1]
 
 
 def test_ack_stands_for_all_before_it() -> None:

@@ -34,7 +34,7 @@ from fmqcore.errors import (
     Unavailable,
     error_of,
 )
-from fmqcore.ids import GroupName, Permission, TopicId
+from fmqcore.ids import Epoch, GroupName, Permission, TopicId
 from fmqcore.routing import Place, candidates, pick_by_key
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
@@ -216,24 +216,26 @@ class Lines:
         self._producer_id = plan.producer_id
         self._attempt = plan.run << 16  # of the newest stream; rises over all runs
         self._level = level_of(acks)
-        self._streams: dict[GroupName, Stream] = {}
+        self._streams: dict[GroupName, tuple[Stream, Epoch]] = {}  # and the term at the opening
         self._correlation = 0
+        self._repeats = plan.run > 1  # an earlier run may have sent the first step
 
     async def store(self, step: Mapping[Place, InFlightBatch]) -> None:
         """Wait until the whole step is stored. Raises the refusal if it cannot be stored.
 
         After `CONFIRM_TIMEOUT_S`: `NoPermission` if it is certain that nothing more of a group's
-        share is stored, else `DeliveryUnknown`.
+        share was ever stored, else `DeliveryUnknown`.
         """
         groups = sorted({group for group, _ in step})
         async with asyncio.TaskGroup() as tasks:
             for group in groups:
                 share = {queue: in_flight for (g, queue), in_flight in step.items() if g == group}
                 tasks.create_task(self._store(group, share))
+        self._repeats = False
 
     def close(self) -> None:
         """End the sessions."""
-        for stream in self._streams.values():
+        for stream, _ in self._streams.values():
             stream.cancel()
         self._streams.clear()
 
@@ -251,21 +253,26 @@ class Lines:
                 return
             self._drop(group)
             if self._clock.monotonic_ms() >= until_ms:
-                raise _out_of_time(group, left, why, never_appended)
+                if not never_appended:
+                    raise _unconfirmed(group, why)
+                certain = not (self._repeats or any(f.doubtful for f in left.values()))
+                raise _not_taken(group, left, why, certain=certain)
             self._routes.request_refresh()
             await backoff.wait()
 
     async def _try(self, group: GroupName, left: dict[int, InFlightBatch]) -> tuple[str, bool]:
         """Send what is left and take its acks.
 
-        Return why some is still left, and whether no attempt of that is stored or will be.
+        Return why some is still left, and whether the master has no attempt of that in its journal.
         """
-        stream, why, never_appended = await self._session(group), "", True
+        (stream, term), why, never_appended = await self._session(group), "", True
         asked: dict[int, int] = {}
         for queue, in_flight in left.items():
             self._correlation += 1
             asked[self._correlation] = queue
             batch = self._batch(self._correlation, queue, in_flight)
+            in_flight.unknown = True
+            in_flight.terms.add(term)
             await stream.send(client_pb2.ProduceRequest(batches=[batch]))
         while asked:
             reply: client_pb2.ProduceReply | None = await stream.receive()
@@ -278,13 +285,14 @@ class Lines:
                 elif spec_of_code(ack.code).transient:
                     why = ack.message
                     never_appended = never_appended and ack.never_appended
+                    if ack.never_appended:
+                        left[queue].note_never_appended(term)
                 else:
                     raise self._refusal(group, queue, ack)
         return why, never_appended
 
-    async def _session(self, group: GroupName) -> Stream:
-        stream = self._streams.get(group)
-        if stream is None:
+    async def _session(self, group: GroupName) -> tuple[Stream, Epoch]:
+        if group not in self._streams:
             route = self._routes.table.groups.get(group)
             if route is None:
                 raise Unavailable(f"the routes do not know group {group}")
@@ -296,7 +304,7 @@ class Lines:
                 settle=True,
             )
             try:
-                _, stream, _ = await open_at_first(
+                _, stream, answer = await open_at_first(
                     self._connections,
                     candidates(route, Permission.WRITE),
                     PRODUCE,
@@ -304,13 +312,12 @@ class Lines:
                 )
             except FmqError as error:  # no broker takes writes now
                 raise Unavailable(str(error)) from error
-            self._streams[group] = stream
-        return stream
+            self._streams[group] = stream, Epoch(answer.epoch)
+        return self._streams[group]
 
     def _drop(self, group: GroupName) -> None:
-        stream = self._streams.pop(group, None)
-        if stream is not None:
-            stream.cancel()
+        if group in self._streams:
+            self._streams.pop(group)[0].cancel()
 
     def _batch(
         self, correlation: int, queue: int, in_flight: InFlightBatch
@@ -339,14 +346,19 @@ class Lines:
         return error_of(ack.code, f"{where}: {ack.message}")
 
 
-def _out_of_time(
-    group: GroupName, left: Mapping[int, InFlightBatch], why: str, never_appended: bool
+def _not_taken(
+    group: GroupName, left: Mapping[int, InFlightBatch], why: str, *, certain: bool
 ) -> FmqError:
-    if never_appended:
-        count = sum(len(in_flight.records) for in_flight in left.values())
-        return NoPermission(
-            f"group {group} takes no messages: {why}; the next {count:,} records are not stored: "
-            "run the replay again when the group takes messages, or send all, into an empty topic, "
-            "with another --name"
-        )
+    """Return the error for records that are not in the journal of the group's master."""
+    count = sum(len(in_flight.records) for in_flight in left.values())
+    kind = NoPermission if certain else DeliveryUnknown
+    doubt = "" if certain else "; the group may have shown some before a failover, and lost them"
+    return kind(
+        f"group {group} takes no messages: {why}; the next {count:,} records are not stored"
+        f"{doubt}: run the replay again when the group takes messages, or send all, into an empty "
+        "topic, with another --name"
+    )
+
+
+def _unconfirmed(group: GroupName, why: str) -> FmqError:
     return DeliveryUnknown(f"group {group} did not confirm in {CONFIRM_TIMEOUT_S:.0f} s: {why}")

@@ -13,7 +13,7 @@ from fmqcli.replay_producer import BATCH_BYTES, Lines, Plan, level_of, require_o
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.batch.columns import decode
-from fmqcore.errors import InvalidArgument, NoPermission
+from fmqcore.errors import DeliveryUnknown, InvalidArgument, NoPermission
 from fmqcore.ids import GroupName, Permission, TopicId
 from fmqcore.routing import pick_by_key
 from fmqcore.zk.topic import TopicConfig, TopicGroup
@@ -178,13 +178,14 @@ def played(scene: Scene) -> None:
         runner.run(play())
 
 
-def drain_after(double: ClusterDouble, how: str) -> None:
+def drain_after(double: ClusterDouble, how: str, *, failover: bool = False) -> None:
     """Lose the stream of g2 with its next batch, stored ("lose") or not ("drop"), and drain g2."""
     broker = double.brokers["g2-0"]
 
     def script(_: object) -> str:
         broker.script = lambda batch: None
         broker.permission, broker.settles = Permission.READ, True
+        broker.group.epoch += failover
         return how
 
     broker.script = script
@@ -203,9 +204,13 @@ def test_drained_group_confirms_the_step_that_it_has() -> None:
     played(scene)
 
 
-def test_step_that_a_drained_group_lacks_is_not_stored() -> None:
+@pytest.mark.parametrize("doubt", ["", "failover", "earlier run"])
+def test_step_that_a_drained_group_lacks_is_not_stored(doubt: str) -> None:
+    """Of an attempt in another term, or of an earlier run, only the present is certain."""
+
     async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
-        drain_after(double, "drop")
+        drain_after(double, "drop", failover=doubt == "failover")
+        made.run += doubt == "earlier run"
         ((step, _),) = made.steps(ROWS, 0)
         line = lines()
         with pytest.raises(ExceptionGroup) as failed:
@@ -213,8 +218,9 @@ def test_step_that_a_drained_group_lacks_is_not_stored() -> None:
         line.close()
         count = sum(len(f.records) for (g, _), f in step.items() if g == G2)
         (error,) = failed.value.exceptions
-        assert isinstance(error, NoPermission)
+        assert isinstance(error, DeliveryUnknown if doubt else NoPermission)
         assert f"the next {count:,} records are not stored" in str(error)
+        assert ("before a failover" in str(error)) is bool(doubt)
 
     played(scene)
 

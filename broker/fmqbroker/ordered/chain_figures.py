@@ -45,7 +45,12 @@ class ChainFigures:
             switches = self._switches.get(of, Counter())
             yield TopicFigures(
                 chain.topic,
-                figures_of(chain, self._waiting_since_ms.get(of), now_ms),
+                figures_of(
+                    chain,
+                    self._waiting_since_ms.get(of),
+                    now_ms,
+                    self._senders.trouble_since_ms(of),
+                ),
                 {reason: switches[reason] for reason in REASONS},
             )
 

@@ -328,9 +328,11 @@ class Coordinator:
 
     def _note_wait(self, chain: Chain, memory: _Memory, decision: Decision) -> None:
         """Let the senders learn what the chain waits for; log it once."""
-        waits = decision.action is Action.WAIT and (chain.closing is not None or not chain.segments)
-        wait = decision.why if waits else ""
-        self._senders.note_wait(chain.topic_id, wait)
+        is_open = chain.last is not None and chain.closing is None
+        why = decision.why if decision.action is Action.WAIT else ""
+        trouble = why if is_open and memory.trouble is not None else ""
+        self._senders.note_wait(chain.topic_id, "" if is_open else why, trouble)
+        wait = trouble if is_open else why
         if wait and wait != memory.wait:
             _log.info("ordered_sends_wait", topic=chain.topic, why=wait)
         memory.wait = wait

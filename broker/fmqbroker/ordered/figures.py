@@ -4,7 +4,8 @@
 |-------------------------------------|----------------------------------------------------------|
 | `fmq_ordered_segments`              | `Figures.segments`                                       |
 | `fmq_ordered_unavailable_seconds`   | `Figures.unavailable_s`: a sender waits, and no segment  |
-|                                     | is open; a broker without a waiting sender exports 0     |
+|                                     | is open, or its group is in trouble and no other can go  |
+|                                     | on; a broker without a waiting sender exports 0          |
 | `fmq_ordered_blocked_subscriptions` | `Figures.blocked_subscriptions`                          |
 | `fmq_ordered_unknown_ends`          | `Figures.unknown_ends`                                   |
 | `fmq_ordered_switches_total`        | `switch_reason(before, after)` at each change that       |
@@ -42,14 +43,17 @@ class Figures:
     unknown_ends: int
 
 
-def figures_of(chain: Chain, waiting_since_ms: int | None, now_ms: int) -> Figures:
+def figures_of(
+    chain: Chain, waiting_since_ms: int | None, now_ms: int, trouble_since_ms: int | None = None
+) -> Figures:
     """Return the figures at `now_ms`, wall clock.
 
     `waiting_since_ms`: since when a sender has been in line, as this broker knows; None = none is.
+    `trouble_since_ms`: since when the open segment takes no sends; None = it does.
     """
     return Figures(
         segments=len(chain.segments),
-        unavailable_s=_unavailable_s(chain, waiting_since_ms, now_ms),
+        unavailable_s=_unavailable_s(chain, waiting_since_ms, now_ms, trouble_since_ms),
         blocked_subscriptions=len({wait.subscription for wait in read_waits(chain)}),
         unknown_ends=sum(segment.end_unknown for segment in chain.segments),
     )
@@ -76,9 +80,12 @@ def _label(closing: str) -> str:
     return next((label for part, label in _REASONS if part in closing), OTHER)
 
 
-def _unavailable_s(chain: Chain, waiting_since_ms: int | None, now_ms: int) -> float:
+def _unavailable_s(
+    chain: Chain, waiting_since_ms: int | None, now_ms: int, trouble_since_ms: int | None
+) -> float:
     is_open = chain.last is not None and chain.closing is None
-    if is_open or waiting_since_ms is None:
+    closed_ms = trouble_since_ms if is_open else chain.closing_since_ms
+    if closed_ms is None or waiting_since_ms is None:
         return 0.0
-    since_ms = max(chain.closing_since_ms, waiting_since_ms)
+    since_ms = max(closed_ms, waiting_since_ms)
     return max(0, now_ms - since_ms) / 1000

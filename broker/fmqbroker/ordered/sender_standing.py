@@ -74,6 +74,7 @@ class SenderStanding:
         self.report: SenderReport | None = None
         self.moved = Signal()  # something of `SenderState` may have changed
         self.deciding: str = ""  # what the chain waits for, by this broker's coordinator
+        self.trouble: str = ""  # why the open segment takes no sends, by the same
 
     def note_report(self, report: client_pb2.SenderReport) -> None:
         """Keep what the client reported at a closing. Raises `Malformed`."""
@@ -116,7 +117,7 @@ class SenderStanding:
     def _reason(self) -> str:
         if self.standing is Standing.ACTIVE:
             closing = self.chain.closing
-            return "" if closing is None else self.deciding or closing
+            return self.trouble if closing is None else self.deciding or closing
         if self.standing is Standing.NEXT:
             return self.deciding or "the chain is about to go on with this sender"
         if self.standing is Standing.LOST:
@@ -161,8 +162,13 @@ class Senders:
         self._moved: dict[Callable[[TopicId], None], None] = {}
         self._departed: dict[str, int] = {}  # paths of nodes, and the sessions that made them
         self._departures = Signal()
+        self._trouble_since_ms: dict[TopicId, int] = {}  # wall clock
 
     # ---- what is known
+    def trouble_since_ms(self, topic: TopicId) -> int | None:
+        """Return since when the open segment takes no sends, by the wall clock; None: it does."""
+        return self._trouble_since_ms.get(topic)
+
     def of(self, topic: TopicId) -> list[SenderStanding]:
         """Return the topic's senders that have a session here."""
         return list(self._by_topic.get(topic, ()))
@@ -179,11 +185,18 @@ class Senders:
         """Call `callback` with the topic when a sender came, went, moved up, or has reported."""
         self._moved[callback] = None
 
-    def note_wait(self, topic: TopicId, why: str) -> None:
-        """Note what the topic's chain waits for, so that its senders learn it."""
+    def note_wait(self, topic: TopicId, why: str, trouble: str = "") -> None:
+        """Note what the topic's chain waits for, so that its senders learn it.
+
+        `trouble`: why its open segment takes no sends; "" = it takes them, or none is open.
+        """
+        if trouble:
+            self._trouble_since_ms.setdefault(topic, self._clock.wall_ms())
+        else:
+            self._trouble_since_ms.pop(topic, None)
         for sender in self.of(topic):
-            if sender.deciding != why:
-                sender.deciding = why
+            if (sender.deciding, sender.trouble) != (why, trouble):
+                sender.deciding, sender.trouble = why, trouble
                 sender.moved.notify()
 
     def has_moved(self, topic: TopicId) -> None:

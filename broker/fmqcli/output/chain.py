@@ -88,7 +88,9 @@ def _drawing(chain: Chain, width: int) -> list[str]:
     shown = _fitting(chain.segments, columns, width - 2 - label)
     lines = []
     if hidden := len(chain.segments) - len(shown) + chain.floor.number:
-        lines.append(f"  ({hidden} earlier segments are not shown)")
+        shown_from = shown[0].number if shown else chain.next_number
+        reason = "consumers have read them" if hidden == chain.floor.number else "too many to draw"
+        lines.append(f"  segments before {shown_from} are not drawn: {reason}")
     for name, cells in rows:
         row = "".join(_padded(cells.get(s.number, ""), columns[s.number]) for s in shown)
         lines.append(f"  {_padded(name, label)}{row}".rstrip())

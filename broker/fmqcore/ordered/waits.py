@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from fmqcore.ids import GroupName
-from fmqcore.ordered.context import Case, phase_of
+from fmqcore.ordered.context import Case, phase_of, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, obstacle
 from fmqcore.ordered.evidence import Action, Duty, Evidence, GroupView, Params, Phase
+from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.table import RULES
 from fmqcore.zk.chain import Chain
@@ -58,8 +59,10 @@ def send_state(
     decision = decide(Duty.SEND, chain, evidence, wall_ms, params, _LASTING_RULES)
     why = decision.why if decision.action is Action.WAIT else f"next step: {decision.why}"
     phase = phase_of(Duty.SEND, case)
-    if phase is Phase.OPEN and chain.last is not None:
-        since = chain.last.opened_ms
+    if phase is Phase.OPEN and (last := chain.last) is not None:
+        since = last.opened_ms
+        if not line and not has_trouble(chain, view_of(case, last.group)):
+            why = f"no sender is in line; segment {last.number} in {last.group} waits for one"
         # Once it is closed, its end is given at once: not an obstacle to the group.
         case = replace(case, chain=replace(chain, segments=chain.segments[:-1]))
     reasons = {g.group: obstacle(case, g.group) or "" for g in chain.groups}

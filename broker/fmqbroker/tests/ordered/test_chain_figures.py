@@ -19,6 +19,7 @@ class Parts:
         self.chain: Chain | None = None
         self.senders: list[str] = []
         self.now_ms = NOW_MS
+        self.trouble_ms: int | None = None
         self.changed: Callable[[TopicId], None] = lambda _: None
         self.moved: Callable[[TopicId], None] = lambda _: None
         parts: Any = self
@@ -35,6 +36,9 @@ class Parts:
 
     def on_moved(self, callback: Callable[[TopicId], None]) -> None:
         self.moved = callback
+
+    def trouble_since_ms(self, _: TopicId) -> int | None:
+        return self.trouble_ms
 
     def wall_ms(self) -> int:
         return self.now_ms
@@ -67,3 +71,13 @@ def test_closing_segment_counts_while_a_sender_is_here() -> None:
     parts.now_ms += 4_000
     (row,) = parts.figures
     assert row.figures.unavailable_s == 4
+
+
+def test_open_segment_counts_while_its_group_is_in_trouble() -> None:
+    parts = Parts()
+    parts.change(OPEN)
+    parts.moved(TopicId(EMPTY.topic_id))
+    parts.trouble_ms = NOW_MS + 1_000
+    parts.now_ms += 4_000
+    (row,) = parts.figures
+    assert row.figures.unavailable_s == 3

@@ -45,6 +45,12 @@ def test_figures(chain: Chain, waiting_since_ms: int | None, wanted: Figures) ->
     assert figures_of(chain, waiting_since_ms, 9_000) == wanted
 
 
+def test_open_segment_whose_group_is_in_trouble_is_unavailable() -> None:
+    assert figures_of(OPEN, 1_000, 9_000, trouble_since_ms=6_000).unavailable_s == 3
+    assert figures_of(OPEN, 8_000, 9_000, trouble_since_ms=6_000).unavailable_s == 1
+    assert figures_of(OPEN, None, 9_000, trouble_since_ms=6_000).unavailable_s == 0
+
+
 LACKS = replace(WHOLE, missing=("g1-1",))  # type: ignore[arg-type]
 SENTENCES: list[tuple[str, Chain, GroupView]] = [
     ("sender", replace(OPEN, sender=Sender("b-0000000000", 1)), WHOLE),

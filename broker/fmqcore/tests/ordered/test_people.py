@@ -97,6 +97,10 @@ def test_open_segment_takes_the_sends() -> None:
     assert state.obstacles == {"g1": "", "g2": "", "g3": ""}, "ends are not asked for"
 
 
+def test_open_segment_without_a_sender_waits_for_one() -> None:
+    assert sends(OPEN).why == "no sender is in line; segment 1 in g1 waits for one"
+
+
 def test_empty_chain_waits_for_a_sender() -> None:
     state = sends(EMPTY)
     assert (state.phase, state.why) == (Phase.EMPTY, "no sender has asked for the role")

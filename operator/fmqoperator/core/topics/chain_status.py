@@ -121,7 +121,7 @@ def _sends(seen: ChainSeen, chain: Chain, now_ms: int) -> Verdict:
         view = view_of(case, last.group)
         calm = view.reachable and view.takes_writes and not view.missing
         if calm:
-            return Verdict(SENDS, "True", "Open", state.why)
+            return Verdict(SENDS, "True", "Open" if seen.line else "NoSender", state.why)
         return Verdict(SENDS, "False", "GroupInTrouble", state.why)
     if state.phase is not Phase.CLOSING and not eligible(case):
         return Verdict(SENDS, "False", "NoGroup", f"no group may take sends: {obstacles(case)}")

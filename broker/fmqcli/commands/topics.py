@@ -211,18 +211,26 @@ async def _topics(brokers: str) -> list[TopicInfo]:
 
 
 def _show(output: Output, topics: list[TopicInfo]) -> None:
-    rows = [(t.name, t.id, sum(g.queues for g in t.groups), _where(t)) for t in topics]
+    rows = [(t.name, t.id, _queues(t), _where(t)) for t in topics]
     show(output, ("TOPIC", "ID", "QUEUES", "GROUPS"), rows, [_json(t) for t in topics])
 
 
+def _queues(topic: TopicInfo) -> int:
+    """Return the topic's queues: an ordered one has the same in each group."""
+    counts = [g.queues for g in topic.groups]
+    return max(counts, default=0) if topic.ordered else sum(counts)
+
+
 def _where(topic: TopicInfo) -> str:
-    groups = ", ".join(_group(g) for g in topic.groups)
+    groups = ", ".join(_group(g, ordered=topic.ordered) for g in topic.groups)
     return f"ordered over {groups}" if topic.ordered else groups
 
 
-def _group(group: Any) -> str:
-    weight = "" if group.weight == 1 else f", weight {group.weight}"
-    return f"{group.group} ({group.queues} queues{weight})"
+def _group(group: Any, *, ordered: bool) -> str:
+    queues = "1 queue" if group.queues == 1 else f"{group.queues} queues"
+    weight = "" if group.weight == 1 else f"weight {group.weight}"
+    facts = ", ".join(fact for fact in ("" if ordered else queues, weight) if fact)
+    return f"{group.group} ({facts})" if facts else str(group.group)
 
 
 def _json(topic: TopicInfo) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.journal.journal import Journal
+from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.replication.view import MasterReplication
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetKey
-from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
+from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
 from fmqcore.ids import GroupName, Permission
 from fmqcore.ordered.evidence import Evidence, GroupView, Params
 from fmqcore.ordered.group_views import view_of_nodes
@@ -50,6 +51,7 @@ class OrderedAdmin:
         chains: ChainNodes,
         offsets: OffsetStore,
         replication: MasterReplication,
+        copies: ChainCopies,
     ) -> None:
         self._broker_group = GroupName(settings.group)
         self._clock = clock
@@ -60,6 +62,7 @@ class OrderedAdmin:
         self._chains = chains
         self._offsets = offsets
         self._replication = replication
+        self._copies = copies
 
     @property
     def handlers(self) -> Handlers:
@@ -113,6 +116,8 @@ class OrderedAdmin:
         topic = await self._chains.topic(request.topic)
 
         def change(chain: Chain) -> Chain:
+            if (why := self._copies.behind(chain)) is not None:
+                raise Unavailable(why)
             self._require_own(chain, request.chain_segment)
             self._gate.require(Permission.READ)
             return release(
@@ -137,7 +142,7 @@ class OrderedAdmin:
             topic=topic.name,
             chain=chain_to_json(chain),
             phase=state.phase.value,
-            reason=state.why,
+            reason=self._copies.behind(chain) or state.why,
             since_ms=state.since_ms,
             senders=line,
             groups=[

@@ -313,6 +313,7 @@ class _Parts:
             chains,
             self._offsets,
             self._master,
+            self._ordered.copies,
         )
 
     def _clock_doubt(self) -> str | None:

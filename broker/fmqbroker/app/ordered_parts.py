@@ -64,7 +64,9 @@ class OrderedParts:
         self._holdings = Holdings(journal, gate, term, self._ends, group, master)
         self._lease = ChainLease(coordination, clock, cluster, name, cache, term)
         self._seals = Seals(journal, term, cache, self._holdings)
-        self.copies = copies = ChainCopies(journal, term, cache, view, transport, name)
+        self.copies = copies = ChainCopies(
+            journal, term, cache, view, transport, name, gate.changed
+        )
         self._append = OrderedAppend(
             journal, clock, name, term, cache, self._lease, self._seals, self._ends, commit, copies
         )
@@ -114,6 +116,7 @@ class OrderedParts:
             self._holdings.run(),
             self._lease.run(),
             self._append.run(),
+            self.copies.run(),
             self.senders.run(),
             self._progress.run(),
             self.coordinator.run(),

@@ -19,6 +19,7 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.term import Term
+from fmqbroker.runtime.notifier import Signal
 from fmqcore.batch.control import encode_topic
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
@@ -55,6 +56,7 @@ class ChainCopies:
         view: ClusterView,
         transport: Transport,
         group: GroupName,
+        role_changed: Signal,
     ) -> None:
         self._journal = journal
         self._term = term
@@ -62,6 +64,7 @@ class ChainCopies:
         self._view = view
         self._transport = transport
         self._group = group
+        self._role_changed = role_changed
         self._own: dict[TopicId, tuple[Properties, ChainCopy]] = {}  # decoded once
         self._reported: dict[TopicId, int] = {}  # by other brokers: the newest segment
         self._compared: Epoch | None = None  # the journal's term in which others were asked
@@ -108,6 +111,15 @@ class ChainCopies:
         return ChainCopiesReply(segments=numbers)
 
     # ---- other brokers
+    async def run(self) -> None:
+        """Ask early in each term, so that the first sender does not wait for it."""
+        while True:
+            seen = self._role_changed.count
+            if any(True for _ in self._cache.topics()):
+                await self.compare()
+            if seen == self._role_changed.count:
+                await self._role_changed.wait()
+
     async def compare(self) -> None:
         """Ask the brokers of other groups for their newest segments, once in a term."""
         async with self._asking:

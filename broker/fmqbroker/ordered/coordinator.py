@@ -194,7 +194,8 @@ class Coordinator:
         if stored.version != memory.version:
             memory.version, memory.polls = stored.version, 0
         memory.alarm_ms = None
-        if self._copies.behind(stored.value) is not None:
+        if (why := self._copies.behind(stored.value)) is not None:
+            self._senders.note_wait(topic, why, why)
             if await self._copies.restore(stored):
                 return True
             self._poll_later(topic, memory)

@@ -17,5 +17,6 @@ def lone_copies(cache: ChainCache, group: GroupName, journal: Any = None) -> Cha
     journal = SimpleNamespace(state=JournalState()) if journal is None else journal
     view: Any = SimpleNamespace(configs={}, live={})
     transport: Any = None  # no other broker is asked
-    term = Term(journal, Gate(SystemClock()))
-    return ChainCopies(journal, term, cache, view, transport, group)
+    gate = Gate(SystemClock())
+    term = Term(journal, gate)
+    return ChainCopies(journal, term, cache, view, transport, group, gate.changed)

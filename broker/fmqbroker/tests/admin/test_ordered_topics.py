@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,7 +67,9 @@ class Stage:
         view.live = dict.fromkeys((G1, G2), frozenset([ME, SLAVE]))
         chains = ChainNodes(session, C, rig.hand)
         parts: Any = (rig.settings, rig.hand, rig.journal, rig.gate, rig.group, view, chains)
-        others: Any = (rig.offsets, self.replication)
+        self.behind: str | None = None
+        copies = SimpleNamespace(behind=lambda _: self.behind)
+        others: Any = (rig.offsets, self.replication, copies)
         self.calls = Calls(OrderedAdmin(*parts, *others))
 
     async def put(self, topic: TopicConfig, chain: Chain) -> None:
@@ -142,6 +145,20 @@ async def test_release_is_refused_at_another_group_and_without_read(
         assert "segment 2 of changes lies in group g2" in elsewhere.error.message
         stage.rig.gate.grant(Permission.WRITE, "only writes")
         assert (await stage.release(1)).error.code == client_pb2.NO_PERMISSION
+
+
+async def test_chain_behind_the_journals_is_named_and_not_released(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    async with staged(tmp_path, zookeeper) as stage:
+        stage.behind = "the chain is older than the journals"
+        status = await stage.calls.ordered_status(OrderedStatusRequest(topic="changes"))
+        assert status.topics[0].reason == stage.behind
+        refused = await stage.release(1)
+        assert (refused.error.code, refused.error.message) == (
+            client_pb2.UNAVAILABLE,
+            stage.behind,
+        )
 
 
 async def test_status_of_all_topics_comes_in_pages(

@@ -20,6 +20,7 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.service import FetchService
 from fmqbroker.data.segment_service import SegmentService
 from fmqbroker.failover.loop import Failover
+from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.group_ends import GroupEnds
 from fmqbroker.produce.service import ProduceService
 from fmqbroker.replication.master import MasterReplication
@@ -59,6 +60,7 @@ PARTS: tuple[type[Part], ...] = (
     ProduceService,
     MasterReplication,
     GroupEnds,
+    ChainCopies,
 )
 
 

@@ -337,6 +337,9 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "K15": (
         ("fmqcore/ordered/delivery.py", "if not opened or serving is not", "if serving is not"),
     ),
+    "K16": (
+        ("fmqcore/ordered/copies.py", "number >= chain.next_number", "number > chain.next_number"),
+    ),
 }
 
 

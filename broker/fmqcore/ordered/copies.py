@@ -92,7 +92,7 @@ def _with(properties: Properties, copy: ChainCopy) -> Properties:
 
 
 def is_behind(chain: Chain, number: int) -> bool:
-    """Return whether a journal has records of segment `number`, which the chain does not know."""
+    """Return whether the chain lacks segment `number`, of which a journal has records (K16)."""
     return number >= chain.next_number
 
 

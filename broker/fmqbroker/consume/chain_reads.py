@@ -9,7 +9,7 @@ any I/O. A stale chain is safe: heads pass only what is done, and a known end st
 memory, in each term, after a read of the chain as it is in that term (`subscriptions.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fmqbroker.ordered.chain_cache import ChainCache
@@ -70,12 +70,12 @@ class ChainReads:
         gate: Gate,
         copies: ChainCopies,
         held_end: HeldEnd = lambda _topic, _queue: None,
-        held_changed: Signal | None = None,
+        held_changed: Sequence[Signal] = (),
     ) -> None:
-        """`held_changed` fires when `held_end` may have risen without a commit."""
+        """`held_changed` fire when `held_end` may have risen without a commit."""
         self.broker_group = broker_group
         self.changed = cache.changed
-        self.held_changed = Signal() if held_changed is None else held_changed
+        self.held_changed = held_changed
         self._cache = cache
         self._gate = gate
         self._copies = copies

@@ -67,9 +67,9 @@ class Subscriptions:
         Also when a member has caught up: what it lacked may be committed since long.
         """
         slices, offered = Slices(), dict[ConsumerGroup, Chain]()
-        changed, held = self._chains.changed, self._chains.held_changed
+        signals = self._chains.changed, *self._chains.held_changed
         while True:
-            seen = (changed.count, held.count)
+            seen = [signal.count for signal in signals]
             known: dict[ConsumerGroup, Chain] = {}
             for group in self._groups.ordered():
                 await slices.step()
@@ -80,8 +80,8 @@ class Subscriptions:
                     else:
                         self._offer(group)
             offered = known
-            if seen == (changed.count, held.count):
-                await wait_any(changed, held)
+            if seen == [signal.count for signal in signals]:
+                await wait_any(*signals)
 
     # ---- inside
     async def _open(self, name: str, topic: TopicConfig, *, temporary: bool) -> ConsumerGroup:

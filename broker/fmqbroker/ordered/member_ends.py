@@ -20,6 +20,7 @@ class Links(Protocol):
     """The master's slaves (`replication.view.MasterReplication`)."""
 
     changed: Signal
+    reported: Signal
 
     @property
     def links(self) -> Mapping[BrokerId, LinkView]:
@@ -49,9 +50,12 @@ class MemberEnds:
         self._durable: dict[BrokerId, Position] = {}
 
     @property
-    def changed(self) -> Signal:
-        """Fires when a link came, went or was heard; not at each ack."""
-        return self._links.changed
+    def changed(self) -> tuple[Signal, Signal]:
+        """Fire when `all_end` may have risen without the commit frontier's `all_end`.
+
+        That one counts slaves in sync; an ordered ack also waits for a member out of sync.
+        """
+        return self._links.changed, self._links.reported
 
     @property
     def members(self) -> frozenset[BrokerId]:

@@ -65,8 +65,8 @@ class SessionBatches:
     def signals(self) -> Sequence[Signal]:
         """What may make another ack due."""
         append = self._append
-        parts = append.commit, append.ends, append.lease, append.seals, append.cache
-        return [part.changed for part in parts]
+        parts = append.commit, append.lease, append.seals, append.cache
+        return [*(part.changed for part in parts), *append.ends.changed]
 
     def wait_s(self) -> float | None:
         """Return after how many seconds an ack may be due without a signal; None: none waits."""

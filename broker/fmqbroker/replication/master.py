@@ -61,6 +61,7 @@ class MasterReplication:
     ) -> None:
         self.links: dict[BrokerId, LinkView] = {}
         self.changed = Signal()
+        self.reported = Signal()
         self._settings = settings
         self._clock = clock
         self._journal = journal
@@ -341,8 +342,11 @@ class MasterReplication:
         if not self._streams.counts(link):
             return
         self._compute()
-        if link.broker == self._isr.awaited or not self.in_sync(link.broker):
+        in_sync = self.in_sync(link.broker)
+        if link.broker == self._isr.awaited or not in_sync:
             self._isr.recheck()
+        if not in_sync:
+            self.reported.notify()
         now = self._clock.monotonic_ms()
         if news or now - self._notified_ms >= _NOTIFY_HEARTBEATS * self._settings.heartbeat_ms:
             self._notified_ms = now

@@ -62,6 +62,7 @@ class MasterReplication(Protocol):
 
     reconciling: asyncio.Lock  # held while a suffix is pulled, a term opened, a slave's journal cut
     changed: Signal  # a link came, went, was heard, caught up, or its lease grew (coalesced)
+    reported: Signal  # an ack of a slave out of sync, which moves no commit end
 
     @property
     def links(self) -> Mapping[BrokerId, LinkView]:

@@ -113,7 +113,7 @@ class Links:
     """Stands in for the master's slaves."""
 
     def __init__(self) -> None:
-        self.changed = Signal()
+        self.changed, self.reported = Signal(), Signal()
         self.links = {SLAVE: LinkView(connected=True)}
 
 

@@ -73,6 +73,7 @@ async def test_new_member_is_awaited(bench: OrderedBench) -> None:
     assert line.take_due() == []
     bench.reports(bench.journal.end, third)
     assert len(line.take_due()) == 1
+    assert bench.replication.reported in line.signals, "it moves no commit end: it is out of sync"
 
 
 async def test_position_of_an_earlier_term_does_not_count(bench: OrderedBench) -> None:

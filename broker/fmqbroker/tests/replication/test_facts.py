@@ -10,6 +10,7 @@ from fmqbroker.replication.commit_end import slave_ends
 from fmqbroker.replication.master import MasterReplication
 from fmqbroker.replication.view import LinkView
 from fmqbroker.replication.wire import slave_view, welcome
+from fmqbroker.runtime.notifier import Signal
 from fmqcore.ids import BrokerId, Epoch, GroupName, Position
 from fmqcore.policy import AckPolicy, Flush, SlaveCounts, SlaveEnds
 from fmqcore.replication.in_sync_set import LinkFacts
@@ -174,3 +175,22 @@ def test_while_a_slave_leaves_the_masters_own_disk_counts(leaving: bool, flush: 
     policy = AckPolicy(Flush.INTERVAL, 50, SlaveCounts.RECEIVED)
     one._group.config = GroupConfig(GroupName("g1"), ME, CONFIG.members, policy=policy)
     assert one._policy() == AckPolicy(flush, 50, SlaveCounts.RECEIVED)
+
+
+@pytest.mark.parametrize(("in_sync", "reports"), [(True, 0), (False, 1)])
+def test_report_of_a_slave_out_of_sync_has_a_signal(in_sync: bool, reports: int) -> None:
+    """An ordered ack waits for it, and no commit end moves."""
+    isr = SimpleNamespace(
+        awaited=None,
+        current={A} if in_sync else set(),
+        recheck=lambda: None,
+        sets=list,
+        leaving=False,
+    )
+    one = master(_isr=isr, reported=Signal(), _ends=SimpleNamespace(compute=lambda *_: None))
+    one._streams.counts = lambda _: True
+    one._clock, one._notified_ms = SimpleNamespace(monotonic_ms=lambda: 0), 0
+    one._settings.heartbeat_ms = 200
+    link: Any = SimpleNamespace(broker=A)
+    one.acked(link, news=False)
+    assert one.reported.count == reports

@@ -166,7 +166,7 @@ def outcome(batch: PendingBatch | InFlightBatch, error: FmqError) -> FmqError:
     if not batch.doubtful or isinstance(error, DeliveryUnknown):
         return error
     return DeliveryUnknown(
-        f"consumers may have seen it before a failover of its group, which lost it; then: {error}"
+        f"consumers may have seen it before a failover in which its group lost it; then: {error}"
     )
 
 

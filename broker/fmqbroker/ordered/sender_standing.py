@@ -122,6 +122,8 @@ class SenderStanding:
             return self.deciding or "the chain is about to go on with this sender"
         if self.standing is Standing.LOST:
             return "its place in the line is gone"
+        if self.standing is Standing.FENCED:  # without a place in the line, perhaps
+            return f"sender {self.chain.sender.id} has taken over the role"
         before = self.line.index(self.id)
         return f"sender {self.line[0]} is first in line, {before} before this one"
 

@@ -87,6 +87,8 @@ def test_sender_that_another_replaced_is_fenced() -> None:
     assert sender.standing is Standing.FENCED
     with pytest.raises(SenderFenced, match="is active in changes-1 with epoch 2, this one had 1"):
         sender.require_place()
+    state = sender.state()  # asked for before its session has ended
+    assert (state.active, state.reason) == (False, f"sender {B} has taken over the role")
 
 
 AGAIN = f"{A}-e1-0000000002"

@@ -60,7 +60,7 @@ class OrderedParts:
         self.nodes = ChainNodes(coordination, cluster, clock)
         self.cache = cache = ChainCache(self.nodes, view, name)
         term = Term(journal, gate)
-        self._ends = MemberEnds(me, journal, term, group, master)
+        self._ends = MemberEnds(me, journal, term, group, master, commit.changed)
         self._holdings = Holdings(journal, gate, term, self._ends, group, master)
         self._lease = ChainLease(coordination, clock, cluster, name, cache, term)
         self._seals = Seals(journal, term, cache, self._holdings)

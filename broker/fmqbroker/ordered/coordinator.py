@@ -130,6 +130,7 @@ class Coordinator:
         """Coordinate until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._timers.run())
+            tasks.create_task(self._own.run())
             tasks.create_task(self._watch_groups())
             while True:
                 while self._due and len(self._busy) < _AT_ONCE:

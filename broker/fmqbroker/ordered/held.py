@@ -46,10 +46,15 @@ class Holdings:
         self._asked: dict[TopicId, tuple[Position, int]] = {}
         self._asked_more = Signal()
 
+    @property
+    def known(self) -> Signal:
+        """Fires when `held` may be known where it was not."""
+        return self._ends.known
+
     def held(self, topic: Chain) -> PerQueue | None:
         """Return the ends that every configured member is known to hold, durably.
 
-        None: not known, or not yet. Ask again later.
+        None: not known, or not yet. `known` fires when it may be.
         """
         end = self._ends.all_end()
         if end is None:
@@ -110,6 +115,7 @@ class Holdings:
                 self._far[topic_id] = end, tuple(found)
                 if len(self._far) > _MAX_FAR:
                     del self._far[next(iter(self._far))]
+                self.known.notify()
             await self._asked_more.wait()
 
     def _in_sync(self, slave: BrokerId) -> bool:

@@ -11,7 +11,7 @@ from typing import Protocol
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.term import NO_TERM, Term
 from fmqbroker.replication.view import LinkView
-from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.zk.group_config import GroupConfig
 
@@ -38,13 +38,22 @@ class MemberEnds:
     """The durable ends of the members."""
 
     def __init__(
-        self, me: BrokerId, journal: Journal, term: Term, group: Configured, links: Links
+        self,
+        me: BrokerId,
+        journal: Journal,
+        term: Term,
+        group: Configured,
+        links: Links,
+        committed: Signal,
     ) -> None:
+        """`committed` fires when the commit frontier has moved."""
         self.me = me
+        self.known = Signal()  # `all_end` is known where it was not
         self._journal = journal
         self._term = term
         self._group = group
         self._links = links
+        self._committed = committed
         self._of: Epoch = NO_TERM
         self._start = Position(0)
         self._durable: dict[BrokerId, Position] = {}
@@ -94,6 +103,14 @@ class MemberEnds:
 
     async def run(self) -> None:
         """Note what the slaves report, also without a question: a link that comes again forgets."""
+        known_in = NO_TERM
         while True:
             self.note()
-            await self._links.changed.wait()
+            term = self._of if self.all_end() is not None else NO_TERM
+            if term not in (NO_TERM, known_in):
+                self.known.notify()
+            known_in = term
+            signals = [*self.changed, self._term.changed]
+            if self._term.held and not term:  # the first report of a slave in sync is only a commit
+                signals.append(self._committed)
+            await wait_any(*signals)

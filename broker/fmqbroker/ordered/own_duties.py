@@ -26,6 +26,11 @@ _log = structlog.get_logger()
 class Holdings(Protocol):
     """What the journals of this broker's group hold of a topic."""
 
+    @property
+    def known(self) -> Signal:
+        """Fires when `held` may be known where it was not."""
+        ...
+
     def held(self, topic: Chain) -> PerQueue | None:
         """Return the ends that every configured member is known to hold; None: not known."""
         ...
@@ -94,6 +99,8 @@ class OwnDuties:
         self._holdings = holdings
         self._seals = seals
         self._readers = readers
+        self._unended: dict[TopicId, None] = {}  # their END waits
+        self._due: Callable[[TopicId], None] = lambda _: None
 
     @property
     def role_changed(self) -> Signal:
@@ -102,7 +109,16 @@ class OwnDuties:
 
     def on_due(self, callback: Callable[[TopicId], None]) -> None:
         """Call `callback` with a topic when there may be a step to take, besides its changes."""
+        self._due = callback
         self._readers.on_progress(callback)
+
+    async def run(self) -> None:
+        """Let a topic be due whose END waits for what the members hold, until cancelled."""
+        while True:
+            await self._holdings.known.wait()
+            unended, self._unended = self._unended, {}
+            for topic in unended:
+                self._due(topic)
 
     def serving(self) -> Serving:
         """Return what this broker serves in its group now."""
@@ -121,6 +137,7 @@ class OwnDuties:
     async def step(self, stored: Versioned[Chain], now_ms: int, params: Params) -> Step:
         """Take at most one step of the duties. Raises `Unavailable` and what reads of chains do."""
         serving = self.serving()
+        self._unended.pop(stored.value.topic_id, None)
         if serving is Serving.NOTHING:
             return Step()
         chain, poll = stored.value, False
@@ -131,7 +148,8 @@ class OwnDuties:
             if decision.action is not Action.WAIT:
                 await self._take(stored, decision)
                 return Step(acted=True)
-            poll = poll or duty is Duty.END
+            if duty is Duty.END:
+                self._unended[chain.topic_id], poll = None, True
         return Step(poll=poll)
 
     def _evidence(self, duty: Duty, chain: Chain, serving: Serving) -> Evidence:

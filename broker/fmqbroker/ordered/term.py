@@ -1,6 +1,7 @@
 """The term in which this broker may take and acknowledge ordered records as master."""
 
 from fmqbroker.journal.journal import Journal
+from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.ids import Epoch
 from fmqcore.zk.group_state import Mode
@@ -14,6 +15,11 @@ class Term:
     def __init__(self, journal: Journal, gate: Gate) -> None:
         self._journal = journal
         self._gate = gate
+
+    @property
+    def changed(self) -> Signal:
+        """Fires when `held` may have changed."""
+        return self._gate.changed
 
     @property
     def newest(self) -> Epoch:

@@ -130,7 +130,8 @@ class OrderedBench(Bench):
         view: Any = self.view
         nodes, lease, group = self.nodes, self.lease, self.group
         self.cache = ChainCache(nodes, view, G1)  # type: ignore[arg-type]
-        self.ends = MemberEnds(ME, journal, self.term, self.group, self.replication)
+        committed = self.commit.changed
+        self.ends = MemberEnds(ME, journal, self.term, self.group, self.replication, committed)
         parts = (journal, self.gate, self.term, self.ends)
         self.holdings = Holdings(*parts, group, self.replication)  # type: ignore[arg-type]
         self.seals = Seals(journal, self.term, self.cache, self.holdings)

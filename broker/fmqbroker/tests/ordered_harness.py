@@ -16,6 +16,7 @@ from fmqbroker.ordered.coordinator import Coordinator
 from fmqbroker.ordered.group_ends import GroupEnds, GroupEndsCaller
 from fmqbroker.ordered.own_duties import OwnDuties
 from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.consume_harness import until
 from fmqbroker.tests.copies_kit import lone_copies
@@ -63,6 +64,7 @@ class Holdings:
     progress_of: dict[str, PerQueue] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)  # of the effects
     due: list[Callable[[TopicId], None]] = field(default_factory=list)
+    known: Signal = field(default_factory=Signal)
 
     def held(self, _: Chain) -> PerQueue | None:
         return self.ends if self.held_known else None

@@ -127,7 +127,10 @@ async def test_silent_group_leaves_an_unknown_end_and_gives_it_later(zookeeper: 
             assert (known.segments[0].end, known.segments[0].end_unknown) == ((2,), False)
 
 
-async def test_master_that_does_not_know_its_members_gives_no_end(zookeeper: str) -> None:
+async def test_master_gives_no_end_before_it_knows_its_members(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmqbroker.ordered.coordinator._POLLS_MS", (3_600_000,))
     async with acting(zookeeper) as cast:
         await cast.create(T)
         home = await cast.start(G1)
@@ -139,6 +142,7 @@ async def test_master_that_does_not_know_its_members_gives_no_end(zookeeper: str
             unknown = await cast.until(T, lambda c: c.segments[0].end_unknown, "the end is unknown")
             assert unknown.segments[0].end is None
             cast.holdings[G1].held_known = True
+            cast.holdings[G1].known.notify()
             await cast.until(T, lambda c: c.segments[0].end, "the end is given")
 
 

@@ -54,6 +54,27 @@ async def test_member_that_is_behind_the_term_is_not_counted(bench: OrderedBench
     assert bench.holdings.held(OPEN) == (1, 0)
 
 
+@pytest.mark.parametrize("fired", ["committed", "reported"])
+async def test_ends_known_for_the_first_time_have_a_signal(bench: OrderedBench, fired: str) -> None:
+    following = asyncio.create_task(bench.ends.run())
+    await bench.journal.wait_durable(bench.journal.end)
+    await asyncio.sleep(0)  # it waits
+    bench.reports(bench.journal.end)
+    replication = bench.replication
+    signal = bench.commit.changed if fired == "committed" else replication.reported
+    signal.notify()
+    await until(lambda: bench.ends.known.count == 1)
+    signal.notify()
+    bench.open_term(2)
+    await bench.journal.wait_durable(bench.journal.end)
+    replication.changed.notify()  # a term begins
+    bench.reports(bench.journal.end)
+    signal.notify()
+    await until(lambda: bench.ends.known.count == 2)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_least_member_counts(bench: OrderedBench) -> None:
     line = bench.line()
     await line.take([ordered(11)])
@@ -98,7 +119,8 @@ async def test_ends_of_a_member_far_behind_come_from_disk(tmp_path: Path) -> Non
         assert bench.holdings.held(OPEN) is None
         assert bench.holdings.held_end(CHANGES.id, 0) is None
         finding = asyncio.create_task(bench.holdings.run())
-        await until(lambda: bench.holdings.held(OPEN) == (2, 0))
+        await until(lambda: bench.holdings.known.count)
+        assert bench.holdings.held(OPEN) == (2, 0)
         finding.cancel()
         await asyncio.gather(finding, return_exceptions=True)
 

@@ -8,6 +8,7 @@ Nothing is written to disk.
 
 from dataclasses import dataclass
 
+from fmqbroker.admin.snapshot import Served
 from fmqbroker.produce.intake import Cause, Intake
 from fmqbroker.replication.view import MasterReplication, SlaveReplication
 from fmqbroker.serving.broker_group_state import GroupStore
@@ -16,7 +17,6 @@ from fmqcore.ids import BrokerId, Permission
 from fmqcore.policy import HowMany, can_meet
 from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
-from fmqproto.v1 import admin_pb2
 
 
 @dataclass(slots=True)
@@ -34,6 +34,16 @@ class Period:
         if self.since_ms is None:
             self.since_ms = now_ms
         self.until_ms = now_ms
+
+    def served_ms(self, now_ms: int) -> int | None:
+        """Return how long it has been given; None: it is not given now."""
+        return None if self.since_ms is None else now_ms - self.since_ms
+
+    def ended_ago_ms(self, now_ms: int) -> int | None:
+        """Return how long ago it was last seen served; None: it is given now, or never was."""
+        if self.since_ms is not None or self.until_ms is None:
+            return None
+        return now_ms - self.until_ms
 
 
 class ServedPeriods:
@@ -69,22 +79,21 @@ class ServedPeriods:
         refusal = self._intake.refusal()
         return self._unconnected() if refusal is None else refusal.why
 
-    def report(self) -> admin_pb2.ServedPeriods:
-        """Check now, and return the periods for the status reply."""
+    def report(self) -> Served:
+        """Check now, and return the periods for the broker snapshot."""
         self.note()
         now_ms, upstream = self._clock.monotonic_ms(), self._slave.upstream
         refusal = self._intake.refusal()
-        periods = admin_pb2.ServedPeriods(followed_master=upstream.heard_master)
-        if upstream.heard_master:
-            periods.master_silent_ms = now_ms - upstream.heard_ms
-        if refusal is None or refusal.cause is not Cause.ROLE:
-            periods.unacknowledged_reason = self.unanswered_reason() or ""
-        for period, kind in ((self.reads, "reads"), (self.writes, "writes")):
-            if period.since_ms is not None:
-                setattr(periods, f"{kind}_served_ms", now_ms - period.since_ms)
-            elif period.until_ms is not None:
-                setattr(periods, f"{kind}_ended_ago_ms", now_ms - period.until_ms)
-        return periods
+        judged = refusal is None or refusal.cause is not Cause.ROLE
+        return Served(
+            self.reads.served_ms(now_ms),
+            self.writes.served_ms(now_ms),
+            self.reads.ended_ago_ms(now_ms),
+            self.writes.ended_ago_ms(now_ms),
+            followed_master=upstream.heard_master,
+            master_silent_ms=now_ms - upstream.heard_ms if upstream.heard_master else 0,
+            unacknowledged_reason=(self.unanswered_reason() or "") if judged else "",
+        )
 
     def _unconnected(self) -> str | None:
         """Return which lost links keep batches from being acknowledged; None if none do.

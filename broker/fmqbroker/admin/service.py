@@ -11,18 +11,14 @@ from typing import Final
 
 from fmqbroker.admin.chain_seeks import ChainSeeks
 from fmqbroker.admin.offset_rows import OffsetRows
-from fmqbroker.admin.served_periods import ServedPeriods
+from fmqbroker.admin.snapshot_source import SnapshotSource
+from fmqbroker.admin.status_reply import status_reply
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
 from fmqbroker.journal.journal import Journal
-from fmqbroker.produce.intake import Cause, Intake
-from fmqbroker.replication.commit_frontier import CommitFrontier
-from fmqbroker.replication.view import MasterReplication
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import Slices
-from fmqbroker.runtime.steady_clock import clock_doubt
-from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.errors import (
@@ -32,13 +28,10 @@ from fmqcore.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from fmqcore.ids import BrokerId, GroupName, Offset, Permission, Role, TopicId
+from fmqcore.ids import GroupName, Offset, Permission, TopicId
 from fmqcore.names import require_name
-from fmqcore.version import VERSION
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
-from fmqport.clock import Clock
-from fmqport.coordination import Coordination, SessionState
 from fmqport.transport import CallContext, Handlers
 from fmqproto.v1 import admin_pb2, client_pb2
 from fmqwire import methods
@@ -55,37 +48,23 @@ class AdminService:
     def __init__(
         self,
         settings: BrokerSettings,
-        clock: Clock,
         journal: Journal,
-        commit: CommitFrontier,
         gate: Gate,
-        group: GroupStore,
         cluster: ClusterView,
         offsets: OffsetStore,
         fetch: FetchService,
-        replication: MasterReplication,
-        coordination: Coordination,
-        intake: Intake,
-        periods: ServedPeriods,
+        snapshots: SnapshotSource,
     ) -> None:
-        self._settings = settings
-        self._clock = clock
         self._journal = journal
-        self._commit = commit
         self._gate = gate
-        self._group = group
         self._cluster = cluster
         self._offsets = offsets
         self._groups = fetch.groups
-        self._replication = replication
-        self._coordination = coordination
-        self._intake = intake
-        self._periods = periods
+        self._snapshots = snapshots
         self._broker_group = GroupName(settings.group)
         self._rows = OffsetRows(self._broker_group, journal, offsets, fetch.groups)
         self._chains = chains = fetch.groups.chains
         self._seeks = None if chains is None else ChainSeeks(chains, fetch.groups)
-        self._started_ms = clock.monotonic_ms()
 
     @property
     def handlers(self) -> Handlers:
@@ -120,66 +99,11 @@ class AdminService:
         return admin_pb2.DeleteGroupReply(deleted=deleted)
 
     # ---- status
-    def _why(self) -> str:
-        """Return why the broker serves what it serves, with warnings for people."""
-        damage, why, refusal = self._journal.damage, self._gate.why, self._intake.refusal()
-        if damage is not None:
-            return f"its journal is damaged: {damage}"
-        if (doubt := clock_doubt(self._clock)) is not None:
-            why = f"{why}; nothing is deleted by age: {doubt}"
-        if refusal is None or refusal.cause is Cause.ROLE:
-            return why
-        return f"{why}; it takes no messages: {refusal.why}"
-
     async def status(
         self, _: CallContext, _request: admin_pb2.StatusRequest
     ) -> admin_pb2.StatusReply:
         """Return the status of this broker."""
-        gate, journal, state = self._gate, self._journal, self._group.state.value
-        me = BrokerId(self._settings.broker)
-        refusal = self._intake.refusal()
-        role = Role.MASTER if me == (state.master or self._group.config.master) else Role.SLAVE
-        return admin_pb2.StatusReply(
-            cluster=self._settings.cluster,
-            group=self._settings.group,
-            broker=me,
-            role=role.value,
-            permission=int(gate.permission()),
-            mode=state.mode.value,
-            epoch=state.epoch,
-            reason=self._why(),
-            journal_start=journal.journal_start,
-            end=journal.end,
-            durable_end=journal.durable_end,
-            commit_end=self._commit.commit_end,
-            replicas=self._replicas() if role is Role.MASTER else [],
-            version=VERSION,
-            uptime_ms=self._clock.monotonic_ms() - self._started_ms,
-            zookeeper_connected=self._coordination.state is SessionState.CONNECTED,
-            reader=state.reader,
-            master=state.master,
-            disk_full_reason=journal.full,
-            unwritable_reason="" if refusal is None else refusal.why,
-            damage="" if journal.damage is None else str(journal.damage),
-            served_periods=self._periods.report(),
-            remedy=admin_pb2.Remedy.Name(gate.remedy.value),
-        )
-
-    def _replicas(self) -> list[admin_pb2.ReplicaStatus]:
-        isr = self._group.state.value.isr
-        slaves = {member.id for member in self._group.config.slaves}
-        return [
-            admin_pb2.ReplicaStatus(
-                broker=broker,
-                connected=link.connected,
-                in_sync=broker in isr,
-                received_end=link.received_end,
-                durable_end=link.durable_end,
-                lag_bytes=max(self._journal.end - link.durable_end, 0),
-            )
-            for broker, link in sorted(self._replication.links.items())
-            if broker in slaves
-        ]
+        return status_reply(self._snapshots.take())
 
     # ---- inside
     def _topics(self, name: str) -> list[TopicConfig]:

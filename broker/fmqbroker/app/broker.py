@@ -23,8 +23,9 @@ import structlog
 from fmqbroker.admin.ordered_topics import OrderedAdmin
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
+from fmqbroker.admin.snapshot_source import SnapshotSource
 from fmqbroker.admin.topics import TopicAdmin
-from fmqbroker.app.health import Health, Running
+from fmqbroker.app.health import Health
 from fmqbroker.app.ordered_parts import OrderedParts
 from fmqbroker.app.probe import BrokerProbe
 from fmqbroker.app.server import bind
@@ -229,9 +230,10 @@ class _Parts:
         self._retention = self._make_retention(me)
         self._failover = self._make_failover(incarnation)
         self._produce, self._fetch = self._make_traffic()
-        self._periods, self._admin = self._make_admin(me, ports)
         self._segments = SegmentService(settings, clock, journal, self._commit)
         self._idle_groups, self._sweep = self._make_sweeps()
+        self._snapshots = self._make_snapshots(me)
+        self._admin = self._make_admin()
         serving = (
             self._produce, self._fetch, view, self._master, self._failover, self._admin,
             *self._make_topic_admins(ports), self._segments,
@@ -276,28 +278,43 @@ class _Parts:
         ordered.follow_readers(fetch.groups)
         return produce, fetch
 
-    def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:
-        """Make the parts that answer people and the operator."""
-        clock, intake = ports.clock, self._produce.intake
-        periods = ServedPeriods(
+    def _make_snapshots(self, me: BrokerId) -> SnapshotSource:
+        """Make the part that reports what the broker is and serves."""
+        clock, intake = self._ports.clock, self._produce.intake
+        self._periods = ServedPeriods(
             me, clock, self._gate, intake, self._group, self._master, self._slave
         )
-        admin = AdminService(
+        return SnapshotSource(
+            settings=self._settings,
+            clock=clock,
+            started_ms=clock.monotonic_ms(),
+            gate=self._gate,
+            group=self._group,
+            journal=self._journal,
+            commit=self._commit,
+            view=self._view,
+            offsets=self._offsets,
+            fetch=self._fetch,
+            master=self._master,
+            slave=self._slave,
+            segments=self._segments,
+            intake=intake,
+            idle_groups=self._idle_groups,
+            periods=self._periods,
+            ordered=self._ordered.figures,
+        )
+
+    def _make_admin(self) -> AdminService:
+        """Make the part that answers people and the operator."""
+        return AdminService(
             self._settings,
-            clock,
             self._journal,
-            self._commit,
             self._gate,
-            self._group,
             self._view,
             self._offsets,
             self._fetch,
-            self._master,
-            ports.coordination,
-            intake,
-            periods,
+            self._snapshots,
         )
-        return periods, admin
 
     def _make_topic_admins(self, ports: Ports) -> tuple[TopicAdmin, OrderedAdmin]:
         """Make the parts that create and change topics, and the chains of ordered ones."""
@@ -330,7 +347,7 @@ class _Parts:
     async def run(self, health: Health) -> None:
         """Open the port, run all duties, and end them in order when a stop is requested."""
         server = await self._listen()
-        health.running, health.stage = self._running(), ""
+        health.snapshots, health.stage = self._snapshots, ""
         try:
             async with asyncio.TaskGroup() as tasks:
                 duties = [
@@ -386,25 +403,6 @@ class _Parts:
                 self._ports.lifecycle.stopping.set()
                 return
             await wait_any(self._journal.damaged, self._group.changed)
-
-    def _running(self) -> Running:
-        return Running(
-            BrokerId(self._settings.broker),
-            self._gate,
-            self._group,
-            self._journal,
-            self._commit,
-            self._view,
-            self._offsets,
-            self._fetch,
-            self._master,
-            self._slave,
-            self._segments,
-            self._ports.clock,
-            self._produce.intake,
-            self._idle_groups,
-            self._ordered.figures,
-        )
 
     async def _listen(self) -> Server:
         settings, config = self._settings, self._group.config

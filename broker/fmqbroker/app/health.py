@@ -18,21 +18,10 @@ On disk: `probe`, one page, from the first readiness probe on.
 """
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from fmqbroker.cluster.view import ClusterView
-from fmqbroker.consume.idle_groups import IdleGroups
-from fmqbroker.consume.offsets.store import OffsetStore
-from fmqbroker.consume.service import FetchService
-from fmqbroker.data.segment_service import SegmentService
-from fmqbroker.journal.journal import Journal
-from fmqbroker.ordered.chain_figures import ChainFigures
-from fmqbroker.produce.intake import Intake
-from fmqbroker.replication.commit_frontier import CommitFrontier
-from fmqbroker.replication.view import MasterReplication, SlaveReplication
-from fmqbroker.serving.broker_group_state import GroupStore
-from fmqbroker.serving.gate import Gate
-from fmqcore.ids import BrokerId, Permission
+from fmqbroker.admin.snapshot import BrokerSnapshot, TopicsSnapshot
+from fmqcore.ids import Permission
 from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
 from fmqport.disk import Disk, DiskFailed, DiskFile, DiskFull
@@ -49,24 +38,16 @@ class Answer(NamedTuple):
     why: str
 
 
-class Running(NamedTuple):
-    """The parts to inspect once the broker has joined its group (also for `metrics.py`)."""
+class Snapshots(Protocol):
+    """Where the snapshots of a broker come from (`admin/snapshot_source.py`)."""
 
-    me: BrokerId
-    gate: Gate
-    group: GroupStore
-    journal: Journal
-    commit: CommitFrontier
-    view: ClusterView
-    offsets: OffsetStore
-    fetch: FetchService
-    master: MasterReplication
-    slave: SlaveReplication
-    segments: SegmentService
-    clock: Clock
-    intake: Intake
-    idle_groups: IdleGroups
-    ordered: ChainFigures
+    def take(self) -> BrokerSnapshot:
+        """Return the broker as it is now."""
+        ...
+
+    async def topics(self) -> TopicsSnapshot:
+        """Return its topics, summed over their queues."""
+        ...
 
 
 class Health:
@@ -74,7 +55,7 @@ class Health:
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self.stage = "recovering the journal"
-        self.running: Running | None = None
+        self.snapshots: Snapshots | None = None  # once the broker has joined its group
         self.probe_ms = -1  # how long the last flushed write took
         self._disk = disk
         self._clock = clock
@@ -91,9 +72,9 @@ class Health:
 
     async def ready(self, *, reads_suffice: bool = False) -> Answer:
         """Return whether the broker is ready; with `reads_suffice` it may refuse messages."""
-        if self.stage or self.running is None:
+        if self.stage or self.snapshots is None:
             return Answer(False, self.stage)
-        in_role = role_of(self.running, reads_suffice=reads_suffice)
+        in_role = role_of(self.snapshots.take(), reads_suffice=reads_suffice)
         if not in_role.well:
             return in_role
         disk = await self._flushed()
@@ -126,27 +107,24 @@ class Health:
         return self._file
 
 
-def role_of(running: Running, *, reads_suffice: bool = False) -> Answer:
+def role_of(broker: BrokerSnapshot, *, reads_suffice: bool = False) -> Answer:
     """Return whether the broker does what the group's state gives it to do."""
-    me, gate, group, slave = running.me, running.gate, running.group, running.slave
-    if not group.standing and not gate.permission():
+    me, state, granted, master = broker.broker, broker.state, broker.granted, broker.master
+    if not broker.registered and not granted:
         return Answer(False, "not registered in ZooKeeper")
-    state = group.state.value
-    if granted := gate.permission():
-        serves, refusal = running.intake.serves(), running.intake.refusal()
-        does = f"{state.mode.value}: serves {serves.name}"
-        if refusal is None or not granted & Permission.WRITE:
+    if granted:
+        does = f"{state.mode.value}: serves {broker.serves.name}"
+        if broker.refusal is None or not granted & Permission.WRITE:
             return Answer(True, does)
-        well = reads_suffice and bool(serves & Permission.READ)
-        return Answer(well, f"{does}; it takes no messages: {refusal.why}")
-    member = group.config.member(me)
+        well = reads_suffice and bool(broker.serves & Permission.READ)
+        return Answer(well, f"{does}; it takes no messages: {broker.refusal.why}")
+    member, why = broker.config.member(me), broker.grant_reason
     if member is not None and not member.permission:
         return Answer(True, "may serve nothing: its configured permission is NONE")
-    master = state.master or group.config.master
     if me == master and state.mode is not Mode.SLAVE_CONSUME:
-        return Answer(False, f"master, serves nothing: {gate.why}")
+        return Answer(False, f"master, serves nothing: {why}")
     if me == master:
-        return Answer(False, f"{state.reader} serves the reads; this master catches up: {gate.why}")
-    if state.mode is Mode.MASTER and not slave.upstream.connected:
+        return Answer(False, f"{state.reader} serves the reads; this master catches up: {why}")
+    if state.mode is Mode.MASTER and not broker.upstream_connected:
         return Answer(False, f"slave, not linked to its master {master}")
     return Answer(True, f"slave, {state.mode.value}")

@@ -1,13 +1,11 @@
 """A broker's metrics for Prometheus. No other module here imports prometheus-client.
 
-Values are read from state that the parts keep anyway: nothing is counted on the hot path. Values
-per queue are summed per topic, and both the sums and the text are made in short turns of the event
-loop. All metrics carry the labels `cluster`, `group`, `broker`;
-docs/operations/metrics.md describes them.
+Values come from the broker snapshot alone; the text is made in short turns of the event loop. All
+metrics carry the labels `cluster`, `group`, `broker`; docs/operations/metrics.md describes them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -16,20 +14,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from fmqbroker.app.health import Health, Running
+from fmqbroker.admin.snapshot import BrokerSnapshot, ConsumerLag, TopicsSnapshot
+from fmqbroker.app.health import Health
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import STEPS, Slices
-from fmqbroker.runtime.steady_clock import clock_doubt
-from fmqcore.batch.offset_entry import OffsetKey
-from fmqcore.consume.offsets.lag import acked_above, lag
 from fmqcore.ids import Permission, TopicId
 from fmqcore.version import VERSION
 from fmqcore.zk.group_state import Mode
-from fmqcore.zk.topic_numbers import conflict
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-_ORDERED_STEPS: Final = 10
-"""Steps (`runtime.slices`) that the figures of one ordered topic take."""
 _OWN: Final = ("cluster", "group", "broker")
 Family = GaugeMetricFamily | CounterMetricFamily | InfoMetricFamily
 
@@ -76,7 +69,7 @@ def _parts(family: Family) -> Iterator[bytes]:
 
 
 class BrokerCollector:
-    """Reads the metrics of the broker's parts on request."""
+    """Makes the metrics of a broker snapshot on request."""
 
     def __init__(self, settings: BrokerSettings, health: Health) -> None:
         self._labels = (settings.cluster, settings.group, settings.broker)
@@ -97,31 +90,34 @@ class BrokerCollector:
                 "fmq_probe_seconds", "How long the last probe's flushed write took",
                 health.probe_ms / 1000,
             )  # fmt: skip
-        if health.running is not None:
+        if health.snapshots is not None:
+            broker = health.snapshots.take()
             tables = (self._role, self._journal, self._replication, self._clock, self._tables)
             for families in tables:
-                for family in families(health.running):
+                for family in families(broker):
                     yield family
-            async for family in self._topics(health.running):
-                yield family
-            for family in await self._ordered(health.running):
+            topics = await health.snapshots.topics()
+            yield await self._messages(topics)
+            if topics.consumers is not None:
+                for family in await self._consumers(topics.consumers):
+                    yield family
+            for family in await self._ordered(topics):
                 yield family
 
     # ---- families by part
-    def _role(self, r: Running) -> Iterator[Family]:
-        state = r.group.state.value
+    def _role(self, b: BrokerSnapshot) -> Iterator[Family]:
+        state = b.state
         kinds = (("read", Permission.READ), ("write", Permission.WRITE))
-        serves, granted = r.intake.serves(), r.gate.permission()
         yield self._by(
             "fmq_serves", "1 if it serves that now; write: it takes messages", "operation",
-            [(what, bool(serves & kind)) for what, kind in kinds],
+            [(what, bool(b.serves & kind)) for what, kind in kinds],
         )  # fmt: skip
         yield self._by(
             "fmq_granted", "1 if its role and its lease let it serve that at this moment",
             "operation",
-            [(what, bool(granted & kind)) for what, kind in kinds],
+            [(what, bool(b.granted & kind)) for what, kind in kinds],
         )  # fmt: skip
-        yield self._gauge("fmq_master", "1 if it is its group's master", state.master == r.me)
+        yield self._gauge("fmq_master", "1 if it is its group's master", state.master == b.broker)
         yield self._gauge("fmq_epoch", "The group's epoch as this broker knows it", state.epoch)
         yield self._by(
             "fmq_mode", "The group's mode as this broker knows it: 1 for that one", "mode",
@@ -131,95 +127,77 @@ class BrokerCollector:
             "fmq_in_sync_slaves", "How many slaves are in the in-sync set", len(state.isr)
         )
         yield self._gauge(
-            "fmq_zookeeper_connected", "1 while ZooKeeper answers this broker", r.group.connected
-        )
+            "fmq_zookeeper_connected", "1 while ZooKeeper answers this broker",
+            b.zookeeper_connected,
+        )  # fmt: skip
         yield self._gauge(
             "fmq_takeover_degraded", "1 after a return that lost a takeover's tail", state.degraded
         )
 
-    def _journal(self, r: Running) -> Iterator[Family]:
-        j = r.journal
-        ends = [
-            ("start", j.journal_start),
-            ("commit", r.commit.commit_end),
-            ("durable", j.durable_end),
-            ("written", j.written_end),
-            ("end", j.end),
-        ]
+    def _journal(self, b: BrokerSnapshot) -> Iterator[Family]:
+        ends = b.positions._asdict().items()
         yield self._by("fmq_journal_position_bytes", "Where the journal's ends are", "at", ends)
         yield self._gauge(
-            "fmq_journal_full", "1 while messages are refused for lack of room", bool(j.full)
-        )
+            "fmq_journal_full", "1 while messages are refused for lack of room",
+            bool(b.disk_full_reason),
+        )  # fmt: skip
         yield self._gauge(
             "fmq_policy_unmet",
             "1 while the policy cannot be met",
-            r.commit.unwritable_reason is not None,
+            b.unwritable_reason is not None,
+        )
+        yield self._count("fmq_scan_bytes", "Stored bytes given to data jobs", b.scanned_bytes)
+        yield self._count(
+            "fmq_scans_refused", "Ranges that data jobs had to ask for again", b.refused_scans
         )
 
-        sent = CounterMetricFamily("fmq_scan_bytes", "Stored bytes given to data jobs", labels=_OWN)
-        sent.add_metric(self._labels, r.segments.sent_bytes)
-        yield sent
-        refused = CounterMetricFamily(
-            "fmq_scans_refused", "Ranges that data jobs had to ask for again", labels=_OWN
-        )
-        refused.add_metric(self._labels, r.segments.refused)
-        yield refused
-
-    def _replication(self, r: Running) -> Iterator[Family]:
-        if r.group.state.value.master != r.me:
+    def _replication(self, b: BrokerSnapshot) -> Iterator[Family]:
+        if b.state.master != b.broker:
             yield self._gauge(
-                "fmq_upstream_connected", "1 while linked to the master", r.slave.upstream.connected
+                "fmq_upstream_connected", "1 while linked to the master", b.upstream_connected
             )
             return
-        slaves = {member.id for member in r.group.config.slaves}  # a removed one may be linked yet
-        links = sorted((slave, link) for slave, link in r.master.links.items() if slave in slaves)
-        isr, end = r.group.state.value.isr, r.journal.end
+        slaves, end = b.slaves, b.positions.end
         # The lag of a slave that has not acknowledged anything yet is not known.
-        lags = [(s, max(end - v.durable_end, 0)) for s, v in links if v.durable_end]
+        lags = [(s.broker, max(end - s.durable_end, 0)) for s in slaves if s.durable_end]
         for name, text, pairs in (
-            ("connected", "1 while linked", [(slave, view.connected) for slave, view in links]),
-            ("in_sync", "1 if in the in-sync set", [(slave, slave in isr) for slave, _ in links]),
+            ("connected", "1 while linked", [(s.broker, s.connected) for s in slaves]),
+            ("in_sync", "1 if in the in-sync set", [(s.broker, s.in_sync) for s in slaves]),
             ("lag_bytes", "Behind the master's end, durably", lags),
         ):
             yield self._by(f"fmq_slave_{name}", f"Of each slave: {text}", "slave", pairs)
 
-    def _clock(self, r: Running) -> Iterator[Family]:
-        doubt = clock_doubt(r.clock) is not None
+    def _clock(self, b: BrokerSnapshot) -> Iterator[Family]:
         yield self._gauge(
             "fmq_clock_in_doubt",
             "1 while nothing is deleted by age, as the clock may be wrong",
-            doubt,
+            b.clock_doubt is not None,
         )
-        ahead_ms = max(r.journal.last_ms - r.clock.wall_ms(), 0)
         yield self._gauge(
             "fmq_store_time_ahead_seconds", "How far the newest store time is in the future",
-            ahead_ms / 1000,
+            b.store_time_ahead_ms / 1000,
         )  # fmt: skip
 
-    def _tables(self, r: Running) -> Iterator[Family]:
-        limits, state = r.fetch.groups.state_limits, r.journal.state
-        used = (("progress", limits.progress_bytes), ("producers", limits.producers))
-        most = (("progress", limits.progress_room), ("producers", limits.producer_limit))
+    def _tables(self, b: BrokerSnapshot) -> Iterator[Family]:
+        tables = b.tables
+        used = (("progress", tables.progress_bytes), ("producers", tables.producers))
+        most = (("progress", tables.progress_room), ("producers", tables.producer_limit))
         text = "What a table of the journal's state holds: bytes of progress, entries of producers"
         yield self._by("fmq_state_used", text, "table", used)
         yield self._by("fmq_state_limit", "What it can hold at most", "table", most)
-        for name, help_text, count in (
-            (
-                "fmq_producers_forgotten",
-                "Producers of a queue that had to go within a day: their retries are not known",
-                state.forgotten_producers,
-            ),
-            (
-                "fmq_idle_groups_forgotten",
-                "Consumer groups of a topic whose progress went as they had no members for long",
-                r.idle_groups.forgotten,
-            ),
-        ):
-            family = CounterMetricFamily(name, help_text, labels=_OWN)
-            family.add_metric(self._labels, count)
-            yield family
+        yield self._count(
+            "fmq_producers_forgotten",
+            "Producers of a queue that had to go within a day: their retries are not known",
+            tables.forgotten_producers,
+        )
+        yield self._count(
+            "fmq_idle_groups_forgotten",
+            "Consumer groups of a topic whose progress went as they had no members for long",
+            tables.forgotten_groups,
+        )
 
-    async def _ordered(self, r: Running) -> tuple[Family, ...]:
+    # ---- families by topic
+    async def _ordered(self, topics: TopicsSnapshot) -> tuple[Family, ...]:
         labels, slices = (*_OWN, "topic"), Slices()
         segments, unavailable, blocked, unknown = (
             GaugeMetricFamily(f"fmq_ordered_{name}", text, labels=labels)
@@ -233,8 +211,8 @@ class BrokerCollector:
         switches = CounterMetricFamily(
             "fmq_ordered_switches", "Segments closed, by reason", labels=(*labels, "reason")
         )
-        for topic, figures, by_reason in r.ordered:
-            await slices.step(_ORDERED_STEPS)
+        for topic, figures, by_reason in topics.ordered:
+            await slices.step()
             of = (*self._labels, topic)
             segments.add_metric(of, figures.segments)
             unavailable.add_metric(of, figures.unavailable_s)
@@ -244,33 +222,21 @@ class BrokerCollector:
                 switches.add_metric((*of, reason), count)
         return segments, unavailable, blocked, unknown, switches
 
-    async def _topics(self, r: Running) -> AsyncIterator[Family]:
-        stored, slices = dict[TopicId, int](), Slices()
-        for (topic_id, _), offset in list(r.journal.state.next_offsets.items()):
-            await slices.step()
-            stored[topic_id] = stored.get(topic_id, 0) + offset
+    async def _messages(self, topics: TopicsSnapshot) -> Family:
         # A tail that was never acknowledged may be truncated. Prometheus takes a falling counter
         # as reset: it would add all messages ever stored to the rate.
-        self._stored = {t: max(count, self._stored.get(t, 0)) for t, count in stored.items()}
+        self._stored = {t: max(n, self._stored.get(t, 0)) for t, n in topics.stored.items()}
         total = CounterMetricFamily(
             "fmq_topic_messages", "Messages ever stored here", labels=(*_OWN, "topic")
         )
-        noted = r.journal.state.topics
-        topics = sorted(
-            (topic.name, of)
-            for of, topic in r.view.topics_by_id.items()
-            if conflict(topic, noted) is None
-        )
-        for name, of in topics:
+        slices = Slices()
+        for name, of in topics.names:
             await slices.step()
             if of in self._stored:
                 total.add_metric((*self._labels, name), self._stored[of])
-        yield total
-        if r.gate.permission() & Permission.READ:
-            for family in await self._consumers(r):
-                yield family
+        return total
 
-    async def _consumers(self, r: Running) -> tuple[Family, ...]:
+    async def _consumers(self, consumers: Sequence[ConsumerLag]) -> tuple[Family, ...]:
         labels = (*_OWN, "topic", "consumer_group")
         behind = GaugeMetricFamily(
             "fmq_consumer_lag_messages",
@@ -281,41 +247,22 @@ class BrokerCollector:
             "fmq_consumer_members", "Sessions of a consumer group here", labels=labels
         )
         slices = Slices()
-        for topic_id in r.offsets.topics():
-            for group in r.offsets.groups_in(topic_id):
-                topic = r.view.topics_by_id.get(topic_id)
-                here = topic.queues_in(r.group.config.group) if topic is not None else 0
-                queues = [q for q in r.offsets.queues_of(group, topic_id) if q < here]
-                await slices.step(1 + len(queues) // 4)
-                if topic is None or not queues or conflict(topic, r.journal.state.topics):
-                    continue
-                if r.offsets.is_temporary(group, topic_id):  # no consumer waits for it to catch up
-                    continue
-                total = 0
-                for queue in queues:
-                    await slices.step()
-                    total += self._lag(r, OffsetKey(group, topic_id, queue))
-                of = (*self._labels, topic.name, group)
-                live = r.fetch.groups.get(group, topic_id)
-                behind.add_metric(of, total)
-                members.add_metric(of, 0 if live is None else len(live.sessions))
+        for found in consumers:
+            await slices.step()
+            of = (*self._labels, found.topic, found.group)
+            behind.add_metric(of, found.behind)
+            members.add_metric(of, found.members)
         return behind, members
-
-    def _lag(self, r: Running, key: OffsetKey) -> int:
-        entry = r.offsets.get(key)
-        if entry is None or entry.deleted:
-            return 0
-        begin = r.journal.begin_offset(key.topic_id, key.queue_id)
-        end = r.fetch.groups.committed(key.topic_id, key.queue_id)
-        topic, chains = r.view.topics_by_id.get(key.topic_id), r.fetch.groups.chains
-        if topic is not None and topic.ordered and chains is not None:
-            return chains.to_come(key.group, key.topic_id, key.queue_id, entry, begin, end)
-        return lag(entry.floor, begin, end, acked_above(entry, begin, end))
 
     # ---- making families
     def _gauge(self, name: str, text: str, value: float) -> Family:
         family = GaugeMetricFamily(name, text, labels=_OWN)
         family.add_metric(self._labels, float(value))
+        return family
+
+    def _count(self, name: str, text: str, value: float) -> Family:
+        family = CounterMetricFamily(name, text, labels=_OWN)
+        family.add_metric(self._labels, value)
         return family
 
     def _by(self, name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Family:

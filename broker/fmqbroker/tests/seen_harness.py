@@ -1,27 +1,42 @@
-"""A rig's parts as metrics and progress queries read them."""
+"""The snapshots of a rig, for metrics and calls, and the keys of stored progress."""
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from fmqbroker.app.health import Running
+from fmqbroker.admin.served_periods import ServedPeriods
+from fmqbroker.admin.snapshot_source import SnapshotSource
 from fmqbroker.produce.intake import Intake
+from fmqbroker.replication.view import LinkView, UpstreamView
 from fmqbroker.tests.consume_harness import ME, Rig
 from fmqcore.batch.offset_entry import OffsetKey
-from fmqcore.ids import GroupName
+from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk.group_config import GroupConfig, Member
+from fmqport.clock import Clock
 
 
-def running_of(rig: Rig) -> Running:
-    """Return what metrics read, without replication."""
+def snapshots_of(
+    rig: Rig,
+    *,
+    links: Mapping[BrokerId, LinkView] | None = None,
+    clock: Clock | None = None,
+    slaves: Sequence[Member] = (),
+) -> SnapshotSource:
+    """Return where the rig's snapshots come from, with `links` for all replication."""
     none: Any = ()  # no ordered topics
-    nothing: Any = SimpleNamespace(links={}, sent_bytes=0, refused=0, forgotten=0)
+    others: Any = SimpleNamespace(
+        links={} if links is None else links, sent_bytes=0, refused=0, forgotten=0,
+        upstream=UpstreamView(),
+    )  # fmt: skip
     group: Any = rig.group
-    group.connected = True
-    group.config = GroupConfig(GroupName("g1"), ME, (Member(ME, "a:1"),))
+    group.connected, group.standing = True, 1
+    group.config = GroupConfig(GroupName("g1"), ME, (Member(ME, "a:1"), *slaves))
     view: Any = rig.cluster
-    intake = Intake(rig.gate, rig.commit, rig.journal)
-    return Running(
-        me=ME,
+    intake, clock = Intake(rig.gate, rig.commit, rig.journal), clock or rig.clock
+    return SnapshotSource(
+        settings=rig.settings,
+        clock=clock,
+        started_ms=clock.monotonic_ms(),
         gate=rig.gate,
         group=group,
         journal=rig.journal,
@@ -29,12 +44,12 @@ def running_of(rig: Rig) -> Running:
         view=view,
         offsets=rig.offsets,
         fetch=rig.fetch,
-        master=nothing,
-        slave=nothing,
-        segments=nothing,
-        clock=rig.clock,
+        master=others,
+        slave=others,
+        segments=others,
         intake=intake,
-        idle_groups=nothing,
+        idle_groups=others,
+        periods=ServedPeriods(ME, clock, rig.gate, intake, group, others, others),
         ordered=none,
     )
 

@@ -1,19 +1,16 @@
 """Admin calls to one broker: offsets, seek, deletion, status, topics, typed refusals."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.service import AdminService
 from fmqbroker.admin.topics import TopicAdmin
 from fmqbroker.cluster.chain_nodes import ChainNodes
-from fmqbroker.produce.intake import Intake
-from fmqbroker.replication.view import LinkView, UpstreamView
-from fmqbroker.runtime.notifier import Signal
+from fmqbroker.replication.view import LinkView
 from fmqbroker.tests.calls import Calls
 from fmqbroker.tests.consume_harness import (
     ME,
@@ -28,11 +25,11 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
-from fmqbroker.tests.seen_harness import known
+from fmqbroker.tests.seen_harness import known, snapshots_of
 from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.errors import AlreadyExists, CorruptJournal, NotFound
 from fmqcore.ids import BrokerId, GroupName, Offset, Permission, Position, TopicId
-from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_config import Member
 from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.coordination import SessionState
@@ -51,35 +48,20 @@ OTHER = TopicConfig("audit", TopicId(2), (TopicGroup(GroupName("g1"), 1),))
 ELSEWHERE = TopicConfig("away", TopicId(3), (TopicGroup(GroupName("g2"), 1),))
 
 
-class Replication:
-    """Stands in for the master's half of replication."""
-
-    def __init__(self) -> None:
-        self.links: dict[BrokerId, LinkView] = {}
-        self.changed = Signal()
-
-    def open_for(self, epoch: int) -> None: ...
-
-    def close_writes(self) -> None: ...
-
-
 class Session:
     """Stands in for the coordination session."""
 
     state = SessionState.CONNECTED
 
 
-def admin_of(rig: Rig, replication: Replication | None = None) -> Calls:
-    rig.group.config = GroupConfig(  # type: ignore[attr-defined]
-        GroupName("g1"), ME, (Member(ME, "a:1"), Member(SLAVE, "b:1"))
+def admin_of(rig: Rig, links: Mapping[BrokerId, LinkView] | None = None) -> Calls:
+    slaves = [Member(SLAVE, "b:1")]
+    snapshots = snapshots_of(rig, links=links, clock=rig.hand, slaves=slaves)
+    view: Any = rig.cluster
+    admin = AdminService(
+        rig.settings, rig.journal, rig.gate, view, rig.offsets, rig.fetch, snapshots
     )
-    parts: Any = (rig.settings, rig.hand, rig.journal, rig.commit, rig.gate, rig.group)
-    linked: Any = replication or Replication()
-    slave: Any = SimpleNamespace(upstream=UpstreamView())
-    group, intake = rig.group, Intake(rig.gate, rig.commit, rig.journal)
-    periods = ServedPeriods(ME, rig.hand, rig.gate, intake, group, linked, slave)  # type: ignore[arg-type]
-    more: Any = (rig.cluster, rig.offsets, rig.fetch, linked, Session(), intake, periods)
-    return Calls(AdminService(*parts, *more))
+    return Calls(admin)
 
 
 def rows(found: Any) -> list[tuple[str, int, str, int, int, int]]:
@@ -329,13 +311,13 @@ async def test_memberless_group_is_deleted_then_starts_again(tmp_path: Path) -> 
 
 async def test_status_reports_role_positions_and_replicas(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
-        replication = Replication()
-        admin = admin_of(rig, replication)
+        links = dict[BrokerId, LinkView]()
+        admin = admin_of(rig, links)
         rig.produce(0, b"a")
         await rig.committed()
         end = rig.journal.end
-        replication.links = {SLAVE: LinkView(connected=True, durable_end=Position(end - 8))}
-        replication.links[BrokerId("removed")] = LinkView()
+        links[SLAVE] = LinkView(connected=True, durable_end=Position(end - 8))
+        links[BrokerId("removed")] = LinkView()
         rig.hand.advance(1234)
         status = await admin.status(StatusRequest())
         assert (status.cluster, status.group, status.broker) == ("c", "g1", ME)

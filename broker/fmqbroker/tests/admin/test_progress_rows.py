@@ -8,7 +8,7 @@ from fmqbroker.app.health import Health
 from fmqbroker.app.metrics import Metrics
 from fmqbroker.tests.admin.test_admin import OTHER, admin_of
 from fmqbroker.tests.consume_harness import TOPIC, Rig, key, running
-from fmqbroker.tests.seen_harness import running_of
+from fmqbroker.tests.seen_harness import snapshots_of
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.consume.offsets.lag import lag
 from fmqcore.ids import Offset
@@ -33,7 +33,7 @@ async def test_lag_excludes_records_acked_out_of_order(tmp_path: Path) -> None:
         (row,) = reply.queues
         assert lag(row.committed, row.begin, row.end, row.acked_ahead) == 1
         health = Health(rig.disk, rig.clock)
-        health.stage, health.running = "", running_of(rig)
+        health.stage, health.snapshots = "", snapshots_of(rig)
         text = (await Metrics(rig.settings, health).text()).decode()
         found = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples
                  if s.labels.get("consumer_group") == "billing"}  # fmt: skip
@@ -49,7 +49,7 @@ async def test_a_temporary_group_has_no_lag_metric(tmp_path: Path) -> None:
         entry = OffsetEntry(1, Offset(0))
         await rig.offsets.put({key(0): entry, note: tombstone(1), named: entry})
         health = Health(rig.disk, rig.clock)
-        health.stage, health.running = "", running_of(rig)
+        health.stage, health.snapshots = "", snapshots_of(rig)
         text = (await Metrics(rig.settings, health).text()).decode()
         found = {s.labels.get("consumer_group") for f in text_string_to_metric_families(text)
                  for s in f.samples if f.name == "fmq_consumer_lag_messages"}  # fmt: skip

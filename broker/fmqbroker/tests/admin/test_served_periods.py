@@ -44,8 +44,8 @@ class Reporting(Parts):
         self.periods = ServedPeriods(ME, clock, self.gate, self.intake, group, master, slave)
 
     def set(self, kind: str) -> int | None:
-        found = self.periods.report()
-        return getattr(found, kind) if found.HasField(kind) else None
+        found: int | None = getattr(self.periods.report(), kind)
+        return found
 
 
 def test_ages_of_a_period_count_from_its_first_look() -> None:
@@ -72,7 +72,7 @@ def test_disconnected_in_sync_slave_then_no_period_is_returned() -> None:
     report = broker.periods.report()
     assert report.unacknowledged_reason == "in-sync slaves are not connected: g1-1"
     assert report.writes_ended_ago_ms == 20
-    assert report.HasField("reads_served_ms")
+    assert report.reads_served_ms is not None
     broker.link.connected = True
     assert broker.periods.report().unacknowledged_reason == ""
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import pytest
@@ -14,14 +14,19 @@ import fmqclient
 from fmqadapters.http.pages import Page, serve_pages
 from fmqadapters.process.clock import SystemClock
 from fmqadapters.process.free_ports import free_port
-from fmqbroker.app.health import Health, Running, role_of
+from fmqbroker.admin.snapshot import (
+    BrokerSnapshot,
+    ConsumerLag,
+    Positions,
+    Served,
+    SlaveLink,
+    TopicsSnapshot,
+)
+from fmqbroker.admin.status_reply import status_reply
+from fmqbroker.app.health import Health, role_of
 from fmqbroker.app.metrics import BrokerCollector
-from fmqbroker.journal.journal import Journal
-from fmqbroker.produce.intake import Intake
-from fmqbroker.replication.commit_frontier import CommitFrontier
-from fmqbroker.replication.view import LinkView
+from fmqbroker.produce.intake import Cause, Refusal
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.app.test_broker import Process, broker
 from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqcore.ids import BrokerId, GroupName, Permission, Position, TopicId
@@ -36,34 +41,52 @@ __all__ = ["broker"]  # the fixture
 A, B, C = BrokerId("g-0"), BrokerId("g-1"), BrokerId("g-2")
 
 
-def running(
+def snapshot(
     me: BrokerId,
     state: GroupState,
     *,
     serves: Permission = Permission.NONE,
-    standing: int = 1,
-    linked: bool = False,
+    refusal: Refusal | None = None,
     allowed: Permission = Permission.FULL,
-    unmet: str = "",
-    full: str = "",
-) -> Running:
+    **more: Any,
+) -> BrokerSnapshot:
     members = tuple(Member(b, f"{b}:1", permission=allowed) for b in (A, B, C))
-    found: Any = SimpleNamespace(
-        me=me,
-        gate=(gate := SimpleNamespace(permission=lambda: serves, why="because", epoch=1)),
-        intake=Intake(
-            cast(Gate, gate),
-            cast(CommitFrontier, SimpleNamespace(unwritable_reason=unmet or None)),
-            cast(Journal, SimpleNamespace(full=full)),
-        ),
-        group=SimpleNamespace(
-            standing=standing,
-            state=SimpleNamespace(value=state),
-            config=GroupConfig(GroupName("g"), A, members),
-        ),
-        slave=SimpleNamespace(upstream=SimpleNamespace(connected=linked)),
+    return BrokerSnapshot(
+        "c",
+        GroupName("g"),
+        me,
+        GroupConfig(GroupName("g"), A, members),
+        state,
+        registered=more.pop("registered", True),
+        granted=serves,
+        grant_reason="because",
+        serves=serves if refusal is None else serves & ~Permission.WRITE,
+        refusal=refusal,
+        **more,
     )
-    return cast(Running, found)
+
+
+class Planted:
+    """Stands in for the source of snapshots: no part of a broker is there."""
+
+    def __init__(self, broker: BrokerSnapshot, topics: TopicsSnapshot | None = None) -> None:
+        self.broker, self.topics_ = broker, topics or TopicsSnapshot()
+
+    def take(self) -> BrokerSnapshot:
+        return self.broker
+
+    async def topics(self) -> TopicsSnapshot:
+        return self.topics_
+
+
+async def figures(collector: BrokerCollector) -> dict[tuple[str, ...], float]:
+    """Return the values of all metrics by name and labels but the broker's own."""
+    own = ("cluster", "group", "broker")
+    return {
+        (s.name, *(value for label, value in s.labels.items() if label not in own)): s.value
+        async for family in collector.families()
+        for s in family.samples
+    }
 
 
 MASTER = GroupState(mode=Mode.MASTER, master=A, reader=A)
@@ -71,87 +94,94 @@ TAKEN = GroupState(mode=Mode.SLAVE_CONSUME, master=A, reader=B)
 BACK = GroupState(mode=Mode.HANDOVER, master=A, reader=B)
 
 
-def test_removed_slave_has_no_metrics() -> None:
-    """The link stays until the master's next term: an alert would fire until then."""
-    seen: Any = running(A, MASTER)
-    seen.journal = SimpleNamespace(end=Position(10))
-    seen.master = SimpleNamespace(links={B: LinkView(), BrokerId("g-3"): LinkView()})
-    slaves = {s.labels["slave"] for f in a_collector()._replication(seen) for s in f.samples}
-    assert slaves == {B}
-
-
-def a_collector() -> BrokerCollector:
+def a_collector(planted: Planted) -> BrokerCollector:
     settings = BrokerSettings(cluster="c", group="g", broker=A, data_dir="-", zookeeper="-")
-    return BrokerCollector(settings, cast(Health, None))
+    health: Any = SimpleNamespace(stage="", probe_ms=-1, snapshots=planted)
+    return BrokerCollector(settings, health)
 
 
-def test_slave_lag_is_reported_once_known() -> None:
+async def test_slave_lag_is_reported_once_known() -> None:
     """After a start, the lag counted the whole journal for each slave that was down."""
-    seen: Any = running(A, MASTER)
-    seen.journal = SimpleNamespace(end=Position(10))
-    links = {B: LinkView(), C: LinkView(durable_end=Position(7))}
-    seen.master = SimpleNamespace(links=links)
-    values = {(s.name, s.labels["slave"]): s.value for f in a_collector()._replication(seen)
-            for s in f.samples}  # fmt: skip
+    slaves = (
+        SlaveLink(B, False, False, Position(0), Position(0)),
+        SlaveLink(C, True, True, Position(7), Position(7)),
+    )
+    ends = Positions(end=Position(10))
+    values = await figures(a_collector(Planted(snapshot(A, MASTER, slaves=slaves, positions=ends))))
     assert ("fmq_slave_lag_bytes", B) not in values
     assert values["fmq_slave_lag_bytes", C] == 3
-    assert values["fmq_slave_connected", B] == 0
+    assert (values["fmq_slave_connected", B], values["fmq_slave_in_sync", C]) == (0, 1)
 
 
 async def test_counter_does_not_fall_when_tail_is_truncated() -> None:
     """Prometheus takes a fall for a restart at 0: all messages would count again at once."""
-    seen: Any = running(B, MASTER)
-    offsets = {(TopicId(1), 0): 50, (TopicId(1), 1): 50, (TopicId(2), 0): 9}
-    seen.journal = SimpleNamespace(state=SimpleNamespace(next_offsets=offsets, topics={}))
-    seen.view = SimpleNamespace(topics_by_id={TopicId(1): SimpleNamespace(name="t", id=TopicId(1))})
-    collector = a_collector()
+    one, two = TopicId(1), TopicId(2)
+    planted = Planted(snapshot(B, MASTER))
+    collector = a_collector(planted)
 
-    async def counted() -> dict[str, float]:
-        (family,) = [family async for family in collector._topics(seen)]
-        return {sample.labels["topic"]: sample.value for sample in family.samples}
+    async def counted(names: tuple[tuple[str, TopicId], ...], *stored: int) -> float:
+        planted.topics_ = TopicsSnapshot(dict(zip((one, two), stored, strict=True)), names)
+        return (await figures(collector))["fmq_topic_messages_total", "t"]
 
-    assert await counted() == {"t": 100}
-    offsets[TopicId(1), 0] = 40
-    assert await counted() == {"t": 100}
-    offsets[TopicId(1), 0] = 60
-    assert await counted() == {"t": 110}
-    seen.view.topics_by_id = {
-        TopicId(2): SimpleNamespace(name="t", id=TopicId(2))
-    }  # deleted and recreated
-    assert await counted() == {"t": 9}
+    assert await counted((("t", one),), 100, 9) == 100
+    assert await counted((("t", one),), 90, 9) == 100
+    assert await counted((("t", one),), 110, 9) == 110
+    assert await counted((("t", two),), 110, 9) == 9, "deleted and recreated"
+
+
+async def test_one_planted_snapshot_feeds_all_readers() -> None:
+    """Metrics, readiness and the status call agree, and need no part of a broker."""
+    no_room = Refusal(Cause.ROOM, "no room")
+    ends = Positions(*map(Position, (1, 2, 3, 4, 5)))
+    broker = snapshot(
+        A, MASTER, serves=Permission.FULL, refusal=no_room, positions=ends,
+        served=Served(reads_served_ms=7, writes_ended_ago_ms=0),
+    )  # fmt: skip
+    lags = (ConsumerLag("orders", "billing", 3, 2),)
+    values = await figures(a_collector(Planted(broker, TopicsSnapshot(consumers=lags))))
+    status = status_reply(broker)
+    assert [values["fmq_serves", kind] for kind in ("read", "write")] == [1, 0]
+    assert [values["fmq_journal_position_bytes", at] for at in Positions._fields] == [1, 2, 3, 4, 5]
+    assert (status.journal_start, status.commit_end, status.durable_end, status.end) == (1, 2, 3, 5)
+    assert values["fmq_consumer_lag_messages", "orders", "billing"] == 3
+    assert role_of(broker).why == "MASTER: serves READ; it takes no messages: no room"
+    assert status.reason == "because; it takes no messages: no room"
+    periods = status.served_periods
+    assert (periods.reads_served_ms, periods.HasField("writes_served_ms")) == (7, False)
+    assert periods.HasField("writes_ended_ago_ms"), "ended just now: 0, not unset"
 
 
 @pytest.mark.parametrize(
     ("seen", "well", "says"),
     [
-        (running(A, MASTER, serves=Permission.FULL), True, "MASTER: serves FULL"),
-        (running(A, MASTER), False, "because"),
-        (running(A, GroupState()), False, "master, serves nothing"),
-        (running(B, MASTER, linked=True), True, "slave"),
-        (running(B, MASTER), False, "not linked to its master g-0"),
-        (running(B, TAKEN, serves=Permission.READ), True, "serves READ"),
-        (running(C, TAKEN), True, "slave, SLAVE_CONSUME"),
-        (running(A, TAKEN), False, "g-1 serves the reads"),
-        (running(A, BACK), False, "master, serves nothing"),
-        (running(B, BACK), True, "slave, HANDOVER"),
-        (running(B, MASTER, linked=True, standing=0), False, "not registered"),
-        (running(A, MASTER, serves=Permission.FULL, standing=0), True, "serves FULL"),
-        (running(B, MASTER, allowed=Permission.NONE), True, "configured permission is NONE"),
+        (snapshot(A, MASTER, serves=Permission.FULL), True, "MASTER: serves FULL"),
+        (snapshot(A, MASTER), False, "because"),
+        (snapshot(A, GroupState()), False, "master, serves nothing"),
+        (snapshot(B, MASTER, upstream_connected=True), True, "slave"),
+        (snapshot(B, MASTER), False, "not linked to its master g-0"),
+        (snapshot(B, TAKEN, serves=Permission.READ), True, "serves READ"),
+        (snapshot(C, TAKEN), True, "slave, SLAVE_CONSUME"),
+        (snapshot(A, TAKEN), False, "g-1 serves the reads"),
+        (snapshot(A, BACK), False, "master, serves nothing"),
+        (snapshot(B, BACK), True, "slave, HANDOVER"),
+        (snapshot(B, MASTER, upstream_connected=True, registered=False), False, "not registered"),
+        (snapshot(A, MASTER, serves=Permission.FULL, registered=False), True, "serves FULL"),
+        (snapshot(B, MASTER, allowed=Permission.NONE), True, "configured permission is NONE"),
     ],
 )
-def test_ready_means_in_its_role(seen: Running, well: bool, says: str) -> None:
+def test_ready_means_in_its_role(seen: BrokerSnapshot, well: bool, says: str) -> None:
     answer = role_of(seen)
     assert (answer.well, says in answer.why) == (well, True), answer
 
 
-@pytest.mark.parametrize("why", ["needs 1 slave", "no room"])
-def test_a_master_that_refuses_messages_is_not_in_its_role(why: str) -> None:
-    kind = "full" if why == "no room" else "unmet"
-    seen = running(A, MASTER, serves=Permission.FULL, **{kind: why})  # type: ignore[arg-type]
-    text = f"MASTER: serves READ; it takes no messages: {why}"
+@pytest.mark.parametrize("cause", [Cause.POLICY, Cause.ROOM])
+def test_a_master_that_refuses_messages_is_not_in_its_role(cause: Cause) -> None:
+    refusal = Refusal(cause, "for some reason")
+    seen = snapshot(A, MASTER, serves=Permission.FULL, refusal=refusal)
+    text = "MASTER: serves READ; it takes no messages: for some reason"
     assert role_of(seen) == (False, text)
     assert role_of(seen, reads_suffice=True) == (True, text), "and reads are not taken away"
-    seen = running(B, TAKEN, serves=Permission.READ, **{kind: why})  # type: ignore[arg-type]
+    seen = snapshot(B, TAKEN, serves=Permission.READ, refusal=refusal)
     assert role_of(seen) == (True, "SLAVE_CONSUME: serves READ"), "no client expects messages there"
 
 
@@ -170,7 +200,8 @@ async def test_ready_needs_a_disk_that_answers(
     health = Health(disk, SystemClock())
     assert not (await health.ready()).well
     assert health.started().well
-    health.stage, health.running = "", running(A, MASTER, serves=Permission.FULL)
+    health.stage = ""
+    health.snapshots = Planted(snapshot(A, MASTER, serves=Permission.FULL))
 
     def fault(step: Step) -> None:
         if step.kind == "write" and step.name == "probe" and error is not None:

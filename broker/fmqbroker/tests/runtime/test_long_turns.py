@@ -28,7 +28,7 @@ from fmqbroker.tests.consume_harness import (
     until,
 )
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
-from fmqbroker.tests.seen_harness import running_of
+from fmqbroker.tests.seen_harness import snapshots_of
 from fmqcore.batch.control import (
     decode_offsets,
     decode_offsets_packed,
@@ -99,7 +99,7 @@ async def full(tmp_path: Path, entries: dict[OffsetKey, OffsetEntry]) -> AsyncIt
             for queue in range(topic.queues_in(GroupName("g1"))):
                 rig.journal.state.next_offsets[topic.id, queue] = Offset(0)
         health = Health(rig.disk, rig.clock)
-        health.stage, health.running = "", running_of(rig)
+        health.stage, health.snapshots = "", snapshots_of(rig)
         admin = admin_of(rig)
         yield Full(rig, admin, Metrics(rig.settings, health), topics)
 

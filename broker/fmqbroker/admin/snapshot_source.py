@@ -1,0 +1,178 @@
+"""Takes the broker snapshot from the parts of a running broker; no other module reads them for it.
+
+Values are read from state that the parts keep anyway: nothing is counted on the hot path. What
+grows with the number of queues is summed in short turns of the event loop. Nothing is written.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from fmqbroker.admin.served_periods import ServedPeriods
+from fmqbroker.admin.snapshot import (
+    BrokerSnapshot,
+    ConsumerLag,
+    Positions,
+    SlaveLink,
+    TableUse,
+    TopicsSnapshot,
+)
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.idle_groups import IdleGroups
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.service import FetchService
+from fmqbroker.data.segment_service import SegmentService
+from fmqbroker.journal.journal import Journal
+from fmqbroker.ordered.chain_figures import ChainFigures, TopicFigures
+from fmqbroker.produce.intake import Intake
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import MasterReplication, SlaveReplication
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.runtime.steady_clock import clock_doubt
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.consume.offsets.lag import acked_above, lag
+from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
+from fmqcore.zk.topic_numbers import conflict
+from fmqport.clock import Clock
+
+_ORDERED_STEPS: Final = 10
+"""Steps (`runtime.slices`) that the figures of one ordered topic take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSource:
+    """The parts of a broker that has joined its group, and the snapshots of them."""
+
+    settings: BrokerSettings
+    clock: Clock
+    started_ms: int  # monotonic
+    gate: Gate
+    group: GroupStore
+    journal: Journal
+    commit: CommitFrontier
+    view: ClusterView
+    offsets: OffsetStore
+    fetch: FetchService
+    master: MasterReplication
+    slave: SlaveReplication
+    segments: SegmentService
+    intake: Intake
+    idle_groups: IdleGroups
+    periods: ServedPeriods
+    ordered: ChainFigures
+
+    def take(self) -> BrokerSnapshot:
+        """Return the broker as it is now."""
+        journal, gate, intake = self.journal, self.gate, self.intake
+        return BrokerSnapshot(
+            cluster=self.settings.cluster,
+            group=GroupName(self.settings.group),
+            broker=BrokerId(self.settings.broker),
+            config=self.group.config,
+            state=self.group.state.value,
+            uptime_ms=self.clock.monotonic_ms() - self.started_ms,
+            registered=bool(self.group.standing),
+            zookeeper_connected=self.group.connected,
+            granted=gate.permission(),
+            grant_reason=gate.why,
+            remedy=gate.remedy,
+            serves=intake.serves(),
+            refusal=intake.refusal(),
+            served=self.periods.report(),
+            positions=Positions(
+                start=journal.journal_start,
+                commit=self.commit.commit_end,
+                durable=journal.durable_end,
+                written=journal.written_end,
+                end=journal.end,
+            ),
+            disk_full_reason=journal.full,
+            unwritable_reason=self.commit.unwritable_reason,
+            damage="" if journal.damage is None else str(journal.damage),
+            store_time_ahead_ms=max(journal.last_ms - self.clock.wall_ms(), 0),
+            clock_doubt=clock_doubt(self.clock),
+            tables=self._tables(),
+            slaves=self._slaves(),
+            upstream_connected=self.slave.upstream.connected,
+            scanned_bytes=self.segments.sent_bytes,
+            refused_scans=self.segments.refused,
+        )
+
+    async def topics(self) -> TopicsSnapshot:
+        """Return the topics; the figures are of moments that lie some turns apart."""
+        stored, slices = dict[TopicId, int](), Slices()
+        for (topic_id, _), offset in list(self.journal.state.next_offsets.items()):
+            await slices.step()
+            stored[topic_id] = stored.get(topic_id, 0) + offset
+        noted = self.journal.state.topics
+        names = sorted(
+            (topic.name, of)
+            for of, topic in self.view.topics_by_id.items()
+            if conflict(topic, noted) is None
+        )
+        consumers = None
+        if self.gate.permission() & Permission.READ:
+            consumers = tuple([found async for found in self._consumers()])
+        ordered = tuple([found async for found in self._ordered()])
+        return TopicsSnapshot(stored, tuple(names), consumers, ordered)
+
+    # ---- inside
+    def _tables(self) -> TableUse:
+        limits = self.fetch.groups.state_limits
+        return TableUse(
+            limits.progress_bytes,
+            limits.progress_room,
+            limits.producers,
+            limits.producer_limit,
+            self.journal.state.forgotten_producers,
+            self.idle_groups.forgotten,
+        )
+
+    def _slaves(self) -> tuple[SlaveLink, ...]:
+        isr = self.group.state.value.isr
+        slaves = {member.id for member in self.group.config.slaves}  # a removed one may be linked
+        return tuple(
+            SlaveLink(broker, link.connected, broker in isr, link.received_end, link.durable_end)
+            for broker, link in sorted(self.master.links.items())
+            if broker in slaves
+        )
+
+    async def _consumers(self) -> AsyncIterator[ConsumerLag]:
+        slices = Slices()
+        for topic_id in self.offsets.topics():
+            for group in self.offsets.groups_in(topic_id):
+                topic = self.view.topics_by_id.get(topic_id)
+                here = topic.queues_in(self.group.config.group) if topic is not None else 0
+                queues = [q for q in self.offsets.queues_of(group, topic_id) if q < here]
+                await slices.step(1 + len(queues) // 4)
+                if topic is None or not queues or conflict(topic, self.journal.state.topics):
+                    continue
+                if self.offsets.is_temporary(group, topic_id):  # no consumer waits for it
+                    continue
+                behind = 0
+                for queue in queues:
+                    await slices.step()
+                    behind += self._lag(OffsetKey(group, topic_id, queue))
+                live = self.fetch.groups.get(group, topic_id)
+                members = 0 if live is None else len(live.sessions)
+                yield ConsumerLag(topic.name, group, behind, members)
+
+    def _lag(self, key: OffsetKey) -> int:
+        entry, groups = self.offsets.get(key), self.fetch.groups
+        if entry is None or entry.deleted:
+            return 0
+        begin = self.journal.begin_offset(key.topic_id, key.queue_id)
+        end = groups.committed(key.topic_id, key.queue_id)
+        topic, chains = self.view.topics_by_id.get(key.topic_id), groups.chains
+        if topic is not None and topic.ordered and chains is not None:
+            return chains.to_come(key.group, key.topic_id, key.queue_id, entry, begin, end)
+        return lag(entry.floor, begin, end, acked_above(entry, begin, end))
+
+    async def _ordered(self) -> AsyncIterator[TopicFigures]:
+        slices = Slices()
+        for found in self.ordered:
+            await slices.step(_ORDERED_STEPS)
+            yield found

@@ -74,6 +74,7 @@ class MasterSide:
         self.links: dict[BrokerId, LinkView] = {}
         self.reconciling = asyncio.Lock()
         self.changed = Signal()
+        self.reported = Signal()
         self.epoch = Epoch(0)
 
     def open_for(self, epoch: Epoch) -> None:

@@ -49,7 +49,7 @@ class Broker:
         self.caught_up = Signal()  # `held` may have risen
         copies = lone_copies(self.cache, group)
         parts = (self.cache, group, self.rig.gate, copies)
-        self.chains = ChainReads(*parts, lambda _topic, _queue: self.held, self.caught_up)
+        self.chains = ChainReads(*parts, lambda _topic, _queue: self.held, [self.caught_up])
         self.rig.chains = self.chains
 
     def knows(self, chain: Chain) -> bool:

@@ -1,8 +1,8 @@
 """Gather a broker's evidence for `fmqcore.failover.decide`.
 
 The gatherer only reads: the cached group, the journal, the views of replication, the gate and the
-broker's terms. It remembers only since when the reader is gone or the journal is too short. Nothing
-is written to disk.
+broker's terms. It remembers since when the reader is gone or the journal is too short, and members
+that were seen with an epoch which the state lacks. Nothing is written to disk.
 """
 
 from fmqbroker.failover.transitions import Parts, Terms
@@ -30,6 +30,7 @@ class Gatherer:
         self._incarnation = incarnation
         self._reader_gone: tuple[BrokerId, int] | None = None
         self._lacking_since_ms: int | None = None
+        self._newer: dict[BrokerId, Epoch] = {}  # announced by members, and not in the state
 
     def evidence(
         self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int, next_move_ms: int
@@ -47,6 +48,7 @@ class Gatherer:
             superseded=group.superseded,
             lease_out=not p.gate.zookeeper_leased(),
             live=group.live,
+            newer_gone=self._newer_gone(),
             held=terms.held,
             journal_epoch=journal.epoch,
             journal_end=journal.end,
@@ -95,6 +97,13 @@ class Gatherer:
 
     def _links(self) -> dict[BrokerId, Link]:
         return {b: _link(view) for b, view in sorted(self._parts.master.links.items())}
+
+    def _newer_gone(self) -> dict[BrokerId, Epoch]:
+        """Return the members that are gone and announced an epoch that the state still lacks."""
+        group = self._parts.group
+        known = self._newer | {id: member.epoch for id, member in group.live.items()}
+        self._newer = {id: e for id, e in known.items() if e > group.state.value.epoch}
+        return {id: epoch for id, epoch in self._newer.items() if id not in group.live}
 
     def _reader_gone_since_ms(self) -> int | None:
         """Return since when the live node of the current reader has been missing."""

@@ -42,15 +42,18 @@ def next_epoch(case: Case) -> Epoch:
 
 
 def newer_journals(case: Case) -> list[BrokerId]:
-    """Return live members, this broker included, whose journals have an epoch the state lacks.
+    """Return members, this broker included, whose journals have an epoch that the state lacks.
 
+    A member counts while it is live, and afterwards if this process has seen it so: that it ends
+    does not make an older state the newest one.
     The master may have the next epoch: its EPOCH batch is durable before the state is set, and
     leaves the master only afterwards. Without a session neither state nor members are known.
     """
     evidence, state = case.evidence, case.state
     if not evidence.session_live:
         return []
-    epochs = {broker: live.epoch for broker, live in evidence.live.items()}
+    epochs = dict(evidence.newer_gone)
+    epochs |= {broker: live.epoch for broker, live in evidence.live.items()}
     epochs[case.me] = evidence.journal_epoch
     master = state.master or case.config.master
     return [

@@ -81,6 +81,8 @@ class Evidence:
     superseded: bool = False  # another process announces itself under this name
     lease_out: bool = False  # the ZooKeeper lease has run out
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
+    # members that are gone, and announced an epoch that the state lacks when they were live
+    newer_gone: Mapping[BrokerId, Epoch] = field(default_factory=dict)
     # this broker's terms and journal
     held: Epoch = Epoch(0)  # the term that this broker opened and still holds; 0 = none
     journal_epoch: Epoch = Epoch(0)

@@ -1,6 +1,6 @@
 """What failover is decided upon: each fact comes from its part, and none is left out."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +35,7 @@ def gatherer(state: GroupState = STATE, **changes: Any) -> tuple[Gatherer, dict[
             changeable=True,
             wanted=OTHER,
             superseded=True,
-            live={ME: SimpleNamespace(end=Position(80))},
+            live={ME: SimpleNamespace(epoch=Epoch(0), end=Position(80))},
             state=Versioned(state, 1),
             config=SimpleNamespace(policy_mark=6),
             widest_isr=frozenset({OTHER}),
@@ -90,7 +90,19 @@ def test_every_fact_is_taken_from_its_part() -> None:
     assert found == expected
     nothing = Evidence()
     same = [f.name for f in fields(found) if getattr(found, f.name) == getattr(nothing, f.name)]
-    assert same == ["reader_gone_since_ms"], "in mode NEW there is no reader"
+    assert sorted(same) == ["newer_gone", "reader_gone_since_ms"], "in mode NEW there is no reader"
+
+
+def test_newer_member_is_remembered_until_the_state_has_its_epoch() -> None:
+    one, parts = gatherer()
+    group = parts["standing"]
+    for epoch, remembered in ((7, {OTHER: 7}), (0, {}), (7, {OTHER: 7})):
+        group.live = {OTHER: SimpleNamespace(epoch=Epoch(epoch), end=Position(80))}
+        assert not evidence_of(one).newer_gone, "it is live"
+        group.live = {}
+        assert evidence_of(one).newer_gone == remembered, "with epoch 0 it came back empty"
+    group.state = Versioned(replace(STATE, epoch=Epoch(7)), 1)
+    assert not evidence_of(one).newer_gone
 
 
 def test_what_is_not_there_is_no_fact() -> None:
@@ -155,7 +167,7 @@ def test_what_was_served_is_lacking_if_no_live_broker_has_it(
 ) -> None:
     one, parts = gatherer(end=Position(my_end))
     if reader_end is not None:
-        parts["standing"].live[OTHER] = SimpleNamespace(end=Position(reader_end))
+        parts["standing"].live[OTHER] = SimpleNamespace(epoch=Epoch(0), end=Position(reader_end))
     assert evidence_of(one).lacking_since_ms == since_ms
 
 
@@ -165,7 +177,7 @@ def test_the_time_of_a_lack_begins_again_after_it_was_there() -> None:
     assert evidence_of(one).lacking_since_ms == NOW_MS
     clock.monotonic_ms = lambda: NOW_MS + 100
     assert evidence_of(one).lacking_since_ms == NOW_MS
-    parts["standing"].live[OTHER] = SimpleNamespace(end=Position(99))
+    parts["standing"].live[OTHER] = SimpleNamespace(epoch=Epoch(0), end=Position(99))
     assert evidence_of(one).lacking_since_ms is None
     del parts["standing"].live[OTHER]
     assert evidence_of(one).lacking_since_ms == NOW_MS + 100

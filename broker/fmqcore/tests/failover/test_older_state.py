@@ -59,6 +59,16 @@ def test_every_member_waits_and_names_the_newer_journal(
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_newer_journal_counts_after_its_member_is_gone(mode: Mode) -> None:
+    known = evidence(mode, GONE)
+    others = {id: member for id, member in known.live.items() if id != T}
+    known = replace(known, live=others, newer_gone={T: Epoch(EPOCH + 5)})
+    made = decide(S, config(GONE), state(mode, GONE, S), known, NOW, PARAMS)
+    assert (made.action, made.edit) == (Action.WAIT, None)
+    assert f"{T} {WORDS}" in made.why
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("me", [M, S, T])
 def test_cached_older_state_is_looked_at_before_it_is_reported(mode: Mode, me: BrokerId) -> None:
     """The cached state alone may be older: a term was opened since."""

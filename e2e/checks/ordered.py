@@ -9,7 +9,12 @@ By queue, for each consumer group that read from the beginning:
 - a sender learns, when it becomes active, the last record before its own;
 - every acknowledged record comes, and acknowledged sequences rise with the order of sending.
 
-An emptied or damaged disk excuses a gap: no other fault does.
+Of senders: each segment acknowledges records of one sender, and what a sender hands in after a
+later one has stored a record is neither acknowledged nor delivered.
+
+A record may be missing only if every copy of it may have been gone at one moment, and what comes
+behind it only until the chain passes that segment: `ordered_copies.py`, which also checks that an
+acknowledged record lay on all members' disks, and is there in the end.
 """
 
 from collections import defaultdict
@@ -19,19 +24,17 @@ from itertools import pairwise
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
+from e2e.checks.ordered_copies import Copies
 from e2e.history.events import (
-    FaultKind,
     OrderedDelivered,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
     PhaseName,
     Place,
-    Step,
 )
 
 UNREADABLE = -2
-_LOSSES = frozenset({FaultKind.DISK_EMPTY, FaultKind.DISK_DAMAGE})
 
 
 @dataclass(slots=True)
@@ -44,8 +47,13 @@ class _Topic:
     delivered: dict[tuple[str, int], list[OrderedDelivered]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    sender_of: dict[int, str] = field(default_factory=dict)
+    sent_of: dict[int, OrderedSent] = field(default_factory=dict)  # by record
     queue_of: dict[str, int] = field(default_factory=dict)  # by key
+
+    def sender_of(self, record: int) -> str:
+        """Return the sender of a record; "" if there is none."""
+        sent = self.sent_of.get(record)
+        return "" if sent is None else sent.who
 
 
 def ordered(facts: Facts) -> Iterator[Finding]:
@@ -53,28 +61,30 @@ def ordered(facts: Facts) -> Iterator[Finding]:
     topics: dict[str, _Topic] = defaultdict(_Topic)
     for event in facts.ordered:
         _take(topics[event.topic], event)
-    whole = not any(f.kind in _LOSSES and f.step is Step.FIRED for f in facts.faults)
     drained = any(phase.name is PhaseName.DRAINED for phase in facts.phases)
+    copies = Copies(facts)
     for topic in topics.values():
         _learn_queues(topic)
         yield from _sequences(topic)
+        yield from _one_sender(topic)
+        yield from _zombies(topic)
+        yield from copies.findings(topic.stored.values(), topic.sent_of)
         for (_, queue), deliveries in topic.delivered.items():
             first = _first_deliveries(deliveries)
             yield from _places(deliveries)
             yield from _rising(first)
             yield from _senders(topic, first)
-            if whole:
-                yield from _gaps(topic, queue, first)
-                yield from _last_records(topic, queue, first)
-        if whole and drained:
-            yield from _missing(topic)
+            yield from _gaps(topic, queue, first, copies)
+            yield from _last_records(topic, queue, first, copies)
+        if drained:
+            yield from _missing(topic, copies)
 
 
 def _take(topic: _Topic, event: object) -> None:
     match event:
         case OrderedSent():
             topic.sent[event.who].append(event)
-            topic.sender_of[event.record] = event.who
+            topic.sent_of[event.record] = event
         case OrderedStored():
             topic.stored[event.record] = event
         case OrderedOpened():
@@ -85,13 +95,12 @@ def _take(topic: _Topic, event: object) -> None:
 
 def _learn_queues(topic: _Topic) -> None:
     """Learn the queue of each key, which it has for the life of the topic, from any record."""
-    keys = {event.record: event.key for events in topic.sent.values() for event in events}
     for stored in topic.stored.values():
-        topic.queue_of[keys[stored.record]] = stored.queue
+        topic.queue_of[topic.sent_of[stored.record].key] = stored.queue
     for (_, queue), deliveries in topic.delivered.items():
         for event in deliveries:
-            if event.record in keys:
-                topic.queue_of[keys[event.record]] = queue
+            if (sent := topic.sent_of.get(event.record)) is not None:
+                topic.queue_of[sent.key] = queue
 
 
 def _first_deliveries(deliveries: list[OrderedDelivered]) -> list[OrderedDelivered]:
@@ -120,7 +129,7 @@ def _senders(topic: _Topic, first: list[OrderedDelivered]) -> Iterator[Finding]:
     past: set[str] = set()
     before = ""
     for event in first:
-        who = topic.sender_of.get(event.record, "")
+        who = topic.sender_of(event.record)
         if not who:
             yield _found(event, "no sender sent it")
             continue
@@ -131,42 +140,102 @@ def _senders(topic: _Topic, first: list[OrderedDelivered]) -> Iterator[Finding]:
             before = who
 
 
-def _gaps(topic: _Topic, queue: int, first: list[OrderedDelivered]) -> Iterator[Finding]:
+def _gaps(
+    topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies
+) -> Iterator[Finding]:
     got: dict[str, list[OrderedDelivered]] = defaultdict(list)
     for event in first:
-        got[topic.sender_of.get(event.record, "")].append(event)
+        got[topic.sender_of(event.record)].append(event)
     for who, events in got.items():
-        sent = [e.record for e in topic.sent[who] if topic.queue_of.get(e.key) == queue]
-        for event, expected in zip(events, sent, strict=False):
-            if event.record != expected:
-                yield _found(event, f"of {who} came where record {expected} is next")
+        sent = iter([e for e in topic.sent[who] if topic.queue_of.get(e.key) == queue])
+        for event in events:
+            expected = next(sent, None)
+            while expected is not None and expected.record != event.record:
+                if not copies.gone(topic.stored.get(expected.record), expected):
+                    break
+                expected = next(sent, None)
+            if expected is not None and expected.record != event.record:
+                text = f"of {who} came where record {expected.record} is next"
+                yield _found(event, text)
                 break
 
 
-def _last_records(topic: _Topic, queue: int, first: list[OrderedDelivered]) -> Iterator[Finding]:
+def _last_records(
+    topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies
+) -> Iterator[Finding]:
     """What a sender learned as the last record is what consumers get before its first one."""
     before = None
     for event in first:
-        who = topic.sender_of.get(event.record, "")
-        if before is None or topic.sender_of.get(before.record, "") != who:
+        who = topic.sender_of(event.record)
+        if before is None or topic.sender_of(before.record) != who:
             opened = topic.opened[who][:1]
             learned = opened[0].last[queue] if opened else UNREADABLE
             is_last = -1 if before is None else before.record
-            if learned not in (UNREADABLE, is_last):
+            sent = topic.sent_of.get(learned)
+            lost = sent is not None and copies.gone(topic.stored.get(learned), sent)
+            if learned not in (UNREADABLE, is_last) and not lost:
                 yield _found(event, f"{who} was active after record {learned}, not {is_last}")
         before = event
 
 
-def _missing(topic: _Topic) -> Iterator[Finding]:
+def _missing(topic: _Topic, copies: Copies) -> Iterator[Finding]:
     """Find what was acknowledged and not delivered, also in a queue that delivered nothing."""
     got: dict[str, set[int]] = defaultdict(set)
-    for (readers, _), deliveries in topic.delivered.items():
+    reached: dict[tuple[str, int], int] = {}  # the last segment that delivered something
+    for (readers, queue), deliveries in topic.delivered.items():
         got[readers] |= {event.record for event in deliveries}
+        reached[readers, queue] = max(event.segment for event in deliveries)
+    lost = [s for s in topic.stored.values() if copies.gone(s, topic.sent_of[s.record])]
     for readers, records in (got or {"any consumer": set()}).items():
         for stored in topic.stored.values():
-            if stored.record not in records:
+            if stored.record in records:
+                continue
+            newest = reached.get((readers, stored.queue), 0)
+            if not any(_blocks(other, stored, newest) for other in lost):
                 text = f"acknowledged in segment {stored.segment}, and not delivered to {readers}"
                 yield _found_stored(stored, text, stored.group)
+
+
+def _blocks(lost: OrderedStored, stored: OrderedStored, newest: int) -> bool:
+    """Whether a record whose copies may be gone holds back another one, or is that one.
+
+    A group whose members have all lost their disks gives no end to its segment: no reader passes it
+    before a person has released it. `newest`: the last segment that reached the reader.
+    """
+    if lost.record == stored.record:
+        return True
+    return lost.queue == stored.queue and newest <= lost.segment <= stored.segment
+
+
+def _one_sender(topic: _Topic) -> Iterator[Finding]:
+    """A segment belongs to one sender: another sender, or another epoch, opens the next one."""
+    owners: dict[int, str] = {}
+    for stored in topic.stored.values():
+        owner = owners.setdefault(stored.segment, stored.who)
+        if owner != stored.who:
+            text = f"acknowledged to {stored.who} in segment {stored.segment}, which {owner} had"
+            yield _found_stored(stored, text, stored.group)
+
+
+def _zombies(topic: _Topic) -> Iterator[Finding]:
+    """Nothing is stored that was handed in after a later sender had the role and used it.
+
+    A sender that had it back in between may go on: then the later one has stored nothing.
+    """
+    seen = {event.record for events in topic.delivered.values() for event in events}
+    kept = seen | topic.stored.keys()
+    used = {topic.sender_of(record) for record in kept}
+    since = {who: events[0].at_ms for who, events in topic.opened.items()}
+    for who, opened_ms in since.items():
+        later = {ms: other for other, ms in since.items() if other in used and ms > opened_ms}
+        if not later:
+            continue
+        fenced_ms = min(later)
+        for sent in topic.sent[who]:
+            if sent.at_ms > fenced_ms and sent.record in kept:
+                text = f"sent by {who} after {later[fenced_ms]} took over, and stored"
+                place = Place(sent.topic, "?", topic.queue_of[sent.key])
+                yield Finding(Check.I13, sent.at_ms, text, (who,), place, record=sent.record)
 
 
 def _sequences(topic: _Topic) -> Iterator[Finding]:

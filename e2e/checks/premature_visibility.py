@@ -27,7 +27,7 @@ _ANY: Final = 1 << 62
 _PROMISING: Final = ("replicated", "all", "persisted")
 
 
-class _Ends:
+class SeenEnds:
     """How far one broker's journal went, at any moment."""
 
     def __init__(
@@ -83,7 +83,7 @@ def _at_its_end(down: Down) -> Ends:
 
 def acked_early(facts: Facts) -> Iterator[Finding]:
     """I2: an OK was reported before its policy held."""
-    ends = _all_ends(facts)
+    ends = seen_ends(facts)
     seen: set[tuple[Place, int | None, float]] = set()
     for outcome in facts.outcome.values():
         if not isinstance(outcome, Stored) or outcome.offset < 0:
@@ -138,7 +138,7 @@ def _promise(facts: Facts, outcome: Stored) -> Promise | None:
     return promise_of(sent.level, setup, isrs, sent.at_ms, outcome.at_ms, master)
 
 
-def _not_held(promise: Promise, position: int, ends: dict[str, _Ends]) -> str:
+def _not_held(promise: Promise, position: int, ends: dict[str, SeenEnds]) -> str:
     """Return what shows that no set of brokers held the batch; "" if one may have."""
     short = _short(ends, promise, promise.master, promise.master_copy, position)
     if short:
@@ -154,7 +154,9 @@ def _not_held(promise: Promise, position: int, ends: dict[str, _Ends]) -> str:
     return "; ".join(report) or "no slave was in sync"
 
 
-def _short(ends: dict[str, _Ends], promise: Promise, broker: str, copy: Copy, position: int) -> str:
+def _short(
+    ends: dict[str, SeenEnds], promise: Promise, broker: str, copy: Copy, position: int
+) -> str:
     times = promise.since_ms, promise.reported_ms
     seen = ends[broker].most(*times) if broker in ends else None
     if seen is None:
@@ -168,7 +170,7 @@ def _short(ends: dict[str, _Ends], promise: Promise, broker: str, copy: Copy, po
 
 def read_early(facts: Facts) -> Iterator[Finding]:
     """I4: a message was delivered although no broker had committed it."""
-    ends = _all_ends(facts)
+    ends = seen_ends(facts)
     checked: dict[tuple[Place, int | None], float] = {}  # batch → its first delivery
     for event in facts.delivered:
         position = _position(facts, event)
@@ -195,11 +197,12 @@ def read_early(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _all_ends(facts: Facts) -> dict[str, _Ends]:
+def seen_ends(facts: Facts) -> dict[str, SeenEnds]:
+    """Return how far the journal of each broker went, as it was observed."""
     frozen: dict[str, list[float]] = {}
     for broker, from_ms, to_ms in facts.losses.frozen:
         frozen.setdefault(broker, []).extend((from_ms, to_ms))
     return {
-        broker: _Ends(ends, facts.lives.get(broker, ()), frozen.get(broker, ()))
+        broker: SeenEnds(ends, facts.lives.get(broker, ()), frozen.get(broker, ()))
         for broker, ends in facts.ends.items()
     }

@@ -12,37 +12,71 @@ from e2e.history.events import (
     PhaseName,
 )
 from e2e.tests.breaks import breaks
-from e2e.tests.kit import MASTER, Kit, sound
+from e2e.tests.kit import MASTER, SLAVE, Kit, sound
+from e2e.traffic.values import value_of
+from fmqcore.batch.columns import encode
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import TopicId
 
 CHAIN, LEDGER = "chain", "ledger"
+_TOPIC = TopicId(8)
 
 
 class Chain:
-    """One queue of an ordered topic: segment 1 in g1, segment 2 in g2, and so on."""
+    """Segment 1 of an ordered topic in g1, segment 2 in g2, and so on. g1 has journals."""
 
     def __init__(self, *, drained: bool = True) -> None:
         self.kit = sound()
         self.drained = drained
+        self.kit.writer.topic(_TOPIC, CHAIN, 2)
 
-    def open(self, who: str, last: int = -1) -> None:
-        self.kit.add(OrderedOpened(self.kit.at(), who, CHAIN, (last,)))
+    def open(self, who: str, *last: int) -> None:
+        self.kit.add(OrderedOpened(self.kit.at(), who, CHAIN, last or (-1, -1)))
 
-    def send(self, who: str, records: Sequence[int]) -> None:
+    def send(self, who: str, records: Sequence[int], queue: int = 0) -> None:
         for record in records:
-            self.kit.add(OrderedSent(self.kit.at(), who, CHAIN, record, "k"))
+            self.kit.add(OrderedSent(self.kit.at(), who, CHAIN, record, f"k{queue}"))
 
-    def store(self, who: str, segment: int, records: Sequence[int], sequence: int = 1) -> None:
+    def append(self, records: Sequence[int], queue: int = 0) -> int:
+        """Append to the journals of g1, and return the first offset."""
+        attrs, payload = encode([value_of(r, 40) for r in records], [b"k"] * len(records))
+        writer = self.kit.writer
+        offset = writer.state.next_offsets.get((_TOPIC, queue), 0)
+        place = {"topic_id": _TOPIC, "queue_id": queue, "base_offset": offset}
+        writer.append(BatchType.DATA, payload, attrs=attrs, record_count=len(records), **place)
+        return offset
+
+    def store(
+        self, who: str, segment: int, records: Sequence[int], sequence: int = 1, queue: int = 0
+    ) -> None:
+        """Store the records, and acknowledge them."""
+        offset = self.append(records, queue) if segment == 1 else 0
+        for name in self.kit.names:
+            self.kit.ends(name)
+        self.acked(who, segment, records, sequence, queue, offset)
+
+    def acked(
+        self,
+        who: str,
+        segment: int,
+        records: Sequence[int],
+        sequence: int = 1,
+        queue: int = 0,
+        offset: int = 0,
+    ) -> None:
         for at, record in enumerate(records):
             stored = OrderedStored(
-                *(self.kit.at(), who, CHAIN, record, 0, segment),
-                *(sequence + at, f"g{segment}", at),
+                *(self.kit.at(), who, CHAIN, record, queue, segment),
+                *(sequence + at, f"g{segment}", offset + at),
             )
             self.kit.add(stored)
 
-    def deliver(self, segment: int, records: Sequence[int], offset: int = 0) -> None:
+    def deliver(
+        self, segment: int, records: Sequence[int], offset: int = 0, queue: int = 0
+    ) -> None:
         for at, record in enumerate(records):
             event = OrderedDelivered(
-                *(self.kit.at(), "o1", LEDGER, CHAIN, 0, segment),
+                *(self.kit.at(), "o1", LEDGER, CHAIN, queue, segment),
                 *(f"g{segment}", offset + at, record),
             )
             self.kit.add(event)
@@ -72,7 +106,7 @@ def handed_on(last: int = 1002) -> Chain:
     chain.open("copier")
     chain.send("copier", [1001, 1002])
     chain.store("copier", 1, [1001, 1002])
-    chain.open("deputy", last)
+    chain.open("deputy", last, -1)
     chain.send("deputy", [1003, 1004])
     chain.store("deputy", 2, [1003, 1004])
     return chain
@@ -91,9 +125,18 @@ def sound_chains() -> list[Kit]:
     ]
 
 
-def emptied(kit: Kit) -> Kit:
-    """The same history with an emptied disk: gaps are excused."""
-    kit.fault(FaultKind.DISK_EMPTY, MASTER)
+def emptied(kit: Kit, *brokers: str) -> Kit:
+    """The same history with emptied disks, which were never filled again."""
+    for number, broker in enumerate(brokers, 1):
+        kit.fault(FaultKind.DISK_EMPTY, broker, number)
+    return kit
+
+
+def filled_again(kit: Kit, broker: str) -> Kit:
+    """The same history with an emptied disk that was filled again."""
+    emptied(kit, broker)
+    kit.up(broker, 0)
+    kit.ends(broker)
     return kit
 
 
@@ -165,3 +208,63 @@ def sequences_that_do_not_follow_the_order_of_sending() -> Kit:
         if isinstance(event, OrderedStored) and event.record == 1004:
             kit.events[at] = event._replace(sequence=2)
     return kit
+
+
+@breaks(Check.I13)
+def an_acknowledged_record_that_one_emptied_disk_does_not_excuse() -> Kit:
+    return emptied(switched([(1, [1001]), (2, [1003, 1004])]), MASTER)
+
+
+@breaks(Check.I13)
+def a_gap_after_two_disks_were_emptied_one_after_the_other() -> Kit:
+    kit = filled_again(switched([(1, [1001]), (2, [1003, 1004])]), SLAVE)
+    return emptied(kit, MASTER)
+
+
+@breaks(Check.I13)
+def a_missing_record_of_a_group_that_lost_no_disk() -> Kit:
+    return emptied(switched([(1, [1001, 1002]), (2, [1003])]), MASTER, SLAVE)
+
+
+@breaks(Check.I13)
+def a_record_acknowledged_before_the_slave_had_it() -> Kit:
+    chain = Chain()
+    chain.open("copier")
+    chain.send("copier", [1001])
+    chain.kit.ends(SLAVE)
+    chain.append([1001])
+    chain.kit.ends(MASTER)
+    chain.acked("copier", 1, [1001])
+    chain.deliver(1, [1001])
+    chain.kit.ends(SLAVE)
+    return chain.end()
+
+
+@breaks(Check.I13)
+def an_acknowledged_record_that_is_not_in_the_journals() -> Kit:
+    chain = Chain()
+    chain.open("copier")
+    chain.send("copier", [1001])
+    chain.acked("copier", 1, [1001])
+    chain.deliver(1, [1001])
+    return chain.end()
+
+
+@breaks(Check.I13)
+def a_sender_that_stored_in_another_queue_after_it_was_fenced() -> Kit:
+    chain = handed_on()
+    chain.send("copier", [1005], queue=1)
+    chain.store("copier", 3, [1005], queue=1)
+    chain.deliver(1, [1001, 1002])
+    chain.deliver(2, [1003, 1004])
+    chain.deliver(3, [1005], queue=1)
+    return chain.end()
+
+
+@breaks(Check.I13)
+def two_senders_that_share_a_segment() -> Kit:
+    chain = handed_on()
+    chain.store("deputy", 1, [1003], queue=1)
+    chain.deliver(1, [1001, 1002])
+    chain.deliver(2, [1003, 1004])
+    return chain.end()

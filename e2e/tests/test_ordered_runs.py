@@ -5,12 +5,8 @@ from dataclasses import replace
 import pytest
 
 from e2e.checks.verdict import Outcome
-from e2e.tests.breaks_ordered import (
-    an_acknowledged_record_that_no_segment_delivers,
-    emptied,
-    sound_chains,
-)
-from e2e.tests.kit import ANY, sound
+from e2e.tests.breaks_ordered import Chain, emptied, filled_again, sound_chains, switched
+from e2e.tests.kit import ANY, MASTER, SLAVE, sound
 
 
 @pytest.mark.parametrize("number", range(len(sound_chains())))
@@ -21,9 +17,29 @@ def test_sound_chain_has_no_findings(number: int) -> None:
     assert verdict.counts["segments"] == 2
 
 
-def test_emptied_disk_then_a_gap_is_excused() -> None:
-    verdict = emptied(an_acknowledged_record_that_no_segment_delivers()).judge(ANY)
-    assert verdict.outcome is Outcome.OK, str(verdict)
+def test_all_disks_of_a_group_lost_then_its_records_are_excused() -> None:
+    for delivered in ([(2, [1003, 1004])], [(1, [1001]), (2, [1003, 1004])], []):
+        verdict = emptied(switched(delivered), MASTER, SLAVE).judge(ANY)
+        assert verdict.outcome is Outcome.OK, str(verdict)
+
+
+def test_all_disks_lost_then_a_record_without_an_ack_is_excused() -> None:
+    for brokers, outcome in (((MASTER, SLAVE), Outcome.OK), ((MASTER,), Outcome.BROKEN)):
+        chain = Chain()
+        chain.open("copier")
+        chain.send("copier", [1001, 1002, 1003])
+        chain.store("copier", 2, [1003], sequence=3)
+        chain.deliver(1, [1001])
+        chain.deliver(2, [1003])
+        assert emptied(chain.end(), *brokers).judge(ANY).outcome is outcome
+
+
+def test_disks_lost_in_turn_and_filled_then_nothing_is_excused() -> None:
+    for number in range(len(sound_chains())):
+        kit = emptied(filled_again(sound_chains()[number], SLAVE), MASTER)
+        assert kit.judge(ANY).outcome is Outcome.OK  # as all came
+    kit = emptied(filled_again(switched([(2, [1003, 1004])]), SLAVE), MASTER)
+    assert kit.judge(ANY).outcome is Outcome.BROKEN
 
 
 def test_run_with_few_ordered_records_or_segments_shows_nothing() -> None:

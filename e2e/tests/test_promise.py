@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.checks.losses import Losses
-from e2e.checks.premature_visibility import _Ends
+from e2e.checks.premature_visibility import SeenEnds
 from e2e.checks.promises import TAKES, Copy, Loss, may_lose, promise_of
 from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
@@ -231,7 +231,7 @@ def test_ends_of_an_earlier_incarnation_are_not_used(
     """Sent at 100 ms, delivered at 200, seen at 205; sampled, as in real processes."""
     ends = [Ends(at - 1, at, "m", "g", 0, of, of, of) for at, of in ((150, 50), (206, 5))]
     life = [] if down_ms is None else [Down(down_ms, "m", "g", Ending.KILLED)]
-    found = _Ends(ends, life, ()).most(100, 200)
+    found = SeenEnds(ends, life, ()).most(100, 200)
     assert (None if found is None else found.commit_end) == seen
 
 

@@ -17,6 +17,7 @@ from e2e.history.events import (
     Delivered,
     Ends,
     Event,
+    OrderedStored,
     Phase,
     PhaseName,
     Serves,
@@ -294,10 +295,17 @@ class World:
 
     def _on_event(self, event: Event) -> None:
         """Record how far journals go at the moment a client gets an answer."""
-        if not isinstance(event, Stored | Delivered | Committed | Sought):
-            return
+        match event:
+            case Committed():
+                groups = tuple(self.configs)
+            case OrderedStored():
+                groups = (event.group,)
+            case Stored() | Delivered() | Sought():
+                groups = (event.place.group,)
+            case _:
+                return
         now = self.loop.now_ms
-        for group in self.configs if isinstance(event, Committed) else (event.place.group,):
+        for group in groups:
             if self._looked_ms.get(group) != now:
                 self._looked_ms[group] = now
                 for host in self._of_group[group]:

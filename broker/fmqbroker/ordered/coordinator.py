@@ -369,10 +369,11 @@ class Coordinator:
         self._timers.at(due_ms, ring)
 
 
-def _groups_of(chain: Chain) -> set[GroupName]:
+def _groups_of(chain: Chain) -> tuple[GroupName, ...]:
     """The groups that may take the next segment, and the one of the last segment."""
     last = chain.last
-    return {g.group for g in chain.groups} | ({last.group} if last is not None else set())
+    names = [g.group for g in chain.groups]
+    return tuple(dict.fromkeys(names if last is None else (*names, last.group)))
 
 
 def _hoped(chain: Chain, nodes: Mapping[GroupName, GroupView]) -> dict[GroupName, GroupView]:

@@ -13,6 +13,7 @@ not divide evenly, the extra ones are dealt from where the groups before left of
 first sessions would hold the extra queues of all groups, and others none at all.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -43,7 +44,7 @@ def assign(
     for queue in range(queues):
         if held.get(queue, NO_SESSION) in kept:
             kept[held[queue]].append(queue)
-    asked = {name: sum(who == name for who in wanted.values()) for name in names}
+    asked = Counter(wanted.values())
     least, extra = divmod(queues, len(names))
     if before is None:
         ranked = sorted(names, key=lambda name: (-len(kept[name]), -asked[name], name))

@@ -39,6 +39,7 @@ from fmqcore.batch.control import (
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
+from fmqcore.consume.assignment import Assignments
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.errors import NoPermission
@@ -378,6 +379,20 @@ async def test_opening_a_group_of_wide_topic_takes_short_turns(full: Full, group
             await asyncio.create_task(consumed())
     assert sorted(got) == list(range(WIDE))
     assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_returning_session_joins_in_a_short_turn() -> None:
+    """The last of a thousand consumers comes to a new reader; each named the queue that it held."""
+    asked = {queue: f"s{queue:04}" for queue in range(WIDE)}
+    first, *others = asked.values()
+    held = Assignments(WIDE, 1000)
+    held.sessions, held._wanted = set(others), dict(asked)
+
+    async def joined() -> None:
+        held.join(first, (), 0, [0])
+
+    await in_short_turns(joined())
+    assert held._target == asked
 
 
 async def test_installed_entries_take_short_turns(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ By queue, for each consumer group that read from the beginning:
 Of senders: each segment acknowledges records of one sender, and what a sender hands in after a
 later one has stored a record is neither acknowledged nor delivered.
 
-A record may be missing only if every copy of it may have been gone at one moment, and what comes
+A record may be missing only if all its copies may have been gone at one moment, and what comes
 behind it only until the chain passes that segment: `ordered_copies.py`, which also checks that an
 acknowledged record lay on all members' disks, and is there in the end.
 """

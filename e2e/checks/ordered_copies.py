@@ -1,7 +1,7 @@
 """Where the copies of ordered records are: the part of check I13 that looks at disks. Pure.
 
 An OK of an ordered topic promises that the record lies on the disk of every configured member of
-its segment's group, whatever the group's policy is. So:
+the segment's group, whatever the group's policy is. So:
 
 - when the OK came, every member's durable end was past the record;
 - in the end the record is in the group's journal, unless retention deleted it;

@@ -158,8 +158,8 @@ def _record_of_last(last: LastRecord | None) -> int:
 async def subscribe_in_order(client: Client, topic: str, readers: Iterable[str]) -> None:
     """Return when the chain has a subscription of each of the consumer groups.
 
-    A group that comes later starts at the first segment that is kept, so check I13 could not tell
-    what it has to get: do this before the first send.
+    A group that comes later starts at the first segment that is kept, so check I13 does
+    not know what it has to get: do this before the first send.
     """
     for name in readers:
         async with client.consumer(topic, group=name, start="earliest", close_timeout_s=2):

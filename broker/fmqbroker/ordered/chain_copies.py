@@ -6,7 +6,7 @@ opened by it, and a broker whose journal has the newest copy restores it.
 
 Order of effects: before a broker serves by a chain in a term, it asks all brokers of the other
 groups that ZooKeeper shows, once (`compare`); one that does not answer in a second holds nothing
-up. A copy lies in the journal before the first record of its segment (`note`). A restoration asks
+up. The journal has a segment's copy before the segment's first record (`note`). A restoration asks
 once more, and only the newest copy is restored. Appends CONFIG; writes chains.
 """
 

@@ -31,7 +31,7 @@ _CLOSING: Final = "ZooKeeper holds an older chain than the journals: it is being
 class ChainCopy(NamedTuple):
     """A chain as it was when its last segment was opened. `packed` "": too large to be kept."""
 
-    number: int  # of its last segment
+    number: int  # the last segment's
     packed: str
 
     def unpack(self) -> Chain | None:

@@ -32,6 +32,7 @@ from fmqbroker.runtime.notifier import Signal
 from fmqcore import errors
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Epoch, GroupName, Offset, Position, TopicId
+from fmqcore.ordered.evidence import CloseReason
 from fmqcore.ordered.headers import header_sender
 from fmqcore.ordered.sending import (
     AckEvidence,
@@ -237,7 +238,8 @@ class OrderedAppend:
         if stored is None or last is None or last.number != draft.place.segment:
             return
         _log.error("chain_segment_lost", topic=stored.value.topic, segment=last.number, why=why)
-        if not await self.cache.edit(stored, close(stored.value, why)):
+        closed = close(stored.value, why, CloseReason.JOURNAL)
+        if not await self.cache.edit(stored, closed):
             _log.warning("chain_not_closed", topic=stored.value.topic, segment=last.number)
 
     # ---- out

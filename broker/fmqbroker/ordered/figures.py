@@ -15,22 +15,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from fmqcore.ordered.evidence import CloseReason
 from fmqcore.ordered.waits import read_waits
 from fmqcore.zk.chain import Chain
 
-OTHER: Final = "request"
-"""A planned switch: by a person, by the operator, or because the group is kept out."""
-_REASONS: Final = (
-    (" takes over from ", "sender"),
-    (" has lost records from its journal", "journal"),
-    (" was taken out of the topic", "removal"),
-    (" takes no writes: a slave serves its reads", "takeover"),
-    (" does not answer", "trouble"),
-    (" has no master that takes writes", "trouble"),
-    (" lacks ", "trouble"),
-)
-"""Parts of the sentences of `fmqcore.ordered.table`, and the label that stands for each."""
-REASONS: Final = tuple(sorted({label for _, label in _REASONS} | {OTHER}))
+REASONS: Final = tuple(sorted(CloseReason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +51,20 @@ def figures_of(
 def switch_reason(before: Chain | None, after: Chain) -> str:
     """Return the class of the closing that came with this change; "" = the change closed nothing.
 
-    A closing that was followed by another segment between two reads counts as `OTHER`.
+    A closing that was followed by another segment between two reads counts as `REQUEST`, as does
+    the unknown class of a newer broker.
     """
     if before is None or before.topic_id != after.topic_id:
         return ""
     if _closings(after) <= _closings(before):
         return ""
-    return OTHER if after.closing is None else _label(after.closing)
+    known = after.closing_class in REASONS
+    return after.closing_class if known else CloseReason.REQUEST
 
 
 def _closings(chain: Chain) -> int:
     """Return how many segments were ever closed: all but the open one."""
     return chain.next_number - 1 - (chain.last is not None and chain.closing is None)
-
-
-def _label(closing: str) -> str:
-    return next((label for part, label in _REASONS if part in closing), OTHER)
 
 
 def _unavailable_s(

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from fmqcore.errors import Malformed
+from fmqcore.ordered.evidence import CloseReason
 from fmqcore.ordered.invariants import require_sound
 from fmqcore.ordered.requests import first_number, newest_number
 from fmqcore.ordered.transitions import close
@@ -129,7 +130,7 @@ def restored(chain: Chain, known: Chain) -> Chain:
     An open segment is closed first, which ends the leases on it.
     """
     if chain.last is not None and chain.closing is None:
-        return close(chain, _CLOSING)
+        return close(chain, _CLOSING, CloseReason.RESTORE)
     is_new = chain.last is None and not chain.floor.number
     return require_sound(
         replace(
@@ -137,6 +138,7 @@ def restored(chain: Chain, known: Chain) -> Chain:
             groups=chain.groups if is_new else known.groups,  # of a new one: a person's wish
             heads=_heads(chain, known),
             closing=None,
+            closing_class="",
             closing_since_ms=0,
             lease_ms=chain.lease_ms,
             allow_single=chain.allow_single,

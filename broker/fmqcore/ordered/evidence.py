@@ -6,7 +6,7 @@ each duty reads its own part and leaves the rest at its default.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk.chain import Chain, PerQueue
@@ -43,6 +43,18 @@ class Action(Enum):
     OPEN = "open"  # compare-and-set segment k+1, and take `closing` away
     MOVE_HEADS = "move heads"  # compare-and-set heads
     DROP = "drop"  # compare-and-set the chain without its first segments
+
+
+class CloseReason(StrEnum):
+    """The class of a reason to close a segment, for metrics. The chain holds it with a sentence."""
+
+    SENDER = "sender"  # another sender takes over
+    TROUBLE = "trouble"  # the group is silent, takes no writes, or lacks a member
+    TAKEOVER = "takeover"  # a takeover reader serves the group
+    JOURNAL = "journal"  # records are missing from the group's journal
+    REMOVAL = "removal"  # the group was taken out of the topic
+    RESTORE = "restore"  # ZooKeeper had an older chain than the journals
+    REQUEST = "request"  # planned: by a person, or because the operator keeps the group out
 
 
 class Serving(Enum):

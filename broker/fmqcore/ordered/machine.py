@@ -84,7 +84,9 @@ def decide(
         why = _waiting_for(case, duty, rows)
         return Decision(Action.WAIT, why, wake_ms=_wake_ms(case, duty))
     why = _say(case, duty, row.why)
-    edit = close(chain, why) if row.action is Action.CLOSE else row.edit and row.edit(case)
+    edit = row.edit and row.edit(case)
+    if row.action is Action.CLOSE:
+        edit = close(chain, why, row.reason)
     if edit is not None and rules is RULES:
         require_sound(edit)
         assert not broken_step(chain, edit)

@@ -13,7 +13,7 @@ from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.context import Case
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
-from fmqcore.ordered.evidence import Evidence, Params
+from fmqcore.ordered.evidence import CloseReason, Evidence, Params
 from fmqcore.ordered.invariants import broken_step, reached_before, require_sound
 from fmqcore.ordered.transitions import close, with_segment
 from fmqcore.zk.chain import (
@@ -307,7 +307,8 @@ def give_up_group(chain: Chain, group: GroupName) -> Chain:
         if segment.group != group or segment.end == segment.start:
             continue
         if segment.end is None and not segment.end_unknown:
-            chain = close(chain, chain.closing or f"group {group} is lost for good")
+            if chain.closing is None:
+                chain = close(chain, f"group {group} is lost for good", CloseReason.REMOVAL)
             chain = with_segment(chain, replace(segment, end_unknown=True))
         chain = release(chain, segment.number, segment.start, {}, accept_loss=True)
     everything = dict.fromkeys((name for name, _ in chain.heads), (NO_END,) * chain.queues)

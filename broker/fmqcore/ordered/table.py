@@ -11,8 +11,10 @@ from fmqcore.ordered import guards as g
 from fmqcore.ordered import transitions as t
 from fmqcore.ordered.context import Case, Condition, Guard
 from fmqcore.ordered.eligibility import CONDITIONS
-from fmqcore.ordered.evidence import Action, Duty, Phase
+from fmqcore.ordered.evidence import Action, CloseReason, Duty, Phase
 from fmqcore.zk.chain import Chain
+
+_R = CloseReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Row:
     action: Action
     why: str
     edit: Callable[[Case], Chain] | None = None
+    reason: CloseReason = CloseReason.REQUEST  # of CLOSE
 
 
 Key = tuple[Duty, Phase]
@@ -38,9 +41,9 @@ class Rules:
     conditions: tuple[Condition, ...] = CONDITIONS
 
 
-def _close(*guards: Guard, why: str) -> Row:
+def _close(reason: CloseReason, *guards: Guard, why: str) -> Row:
     """A reason to close the open segment; `closing` gets the sentence by `machine.decide`."""
-    return Row(Duty.SEND, Phase.OPEN, guards, Action.CLOSE, why)
+    return Row(Duty.SEND, Phase.OPEN, guards, Action.CLOSE, why, reason=reason)
 
 
 def _open(phase: Phase, *guards: Guard, edit: Callable[[Case], Chain]) -> Row:
@@ -67,12 +70,12 @@ def _end(phase: Phase) -> tuple[Row, ...]:
 
 _ROWS: Final[tuple[Row, ...]] = (
     _open(Phase.EMPTY, g.SENDER_WAITS, g.ELIGIBLE, edit=t.open_first),
-    _close(g.SENDER_CHANGED, why="{next_sender} takes over from {sender}"),
-    _close(g.BELOW_START, why="{group} has lost records from its journal"),
-    _close(g.GROUP_LEFT, g.ANOTHER_ELIGIBLE, why="{group} was taken out of the topic"),
-    _close(g.KEPT_OUT, g.ANOTHER_FREE, why="{avoid}"),
-    _close(g.READ_ONLY, why="{group} takes no writes: a slave serves its reads"),
-    _close(g.TROUBLE, g.ANOTHER_ELIGIBLE, g.TROUBLE_LASTS, why="{trouble}"),
+    _close(_R.SENDER, g.SENDER_CHANGED, why="{next_sender} takes over from {sender}"),
+    _close(_R.JOURNAL, g.BELOW_START, why="{group} has lost records from its journal"),
+    _close(_R.REMOVAL, g.GROUP_LEFT, g.ANOTHER_ELIGIBLE, why="{group} was taken out of the topic"),
+    _close(_R.REQUEST, g.KEPT_OUT, g.ANOTHER_FREE, why="{avoid}"),
+    _close(_R.TAKEOVER, g.READ_ONLY, why="{group} takes no writes: a slave serves its reads"),
+    _close(_R.TROUBLE, g.TROUBLE, g.ANOTHER_ELIGIBLE, g.TROUBLE_LASTS, why="{trouble}"),
     Row(
         Duty.SEND,
         Phase.CLOSING,

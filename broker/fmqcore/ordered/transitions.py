@@ -9,12 +9,13 @@ from fmqcore.ids import GroupName
 from fmqcore.ordered.context import Case, chain_end, given_end, known_end, last_segment, target_of
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible
+from fmqcore.ordered.evidence import CloseReason
 from fmqcore.zk.chain import Chain, Floor, PerQueue, PerSubscription, Segment, Sender, sorted_pairs
 
 
-def close(chain: Chain, reason: str) -> Chain:
+def close(chain: Chain, why: str, reason: CloseReason = CloseReason.REQUEST) -> Chain:
     """The last segment takes no more, and no lease is renewed for it from here on."""
-    return replace(chain, closing=reason)
+    return replace(chain, closing=why, closing_class=reason.value)
 
 
 def give_end(case: Case) -> Chain:
@@ -63,7 +64,8 @@ def _opened(case: Case, first: PerQueue, *, another_sender: bool) -> Chain:
     if another_sender:
         sender = Sender(case.evidence.line[0], sender.epoch + 1)
     segment = Segment(chain.next_number, group, sender.epoch, first, start)
-    return replace(chain, segments=(*chain.segments, segment), closing=None, sender=sender)
+    segments = (*chain.segments, segment)
+    return replace(chain, segments=segments, closing=None, closing_class="", sender=sender)
 
 
 def move_heads(case: Case) -> Chain:

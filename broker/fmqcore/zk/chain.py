@@ -95,6 +95,7 @@ class Chain:
     groups: tuple[ChainGroup, ...]  # K10: two or more, each once
     segments: tuple[Segment, ...] = ()
     closing: str | None = None  # why the last segment takes no more; None = it is open, or none
+    closing_class: str = ""  # `fmqcore.ordered.evidence.CloseReason`; "" = not closing
     closing_since_ms: int = 0  # wall clock, for people; 0 = not closing, or not known
     sender: Sender = Sender()
     heads: PerSubscription = ()  # K7, K8: the segment that a subscription reads, per queue
@@ -137,6 +138,7 @@ def chain_to_json(chain: Chain) -> bytes:
         "queues": chain.queues,
         "groups": [{"group": g.group, "weight": g.weight} for g in chain.groups],
         "closing": chain.closing,
+        "closing_class": chain.closing_class,
         "closing_since_ms": chain.closing_since_ms,
         "segments": [_segment_to_dict(s) for s in chain.segments],
         "sender": {"id": chain.sender.id, "epoch": chain.sender.epoch},
@@ -171,6 +173,7 @@ def chain_from_json(raw: bytes) -> Chain:
             ),
             segments=tuple(_segment_from_dict(s, queues) for s in data.get("segments", ())),
             closing=None if data.get("closing") is None else read_text(data["closing"]),
+            closing_class=read_text(data.get("closing_class", "")),
             closing_since_ms=int(data.get("closing_since_ms", 0)),
             sender=Sender(read_text(sender.get("id", "")), int(sender.get("epoch", 0))),
             heads=_pairs_from_dict(data.get("heads", {}), queues),
@@ -190,7 +193,7 @@ def chain_from_json(raw: bytes) -> Chain:
 _UNKNOWN: Final = "unknown"
 _CHAIN_KEYS: Final = frozenset(
     ("topic", "queues", "groups", "closing", "segments", "sender", "heads", "floor", "lease_ms")
-) | {"allow_single", "closing_since_ms", "topic_id"}
+) | {"allow_single", "closing_class", "closing_since_ms", "topic_id"}
 _SEGMENT_KEYS: Final = frozenset(
     ("k", "group", "sender_epoch", "first_sequence", "start", "end", "last_sequence", "passed")
 ) | {"loss", "opened_ms", "ended_ms"}

@@ -282,9 +282,10 @@ async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
     (ack,) = await _acks_of(bench.line(), ordered(11))
     assert ack.code == wire.SEGMENT_CLOSED
     assert "g1 has lost records" in ack.message
-    closing = bench.nodes.chains["changes"].value.closing
-    assert closing is not None
-    assert "below the start 5" in closing
+    closed = bench.nodes.chains["changes"].value
+    assert closed.closing is not None
+    assert "below the start 5" in closed.closing
+    assert closed.closing_class == "journal"
     assert end(bench) == 0
 
 

@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from fmqbroker.ordered.figures import OTHER, REASONS, Figures, figures_of, switch_reason
+from fmqbroker.ordered.figures import REASONS, Figures, figures_of, switch_reason
 from fmqcore.ids import GroupName, TopicId
-from fmqcore.ordered.evidence import Action, Duty, Evidence, GroupView, Params
-from fmqcore.ordered.machine import decide
+from fmqcore.ordered.evidence import (
+    Action,
+    CloseReason,
+    Duty,
+    Evidence,
+    GroupView,
+    Params,
+    Phase,
+)
+from fmqcore.ordered.machine import RULES, decide
+from fmqcore.ordered.transitions import close
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
 
 G1, G2 = GroupName("g1"), GroupName("g2")
@@ -20,9 +29,16 @@ OPEN = Chain(
     heads=(("app", (1,)), ("audit", (1,))),
     topic_id=TopicId(3),
 )
-CLOSING = replace(OPEN, closing="g1 does not answer", closing_since_ms=5_000)
+CLOSING = replace(
+    OPEN, closing="g1 does not answer", closing_class="trouble", closing_since_ms=5_000
+)
 UNKNOWN = replace(CLOSING, segments=(replace(OPEN.segments[0], end_unknown=True),))
-NEXT = replace(UNKNOWN, segments=(*UNKNOWN.segments, Segment(2, G2, 1, (4,), (0,))), closing=None)
+NEXT = replace(
+    UNKNOWN,
+    segments=(*UNKNOWN.segments, Segment(2, G2, 1, (4,), (0,))),
+    closing=None,
+    closing_class="",
+)
 WHOLE = GroupView(reachable=True, takes_writes=True, members=2, ends=(20,))
 
 FIGURES: list[tuple[str, Chain, int | None, Figures]] = [
@@ -77,7 +93,8 @@ def test_each_reason_of_the_machine_has_its_label(
 
 
 def test_every_close_of_the_machine_is_in_the_table_above() -> None:
-    assert {label for label, _, _ in SENTENCES} == set(REASONS)
+    rows = RULES.rows[Duty.SEND, Phase.OPEN]
+    assert {label for label, _, _ in SENTENCES} == {row.reason for row in rows}
 
 
 CHANGES: list[tuple[str, Chain | None, Chain, str]] = [
@@ -85,9 +102,15 @@ CHANGES: list[tuple[str, Chain | None, Chain, str]] = [
     ("closed", OPEN, CLOSING, "trouble"),
     ("end not known", CLOSING, UNKNOWN, ""),
     ("opened", UNKNOWN, NEXT, ""),
-    ("closed and opened between two reads", OPEN, NEXT, OTHER),
-    ("closed again", NEXT, replace(NEXT, closing="a person asked for it"), OTHER),
-    ("opened and closed between two reads", UNKNOWN, replace(NEXT, closing="x"), OTHER),
+    ("closed and opened between two reads", OPEN, NEXT, "request"),
+    ("closed again", NEXT, close(NEXT, "g2 lacks a word", CloseReason.REMOVAL), "removal"),
+    ("class of a newer broker", NEXT, replace(NEXT, closing="x", closing_class="y"), "request"),
+    (
+        "opened and closed between two reads",
+        UNKNOWN,
+        replace(CLOSING, segments=NEXT.segments),
+        "trouble",
+    ),
     ("another topic of that name", OPEN, replace(CLOSING, topic_id=TopicId(4)), ""),
 ]
 

@@ -16,10 +16,15 @@ OPEN = replace(
     sender=Sender("copier-1", 1),
     heads=(("app", (1,)),),
 )
-CLOSING = replace(OPEN, closing="g1 lacks g1-1")
+CLOSING = replace(OPEN, closing="g1 lacks g1-1", closing_class="trouble")
 ENDED = replace(CLOSING, segments=(replace(OPEN.segments[0], end=(14,)),))
 UNKNOWN = replace(CLOSING, segments=(replace(OPEN.segments[0], end_unknown=True),))
-NEXT = replace(UNKNOWN, segments=(*UNKNOWN.segments, Segment(2, G2, 1, (3,), (0,))), closing=None)
+NEXT = replace(
+    UNKNOWN,
+    segments=(*UNKNOWN.segments, Segment(2, G2, 1, (3,), (0,))),
+    closing=None,
+    closing_class="",
+)
 """Segment 1 has no end; 3 was the sender's lowest record without an ack."""
 DONE = replace(NEXT, segments=(ENDED.segments[0], NEXT.segments[1]))
 WHOLE = GroupView(reachable=True, takes_writes=True, members=2, ends=(10,))

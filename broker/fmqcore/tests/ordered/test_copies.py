@@ -19,13 +19,14 @@ LATER = replace(
     NEXT,
     segments=(*NEXT.segments[:-1], replace(NEXT.segments[-1], end=(9,))),
     closing="g2-1 is lost",
+    closing_class="trouble",
 )
 
 
 def opened_next(chain: Chain) -> Chain:
     number = chain.next_number
     segment = Segment(number, G1, chain.sender.epoch, (20,), (40,))
-    return replace(chain, segments=(*chain.segments, segment), closing=None)
+    return replace(chain, segments=(*chain.segments, segment), closing=None, closing_class="")
 
 
 def test_a_copy_holds_the_chain_beside_the_own_properties() -> None:
@@ -81,6 +82,7 @@ def test_an_open_segment_is_closed_before_the_copy_counts() -> None:
     closing = copies.restored(OPEN, known)
     assert closing.segments == OPEN.segments
     assert closing.closing is not None
+    assert closing.closing_class == "restore"
     assert copies.restored(closing, known) == known
 
 

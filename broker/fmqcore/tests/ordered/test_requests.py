@@ -50,7 +50,7 @@ def test_single_brokers_are_for_tries_and_still_must_exist() -> None:
 def test_a_planned_switch_is_made_once_and_needs_another_group() -> None:
     evidence = Evidence(groups=ALL_WHOLE)
     closed = requests.switch(OPEN, evidence, 1, PARAMS, "g1 is restarted")
-    assert closed.closing == "g1 is restarted"
+    assert (closed.closing, closed.closing_class) == ("g1 is restarted", "request")
     assert requests.switch(closed, evidence, 1, PARAMS, "again") is closed
     assert requests.switch(NEXT, evidence, 1, PARAMS, "late") is NEXT
     with pytest.raises(InvalidArgument, match=r"stays in g1.*g2: g1-1 not in sync"):

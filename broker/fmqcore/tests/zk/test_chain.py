@@ -24,6 +24,7 @@ FULL = Chain(
         Segment(6, G1, 3, (9, 9), (13, 22)),
     ),
     closing="planned",
+    closing_class="request",
     closing_since_ms=3_000,
     sender=Sender("copier-0000000007", 3),
     heads=(("app", (4, 5)), ("audit", (5, 5))),
@@ -65,6 +66,7 @@ WRONG: list[dict[str, Any]] = [
     {"groups": [{"group": "../x"}]},
     {"heads": {"app": {"0": 1}}},
     {"closing": 7},
+    {"closing_class": 7},
     {"segments": [{"k": 1}]},
     {"floor": {"last_sequence": {"0": 1}}},
 ]

@@ -73,8 +73,9 @@ MODULES: Final = (
     ),
     *_modules(
         20,
-        ("broker/fmqcore/consume/in_flight.py",),
+        ("broker/fmqcore/consume/in_flight.py", "broker/fmqcore/consume/delivery_policy.py"),
         (
+            "broker/fmqcore/tests/consume/test_delivery_policy.py",
             "broker/fmqcore/tests/consume/test_in_flight.py",
             "broker/fmqcore/tests/consume/test_in_flight_hand_overs.py",
             "broker/fmqcore/tests/consume/test_in_flight_steps.py",

@@ -185,9 +185,9 @@ class ConsumerGroup:
         older = self.sessions.get(session.id)
         self.sessions[session.id] = session
         if older is not None:
-            self._apply(self._assignments.renew(session.id))
+            self._apply(self._assignments.renew(session.id), now_ms)
         else:
-            self._apply(self._assignments.join(session.id, self._busy(), now_ms, held))
+            self._apply(self._assignments.join(session.id, self._busy(), now_ms, held), now_ms)
         return older
 
     def leave(self, session: Session, now_ms: int) -> None:
@@ -196,7 +196,7 @@ class ConsumerGroup:
             if not session.leaving:
                 self._count_last(session)
             del self.sessions[session.id]
-            self._apply(self._assignments.leave(session.id, self._busy(), now_ms))
+            self._apply(self._assignments.leave(session.id, self._busy(), now_ms), now_ms)
 
     def _count_last(self, session: Session) -> None:
         """Count a delivery for a session that ended without leaving, perhaps due to a message.
@@ -219,7 +219,8 @@ class ConsumerGroup:
         """Add queues that the topic has now, here or in the broker groups `before` (`assign`)."""
         self.progress.extend(more)
         self.before = before
-        self._apply(self._assignments.grow(len(self.progress), self._busy(), now_ms, before))
+        moves = self._assignments.grow(len(self.progress), self._busy(), now_ms, before)
+        self._apply(moves, now_ms)
 
     # ---- requests of a session; those of an older generation are ignored
     def ack(
@@ -303,7 +304,7 @@ class ConsumerGroup:
     ) -> None:
         """Take back a range that was leased for the queue's holder but could not be sent."""
         if self._assignments.holdings[queue].generation == generation:
-            self.progress[queue].unlease(first, end)
+            self.progress[queue].unlease(first, end, now_ms)
             self._came_back(queue, now_ms)
 
     # ---- events
@@ -313,8 +314,9 @@ class ConsumerGroup:
             holder = self.holder(queue)
             alive_until_ms = holder.working_ms + holder.ack_timeout_ms if holder else 0
             if progress.expire(now_ms, alive_until_ms):
+                self._store_removed(queue)
                 self.offer(queue)
-        self._apply(self._assignments.settle(self._busy(), now_ms))
+        self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)
 
     def next_due_ms(self) -> int | None:
         """Return when `on_time` must be called at the latest, or None."""
@@ -340,8 +342,8 @@ class ConsumerGroup:
             self.mark(queue)
             if move := self._assignments.bump(queue):
                 bumped.assigned.append(move)
-        self._apply(bumped)
-        self._apply(self._assignments.settle(self._busy(), now_ms))
+        self._apply(bumped, now_ms)
+        self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)
 
     def offer(self, queue: int) -> None:
         """Offer a queue to its holder: there may be something to deliver."""
@@ -360,7 +362,7 @@ class ConsumerGroup:
             if queue not in self.starved:
                 self.offer(queue)
         elif not self.progress[queue].in_flight_records:
-            self._apply(self._assignments.settle(self._busy(), now_ms))
+            self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)
 
     def _touch(
         self, session: Session, queue: int, first: Offset, end: Offset, now_ms: int
@@ -370,7 +372,13 @@ class ConsumerGroup:
         progress.touch(first, end, now_ms + session.ack_timeout_ms)
         return progress
 
+    def _store_removed(self, queue: int) -> None:
+        """Store what the delivery policy dropped: that is done."""
+        if self.progress[queue].take_removed():
+            self.mark(queue)
+
     def _came_back(self, queue: int, now_ms: int) -> None:
+        self._store_removed(queue)
         self.starved.pop(queue, None)  # it may be due now
         self._eased(queue, now_ms)
 
@@ -386,11 +394,12 @@ class ConsumerGroup:
     def _busy(self) -> set[int]:
         return {q for q, p in enumerate(self.progress) if p.in_flight_records}
 
-    def _apply(self, moves: Moves) -> None:
+    def _apply(self, moves: Moves, now_ms: int) -> None:
         for move in moves.revoked:
             self.sessions[move.session].revoke(move)
         for move in moves.released:
-            self.progress[move.queue_id].session_gone()
+            self.progress[move.queue_id].session_gone(now_ms)
+            self._store_removed(move.queue_id)
             self._paused.discard(move.queue_id)
         for move in moves.assigned:
             session = self.sessions[move.session]

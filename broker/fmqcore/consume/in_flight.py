@@ -7,10 +7,12 @@ Every offset is in exactly one place:
     flying               delivered, waiting for an ack until a deadline
     delayed              given back (nack), due at a later time
     due                  to be redelivered now (expired, due nack, session gone)
+    dead                 put aside by the delivery policy, until the copy of it is stored
     from `next_offset`   never delivered
 
-Retry is this state, never a rewritten message. Only floor and acked are stored (`OffsetEntry`);
-the rest is lost with the serving broker: at-least-once. Time is an argument.
+Retry is this state, never a rewritten message. Whether and when a piece that comes back is
+redelivered is the delivery policy's decision (`delivery_policy.py`). Only floor and acked are
+stored (`OffsetEntry`); the rest is lost with the serving broker: at-least-once. Time is given.
 
 Offsets above the highest one that the holder has acked or nacked are *untouched*: most likely they
 wait in the holder's buffer. They are not overdue while the holder acks anything at all, up to a
@@ -22,6 +24,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fmqcore.batch.offset_entry import MAX_RANGES
+from fmqcore.consume.delivery_policy import (
+    Cause,
+    DeliveryPolicy,
+    Removal,
+    Removed,
+    Returned,
+    redeliver,
+)
 from fmqcore.consume.ranges import Piece, Range, RangeMap, RangeSet
 from fmqcore.ids import Offset
 
@@ -71,15 +81,21 @@ class _Delayed(NamedTuple):
     deliveries: int
 
 
+_Places = RangeMap[_Flying] | RangeMap[_Delayed] | RangeMap[int]
+
+
 class QueueProgress:
     """The state machine of one queue. Cost is per range, never per record."""
 
     __slots__ = (
         "_acked",
+        "_dead",
         "_delayed",
         "_due",
         "_flying",
         "_limits",
+        "_policy",
+        "_removed",
         "_touched",
         "floor",
         "next",
@@ -93,14 +109,18 @@ class QueueProgress:
         acked: Sequence[Range] = (),
         limits: Limits | None = None,
         seek_number: int = 0,
+        policy: DeliveryPolicy = redeliver,
     ):
         self._limits = limits or Limits()
+        self._policy = policy
+        self._removed: list[Removed] = []
         self.floor = floor
         self.seek_number = seek_number  # which seek it started from (`OffsetEntry.seek_number`)
         self._acked = RangeSet(acked)
         self._flying: RangeMap[_Flying] = RangeMap()
         self._delayed: RangeMap[_Delayed] = RangeMap()
         self._due: RangeMap[int] = RangeMap()  # value: deliveries so far
+        self._dead: RangeMap[int] = RangeMap()
         self.wake_ms = NEVER  # the latest time to call `expire`; may be too early, never too late
         self._touched = floor  # one past the highest offset that the holder acked or nacked
         # Gaps between acked ranges were in flight once: they come first, as if never delivered.
@@ -178,10 +198,10 @@ class QueueProgress:
             self.wake_ms = min(self.wake_ms, deadline_ms)
         return leased
 
-    def unlease(self, first: Offset, end: Offset) -> None:
-        """Undo a lease that was not sent; its range is due now, even if it was fresh before."""
+    def unlease(self, first: Offset, end: Offset, now_ms: int) -> None:
+        """Undo a lease that was not sent; its range comes back, even if it was fresh before."""
         for piece in self._flying.take(first, end):
-            self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
+            self._come_back(piece, Cause.UNSENT, piece.value.deliveries - 1, now_ms)
 
     def handed(self, first: Offset, end: Offset) -> None:
         """The holder's program got what is in flight of a range: count that as a delivery."""
@@ -226,6 +246,7 @@ class QueueProgress:
         news |= bool(self._flying.take(first, end))
         news |= bool(self._due.take(first, end))
         news |= bool(self._delayed.take(first, end))
+        news |= bool(self._dead.take(first, end))
         if news:
             self._acked.add(first, end)
             self._raise_floor()
@@ -241,15 +262,11 @@ class QueueProgress:
         back = self._flying.take(first, end)
         for piece in back:
             count = piece.value.deliveries - unseen
-            if due_ms <= now_ms:
-                self._due.put(piece.first, piece.end, count)
-            else:
-                self._delayed.put(piece.first, piece.end, _Delayed(due_ms, count))
-                self.wake_ms = min(self.wake_ms, due_ms)
+            self._come_back(piece, Cause.NACKED, count, now_ms, due_ms)
         return bool(back)
 
     def expire(self, now_ms: int, alive_until_ms: int = 0) -> bool:
-        """Make due what is overdue or whose delay is over. Return True if there was any.
+        """Take back what is overdue, make due what was delayed. Return True if there was any.
 
         `alive_until_ms`: a full timeout after the holder's last ack or nack in any queue.
         """
@@ -266,30 +283,36 @@ class QueueProgress:
             else:
                 moments.append(deadline_ms)
         ripe = [p for p in self._delayed if p.value.due_ms <= now_ms]
-        for flying in late:
-            self._flying.take(flying.first, flying.end)
-            self._due.put(flying.first, flying.end, flying.value.counted)
         for delayed in ripe:
             self._delayed.take(delayed.first, delayed.end)
             self._due.put(delayed.first, delayed.end, delayed.value.deliveries)
+        for flying in late:
+            self._flying.take(flying.first, flying.end)
+            self._come_back(flying, Cause.OVERDUE, flying.value.counted, now_ms)
         moments += [p.value.due_ms for p in self._delayed]
         self.wake_ms = min(moments, default=NEVER)
         return bool(late or ripe)
 
-    def session_gone(self) -> bool:
-        """The holder is gone: make due at once what is in flight, and keep the counts."""
+    def session_gone(self, now_ms: int) -> bool:
+        """The holder is gone: take back what is in flight, and keep the counts."""
         self._touched = self.floor
         back = self._flying.take_all()
         for piece in back:
-            self._due.put(piece.first, piece.end, piece.value.counted)
+            self._come_back(piece, Cause.HOLDER_GONE, piece.value.counted, now_ms)
         return bool(back)
+
+    def take_removed(self) -> list[Removed]:
+        """Return what the policy has taken out of the deliveries since the last call."""
+        removed, self._removed = self._removed, []
+        return removed
 
     def seek(self, offset: Offset, seek_number: int = 0) -> None:
         """Start again at `offset` and forget all else. `seek_number`: the version of this seek."""
         self.seek_number = max(seek_number, self.seek_number + 1)
         self.floor = self.next = self._touched = offset
         self._acked = RangeSet()
-        self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()
+        self._flying, self._delayed = RangeMap(), RangeMap()
+        self._due, self._dead = RangeMap(), RangeMap()
         self.wake_ms = NEVER
 
     def skip_to(self, offset: Offset) -> list[Range]:
@@ -299,8 +322,8 @@ class QueueProgress:
         unacked = self._acked.gaps(self.floor, offset)
         low, self.floor = self.floor, offset
         self.next = max(self.next, offset)
-        maps: tuple[RangeMap[_Flying], RangeMap[_Delayed], RangeMap[int]]
-        maps = (self._flying, self._delayed, self._due)
+        maps: tuple[_Places, ...]
+        maps = (self._flying, self._delayed, self._due, self._dead)
         for where in maps:
             where.take(low, offset)
         self._acked.remove_below(offset)
@@ -308,7 +331,26 @@ class QueueProgress:
         return unacked
 
     def _aside(self) -> int:
-        return len(self._acked) + len(self._delayed) + len(self._due)
+        return len(self._acked) + len(self._delayed) + len(self._due) + len(self._dead)
+
+    def _come_back(
+        self, piece: Piece[_Flying], cause: Cause, deliveries: int, now_ms: int, due_ms: int = 0
+    ) -> None:
+        """Do with a piece that was in flight what the policy decides."""
+        first, end, _ = piece
+        verdict = self._policy(Returned(first, end, deliveries, cause, now_ms, due_ms))
+        if isinstance(verdict, Removal):
+            self._removed.append(Removed(first, end, deliveries, verdict))
+            if verdict is Removal.DEAD_LETTER:
+                self._dead.put(first, end, deliveries)
+            else:
+                self._acked.add(first, end)
+                self._raise_floor()
+        elif verdict.due_ms <= now_ms:
+            self._due.put(first, end, deliveries)
+        else:
+            self._delayed.put(first, end, _Delayed(verdict.due_ms, deliveries))
+            self.wake_ms = min(self.wake_ms, verdict.due_ms)
 
     def _raise_floor(self) -> None:
         """C2: the floor only rises; only `seek` sets it back."""
@@ -322,14 +364,11 @@ class QueueProgress:
     def check(self) -> None:
         """Assert C1, every offset in exactly one place (for tests; the cost is per range)."""
         pieces: list[Range] = [*self._acked]
-        for where in (self._flying, self._delayed, self._due):
-            pieces += [(p.first, p.end) for p in _pieces(where)]
+        places: tuple[_Places, ...] = (self._flying, self._delayed, self._due, self._dead)
+        for where in places:
+            pieces += [(p.first, p.end) for p in where]
         at = self.floor
         for first, end in sorted(pieces):
             assert first == at, f"hole or overlap at {at}: next place begins at {first}"
             at = end
         assert at == self.next, f"places end at {at}, next is {self.next}"
-
-
-def _pieces(where: "RangeMap[_Flying] | RangeMap[_Delayed] | RangeMap[int]") -> list[Piece[object]]:
-    return [Piece(p.first, p.end, p.value) for p in where]

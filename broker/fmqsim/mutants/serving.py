@@ -207,8 +207,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "what a consumer could not handle never comes again, and nothing behind it is ever done",
         (
             "fmqcore/consume/in_flight.py",
-            "            if due_ms <= now_ms:\n                self._due.put(",
-            "            if due_ms <= now_ms:\n                (lambda *_: None)(",
+            "        elif verdict.due_ms <= now_ms:\n            self._due.put(",
+            "        elif verdict.due_ms <= now_ms:\n            (lambda *_: None)(",
         ),
         seeds=(13,),
     ),

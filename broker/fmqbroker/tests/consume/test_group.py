@@ -8,6 +8,7 @@ from fmqbroker.consume.group import ConsumerGroup, Session
 from fmqbroker.consume.service import FetchService
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.tests.consume_harness import HandClock, until
+from fmqcore.consume.delivery_policy import Removal
 from fmqcore.consume.in_flight import QueueProgress
 from fmqcore.ids import Epoch, Offset, TopicId
 from fmqproto.v1 import client_pb2
@@ -47,6 +48,26 @@ def test_older_stream_of_a_session_ends_without_releasing_queues() -> None:
     group.leave(old, 0)
     assert [group.holder(queue) for queue in range(4)] == [new] * 4
     assert all(group.delivering(new, queue) for queue in range(4))
+
+
+def test_what_the_delivery_policy_drops_is_stored_as_done() -> None:
+    """Whichever way it comes back: overdue, given back, unsent, or with a lost session."""
+    for way in ("overdue", "nack", "unsent", "left"):
+        group, session = group_of(1), session_of("a")
+        group.progress[0] = QueueProgress(Offset(0), policy=lambda _: Removal.DROP)
+        group.join(session, 0)
+        generation = group.delivering(session, 0)
+        deliver(group, 0)
+        assert not group.dirty
+        if way == "overdue":
+            group.on_time(5000)
+        elif way == "nack":
+            group.nack(session, 0, generation, Offset(0), END, 0, 0)
+        elif way == "unsent":
+            group.give_back(0, generation, Offset(0), END, 0)
+        else:
+            group.leave(session, 0)
+        assert (list(group.dirty), group.progress[0].floor) == ([0], END), way
 
 
 def test_acks_and_pauses_of_a_departed_member_are_ignored() -> None:

@@ -154,7 +154,7 @@ class Progress(RuleBasedStateMachine):
 
     @rule()
     def session_gone(self) -> None:
-        self.progress.session_gone()
+        self.progress.session_gone(self.now)
         self.naive.touched = self.naive.floor
         for o, (kind, _, count) in enumerate(self.naive.states):
             if kind == "flying":
@@ -162,7 +162,7 @@ class Progress(RuleBasedStateMachine):
 
     @rule(first=st.integers(0, _END), end=st.integers(0, _END))
     def unlease(self, first: int, end: int) -> None:
-        self.progress.unlease(Offset(first), Offset(end))
+        self.progress.unlease(Offset(first), Offset(end), self.now)
         for o in range(first, end):
             kind, _, count = self.naive.states[o]
             if kind == "flying":
@@ -259,7 +259,7 @@ def test_redeliveries_carry_their_count_and_precede_new_records() -> None:
     assert _leases(progress, 6) == [Lease(Offset(4), Offset(6), 1)]
     progress.expire(50)
     assert _leases(progress, 8) == [Lease(Offset(1), Offset(2), 2), Lease(Offset(6), Offset(8), 1)]
-    progress.session_gone()
+    progress.session_gone(0)
     counts = {o: n.deliveries for n in _leases(progress, 8) for o in range(n.first, n.end)}
     assert counts == {0: 2, 1: 3, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 7: 2}
 
@@ -305,7 +305,7 @@ def test_range_limit_stops_new_records_but_not_redeliveries() -> None:
     for o in (1, 3, 5):
         progress.ack(Offset(o), Offset(o + 1))
     assert progress.peek(Offset(100)) is None
-    progress.session_gone()
+    progress.session_gone(0)
     assert progress.peek(Offset(100)) == (0, 1)
     for lease in _leases(progress, 100):
         progress.ack(lease.first, lease.end)

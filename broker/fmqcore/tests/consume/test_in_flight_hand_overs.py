@@ -23,7 +23,7 @@ def again(progress: QueueProgress, end: int = 10) -> list[Lease]:
 def test_lost_session_counts_handed_over_records() -> None:
     progress = leased()
     progress.handed(*at(0, 3))
-    progress.session_gone()
+    progress.session_gone(0)
     assert again(progress) == [Lease(*at(0, 3), 2), Lease(*at(3, 10), 1)]
 
 
@@ -46,7 +46,7 @@ def test_each_hand_over_counts_once() -> None:
     counts = []
     for _ in range(3):
         progress.handed(*at(0, 1))
-        progress.session_gone()
+        progress.session_gone(0)
         counts += [lease.deliveries for lease in again(progress, 1)]
     assert counts == [2, 3, 4]
 
@@ -63,7 +63,7 @@ def test_a_holder_that_reports_nothing_counts_each_lease() -> None:
     """A client of an earlier version."""
     progress = QueueProgress(Offset(0))
     progress.lease(*at(0, 2), LATER)
-    progress.session_gone()
+    progress.session_gone(0)
     assert again(progress, 2) == [Lease(*at(0, 2), 2)]
 
 

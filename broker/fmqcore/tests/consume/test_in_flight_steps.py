@@ -57,7 +57,7 @@ def test_retention_up_to_acked_ranges_raises_the_floor() -> None:
 def test_redelivery_stops_at_the_commit_end() -> None:
     """C4: a new reader's commit end may be lower than what its consumers have seen."""
     progress = leased(10)
-    progress.session_gone()
+    progress.session_gone(0)
     assert progress.peek(O(4)) == (0, 4)
     assert progress.peek(O(0)) is None
     progress.ack(O(0), O(6))
@@ -67,11 +67,11 @@ def test_redelivery_stops_at_the_commit_end() -> None:
 
 def test_leased_but_unsent_records_are_not_counted() -> None:
     progress = leased(4)
-    progress.unlease(O(2), O(4))
+    progress.unlease(O(2), O(4), 0)
     assert progress.lease(O(2), O(4), 100) == [Lease(O(2), O(4), 1)]
     progress.nack(O(2), O(4), 0, 0)
     progress.lease(O(2), O(4), 100)
-    progress.unlease(O(2), O(4))
+    progress.unlease(O(2), O(4), 0)
     assert progress.lease(O(2), O(4), 100) == [Lease(O(2), O(4), 2)]
 
 

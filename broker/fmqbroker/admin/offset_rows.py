@@ -11,7 +11,6 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.registry import GroupTable
-from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.slices import Slices
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.consume.offsets.lag import acked_above
@@ -34,11 +33,8 @@ BEFORE_ALL = RowPlace("", -1, "")
 class OffsetRows:
     """Makes rows from what the broker knows at that moment."""
 
-    def __init__(
-        self, broker_group: GroupName, journal: Journal, offsets: OffsetStore, groups: GroupTable
-    ) -> None:
+    def __init__(self, broker_group: GroupName, offsets: OffsetStore, groups: GroupTable) -> None:
         self._broker_group = broker_group
-        self._journal = journal
         self._offsets = offsets
         self._groups = groups
 
@@ -66,8 +62,7 @@ class OffsetRows:
         group: str,
     ) -> None:
         """Add the row of one queue and consumer group."""
-        begin = self._journal.begin_offset(topic.id, queue)
-        end = self._groups.committed(topic.id, queue)
+        begin, end = self._groups.visible(topic.id, queue)
         row = rows.add(
             broker_group=self._broker_group,
             topic=topic.name,

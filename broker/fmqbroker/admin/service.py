@@ -62,7 +62,7 @@ class AdminService:
         self._groups = fetch.groups
         self._snapshots = snapshots
         self._broker_group = GroupName(settings.group)
-        self._rows = OffsetRows(self._broker_group, journal, offsets, fetch.groups)
+        self._rows = OffsetRows(self._broker_group, offsets, fetch.groups)
         self._chains = chains = fetch.groups.chains
         self._seeks = None if chains is None else ChainSeeks(chains, fetch.groups)
 
@@ -155,9 +155,7 @@ class AdminService:
         """Return the target of a seek in one queue, within what is stored and committed."""
         if not request.by_offset:
             return await self._groups.position(topic.id, queue, request.to, request.to_ms)
-        begin = self._journal.begin_offset(topic.id, queue)
-        end = self._groups.committed(topic.id, queue)
-        return max(begin, min(Offset(request.offset), end))
+        return self._groups.visible(topic.id, queue).clamp(Offset(request.offset))
 
     async def _move(
         self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]

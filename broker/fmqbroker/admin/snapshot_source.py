@@ -164,8 +164,7 @@ class SnapshotSource:
         entry, groups = self.offsets.get(key), self.fetch.groups
         if entry is None or entry.deleted:
             return 0
-        begin = self.journal.begin_offset(key.topic_id, key.queue_id)
-        end = groups.committed(key.topic_id, key.queue_id)
+        begin, end = groups.visible(key.topic_id, key.queue_id)
         topic, chains = self.view.topics_by_id.get(key.topic_id), groups.chains
         if topic is not None and topic.ordered and chains is not None:
             return chains.to_come(key.group, key.topic_id, key.queue_id, entry, begin, end)

@@ -35,6 +35,7 @@ from fmqbroker.consume.offsets.side_journal import SideDisk
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
 from fmqbroker.consume.topic_sweep import TopicSweep
+from fmqbroker.consume.visible import Visible
 from fmqbroker.data.retention import Retention
 from fmqbroker.data.segment_service import SegmentService
 from fmqbroker.data.topic_claims import TopicClaims
@@ -200,6 +201,7 @@ class _Parts:
         self._view, self._claims = view, claims
         self._departure = _Departure(ports.lifecycle)
         self._gate, self._commit = probe.make_gate(clock), probe.make_commit_frontier()
+        self._visible = Visible(journal, self._commit)
         side = SideDisk(ports.disk, ports.lifecycle)
         self._offsets = OffsetStore(side, journal, self._commit, group, settings, clock)
         self._master = MasterReplication(settings, clock, journal, self._commit, group, incarnation)
@@ -230,7 +232,7 @@ class _Parts:
         self._retention = self._make_retention(me)
         self._failover = self._make_failover(incarnation)
         self._produce, self._fetch = self._make_traffic()
-        self._segments = SegmentService(settings, clock, journal, self._commit)
+        self._segments = SegmentService(settings, clock, journal, self._visible)
         self._idle_groups, self._sweep = self._make_sweeps()
         self._snapshots = self._make_snapshots(me)
         self._admin = self._make_admin()
@@ -272,9 +274,13 @@ class _Parts:
     def _make_traffic(self) -> tuple[ProduceService, FetchService]:
         """Make the parts that messages pass."""
         ordered, settings, clock = self._ordered, self._settings, self._ports.clock
-        common = self._journal, self._commit, self._gate, self._view
-        produce = ProduceService(*common, settings, clock, ordered.sessions)
-        fetch = FetchService(settings, clock, *common, self._offsets, ordered.reads)
+        journal, gate, view = self._journal, self._gate, self._view
+        produce = ProduceService(
+            journal, self._commit, gate, view, settings, clock, ordered.sessions
+        )
+        fetch = FetchService(
+            settings, clock, journal, self._visible, gate, view, self._offsets, ordered.reads
+        )
         ordered.follow_readers(fetch.groups)
         return produce, fetch
 

@@ -14,8 +14,8 @@ import structlog
 
 from fmqbroker.consume.chain_reads import ChainWindows
 from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Found, Journal
-from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.slices import Slices
 from fmqcore.consume.in_flight import Lease
 from fmqcore.consume.ranges import Range
@@ -56,9 +56,9 @@ class Pick(NamedTuple):
 class Puller:
     """Fills messages to sessions with deliveries."""
 
-    def __init__(self, journal: Journal, commit: CommitFrontier, clock: Clock) -> None:
+    def __init__(self, journal: Journal, visible: Visible, clock: Clock) -> None:
         self._journal = journal
-        self._commit = commit
+        self._visible = visible
         self._clock = clock
         self._batch_len: dict[tuple[int, int], int] = {}  # (topic, queue): of the last one seen
 
@@ -166,17 +166,15 @@ class Puller:
         A queue without anything to deliver is marked as starved.
         """
         progress = group.progress[queue]
-        up_to = self._journal.committed_offset(group.topic_id, queue, self._commit.commit_end)
-        begin = self._journal.begin_offset(group.topic_id, queue)
+        visible = self._visible.queue(group.topic_id, queue)
         if group.windows is not None:  # an ordered topic's
-            end = self._enter_window(group, group.windows, queue)
-            begin, up_to = min(begin, end), min(up_to, end)
-        if progress.floor < begin:
-            self._skip_deleted(group, session, queue, begin)
-        if progress.waits_for >= up_to:
+            visible = visible.limited(self._enter_window(group, group.windows, queue))
+        if progress.floor < visible.first:
+            self._skip_deleted(group, session, queue, visible.first)
+        if progress.waits_for >= visible.end:
             group.starved[queue] = ((group.topic_id, queue), progress.waits_for)
             return None
-        want = progress.peek(up_to)  # None: no room, acks will make some
+        want = progress.peek(visible.end)  # None: no room, acks will make some
         if want is not None and session.reports_delivered:
             most = session.credit_records + session.overshoot
             want = want[0], Offset(min(want[1], want[0] + most))
@@ -224,7 +222,8 @@ class Puller:
             return []
         last = chosen[-1]
         # R4, R7, C4: nothing above the commit end is ever delivered.
-        assert last.position + last.total_len <= self._commit.commit_end, "R4: above the commit end"
+        shown = self._visible.now().shows(last.position, last.total_len)
+        assert shown, "R4: above the commit end"
         self._batch_len[group.topic_id, queue] = last.total_len
         batch_end = last.base_offset + last.record_count
         stop = Offset(min(want[1], batch_end))

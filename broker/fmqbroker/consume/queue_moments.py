@@ -7,9 +7,10 @@ later messages carry that time until it is reached. A time has no place among th
 from datetime import UTC, datetime
 from typing import Final
 
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
-from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.slices import Slices
+from fmqcore.consume.visibility import VisibleRange
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Offset, TopicId
 from fmqport.clock import Clock
@@ -22,31 +23,30 @@ FUTURE_MS: Final = 60_000
 class QueueMoments:
     """Translates the start that a consumer asks for into offsets."""
 
-    def __init__(self, clock: Clock, journal: Journal, commit: CommitFrontier) -> None:
+    def __init__(self, clock: Clock, journal: Journal, visible: Visible) -> None:
         self._clock = clock
         self._journal = journal
-        self._commit = commit
+        self._visible = visible
 
-    def committed(self, topic_id: TopicId, queue: int) -> Offset:
-        """Return one past the newest offset that may be read."""
-        return self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
+    def visible(self, topic_id: TopicId, queue: int) -> VisibleRange:
+        """Return what may be read of a queue."""
+        return self._visible.queue(topic_id, queue)
 
     async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
         """Return the offset of `start` in a queue now, within what is stored and committed.
 
         Raises `InvalidArgument` for a time whose place the stored times do not show.
         """
-        begin = self._journal.begin_offset(topic_id, queue)
-        end = self.committed(topic_id, queue)
+        visible = self.visible(topic_id, queue)
         match start:
             case client_pb2.START_LATEST:
-                wanted = end
+                wanted = visible.end
             case client_pb2.START_TIME:
                 wanted = await self._journal.find_time(topic_id, queue, start_ms)
                 await self._require_past(topic_id, queue, wanted, start_ms)
             case _:
-                wanted = begin
-        return max(begin, min(wanted, end))
+                wanted = visible.first
+        return visible.clamp(wanted)
 
     async def _require_past(
         self, topic_id: TopicId, queue: int, found: Offset, asked_ms: int

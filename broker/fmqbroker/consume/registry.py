@@ -21,9 +21,9 @@ from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.offsets.write_round import Round
 from fmqbroker.consume.queue_moments import QueueMoments
 from fmqbroker.consume.unstored import Entries, GroupKey, Unstored
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
 from fmqbroker.journal.state_limits import StateLimits
-from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import Slices
@@ -59,14 +59,14 @@ class GroupTable(QueueMoments):
         settings: BrokerSettings,
         clock: Clock,
         journal: Journal,
-        commit: CommitFrontier,
+        visible: Visible,
         gate: Gate,
         cluster: ClusterView,
         offsets: OffsetStore,
         timers: Timers,
         chains: ChainReads | None = None,
     ) -> None:
-        super().__init__(clock, journal, commit)
+        super().__init__(clock, journal, visible)
         self.chains = chains  # of ordered topics; None: none are served
         self._settings = settings
         self._gate = gate
@@ -106,7 +106,7 @@ class GroupTable(QueueMoments):
 
     def readable(self, group: ConsumerGroup, queue: int) -> Offset:
         """Return one past the newest offset that the group may read now."""
-        end = self.committed(group.topic_id, queue)
+        end = self.visible(group.topic_id, queue).end
         if group.windows is not None:
             end = min(end, group.windows.window(queue, group.progress[queue].floor).end)
         return end
@@ -287,7 +287,7 @@ class GroupTable(QueueMoments):
         """Offer starved queues again when something new in them is committed."""
         slices = Slices()
         while True:
-            seen = self._commit.commit_end
+            seen = self._visible.now()
             for group in list(self._groups.values()):
                 await slices.step(1 + len(group.starved) // 8)
                 ends = self._journal.state.next_offsets  # most often nothing was appended
@@ -295,8 +295,8 @@ class GroupTable(QueueMoments):
                 for queue in news:
                     if self.readable(group, queue) > group.starved[queue][1]:
                         group.offer(queue)
-            if self._commit.commit_end == seen:  # else it moved in one of those turns
-                await self._commit.changed.wait()
+            if self._visible.now() == seen:  # else it moved in one of those turns
+                await self._visible.changed.wait()
 
     async def _follow_gate(self) -> None:
         while True:

@@ -31,8 +31,8 @@ from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.pacing import Pace
 from fmqbroker.consume.registry import GroupTable
 from fmqbroker.consume.subscriptions import Subscriptions
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
-from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.runtime.wire_errors import as_error
@@ -74,7 +74,7 @@ class FetchService:
         settings: BrokerSettings,
         clock: Clock,
         journal: Journal,
-        commit: CommitFrontier,
+        visible: Visible,
         gate: Gate,
         cluster: ClusterView,
         offsets: OffsetStore,
@@ -88,10 +88,10 @@ class FetchService:
         self._broker_group = GroupName(settings.group)
         self._draining = False
         self._timers = Timers(clock)
-        self._puller = Puller(journal, commit, clock)
+        self._puller = Puller(journal, visible, clock)
         self._pace = Pace()
         self.groups = GroupTable(
-            settings, clock, journal, commit, gate, cluster, offsets, self._timers, chains
+            settings, clock, journal, visible, gate, cluster, offsets, self._timers, chains
         )
         self._subscriptions = None if chains is None else Subscriptions(self.groups, chains, gate)
 

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
-from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.wire_errors import as_error
 from fmqcore.errors import FmqError, InvalidArgument, NotFound, Overloaded
@@ -36,13 +36,13 @@ class SegmentService:
     """The handlers of the `Segments` service. `sent_bytes` and `refused` only grow."""
 
     def __init__(
-        self, settings: BrokerSettings, clock: Clock, journal: Journal, commit: CommitFrontier
+        self, settings: BrokerSettings, clock: Clock, journal: Journal, visible: Visible
     ) -> None:
         self.sent_bytes = 0
         self.refused = 0
         self._settings = settings
         self._journal = journal
-        self._commit = commit
+        self._visible = visible
         self._throttle = _Throttle(clock, settings.scan_bytes_per_s)
         self._streams = 0
 
@@ -140,8 +140,8 @@ class SegmentService:
         await _soon(stream.send(wire.SegmentPart(error=as_error(error))))
 
     def _end(self) -> Position:
-        """Return the end of what may be read: committed, and in the files."""
-        return min(self._commit.commit_end, self._journal.written_end)
+        """Return the end of what may be read: visible, and in the files."""
+        return self._visible.now().limited(self._journal.written_end).end
 
 
 class _Throttle:

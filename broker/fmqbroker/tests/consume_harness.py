@@ -17,6 +17,7 @@ from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.offsets.side_journal import SideDisk
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.service import FetchService
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal
@@ -171,6 +172,7 @@ class Rig:
         self.gate = Gate(self.clock)
         self.commit = CommitFrontier()
         self.hold_commit = False
+        self.visible_type = Visible
         self.journal: Journal
         self.offsets: OffsetStore
         self.fetch: FetchService
@@ -180,7 +182,8 @@ class Rig:
         self.journal = await Journal.open(self.disk, self.settings, self.clock, self.life)
         parts: Any = (self.side, self.journal, self.commit, self.group, self.settings, self.clock)
         self.offsets = OffsetStore(*parts)
-        parts = (self.journal, self.commit, self.gate, self.cluster, self.offsets, self.chains)
+        self.visible = self.visible_type(self.journal, self.commit)
+        parts = (self.journal, self.visible, self.gate, self.cluster, self.offsets, self.chains)
         self.fetch = FetchService(self.settings, self.hand, *parts)
 
     async def lead(self, epoch: int = 1) -> None:

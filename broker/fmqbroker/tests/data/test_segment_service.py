@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fmqbroker.consume.visible import Visible
 from fmqbroker.data.segment_service import CHUNK_BYTES, STUCK_S, SegmentService
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
@@ -31,7 +32,8 @@ class Rig:
         self.commit = CommitFrontier()
         self.hand = HandClock()
         changed = settings(path, **{"scan_bytes_per_s": 0, **changes})
-        self.service = SegmentService(changed, self.hand, journal, self.commit)
+        visible = Visible(journal, self.commit)
+        self.service = SegmentService(changed, self.hand, journal, visible)
 
     def committed(self, end: int) -> None:
         self.commit.advance(Position(end), Position(0))

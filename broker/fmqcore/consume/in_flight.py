@@ -7,7 +7,7 @@ Every offset is in exactly one place:
     flying               delivered, waiting for an ack until a deadline
     delayed              given back (nack), due at a later time
     due                  to be redelivered now (expired, due nack, session gone)
-    dead                 put aside by the delivery policy, until the copy of it is stored
+    dead                 put aside by the delivery policy, until its copy is stored
     from `next_offset`   never delivered
 
 Retry is this state, never a rewritten message. Whether and when a piece that comes back is

@@ -18,7 +18,7 @@ from fmqoperator.api.topic import Topic
 from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.event_dedup import lasting
 from fmqoperator.core.observation import Failure
-from fmqoperator.core.topics.chain_status import ChainSeen
+from fmqoperator.core.topics.chain_status import ChainSeen, events, state_of
 from fmqoperator.core.topics.ordered import CreateOrdered, SetChainGroups, group_names
 from fmqoperator.core.topics.plan import (
     ChangeTopic,
@@ -86,7 +86,14 @@ class Topics:
         if failed is None:
             self._events.round_ended(body)
         after = await self._observe(topic, (failed,) if failed else ())
+        await self._report_between(body, seen, after)
         return Outcome(topic_status(after), pause_s, after.failures)
+
+    async def _report_between(self, body: Json, seen: TopicSeen, after: TopicSeen) -> None:
+        """Report what the chain did between two looks: the status has the second one's."""
+        before = None if seen.chain is None else state_of(seen.chain, seen.now_ms)
+        for event in events(before, after.chain):
+            await self._events.emit(body, event.type, event.reason, event.message)
 
     async def gone(self, key: Key, body: Json) -> None:
         """See `Rounds`: delete the topic, if that was asked for, once ZooKeeper can be asked."""

@@ -1,14 +1,17 @@
 """A Topic's end: the topic is deleted if requested, and declared nowhere else. And a garbage
 node."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
 from fmqcore.errors import Malformed, Unavailable
 from fmqcore.ids import TopicId
+from fmqcore.zk.chain import Chain
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig
+from fmqoperator.core.topics.chain_status import ChainSeen
 from fmqoperator.shell import topics
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
@@ -16,6 +19,7 @@ from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import Key
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
+from fmqoperator.tests.chain_samples import G1, G2, SENDER, chain, seen
 
 NO_BROKERS = cast(Brokers, None)
 KEY = Key("Topic", "shop", "orders")
@@ -99,6 +103,39 @@ class Ears:
 
     def round_ended(self, _about: Any) -> None:
         """See `Events`."""
+
+
+class Moving(Ensemble):
+    """Its chain is another one at each look; the last one stays."""
+
+    def __init__(self, *chains: Chain) -> None:
+        super().__init__(0)
+        self.chains = list(chains)
+
+    def watch_chain(self, *_args: Any) -> Callable[[], None]:
+        return lambda: None
+
+    async def read_topic(self, _cluster: str, topic: str) -> Any:
+        number = TopicId(7)
+        there = Versioned(TopicConfig(topic, number, ordered=True), 1)
+        return frozenset({"g1", "g2"}), there
+
+    async def read_chain(self, *_args: Any) -> ChainSeen:
+        return seen(self.chains.pop(0) if len(self.chains) > 1 else self.chains[0], SENDER)
+
+
+async def test_switch_between_two_looks_is_reported_once() -> None:
+    ears, groups = Ears(), [{"group": "g1"}, {"group": "g2"}]
+    made = body(groups=None, ordered={"groups": groups})
+    ensemble = Moving(chain(G1), chain(G1), chain(G1), chain(G1, G2), chain(G1, G2))
+    rounds = Topics(
+        cast(Ensembles, ensemble), cast(Events, ears), cast(Cache, FakeCache()), NO_BROKERS
+    )
+    for heard in ([], ["SegmentOpened"], ["SegmentOpened"]):
+        done = await rounds.round(KEY, made, (), lambda: None)
+        made["status"] = done.status
+        assert ears.heard == heard
+    assert made["status"]["ordered"]["openSegment"] == 2
 
 
 async def test_garbage_in_zookeeper_is_not_reported_as_away() -> None:

@@ -37,6 +37,8 @@ _MOST_PICKS: Final = 500
 """Deliveries after which no other queue is added to a message: it is made in one turn."""
 _QUEUE_STEPS: Final = 3
 """Steps (`runtime.slices`) that choosing from one queue takes."""
+_ENTRIES_A_STEP: Final = 8
+"""Entries of the index that one such step reads."""
 
 _log = structlog.get_logger()
 
@@ -107,7 +109,7 @@ class Puller:
                 break
             await slices.step(_QUEUE_STEPS)  # the queue may go to another session meanwhile
             session.ready.pop(queue, None)  # to the end of the line
-            taken = await self._pick_queue(group, session, queue, share, budget, not picks)
+            taken = await self._pick_queue(group, session, queue, share, budget, not picks, slices)
             picks += taken
             budget -= _size(taken, session.accepts_omitted_batch)
             if not taken and queue in session.ready:
@@ -123,6 +125,7 @@ class Puller:
         share: int,
         budget: int,
         alone: bool,
+        slices: Slices,
     ) -> list[Pick]:
         """Lease up to `share` bytes; at least one batch if it is within `budget` or `alone`."""
         picks: list[Pick] = []
@@ -142,6 +145,7 @@ class Puller:
                 break
             limit = self._limit(group, queue, share - size)
             found = await self._journal.find(group.topic_id, queue, want[0], limit)
+            await slices.step(1 + len(found) // _ENTRIES_A_STEP)  # many small pieces: many looks
             if group.delivering(session, queue) != generation:
                 return picks
             if found and found[0].base_offset > want[0]:

@@ -57,6 +57,7 @@ class MemberEnds:
         self._of: Epoch = NO_TERM
         self._start = Position(0)
         self._durable: dict[BrokerId, Position] = {}
+        self._held: Position | None = None  # the highest `all_end` of the term
 
     @property
     def changed(self) -> tuple[Signal, Signal]:
@@ -77,6 +78,7 @@ class MemberEnds:
         if term != self._of:
             self._of, self._start = term, dict(self._journal.state.epochs).get(term, Position(0))
             self._durable.clear()
+            self._held = None
         for broker, view in self._links.links.items():
             known = self._durable.get(broker, Position(0))
             if view.epoch == term and view.durable_end > known:
@@ -92,14 +94,18 @@ class MemberEnds:
     def all_end(self) -> Position | None:
         """Return the position up to which every member holds the journal; None: not known.
 
-        Not known while a member has not reached the start of this broker's own term.
+        Not known while a member has not reached the start of this broker's own term. It never falls
+        in a term: records may be acknowledged up to it, and a member that is configured later lacks
+        them for a while.
         """
         if not self._term.held:
             return None
         self.note()
         ends = [self._durable.get(broker, Position(0)) for broker in self.members - {self.me}]
         end = min([self._journal.durable_end, *ends])
-        return end if end >= self._start else None
+        if end >= self._start:
+            self._held = end if self._held is None else max(self._held, end)
+        return self._held
 
     async def run(self) -> None:
         """Note what the slaves report, also without a question: a link that comes again forgets."""

@@ -95,6 +95,16 @@ async def test_report_counts_after_the_stream_broke_and_came_again(bench: Ordere
     assert bench.holdings.held(OPEN) == (1, 0)
 
 
+async def test_ends_do_not_fall_when_a_member_is_added(bench: OrderedBench) -> None:
+    await bench.line().take([ordered(11)])
+    await bench.all_durable()
+    assert bench.holdings.held(OPEN) == (1, 0), "it may be acknowledged"
+    bench.group.configure(ME, SLAVE, BrokerId("g1-2"))
+    assert bench.holdings.held(OPEN) == (1, 0)
+    bench.become_master(2)
+    assert bench.holdings.held(OPEN) is None, "another term asks all members again"
+
+
 async def test_new_member_has_to_report_first(bench: OrderedBench) -> None:
     await bench.line().take([ordered(11)])
     await bench.all_durable()

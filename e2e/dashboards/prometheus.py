@@ -92,7 +92,7 @@ class Prometheus:
         """Return the names of targets whose last scrape succeeded."""
         return {r["metric"]["target"] for r in self.query("up == 1")}
 
-    async def until(self, look: Callable[[], object], what: str, patience_s: float = 90) -> None:
+    async def until(self, look: Callable[[], object], what: str, patience_s: float = 240) -> None:
         """Look again and again, beside the loop, until the look is true. Raises `Silent`."""
         try:
             async with asyncio.timeout(patience_s):

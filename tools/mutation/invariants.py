@@ -340,6 +340,9 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "K16": (
         ("fmqcore/ordered/copies.py", "number >= chain.next_number", "number > chain.next_number"),
     ),
+    "K17": (
+        ("fmqcore/ordered/delivery.py", "max(min(first, end), progress)", "max(first, progress)"),
+    ),
 }
 
 

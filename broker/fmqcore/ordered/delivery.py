@@ -14,7 +14,11 @@ from fmqcore.zk.chain import Chain, PerQueue, Segment
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Offsets of one queue that may be delivered: from `first` up to, and not including, `end`."""
+    """Offsets of one queue that may be delivered: from `first` up to, and not including, `end`.
+
+    K17: what is below `first` counts as done, so it never passes what members are known to hold:
+    offsets above may come to be those of a later segment.
+    """
 
     segment: int
     first: Offset
@@ -68,8 +72,8 @@ def window(
         return _nothing(
             segment.number, f"the end of a segment before segment {segment.number} is unknown"
         )
-    first = max(first, progress)
     end = visible if segment.end is None else segment.end[queue]
+    first = max(min(first, end), progress)
     why = "its end is unknown: a member has to come back" if segment.end_unknown else ""
     return Window(segment.number, Offset(first), Offset(max(first, end)), why)
 

@@ -367,6 +367,8 @@ def _reads(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
         at = None if ends is None else ends[queue]
         visible = delivery.visible_end(read, segment, queue, serving, at)
         shown = p.window(chain, CONSUMER, queue, GROUPS[i], w.progress[i][queue], visible)
+        if shown.first > w.progress[i][queue]:
+            yield "the consumer skips", _with_progress(w, i, queue, shown.first)
         if shown.first >= shown.end:
             continue
         record = record_at(journal, queue, shown.first, size.queues)
@@ -404,7 +406,11 @@ def _deliver(w: World, i: int, record: tuple[int, int, int], offset: int, p: Pro
     ):
         fault = f"the consumer got {(epoch, sequence)} after {(before_epoch, before)}"
     consumed = (*w.consumed[:queue], (epoch, sequence), *w.consumed[queue + 1 :])
-    own = tuple(offset + 1 if q == queue else n for q, n in enumerate(w.progress[i]))
-    progress = (own, w.progress[1]) if i == 0 else (w.progress[0], own)
-    after = w._replace(consumed=consumed, progress=progress, fault=fault)
+    after = _with_progress(w, i, queue, offset + 1)._replace(consumed=consumed, fault=fault)
     return f"{GROUPS[i]} delivers {sequence} of sender epoch {epoch}", after
+
+
+def _with_progress(w: World, i: int, queue: int, floor: int) -> World:
+    """What is below the first offset of a window counts as done, whether or not more is shown."""
+    own = tuple(floor if q == queue else n for q, n in enumerate(w.progress[i]))
+    return w._replace(progress=(own, w.progress[1]) if i == 0 else (w.progress[0], own))

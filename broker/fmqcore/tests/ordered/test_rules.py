@@ -114,6 +114,14 @@ def test_next_segment_skips_what_earlier_ones_deliver() -> None:
     assert window(found.edit, "app", 0, G2, 0, 9) == shown
 
 
+def test_progress_never_passes_offsets_where_nothing_is_held() -> None:
+    """The segment may end below: a later one in the group then starts with these offsets."""
+    at_two = replace(DONE, heads=(("app", (2,)),))  # 3 and 4 are in segment 1
+    for held, expected in ((0, (0, 0)), (1, (1, 1)), (2, (2, 2)), (3, (2, 3))):
+        shown = window(at_two, "app", 0, G2, 0, held)
+        assert (shown.first, shown.end) == expected
+
+
 def test_nothing_is_shown_elsewhere_or_after_an_unknown_end() -> None:
     assert "reads segment 1 in g1" in window(DONE, "app", 0, G2, 0, 9).why
     assert "no place" in window(DONE, "other", 0, G1, 0, 9).why

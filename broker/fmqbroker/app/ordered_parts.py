@@ -29,7 +29,7 @@ from fmqbroker.replication.master import MasterReplication
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
-from fmqcore.ids import BrokerId, GroupName
+from fmqcore.ids import BrokerId, GroupName, Position
 from fmqcore.ordered.evidence import Params
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
@@ -61,6 +61,7 @@ class OrderedParts:
         self.cache = cache = ChainCache(self.nodes, view, name)
         term = Term(journal, gate)
         self._ends = MemberEnds(me, journal, term, group, master, commit.changed)
+        master.require_on_disk(self._promised_end)
         self._holdings = Holdings(journal, gate, term, self._ends, group, master)
         self._lease = ChainLease(coordination, clock, cluster, name, cache, term)
         self._seals = Seals(journal, term, cache, self._holdings)
@@ -107,6 +108,14 @@ class OrderedParts:
             self.copies,
             _PARAMS,
         )
+
+    def _promised_end(self) -> Position:
+        """Return up to where each member's disk must hold the journal; 0: no order to keep."""
+        kept = any(
+            self._name in (*(g.group for g in chain.groups), *(s.group for s in chain.segments))
+            for chain in self.cache.topics()
+        )
+        return self._ends.promised_end() if kept else Position(0)
 
     def duties(self) -> list[Coroutine[Any, Any, None]]:
         """Return what runs for as long as the broker."""

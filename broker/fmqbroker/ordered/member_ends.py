@@ -2,7 +2,11 @@
 
 A member counts with the highest position that it reported durable in this term, also after its
 stream broke: in a term a slave only appends. It must have reached the term's start, so nothing that
-an earlier term acknowledged lies above. Grants and the in-sync set play no part.
+an earlier term acknowledged lies above. Grants play no part.
+
+Who may claim the reads counts as a member, too: a slave that was removed from the configuration
+gives a segment's end as a takeover reader until the in-sync set is without it. And who joins that
+set must have on its disk what was acknowledged before it was a member (`promised_end`).
 """
 
 from collections.abc import Mapping
@@ -21,6 +25,11 @@ class Links(Protocol):
 
     changed: Signal
     reported: Signal
+
+    @property
+    def successors(self) -> frozenset[BrokerId]:
+        """The slaves that may claim the reads now."""
+        ...
 
     @property
     def links(self) -> Mapping[BrokerId, LinkView]:
@@ -69,8 +78,9 @@ class MemberEnds:
 
     @property
     def members(self) -> frozenset[BrokerId]:
-        """All that the configuration lists, and this broker."""
-        return frozenset(m.id for m in self._group.config.members) | {self.me}
+        """All that the configuration lists, who may claim the reads besides, and this broker."""
+        listed = frozenset(m.id for m in self._group.config.members)
+        return listed | self._links.successors | {self.me}
 
     def note(self) -> None:
         """Take over what the slaves have reported."""
@@ -106,6 +116,11 @@ class MemberEnds:
         if end >= self._start:
             self._held = end if self._held is None else max(self._held, end)
         return self._held
+
+    def promised_end(self) -> Position:
+        """Return the end below which records may have been acknowledged, by any term's master."""
+        self.all_end()
+        return self._start if self._held is None else self._held
 
     async def run(self) -> None:
         """Note what the slaves report, also without a question: a link that comes again forgets."""

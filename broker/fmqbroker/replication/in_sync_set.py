@@ -8,7 +8,8 @@ Owner: replication. Order of effects.
   policy can no longer be met, the batches that wait on it fail at once. While ZooKeeper does not
   answer, nothing that needs that slave is acknowledged.
 - A learner has caught up: from then on the policy must hold with and without it, too. When it holds
-  all that was committed before that moment, compare-and-set; only then does it count.
+  all that was committed before that moment, and has on its disk what was promised to be on all
+  disks (ordered topics), compare-and-set; only then does it count.
 
 A stall of the master is not the slaves' fault: how long they are behind, and how old the term is,
 is counted in time in which the master could have heard them (`WatchedTime`).
@@ -67,6 +68,8 @@ class InSyncSet:
         self._commit = commit
         self._group = group
         self._facts = facts
+        self.promised_end: Callable[[], Position] = lambda: Position(0)
+        """The end up to which whoever joins must have all on its disk, whatever the policy."""
         self._moved = moved  # what the policy rests on has changed: compute the commit end
         self._me = BrokerId(settings.broker)
         self._limits = IsrLimits(settings.dead_after_ms, settings.in_sync_lag_bytes)
@@ -151,6 +154,8 @@ class InSyncSet:
             return frozenset(out), frozenset(), why
         joining = self._next_joining(current, facts)
         if joining is None or facts[joining.broker].counted_end < joining.mark:
+            return None
+        if facts[joining.broker].durable_end < self.promised_end():
             return None
         return frozenset(), frozenset({joining.broker}), f"{joining.broker} is in sync"
 

@@ -13,7 +13,7 @@ in the current epoch (R6). Leaves nothing on disk itself.
 """
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Final
 
@@ -114,6 +114,15 @@ class MasterReplication:
     def keep_from(self) -> Position:
         """See `replication.view.MasterReplication`."""
         return min([self._journal.durable_end, *map(self.counted_end, self._views_in_sync())])
+
+    @property
+    def successors(self) -> frozenset[BrokerId]:
+        """See `replication.view.MasterReplication`."""
+        return self._group.widest_isr.union(*self._isr.sets()) - {self._me}
+
+    def require_on_disk(self, promised: Callable[[], Position]) -> None:
+        """See `replication.view.MasterReplication`."""
+        self._isr.promised_end = promised
 
     def held_by_all(self) -> Position:
         """See `Host`: on their disks, whatever the policy counts."""
@@ -407,6 +416,7 @@ class MasterReplication:
                 ready=link is not None and link.ready,
                 counted_end=self.counted_end(view),
                 lag_ms=0 if link is None else link.lag_ms,
+                durable_end=view.durable_end,
             )
         return facts
 

@@ -4,7 +4,7 @@ Two roles, two halves; `replication/master.py` and `replication/slave.py` implem
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -75,6 +75,18 @@ class MasterReplication(Protocol):
 
     def close_writes(self) -> None:
         """Stop serving as master; slaves may still dial to reconcile and to send suffixes."""
+        ...
+
+    @property
+    def successors(self) -> frozenset[BrokerId]:
+        """The slaves that may claim the reads: in any in-sync set that may stand, or joining it.
+
+        One that was removed from the configuration stays among them until the set is without it.
+        """
+        ...
+
+    def require_on_disk(self, promised: Callable[[], Position]) -> None:
+        """Let no slave join the in-sync set whose disk holds less than up to `promised()`."""
         ...
 
     def keep_from(self) -> Position:

@@ -84,6 +84,9 @@ class MasterSide:
     def close_writes(self) -> None:
         self.epoch = Epoch(0)
 
+    def require_on_disk(self, _: object) -> None:
+        pass
+
     def keep_from(self) -> Position:
         return Position(0)
 

@@ -115,6 +115,7 @@ class Links:
     def __init__(self) -> None:
         self.changed, self.reported = Signal(), Signal()
         self.links = {SLAVE: LinkView(connected=True)}
+        self.successors = frozenset({SLAVE})
 
 
 class OrderedBench(Bench):

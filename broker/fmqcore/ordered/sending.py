@@ -109,7 +109,7 @@ class AckEvidence:
     """What a master knows when an ordered batch is due."""
 
     durable_on: frozenset[BrokerId]  # members that hold the batch on their disks
-    members: frozenset[BrokerId]  # all that the configuration lists, and the master
+    members: frozenset[BrokerId]  # all that are configured or may claim the reads, and the master
     appended_term: int  # in which the batch was appended, or recognised as a duplicate
     held_term: int  # the term that this master holds now; 0 = none
     lease_until_ms: int  # 0 = none; counted from the start of the last read
@@ -127,7 +127,7 @@ def may_acknowledge(
 ) -> str | None:
     """Return None if a batch of `segment` may be acknowledged now, else the reason (K14).
 
-    Grants of slaves do not count, and neither does the in-sync set: whoever is cut off from
+    Grants of slaves do not count, and an in-sync set without a member does not excuse it: whoever is cut off from
     ZooKeeper acknowledges no ordered batch, so to wait out a lease is a fence.
     """
     if len(evidence.members) < least_members(chain):

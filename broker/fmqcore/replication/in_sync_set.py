@@ -55,6 +55,7 @@ class LinkFacts(NamedTuple):
     ready: bool = False  # it takes more: one whose disk is full gives no credit
     counted_end: Position = Position(0)
     lag_ms: int = 0
+    durable_end: Position = Position(0)
 
 
 class IsrLimits(NamedTuple):

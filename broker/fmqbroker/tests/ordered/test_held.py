@@ -105,6 +105,31 @@ async def test_ends_do_not_fall_when_a_member_is_added(bench: OrderedBench) -> N
     assert bench.holdings.held(OPEN) is None, "another term asks all members again"
 
 
+async def test_removed_slave_counts_while_it_may_claim(bench: OrderedBench) -> None:
+    """As a takeover reader it would give an end below what was acknowledged without it."""
+    await bench.line().take([ordered(11)])
+    await bench.all_durable()
+    end = bench.journal.end
+    bench.group.configure(ME, BrokerId("g1-2"))
+    await bench.line().take([ordered(12)])
+    await bench.all_durable(BrokerId("g1-2"))
+    assert SLAVE in bench.ends.members
+    assert bench.ends.all_end() == end
+    bench.replication.successors = frozenset()  # the in-sync set is without it
+    assert bench.ends.all_end() == bench.journal.end
+
+
+async def test_promised_end_is_what_may_have_been_acknowledged(bench: OrderedBench) -> None:
+    await bench.line().take([ordered(11)])
+    await bench.all_durable()
+    end = bench.journal.end
+    await bench.line().take([ordered(12)])
+    assert bench.ends.promised_end() == end
+    bench.open_term(2)
+    start = dict(bench.journal.state.epochs)[Epoch(2)]
+    assert bench.ends.promised_end() == start > end, "before its own reports: all terms before"
+
+
 async def test_new_member_has_to_report_first(bench: OrderedBench) -> None:
     await bench.line().take([ordered(11)])
     await bench.all_durable()

@@ -154,7 +154,7 @@ def test_every_fact_of_a_link_reaches_the_in_sync_set() -> None:
     one = master(_lost={A}, _streams=SimpleNamespace(of={A: stream}.get), links={A: view})
     found = one._facts()
     assert found == {
-        A: LinkFacts(True, True, True, True, Position(2), 7),
+        A: LinkFacts(True, True, True, True, Position(2), 7, Position(2)),
         B: LinkFacts(),  # it never came
     }
     assert one._lost == {A}

@@ -89,6 +89,25 @@ async def test_master_fsyncs_bytes_of_leaving_slave_before_removal(
         assert master.journal.durable_end < end, "as the policy has it, again"
 
 
+async def test_slave_joins_with_what_was_promised_on_its_disk(tmp_path: Path) -> None:
+    """Ordered acks were given without it, on all members' disks: it may give a segment's end."""
+    policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.ALL)
+    async with cluster(tmp_path, 1, policy) as c:
+        slave = c.slaves[0]
+        await slave.stop(crash=True)
+        await until(lambda: c.isr == set())
+        end = c.master.produce()
+        await c.master.journal.wait_durable(end)
+        c.master.master.require_on_disk(lambda: end)
+        await slave.start()
+        await slave.reaches(end)
+        await turns()
+        assert slave.journal.durable_end < end
+        assert c.isr == set()
+        await slave.journal.wait_durable(end)
+        await c.in_sync()
+
+
 async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
     """ALL follows the in-sync set: the commit end advances over the remaining; nothing fails."""
     policy = replace(CACHED, flush=Flush.FSYNC)

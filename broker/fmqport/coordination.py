@@ -26,6 +26,10 @@ class SessionExpired(Unavailable):
     """The session ended, and its ephemerals with it; `Coordination` starts a new one by itself."""
 
 
+class NotEmpty(Unavailable):
+    """Delete refused: there are nodes below."""
+
+
 class BadVersion(Exception):
     """Compare-and-set refused: the node changed since it was read."""
 
@@ -144,7 +148,10 @@ class Coordination(Protocol):
         ...
 
     async def delete(self, path: str, version: int = -1) -> None:
-        """Delete a node; -1 = any version. A missing node is no error. Raises `BadVersion`."""
+        """Delete a node; -1 = any version. A missing node is no error.
+
+        Raises `BadVersion`, and `NotEmpty` if there are nodes below.
+        """
         ...
 
     def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:

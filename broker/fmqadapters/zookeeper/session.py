@@ -27,6 +27,7 @@ from kazoo.exceptions import (
     NoAuthError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     OperationTimeoutError,
     RolledBackError,
     RuntimeInconsistency,
@@ -51,6 +52,7 @@ from fmqport.coordination import (
     Node,
     NodeExists,
     NoNode,
+    NotEmpty,
     SessionExpired,
     SessionState,
 )
@@ -311,6 +313,8 @@ class _KazooLink:
                 return NodeExists(request.path)
             case BadVersionError():
                 return BadVersion(request.path)
+            case NotEmptyError():
+                return NotEmpty(f"cannot {request}: there are nodes below it")
             case SessionExpiredError():
                 return SessionExpired(f"cannot {request}: the ZooKeeper session has expired")
             case NoAuthError() | AuthFailedError():

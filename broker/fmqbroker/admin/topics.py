@@ -9,7 +9,7 @@ from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.cluster.topic_alteration import alter_topic, set_chain_groups
 from fmqbroker.cluster.view import ClusterView, topic_route
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqcore.errors import AlreadyExists, InvalidArgument
+from fmqcore.errors import AlreadyExists, InvalidArgument, NotFound
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.names import require_name
 from fmqcore.ordered.requests import change_groups, create_chain
@@ -84,11 +84,19 @@ class TopicAdmin:
     async def delete_topic(
         self, _: CallContext, request: admin_pb2.DeleteTopicRequest
     ) -> admin_pb2.DeleteTopicReply:
-        """Delete a topic from ZooKeeper; retention deletes its stored messages later."""
+        """Delete a topic from ZooKeeper; retention deletes its stored messages later.
+
+        Asked again after it was interrupted, it deletes the chain that was left.
+        """
         number = TopicId(request.id) if request.id else None
-        deleted = await self._view.delete_topic(request.name, number)
+        try:
+            deleted = await self._view.delete_topic(request.name, number)
+        except NotFound:
+            if await self._chains.delete_left(request.name):
+                return admin_pb2.DeleteTopicReply()
+            raise
         if deleted.ordered:
-            await self._chains.delete(deleted)
+            await self._chains.delete(deleted.name, deleted.id)
         return admin_pb2.DeleteTopicReply()
 
     # ---- ordered topics

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
-from fmqcore.ids import GroupName
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.names import is_name
 from fmqcore.ordered.moments import stamped
 from fmqcore.zk import layout
@@ -26,7 +26,7 @@ from fmqcore.zk.closed_chains import LastClosing, closing_to_json
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig, topic_from_json
 from fmqport.clock import Clock
-from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, Write
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, NotEmpty, Write
 from fmqport.sequential_nodes import in_sequence
 
 _log = structlog.get_logger()
@@ -120,18 +120,33 @@ class ChainNodes:
             _log.info("chain_changed", topic=after.topic, closing=after.closing)
         return Versioned(after, version)
 
-    async def delete(self, topic: TopicConfig) -> None:
-        """Delete the chain of a deleted topic, with the line of senders."""
-        found = await self.stored(topic.name)
-        if found is None or found.value.topic_id != topic.id:
-            return
-        line = layout.senders_node(self._cluster, topic.name)
-        for name in await self._coordination.children(line):
-            await self._coordination.delete(f"{line}/{name}")
-        await self._coordination.delete(line)
-        with contextlib.suppress(BadVersion):  # another topic of that name has replaced it
-            node = layout.chain_node(self._cluster, topic.name)
-            await self._coordination.delete(node, found.version)
+    async def delete(self, name: str, topic_id: TopicId) -> None:
+        """Delete the chain of a deleted topic, with the line of senders. Raises `Unavailable`.
+
+        Tries again when a broker that has not seen the deletion yet changes the chain or joins the
+        line meanwhile.
+        """
+        for _ in range(_TRIES):
+            found = await self.stored(name)
+            if found is None or found.value.topic_id != topic_id:
+                return None  # another topic of that name has replaced it
+            with contextlib.suppress(BadVersion, NotEmpty):
+                await self._delete_line(name)
+                node = layout.chain_node(self._cluster, name)
+                return await self._coordination.delete(node, found.version)
+        raise Unavailable(
+            f"topic {name} is deleted, and its chain is being changed all the time: delete the "
+            "topic again"
+        )
+
+    async def delete_left(self, name: str) -> bool:
+        """Delete the chain that an interrupted deletion left; return whether there was one."""
+        topic = layout.topic_node(self._cluster, name)
+        found = await self.stored(name) if is_name(name) else None
+        if found is None or await self._coordination.get(topic, synced=True) is not None:
+            return False
+        await self.delete(name, found.value.topic_id)
+        return True
 
     async def stored(self, name: str) -> Versioned[Chain] | None:
         """Return the chain of that name as it is now. Raises `Unavailable`, `Malformed`.
@@ -147,6 +162,12 @@ class ChainNodes:
         return self._coordination.watch(layout.chain_node(self._cluster, name), changed)
 
     # ---- inside
+    async def _delete_line(self, name: str) -> None:
+        line = layout.senders_node(self._cluster, name)
+        for sender in await self._coordination.children(line):
+            await self._coordination.delete(f"{line}/{sender}")
+        await self._coordination.delete(line)
+
     async def _write(self, before: Chain, after: Chain, version: int) -> int:
         """Return the new version. Raises `BadVersion`, also if the chain was deleted."""
         node = layout.chain_node(self._cluster, after.topic)

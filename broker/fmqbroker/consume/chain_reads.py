@@ -125,6 +125,8 @@ class ChainReads:
         Members connect to every broker group that they can reach, so only where its lowest head
         lies is their absence a reason: nothing of the chain is read without that broker group.
         """
+        if self._cache.is_unknown(topic_id):
+            return False
         chain = self._cache.of(topic_id)
         heads = None if chain is None else chain.heads_of(subscription)
         if chain is None or heads is None:

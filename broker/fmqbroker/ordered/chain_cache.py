@@ -95,6 +95,16 @@ class ChainCache:
         name = self._by_id.get(TopicId(topic_id))
         return name is not None and bool(self._entries[name].complaint)
 
+    def is_unknown(self, topic_id: int) -> bool:
+        """Return whether that is an ordered topic whose newest chain could not be read or decoded.
+
+        Nothing may be concluded then from what the cached chain, if any, does not have.
+        """
+        topic = self._view.topics_by_id.get(TopicId(topic_id))
+        if topic is None or not topic.ordered:
+            return False
+        return self.of(topic_id) is None or self.is_outdated(topic_id)
+
     def on_changed(self, callback: Callable[[TopicId], None]) -> Callable[[], None]:
         """Call `callback` with the number of each topic whose chain changes, before `changed`.
 

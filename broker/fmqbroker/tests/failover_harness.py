@@ -84,6 +84,10 @@ class MasterSide:
     def close_writes(self) -> None:
         self.epoch = Epoch(0)
 
+    @property
+    def successors(self) -> frozenset[BrokerId]:
+        return frozenset()
+
     def require_on_disk(self, _: object) -> None:
         pass
 

@@ -127,8 +127,8 @@ def may_acknowledge(
 ) -> str | None:
     """Return None if a batch of `segment` may be acknowledged now, else the reason (K14).
 
-    Grants of slaves do not count, and an in-sync set without a member does not excuse it: whoever is cut off from
-    ZooKeeper acknowledges no ordered batch, so to wait out a lease is a fence.
+    Grants of slaves do not count, and an in-sync set without a member does not excuse that member:
+    whoever is cut off from ZooKeeper acknowledges no ordered batch, so a lease that is over fences.
     """
     if len(evidence.members) < least_members(chain):
         return "its group has one member: two disks are needed"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqcore.errors import Unavailable
-from fmqport.coordination import BadVersion, Node, NodeExists, NoNode
+from fmqport.coordination import BadVersion, Node, NodeExists, NoNode, NotEmpty
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Tree:
         if request.version not in (-1, node.version):
             return BadVersion(path)
         if request.verb is Verb.DELETE and node.children:
-            return Unavailable(f"ZooKeeper refuses to {request}: it has children")
+            return NotEmpty(f"cannot {request}: there are nodes below it")
         return None
 
     def read(self, request: Request) -> object:

@@ -1,6 +1,7 @@
 """Chains on a real ZooKeeper: created once, changed by compare-and-set, deleted with the topic."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_from_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
+from fmqport.coordination import NodeExists
 
 pytestmark = pytest.mark.processes
 
@@ -70,7 +72,7 @@ async def test_chain_of_a_deleted_topic_is_replaced(
     )
     with pytest.raises(NotFound, match="has no chain"):
         await chains.read(TOPIC)
-    await chains.delete(TOPIC)  # not its own: it stays
+    await chains.delete("changes", TOPIC.id)  # not its own: it stays
     await chains.create(CHAIN)
     assert (await chains.read(TOPIC)).value == CHAIN
 
@@ -130,10 +132,47 @@ async def test_deletion_takes_the_line_of_senders_with_it(
     await session.create(line, b"")
     names = [await session.create_sequential(f"{line}/{name}-", b"") for name in ("b", "a")]
     assert await chains.senders(TOPIC) == tuple(names), "first in line first"
-    await chains.delete(TOPIC)
+    await chains.delete("changes", TOPIC.id)
     assert await session.get(layout.chain_node(C, "changes")) is None
     assert await chains.topics() == []
-    await chains.delete(TOPIC)
+    await chains.delete("changes", TOPIC.id)
+
+
+@pytest.mark.parametrize("race", ["a sender joins", "the chain changes"])
+async def test_deletion_goes_on_beside_brokers_unaware_of_it(
+    chains: ChainNodes, session: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch, race: str
+) -> None:
+    await chains.create(CHAIN)
+    line, delete, raced = layout.senders_node(C, "changes"), session.delete, 0
+
+    async def late(path: str, version: int = -1) -> None:
+        nonlocal raced
+        if path == line and raced < 2:
+            raced += 1
+            if race == "a sender joins":
+                with contextlib.suppress(NodeExists):
+                    await session.create(line, b"")
+                await session.create_sequential(f"{line}/x-", b"")
+            else:
+                name = f"app-{raced}"
+                await chains.edit(TOPIC, lambda c: add_subscription(c, name, latest=False))
+        await delete(path, version)
+
+    monkeypatch.setattr(session, "delete", late)
+    await chains.delete("changes", TOPIC.id)
+    assert raced == 2
+    assert await session.get(layout.chain_node(C, "changes")) is None
+
+
+async def test_chain_that_a_deletion_left_goes_with_a_second_one(
+    chains: ChainNodes, session: ZooKeeperSession
+) -> None:
+    await chains.create(CHAIN)
+    assert not await chains.delete_left("changes"), "its topic is there"
+    await session.delete(layout.topic_node(C, "changes"))
+    assert await chains.delete_left("changes")
+    assert await chains.topics() == []
+    assert not await chains.delete_left("changes")
 
 
 async def test_topic_that_is_not_ordered_is_refused(

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from fmqbroker.consume.idle_groups import IdleGroups
-from fmqbroker.tests.consume.chain_kit import CHANGES, EMPTY, OPEN, Broker, reading, staged
+from fmqbroker.tests.consume.chain_kit import CHANGES, EMPTY, OPEN, Broker, C, reading, staged
 from fmqbroker.tests.consume_harness import until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.ids import Offset
 from fmqcore.journal.state import PRESENCE_QUEUE
 from fmqcore.ordered.requests import remove_subscription
-from fmqcore.zk.chain import Segment
+from fmqcore.zk import layout
+from fmqcore.zk.chain import Segment, chain_to_json
 from fmqproto.v1.client_pb2 import START_EARLIEST, START_LATEST, START_TIME
 
 pytestmark = pytest.mark.processes
@@ -124,6 +125,29 @@ async def test_idle_group_leaves_the_chain_where_its_head_lies(
             left = broker.entry()
             assert left is not None
             assert left.deleted
+
+
+async def test_idle_group_stays_while_its_chain_is_unreadable(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    """Whether the group has a place in it is not known."""
+    async with staged(tmp_path, zookeeper, EMPTY) as stage:
+        broker, rig = stage.one, stage.one.rig
+        note = OffsetKey("app", CHANGES.id, PRESENCE_QUEUE)
+        entry = OffsetEntry(1 << 32, Offset(1))
+        await rig.offsets.put({OffsetKey("app", CHANGES.id, 0): entry, note: tombstone(1)})
+        await rig.committed()
+        node, sound = layout.chain_node(C, CHANGES.name), await stage.chain()
+        await stage.session.set(node, b"no chain", -1)
+        await until(lambda: broker.cache.is_unknown(CHANGES.id))
+        await check_idle(broker)
+        assert broker.floor() == 1
+        await stage.session.set(node, chain_to_json(sound), -1)
+        await until(lambda: not broker.cache.is_unknown(CHANGES.id))
+        await check_idle(broker)
+        left = broker.entry()
+        assert left is not None
+        assert left.deleted
 
 
 async def check_idle(broker: Broker) -> None:

@@ -134,7 +134,7 @@ async def test_deleted_topic_leaves_the_cache(bench: Bench) -> None:
     await until(lambda: bench.cache.of(OWN.id) is None)
     again = topic(9)
     again = replace(again, name=OWN.name)
-    await bench.others.delete(OWN)
+    await bench.others.delete(OWN.name, OWN.id)
     await bench.session.delete(layout.topic_node(C, OWN.name))
     await bench.create(again)
     await until(lambda: bench.cache.of(again.id) is not None)
@@ -170,7 +170,7 @@ async def test_read_is_of_now_and_typed(bench: Bench) -> None:
     assert bench.cache.of(FOREIGN.id) is None, "a read does not follow"
     with pytest.raises(UnknownTopic):
         await bench.cache.read("nowhere")
-    await bench.others.delete(OWN)
+    await bench.others.delete(OWN.name, OWN.id)
     with pytest.raises(NotFound, match="has no chain"):
         await bench.cache.read(OWN.name)
 

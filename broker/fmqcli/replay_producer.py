@@ -35,7 +35,8 @@ from fmqcore.errors import (
     error_of,
 )
 from fmqcore.ids import Epoch, GroupName, Permission, TopicId
-from fmqcore.routing import Place, candidates, pick_by_key
+from fmqcore.placement import Place, pick_by_key
+from fmqcore.routing import candidates
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fmqcore.batch.columns import encode_headers
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName
-from fmqcore.routing import Place
+from fmqcore.placement import Place
 
 Headers = Mapping[str, str | bytes]
 

@@ -246,8 +246,8 @@ MODULES: Final = (
     ),
     *_modules(
         8,
-        ("broker/fmqcore/routing.py",),
-        ("broker/fmqcore/tests/test_routing.py",),
+        ("broker/fmqcore/placement.py", "broker/fmqcore/routing.py"),
+        ("broker/fmqcore/tests/test_placement.py", "broker/fmqcore/tests/test_routing.py"),
     ),
     *_modules(
         6,

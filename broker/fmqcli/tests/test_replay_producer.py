@@ -15,7 +15,7 @@ from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.batch.columns import decode
 from fmqcore.errors import DeliveryUnknown, InvalidArgument, NoPermission
 from fmqcore.ids import GroupName, Permission, TopicId
-from fmqcore.routing import pick_by_key
+from fmqcore.placement import pick_by_key
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 

@@ -26,7 +26,7 @@ from fmqclient.net.tasks import CANCELLED
 from fmqclient.settings import ConsumerSettings, Start
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.ids import GroupName
-from fmqcore.routing import Place
+from fmqcore.placement import Place
 from fmqport.clock import Clock
 
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"

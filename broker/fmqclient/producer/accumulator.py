@@ -35,7 +35,7 @@ from fmqcore.errors import (
     UnknownQueue,
 )
 from fmqcore.ids import GroupName
-from fmqcore.routing import Place
+from fmqcore.placement import Place, PlacementsOf, standard_placements
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 
@@ -76,7 +76,9 @@ class Accumulator:
         clock: Clock,
         sender_to: Callable[[GroupName], Carrier],
         released: Callable[[], None],
+        placements_of: PlacementsOf = standard_placements,
     ) -> None:
+        self._placements_of = placements_of
         self.topics: dict[str, Topic] = {}
         self.senders: dict[GroupName, Carrier] = {}
         self._gone: list[tuple[Topic, FmqError]] = []  # with something of theirs still under way
@@ -95,7 +97,7 @@ class Accumulator:
 
     def new_topic(self, name: str) -> Topic:
         """Add a topic that nothing is known about yet."""
-        topic = self.topics[name] = Topic(name, self._new_buffer)
+        topic = self.topics[name] = Topic(name, self._new_buffer, self._placements_of)
         return topic
 
     def pinned_buffer(
@@ -106,7 +108,7 @@ class Accumulator:
             return None
         group = pinned_group(topic.config, group, queue)
         if queue is None:
-            place = topic.rotation.next({group})
+            place = topic.placements.keyless.place(b"", {group})
             queue = 0 if place is None else place[1]
         return topic.buffer((group, queue))
 

@@ -15,7 +15,7 @@ from fmqcore.batch.columns import encode
 from fmqcore.batch.crc import crc32c
 from fmqcore.errors import DeliveryUnknown, FmqError
 from fmqcore.ids import Epoch, GroupName, Offset
-from fmqcore.routing import tag_bit
+from fmqcore.placement import tag_bit
 
 RECORD_OVERHEAD: Final = 24
 """Bytes that a record costs besides its content: its column offsets, rounded up."""

@@ -58,7 +58,7 @@ from fmqcore.errors import (
     UnknownQueue,
 )
 from fmqcore.names import require_name
-from fmqcore.routing import key_hash
+from fmqcore.placement import ByChain
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
@@ -475,7 +475,7 @@ class OrderedProducer(MustBeClosed):
         """Return a record's queue: fixed for a key. Records without a key count as one key."""
         count = len(self._inboxes)
         if queue is None:
-            return key_hash(key) % count
+            return ByChain(count).queue(key)
         if not isinstance(queue, int) or not 0 <= queue < count:
             raise UnknownQueue(f"topic {self._topic} has queues 0 to {count - 1}, not {queue!r}")
         return queue

@@ -16,7 +16,7 @@ from typing import Final
 from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.ids import GroupName
-from fmqcore.routing import Place, Rotation, pick_by_key
+from fmqcore.placement import Place, PlacementsOf, standard_placements
 from fmqcore.zk.topic import TopicConfig
 
 KEYS_REMEMBERED: Final = 100_000
@@ -34,6 +34,7 @@ class Topic:
         "_awaited",
         "_held_until_ms",
         "_new_buffer",
+        "_placements_of",
         "_staying",
         "buffers",
         "by_key",
@@ -41,16 +42,21 @@ class Topic:
         "held",
         "mapping",
         "name",
-        "rotation",
+        "placements",
         "sticky",
         "unrouted",
     )
 
-    def __init__(self, name: str, new_buffer: Callable[["Topic", Place], QueueBuffer]) -> None:
+    def __init__(
+        self,
+        name: str,
+        new_buffer: Callable[["Topic", Place], QueueBuffer],
+        placements_of: PlacementsOf = standard_placements,
+    ) -> None:
         self.name = name
         self.config: TopicConfig | None = None  # None: the routes have not been asked yet
         self.mapping: frozenset[GroupName] = frozenset()
-        self.rotation = Rotation(())
+        self.placements = placements_of((), 0)
         self.buffers: dict[Place, QueueBuffer] = {}
         self.by_key: dict[bytes, QueueBuffer] = {}
         self.sticky: QueueBuffer | None = None  # takes what has no key, until it is sent
@@ -60,6 +66,7 @@ class Topic:
         self._held_until_ms = 0
         self._staying: list[InFlightBatch] = []  # those whose `free_keys` are kept up to date
         self._new_buffer = new_buffer
+        self._placements_of = placements_of
 
     # ---- placing
 
@@ -72,7 +79,7 @@ class Topic:
 
     def buffer_for_key(self, key: bytes) -> QueueBuffer | None:
         """Return the queue buffer of a key that is not remembered."""
-        place = pick_by_key(self.config.groups, self.mapping, key) if self.config else None
+        place = self.placements.keyed.place(key, self.mapping)
         if place is None:
             return None
         if len(self.by_key) >= KEYS_REMEMBERED:
@@ -95,7 +102,7 @@ class Topic:
         """Return the next queue buffer for records without a key; prefer an idle one."""
         buffer: QueueBuffer | None = None
         for _ in range(_LOOK_AHEAD):
-            place = self.rotation.next(self.mapping)
+            place = self.placements.keyless.place(b"", self.mapping)
             if place is None:
                 return None
             buffer = self.buffer(place)
@@ -118,7 +125,7 @@ class Topic:
     ) -> None:
         """Take the topic's groups and queues, for the first time or changed."""
         self.config = config
-        self.rotation = Rotation(config.groups, start)
+        self.placements = self._placements_of(config.groups, start)
         before, self.mapping = self.mapping, self._wanted(usable)
         self._hold(before, now_ms)
 

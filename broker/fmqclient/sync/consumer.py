@@ -18,7 +18,7 @@ from fmqclient.sync.base import Part
 from fmqclient.sync.loop_thread import LoopThread
 from fmqclient.sync.prefetch import Ahead
 from fmqcore.errors import Unavailable
-from fmqcore.routing import Place
+from fmqcore.placement import Place
 
 
 class Message:

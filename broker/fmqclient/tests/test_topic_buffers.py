@@ -1,5 +1,6 @@
 """Records of one key keep their order while groups come and go (L6): one topic alone."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ from fmqclient.producer.batches import PendingBatch
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import HOLD_MS, Topic
 from fmqcore.ids import GroupName, TopicId
+from fmqcore.placement import Place, Placements
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 G1, G2, G3 = GroupName("g1"), GroupName("g2"), GroupName("g3")
@@ -20,6 +22,32 @@ def topic_on(group: GroupName) -> Topic:
     topic.know(ORDERS, 0, {group}, 0)
     assert topic.lift(HOLD_MS) == []
     return topic
+
+
+class Last:
+    """A placement that could be added: the last queue of the last group, whatever the key."""
+
+    def __init__(self, groups: Sequence[TopicGroup]) -> None:
+        self._group = groups[-1] if groups else None
+
+    def place(self, _: bytes, writable: Collection[GroupName]) -> Place | None:
+        group = self._group
+        ok = group is not None and group.group in writable
+        return (group.group, group.queues - 1) if ok and group is not None else None
+
+
+def test_topic_places_records_by_the_placements_given_to_it() -> None:
+    topic = Topic(
+        "orders",
+        lambda of, place: QueueBuffer(of, place[0], TopicId(1), place[1]),
+        lambda groups, _: Placements(Last(groups), Last(groups)),
+    )
+    wide = replace(ORDERS, groups=(TopicGroup(G1, 2), TopicGroup(G2, 3)))
+    topic.know(wide, 0, {G1, G2}, 0)
+    for key in (b"a", b"b", b""):
+        buffer = topic.buffer_for(key)
+        assert buffer is not None
+        assert (buffer.group, buffer.queue) == (G2, 2)
 
 
 def put(topic: Topic, number: int) -> QueueBuffer:

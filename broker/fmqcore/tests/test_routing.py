@@ -1,6 +1,4 @@
-"""Routing: epochs, order of candidates, hashing, weights."""
-
-from collections import Counter
+"""Route tables: epochs, topics, order of candidates."""
 
 import pytest
 from hypothesis import given
@@ -10,15 +8,10 @@ from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.routing import (
     BrokerRoute,
     GroupRoute,
-    Rotation,
     RouteTable,
-    _fmix32,
     candidates,
     grants,
-    key_hash,
     merge,
-    pick_by_key,
-    tag_bit,
 )
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 
@@ -29,10 +22,6 @@ def group(name: str, epoch: int, mode: str = "MASTER") -> GroupRoute:
 
 def topic(name: str, number: int = 1) -> TopicConfig:
     return TopicConfig(name, TopicId(number), (TopicGroup(GroupName("g1"), 8),))
-
-
-def groups_of(**weights: int) -> tuple[TopicGroup, ...]:
-    return tuple(TopicGroup(GroupName(n), 8, w) for n, w in weights.items())
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=30))
@@ -85,62 +74,3 @@ def test_a_live_broker_is_tried_before_a_dead_one() -> None:
     assert [b.id for b in candidates(route, Permission.WRITE)] == ["b", "a"]
     assert not grants(route, Permission.READ)
     assert not grants(None, Permission.READ)
-
-
-def test_key_hash_matches_the_documented_values() -> None:
-    """These numbers are a contract: a change moves every key of every user."""
-    assert [key_hash(k) for k in (b"", b"42", b"N14228")] == [0, 1273439891, 243704562]
-    assert tag_bit(b"") == 1
-    assert _fmix32(1) == 0x514E28B7  # the published value
-
-
-def test_a_key_stays_in_its_place_and_moves_only_with_its_group() -> None:
-    groups = groups_of(g1=1, g2=1, g3=1)
-    everyone = {GroupName("g1"), GroupName("g2"), GroupName("g3")}
-    for number in range(500):
-        key = str(number).encode()
-        place = pick_by_key(groups, everyone, key)
-        assert place is not None
-        assert place == pick_by_key(tuple(reversed(groups)), everyone, key)
-        for gone in everyone - {place[0]}:
-            assert pick_by_key(groups, everyone - {gone}, key) == place
-        moved = pick_by_key(groups, everyone - {place[0]}, key)
-        assert moved is not None
-        assert moved[0] != place[0]
-    assert pick_by_key(groups, set(), b"k") is None
-
-
-def test_keys_spread_by_weight_and_evenly_over_queues() -> None:
-    groups = groups_of(g1=1, g2=3, g3=0)
-    everyone = {GroupName("g1"), GroupName("g2"), GroupName("g3")}
-    places = [pick_by_key(groups, everyone, b"key-%d" % n) for n in range(8000)]
-    by_group = Counter(p[0] for p in places if p)
-    assert set(by_group) == {"g1", "g2"}
-    assert 0.2 < by_group[GroupName("g1")] / 8000 < 0.3
-    by_queue = Counter(p for p in places if p)
-    assert all(150 < by_queue[(GroupName("g1"), q)] < 350 for q in range(8))
-
-
-@given(
-    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5), min_size=1),
-    st.integers(0, 100),
-)
-def test_rotation_is_fair_by_weight(weights: dict[str, int], start: int) -> None:
-    rotation = Rotation(groups_of(**weights), start)
-    writable = {GroupName(n) for n in weights}
-    total = sum(weights.values())
-    places = [rotation.next(writable) for _ in range(total * 8)]
-    if total == 0:
-        assert rotation.next(writable) is None
-        return
-    by_group = Counter(p[0] for p in places if p)
-    assert dict(by_group) == {GroupName(n): w * 8 for n, w in weights.items() if w}
-    by_queue = Counter(p for p in places if p)
-    assert all(by_queue[(GroupName(n), q)] == w for n, w in weights.items() if w for q in range(8))
-
-
-def test_rotation_skips_a_group_that_is_away() -> None:
-    rotation = Rotation(groups_of(g1=1, g2=1))
-    only = {GroupName("g2")}
-    assert [rotation.next(only) for _ in range(3)] == [("g2", 0), ("g2", 1), ("g2", 2)]
-    assert rotation.next(set()) is None

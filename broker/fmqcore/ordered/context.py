@@ -2,11 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fmqcore.ids import GroupName
 from fmqcore.ordered.evidence import Duty, Evidence, GroupView, Params, Phase, Serving
-from fmqcore.zk.chain import Chain, PerQueue, Segment
+from fmqcore.zk.chain import Chain, PerQueue, Segment, chain_to_json
+
+MAX_CHAIN_BYTES: Final = 512 * 1024
+"""A larger chain gets no further segment. ZooKeeper drops the session of whoever writes a node of
+1 MiB (`jute.maxbuffer`), and heads, ends and reasons to close still have to fit.
+"""
+_ENTRY_BYTES: Final = 64
+"""More than a number of a segment or of a head takes in a chain's JSON."""
 
 
 class Condition(NamedTuple):
@@ -117,6 +124,27 @@ def known_end(chain: Chain) -> PerQueue:
         values.append(chain.floor.last_sequence)
     values.extend(s.last_sequence or tuple(n - 1 for n in s.first_sequence) for s in chain.segments)
     return tuple(max(column) for column in zip(*values, strict=True))
+
+
+def has_room(chain: Chain) -> bool:
+    """Return whether the chain may get another segment."""
+    entries = (len(chain.segments) + len(chain.heads)) * (8 + chain.queues)
+    if entries * _ENTRY_BYTES < MAX_CHAIN_BYTES and not any(s.passed for s in chain.segments):
+        return True
+    return len(chain_to_json(chain)) < MAX_CHAIN_BYTES
+
+
+def no_room_text(chain: Chain) -> str:
+    """Return why the chain gets no further segment, and what to do."""
+    first = chain.segments[0].number
+    behind = [name for name, numbers in chain.heads if min(numbers) <= first]
+    remedy = (
+        f"consumer group {behind[0]} has not read segment {first} yet: let it read on, or delete "
+        f"it with `fmq group delete {behind[0]} {chain.topic}`"
+        if behind
+        else "no consumer group reads it: start one, or set a retention"
+    )
+    return f"the chain holds {len(chain.segments)} segments, and no more fit: {remedy}"
 
 
 def deadline_ms(case: Case) -> int | None:

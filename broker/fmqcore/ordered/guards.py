@@ -8,7 +8,9 @@ from fmqcore.ordered.context import (
     chain_end,
     deadline_ms,
     given_end,
+    has_room,
     last_segment,
+    no_room_text,
     target_of,
     view_of,
 )
@@ -108,6 +110,12 @@ ANOTHER_FREE: Final = Guard(
     "another group, which is not kept out, may take the next segment",
     _another_free,
     ANOTHER_ELIGIBLE.unmet,
+)
+ROOM: Final = Guard(
+    # A segment that may stay open is not closed without it, or the sends would wait for readers.
+    "the chain has room for another segment",
+    lambda c: has_room(c.chain),
+    lambda c: no_room_text(c.chain),
 )
 GROUP_LEFT: Final = Guard(
     "the group was taken out of the topic",

@@ -10,7 +10,7 @@ from typing import Final
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName, Offset, TopicId
-from fmqcore.ordered.context import Case
+from fmqcore.ordered.context import Case, has_room, no_room_text
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import CloseReason, Evidence, Params
@@ -76,6 +76,10 @@ def switch(chain: Chain, evidence: Evidence, segment: int, params: Params, reaso
     last = chain.last
     if last is None or segment != last.number or chain.closing is not None:
         return chain
+    if not has_room(chain):
+        raise InvalidArgument(
+            f"ordered topic {chain.topic} stays in {last.group}: {no_room_text(chain)}"
+        )
     case = Case(chain, evidence, 0, params, LASTING_CONDITIONS)
     if all(group == last.group for group in eligible(case)):
         raise InvalidArgument(

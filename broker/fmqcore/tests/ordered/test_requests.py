@@ -1,14 +1,17 @@
 """What a person may ask of a chain: the changes, and the refusals with what to do."""
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName
 from fmqcore.ordered import requests
+from fmqcore.ordered.context import MAX_CHAIN_BYTES
 from fmqcore.ordered.delivery import window
-from fmqcore.ordered.evidence import Action, Duty, Evidence
+from fmqcore.ordered.evidence import Action, Duty, Evidence, SenderReport
 from fmqcore.ordered.requests import release
 from fmqcore.tests.ordered.chains import (
     ALL_WHOLE,
@@ -25,10 +28,13 @@ from fmqcore.tests.ordered.chains import (
     WHOLE,
     made,
 )
-from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, chain_to_json
 
 GROUPS = (ChainGroup(G1), ChainGroup(G2))
 TWO = {G1: 2, G2: 2}
+A = ("copier-1",)
+LAST = 4_500
+"""So many segments that no more fit."""
 
 
 def test_a_chain_needs_two_groups_of_two() -> None:
@@ -55,6 +61,47 @@ def test_a_planned_switch_is_made_once_and_needs_another_group() -> None:
     assert requests.switch(NEXT, evidence, 1, PARAMS, "late") is NEXT
     with pytest.raises(InvalidArgument, match=r"stays in g1.*g2: g1-1 not in sync"):
         requests.switch(OPEN, Evidence(groups={G1: WHOLE, G2: LACKING}), 1, PARAMS, "x")
+
+
+def full(chain: Chain) -> Chain:
+    """The chain with so many past segments that no more fit, all read by `app` only."""
+    first = replace(DONE.segments[0], start=(0,), end=(0,), group=G2)
+    past = tuple(replace(first, number=n, first_sequence=(11,)) for n in range(1, LAST))
+    return replace(
+        chain,
+        segments=(*past, replace(chain.segments[-1], number=LAST)),
+        heads=(("app", (1,)),),
+    )
+
+
+def test_full_chain_keeps_its_open_segment_until_it_is_read() -> None:
+    """ZooKeeper would drop the session of the broker that writes a larger one."""
+    evidence: dict[str, Any] = {
+        "line": A,
+        "groups": {G1: LACKING, G2: WHOLE},
+        "trouble_since_ms": 0,
+    }
+    crowded = full(OPEN)
+    assert len(chain_to_json(crowded)) < 1024 * 1024 - MAX_CHAIN_BYTES // 4
+    assert made(Duty.SEND, OPEN, **evidence).action is Action.CLOSE
+    waits = made(Duty.SEND, crowded, **evidence)
+    assert waits.action is Action.WAIT
+    wanted = rf"{LAST} segments.*group app has not read segment 1.*fmq group delete app"
+    assert re.search(wanted, waits.why)
+    with pytest.raises(InvalidArgument, match=rf"stays in g1: .*{LAST} segments, and no more fit"):
+        requests.switch(crowded, Evidence(groups=ALL_WHOLE), LAST, PARAMS, "planned")
+    nobody = made(Duty.SEND, replace(crowded, heads=()), **evidence)
+    assert "no consumer group reads it: start one, or set a retention" in nobody.why
+
+
+def test_full_chain_gets_no_further_segment() -> None:
+    report = SenderReport(ENDED.sender.id, LAST, ENDED.segments[-1].first_sequence)
+    evidence: dict[str, Any] = {"line": A, "groups": ALL_WHOLE, "report": report}
+    crowded = full(ENDED)
+    assert made(Duty.SEND, crowded, **evidence).action is Action.WAIT
+    floor = Floor(LAST - 1, 0, (0,))
+    drained = replace(crowded, segments=crowded.segments[-1:], heads=(), floor=floor)
+    assert made(Duty.SEND, drained, **evidence).action is Action.OPEN
 
 
 def test_release_ends_an_unknown_segment_where_its_members_end() -> None:

@@ -83,6 +83,20 @@ def test_traffic_history_is_complete_and_sound(seed: int) -> None:
     assert not verdict.reasons
 
 
+def test_abrupt_leave_is_noted_before_queues_can_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    sever = Severable.sever
+
+    async def slow(line: Severable) -> None:
+        await asyncio.sleep(1)
+        await sever(line)
+
+    monkeypatch.setattr(Severable, "sever", slow)
+    events = run(1).history.events
+    for left in (e for e in events if isinstance(e, Left) and not e.orderly):
+        last_ms = max(e.at_ms for e in events if isinstance(e, Acked) and e.who == left.who)
+        assert left.at_ms - last_ms < 1000
+
+
 def test_one_seed_is_one_history() -> None:
     first, second = ([to_line(e) for e in run(3).history.events] for _ in range(2))
     assert first == second

@@ -82,7 +82,7 @@ class _Life:
 
     async def run(self, door: Door) -> None:
         """Run this life from start to end."""
-        member, traffic = self._member, self._traffic
+        member = self._member
         own, line = door.severable()
         joined = orderly = False
         try:
@@ -102,14 +102,19 @@ class _Life:
         except FmqError:  # no broker answers, or the topic is not there yet: later
             await asyncio.sleep(_AGAIN_S)
         finally:
-            if joined and traffic.lives.pop(member.name, None) is not None:
-                traffic.add(Left(traffic.now_ms(), self._who, member.readers, orderly))
+            if joined:
+                self._say_left(orderly=orderly)
 
     def _say_joined(self) -> None:
         member, traffic = self._member, self._traffic
         traffic.lives[member.name] = (self._who, member.readers)
         traffic.topics.setdefault(member.readers, set()).add(member.topic)
         traffic.add(Joined(traffic.now_ms(), self._who, member.readers, member.topic, member.start))
+
+    def _say_left(self, *, orderly: bool) -> None:
+        member, traffic = self._member, self._traffic
+        if traffic.lives.pop(member.name, None) is not None:
+            traffic.add(Left(traffic.now_ms(), self._who, member.readers, orderly))
 
     async def _stay(self, consumer: Consumer, line: Severable) -> bool:
         """Take, ack and commit; return whether it ended in good order."""
@@ -125,6 +130,7 @@ class _Life:
                 await self._commit(consumer, _COMMIT_S)
                 commit_ms = traffic.now_ms() + dice.uniform(*member.commit_every_s) * 1000
         if traffic.consuming and self._abrupt:
+            self._say_left(orderly=False)  # its queues move before `sever` returns
             await line.sever()
             return False
         self._ack(self._held)

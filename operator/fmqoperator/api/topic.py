@@ -22,6 +22,8 @@ from fmqoperator.api.parts import Reclaim
 
 MAX_SHOWN: Final = 10
 """The most segments, and subscriptions, that a status lists."""
+MAX_GROUPS: Final = 64
+"""The most groups with segments that a status lists: those of the oldest segments."""
 
 SegmentEnd = Literal["Open", "Closing", "Known", "Unknown"]
 ChainPhase = Literal["Empty", "Open", "Closing", "Ended"]
@@ -183,6 +185,9 @@ class OrderedState(Part):
     sending_group: ShortText = Field(default="", description="Its group.")
     senders: int = Field(default=0, description="Senders in line, the active one included.")
     segment_count: int = Field(default=0, description="Segments that some subscription may read.")
+    segment_groups: Annotated[tuple[ShortText, ...], Field(max_length=MAX_GROUPS)] = Field(
+        default=(), description="The groups that hold these: none may be deleted yet."
+    )
     segments: Annotated[tuple[OrderedSegment, ...], Field(max_length=MAX_SHOWN)] = Field(
         default=(), description=f"The last {MAX_SHOWN} segments."
     )

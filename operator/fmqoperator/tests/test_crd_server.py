@@ -4,7 +4,7 @@ message.
 Needs etcd and kube-apiserver on PATH (or $FMQ_KIND_CACHE/bin); the scenarios on kind have both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -275,11 +275,98 @@ def _warning(api: ApiServer, spec: dict[str, Any]) -> str:
 @pytest.fixture(scope="module")
 def warned(api: ApiServer) -> ApiServer:
     """Install the chart's admission policy, which the server applies after a moment."""
-    path = CHART / "files" / "admission" / "write-redundancy.yaml"
+    _install(api, "write-redundancy")
+    _until(lambda: _warning(api, {"replicas": 2}), "the server warns")
+    return api
+
+
+def _install(api: ApiServer, policy: str) -> None:
+    path = CHART / "files" / "admission" / f"{policy}.yaml"
     for each in yaml.safe_load_all(path.read_text()):
         kind = "policies" if each["kind"].endswith("Policy") else "policybindings"
         api.call("POST", f"{_ADMISSION}{kind}", each)
-    for _ in range(1000):
-        if _warning(api, {"replicas": 2}):
-            return api
-    raise AssertionError("the server does not warn")
+
+
+def _until(look: Callable[[], Any], what: str) -> None:
+    """Look until it is so: the server applies policies, and sees topics, a moment later."""
+    if not any(look() for _ in range(1000)):
+        raise AssertionError(f"not so: {what}")
+
+
+# ---- a group that the chain of an ordered topic uses
+_KEPT = "/apis/fmq.io/v1alpha1/namespaces/{}/{}"
+_USED = {"ordered": {"groups": [{"group": "used"}, {"group": "g2"}]}}
+_LEFT = {"ordered": {"groups": [{"group": "g3"}, {"group": "g2"}]}}
+
+
+@pytest.fixture(scope="module")
+def kept(api: ApiServer) -> ApiServer:
+    """Install the policy that refuses deletions, and a namespace that is being deleted later."""
+    _install(api, "groups-in-use")
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "ends"}})
+    return api
+
+
+def _declare(api: ApiServer, namespace: str, resource: str, **spec: Any) -> str:
+    """Create a Topic; return its path."""
+    path = _KEPT.format(namespace, "topics")
+    made = body("Topic", {})
+    made["metadata"] = {"name": resource}
+    made["spec"] = {"zookeeper": {"connect": "zk:2181"}, **spec}
+    api.call("POST", path, made)
+    return f"{path}/{resource}"
+
+
+def _group(api: ApiServer, namespace: str) -> str:
+    """Create the group `used`; return its path."""
+    path = _KEPT.format(namespace, "brokergroups")
+    made = body("BrokerGroup", {})
+    made["metadata"] = {"name": "used"}
+    api.call("POST", path, made)
+    return f"{path}/used"
+
+
+def _deletion(api: ApiServer, path: str) -> str:
+    """Try to delete; return the refusal."""
+    return _refusal(lambda: api.call("DELETE", f"{path}?dryRun=All"))
+
+
+def _holds(api: ApiServer, topic: str, *groups: str) -> None:
+    change = {"status": {"ordered": {"phase": "Open", "segmentGroups": groups}}}
+    api.call("PATCH", f"{topic}/status", change, kind="merge-patch+json")
+
+
+def test_group_in_a_chain_then_its_deletion_is_refused(kept: ApiServer) -> None:
+    _declare(kept, "default", "elsewhere", **_USED, cluster="another")
+    _declare(kept, "default", "ordinary", groups=[{"group": "used", "queues": 1}])
+    topic = _declare(kept, "default", "changes", **_USED)
+    used = _group(kept, "default")
+    _until(lambda: _deletion(kept, used), "it is in the chain")
+    refusal = _deletion(kept, used)
+    assert "group used belongs to ordered topic changes: take it out of " in refusal
+    assert "of Topic changes first, or delete that Topic" in refusal
+    assert "elsewhere" not in refusal
+    assert "ordinary" not in refusal
+    kept.call("DELETE", topic)
+    _until(lambda: not _deletion(kept, used), "no chain uses it")
+    kept.call("DELETE", used)
+
+
+def test_group_with_unread_segments_then_its_deletion_waits(kept: ApiServer) -> None:
+    topic, used = _declare(kept, "default", "ledger", **_LEFT, name="l"), _group(kept, "default")
+    _holds(kept, topic, "used", "g3")
+    _until(lambda: _deletion(kept, used), "it holds messages")
+    refusal = _deletion(kept, used)
+    assert "group used holds messages of ordered topic l that consumers still read" in refusal
+    assert "segmentGroups of Topic ledger is without it (fmq ordered status l)" in refusal
+    _holds(kept, topic, "g3")
+    _until(lambda: not _deletion(kept, used), "all is read")
+    kept.call("DELETE", used)
+
+
+def test_deleted_namespace_takes_a_used_group_along(kept: ApiServer) -> None:
+    _declare(kept, "ends", "changes", **_USED)
+    used = _group(kept, "ends")
+    _until(lambda: _deletion(kept, used), "it is in the chain")
+    kept.call("DELETE", "/api/v1/namespaces/ends")
+    _until(lambda: not _deletion(kept, used), "its namespace is deleted")

@@ -7,7 +7,8 @@ import pytest
 
 from fmqcore.ids import TopicId
 from fmqcore.ordered.evidence import GroupView
-from fmqcore.zk.chain import ChainGroup
+from fmqcore.ordered.requests import group_in_use
+from fmqcore.zk.chain import Chain, ChainGroup
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.api.topic import Topic
@@ -201,6 +202,7 @@ def test_chain_is_shown() -> None:
         "sendingGroup": "g2",
         "senders": 1,
         "segmentCount": 2,
+        "segmentGroups": ["g1", "g2"],
         "segments": [
             {
                 "number": 1,
@@ -234,6 +236,19 @@ def test_status_is_bounded_however_long_the_chain_is() -> None:
     assert found["subscriptionsBehind"][0] == {"subscription": "s000", "segment": 1}
 
 
+def test_groups_whose_segments_are_read_may_be_deleted() -> None:
+    """As `fmq cluster remove-group` decides: an empty segment needs its group no more."""
+    for made in (chain(G1), ended(chain(G2, G1)), LOST, with_empty_end(chain(G2, G1))):
+        held = topic_status(seen(topic(), chain_seen(made)))["ordered"].get("segmentGroups", [])
+        assert held == [g for g in (G2, G1) if group_in_use(replace(made, groups=()), g)]
+
+
+def with_empty_end(made: Chain) -> Chain:
+    """Return the chain with its last segment closed before a message came."""
+    last = made.segments[-1]
+    return replace(made, segments=(*made.segments[:-1], replace(last, end=last.start)))
+
+
 # ---- Events
 def reported(before: ChainSeen, after: ChainSeen) -> list[str]:
     """Return the Events between two looks."""
@@ -265,3 +280,4 @@ def test_missing_group_of_the_chain_is_reported() -> None:
     missing = replace(seen(topic(), NOTHING), groups=frozenset({"g1"}))
     assert conditions(topic_status(missing))["Ready"] == ("False", "NoSuchGroup")
     assert "no group g2" in topic_status(missing)["message"]
+    assert "remove it from spec.ordered.groups" in topic_status(missing)["message"]

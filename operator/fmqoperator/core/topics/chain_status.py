@@ -15,6 +15,7 @@ from fmqcore.ordered.waits import read_waits, send_state
 from fmqcore.zk.chain import Chain, Segment
 from fmqoperator.api.times import as_text
 from fmqoperator.api.topic import (
+    MAX_GROUPS,
     MAX_SHOWN,
     ChainPhase,
     OrderedSegment,
@@ -60,6 +61,7 @@ def state_of(seen: ChainSeen, now_ms: int) -> OrderedState | None:
     is_open = sends.phase is Phase.OPEN and last is not None
     behind = list(_behind(chain))
     unknown = [s.number for s in chain.segments if s.end_unknown]
+    held = [s for s in chain.segments if s.end != s.start]
     return OrderedState(
         phase=_PHASES[sends.phase],
         since=_moment(sends.since_ms),
@@ -68,6 +70,7 @@ def state_of(seen: ChainSeen, now_ms: int) -> OrderedState | None:
         sending_group=last.group if last is not None and is_open else "",
         senders=len(seen.line),
         segment_count=len(chain.segments),
+        segment_groups=tuple(dict.fromkeys(s.group for s in held))[:MAX_GROUPS],
         segments=tuple(_segment(chain, s) for s in chain.segments[-MAX_SHOWN:]),
         unknown_ends=tuple(unknown[:MAX_SHOWN]),
         subscriptions_behind=tuple(behind[:MAX_SHOWN]),

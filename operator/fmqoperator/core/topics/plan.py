@@ -289,9 +289,8 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
         return "False", _TAKEN, f"{text} by the older Topic {of}: delete one, or rename this one"
     if missing := _missing(seen):
         where = f"cluster {cluster_of(seen.topic)}"
-        text = (
-            f"{where} has no group {', '.join(missing)}: create it, or remove it from spec.groups"
-        )
+        part = "spec.groups" if seen.topic.spec.ordered is None else "spec.ordered.groups"
+        text = f"{where} has no group {', '.join(missing)}: create it, or remove it from {part}"
         return "False", _NO_GROUP, text
     if (wrong := _wrong_kind(seen))[0]:
         return "False", *wrong

@@ -260,8 +260,9 @@ class Coordinator:
         report = next((r for r in reports if r.segment == wanted), None)
         accepting = [s.id for s in senders if s.accepts_unknown_end and line[:1] == (s.id,)]
         groups = dict(nodes)
-        if last is not None and last.group == self._group:
-            own = self._own.ends(chain)  # does the journal reach the start of the open segment?
+        if last is not None and last.group == self._group and chain.closing is None:
+            # Does the journal reach the start of the open segment? For the next one all are asked.
+            own = self._own.ends(chain)
             groups[last.group] = replace(groups[last.group], ends=own)
         return Evidence(
             groups=groups,

@@ -87,6 +87,22 @@ async def test_group_that_is_kept_out_takes_sends_if_no_other_can(zookeeper: str
             assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
 
 
+async def test_group_that_is_kept_out_leaves_its_sends_to_another(zookeeper: str) -> None:
+    """Its own master coordinates, and knows its own ends before it has asked for the others'."""
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with sender(home, T) as copier:
+            await active(copier)
+            cast.holdings[G1].ends = (3,)
+            await cast.configure(G1, kept_out=KeptOut("g1-1 is restarted", 1))
+            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            report(home, copier, 1, 4)
+            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+            assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
+
+
 async def test_takeover_reader_gives_the_end_by_its_own_journal(zookeeper: str) -> None:
     async with acting(zookeeper) as cast:
         await cast.create(T)

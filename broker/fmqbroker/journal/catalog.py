@@ -19,6 +19,7 @@ import structlog
 
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SegmentStore, StoredSegment
+from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
 from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
@@ -28,7 +29,7 @@ from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
 from fmqcore.journal.recovery import SegmentFile, judge_sealed
 from fmqcore.journal.scan import Cursor, Scan, Stop
 from fmqcore.journal.segments import index_name
-from fmqcore.journal.state import snap_next_offsets
+from fmqcore.journal.state import taking_next_offsets
 from fmqcore.turns import PIECE, Turns
 from fmqport.disk import DiskFull
 
@@ -228,11 +229,11 @@ class Catalog:
 
     def forget_first(self) -> None:
         """Forget the segments that the store has removed."""
-        bases = {segment.base for segment in self._store.segments}
-        self._hot = [hot for hot in self._hot if hot.segment.base in bases]
-        for base in [base for base in self._cold if base not in bases]:
+        stands = self._store.stands_at
+        self._hot = [hot for hot in self._hot if stands(hot.segment.base)]
+        for base in [base for base in self._cold if not stands(base)]:
             self._cold_bytes -= _bytes(self._cold.pop(base))
-        for base in [base for base in self._starts if base not in bases]:
+        for base in [base for base in self._starts if not stands(base)]:
             del self._starts[base]
 
     def cut(self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex) -> None:
@@ -286,7 +287,8 @@ class Catalog:
             header = parse_header(await self._store.read(segment, 0, HEADER_LEN))
             payload = await self._store.read(segment, HEADER_LEN, header.payload_len)
             check_payload(header, payload)
-            return SegmentStart(snap_next_offsets(payload), header.store_ms)
+            next_offsets = await in_turns(taking_next_offsets(payload))
+            return SegmentStart(next_offsets, header.store_ms)
         except (BadBatch, Malformed) as bad:
             raise self._store.corrupt(segment, segment.base, bad) from bad
 
@@ -296,7 +298,7 @@ class Catalog:
         why = "it is missing"
         if data is not None:
             try:
-                index = SegmentIndex.decode(data)
+                index = await in_turns(SegmentIndex.decoding(data))
                 if (index.base, index.end) == (segment.base, segment.end):
                     return index
                 why = f"it covers [{index.base}, {index.end})"
@@ -328,11 +330,12 @@ class Catalog:
         return index
 
     async def _write(self, segment: StoredSegment, index: SegmentIndex, shrinks: int) -> None:
+        data = await in_turns(index.encoding())
         async with self._store.changing:
             # A segment truncated or removed meanwhile must not leave an index behind for the data
             # that follows there.
             if shrinks == self._store.shrinks:
-                await self._store.disk.replace_file(index_name(segment.base), index.encode())
+                await self._store.disk.replace_file(index_name(segment.base), data)
 
 
 def _bytes(index: SegmentIndex) -> int:

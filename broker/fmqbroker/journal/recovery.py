@@ -325,7 +325,7 @@ async def forget_above(disk: Disk, position: Position) -> None:
 
 def _resuming(resume: Resume) -> Turns[tuple[Cursor, JournalState, "_Index"]]:
     state = yield from JournalState.decoding_snap(resume.snap)
-    index = _Index.decode(resume.entries)
+    index = yield from _Index.decoding(resume.entries)
     index.last_ms = resume.last_ms
     cursor = Cursor(
         resume.position,

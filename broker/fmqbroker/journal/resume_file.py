@@ -1,9 +1,10 @@
 """Writes the resume file, so that a start scans only what the newest segment got after it.
 
-The newest segment's state and index are captured between two appends (bytes and index columns are
-copied, no record is looked at), and written when the flusher has passed that place: only the
-flusher knows the checksum of the file's bytes below. No sync is waited for: if the bytes are
-missing after a crash, the checksum does not match and the file does not count.
+The newest segment's state is captured between two appends (its bytes are copied, no record is
+looked at), and its index as of that place is encoded in short turns. Both are written when the
+flusher has passed that place: only the flusher knows the checksum of the file's bytes below. No
+sync is waited for: if the bytes are missing after a crash, the checksum does not match and the file
+does not count.
 
 While the journal is truncated or dropped nothing is captured: its parts disagree meanwhile.
 
@@ -20,6 +21,7 @@ from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.head import Head
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
+from fmqbroker.runtime.slices import in_turns
 from fmqcore.ids import Position
 from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqport.disk import DiskFull
@@ -59,8 +61,7 @@ class Resumes:
         if self._head.being_cut:
             return
         if self._captured is None and self._flusher.written_end >= self._flusher.care_at:
-            self._capture()
-            await asyncio.sleep(0)  # the file is encoded in another turn
+            await self._capture()
         if self._captured is not None and not self._head.being_cut:
             await self._write(self._captured)
 
@@ -69,7 +70,7 @@ class Resumes:
         self._captured = None
         last = self._store.last
         if last is not None and self._head.end - last.base >= self._every_bytes // 16:
-            self._capture()
+            await self._capture()
             if self._captured is not None:
                 await self._write(self._captured)
 
@@ -82,15 +83,15 @@ class Resumes:
         cut = self._cuts != self._flusher.cuts
         return cut or self._flusher.written_end >= self._captured.position
 
-    def _capture(self) -> None:
+    async def _capture(self) -> None:
         head, last = self._head, self._store.last
         if last is None or not last.base < head.end < last.end:
             self._flusher.care_at = self._next(head.end)
             return
         self._tail.seal()  # so that the flusher passes just there
         self._flusher.mark(head.end)
-        self._cuts = self._flusher.cuts
-        self._captured = Resume(
+        cuts = self._cuts = self._flusher.cuts
+        captured = Resume(
             last.base,
             last.end,
             head.end,
@@ -99,9 +100,15 @@ class Resumes:
             head.last_header_crc,
             head.epoch,
             head.state.snapshot(0, _WHOLE).payload,
-            self._catalog.current.encode(),
+            b"",
         )
-        self._flusher.care_at = head.end
+        entries = await in_turns(self._catalog.current.encoding(captured.position))
+        await asyncio.sleep(0)  # the file is encoded in another turn
+        if cuts != self._flusher.cuts:  # it was cut in one of those turns
+            self._flusher.care_at = self._next(self._head.end)
+            return
+        self._captured = captured._replace(entries=entries)
+        self._flusher.care_at = captured.position
 
     async def _write(self, captured: Resume) -> None:
         if self._cuts != self._flusher.cuts:  # what it describes is void

@@ -93,6 +93,11 @@ class SegmentStore:
             raise NotFound(f"position {position} is in no segment of {self.disk.path}")
         return number
 
+    def stands_at(self, base: Position) -> bool:
+        """Return whether a segment of that base is listed."""
+        at = bisect_left(self._bases, base)
+        return at < len(self._bases) and self._bases[at] == base
+
     def segment_of(self, position: Position) -> StoredSegment:
         """Return the segment that holds `position`. Raises `NotFound`."""
         return self.segments[self.number_of(position)]

@@ -102,6 +102,8 @@ async def retire(
     """
     store = parts.store
     keep_from = min(keep_from, parts.flusher.durable_end)
+    for base in [base for base in seen_ms if base < store.journal_start]:
+        del seen_ms[base]
     for segment in store.segments:
         seen_ms.setdefault(segment.base, now_ms)
     count = 0

@@ -19,6 +19,7 @@ from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import Malformed
 from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.scan import Readable, crc_of
+from fmqcore.turns import Turns, finish
 
 ENTRY_LEN: Final = 40
 
@@ -27,10 +28,13 @@ _VERSION: Final = 1
 _HEADER: Final = Struct("<IHHIIQQQ")
 _QUEUE: Final = Struct("<IHHQ")
 _ENTRY: Final = Struct("<QQQQQ")
+_CRC: Final = Struct("<I")
 _CRC_FROM: Final = 12  # the CRC covers everything behind itself
 _WORDS: Final = ENTRY_LEN // 8
 _U32: Final = 2**32 - 1
 _STEP: Final = 1024 * 1024
+_ROWS_A_PIECE: Final = 40_000  # between two pauses: some 2 ms
+_ROWS_OF_A_QUEUE: Final = 100  # what a queue costs beside its rows, in rows
 _AT_ONCE: Final = 256  # entries of one queue, where all queues are read side by side
 assert sys.byteorder == "little", "the index and the columns are little-endian machine words"
 
@@ -71,11 +75,12 @@ class _Queue:
     def columns(self) -> "tuple[array[int], ...]":
         return (self.base_offsets, self.positions, self.sizes, self.store_ms, self.tag_masks)
 
-    def packed(self) -> bytes:
-        """Return the entries as they are stored."""
-        words = array("Q", bytes(ENTRY_LEN * len(self.positions)))
+    def packed(self, first: int = 0, end: int | None = None) -> bytes:
+        """Return these rows, or all, as they are stored."""
+        end = len(self.positions) if end is None else end
+        words = array("Q", bytes(ENTRY_LEN * (end - first)))
         for i, column in enumerate(self.columns()):
-            words[i::_WORDS] = column
+            words[i::_WORDS] = column[first:end]
         return words.tobytes()
 
     def below(self, position: Position) -> int:
@@ -202,28 +207,58 @@ class SegmentIndex:
 
     def encode(self) -> bytes:
         """Encode the index file."""
-        keys = self.queues()
-        directory, entries = bytearray(), bytearray()
+        return finish(self.encoding())
+
+    def encoding(self, until: Position | None = None) -> Turns[bytes]:
+        """Encode the index file in pieces; with `until`, of the batches below that batch boundary.
+
+        Batches at or above `until` may be added meanwhile. The index must not be truncated.
+        """
+        until, keys = self.end if until is None else until, self.queues()
+        yield
+        directory, parts, queues, total = bytearray(), list[bytes](), 0, 0
+        left = _ROWS_A_PIECE
         for key in keys:
             queue = self._queues[key]
-            directory += _QUEUE.pack(*key, 0, len(queue.positions))
-            entries += queue.packed()
-        head = _HEADER.pack(_MAGIC, _VERSION, 0, 0, len(keys), self.base, self.end, len(self))
-        body = bytes(head[_CRC_FROM:] + directory + entries)
-        return head[:8] + Struct("<I").pack(crc32c(body)) + body
+            count = bisect_left(queue.positions, until)
+            if count:
+                directory += _QUEUE.pack(*key, 0, count)
+                queues, total = queues + 1, total + count
+            for at in range(0, count, _ROWS_A_PIECE):
+                rows = min(count - at, _ROWS_A_PIECE)
+                parts.append(queue.packed(at, at + rows))
+                left -= rows + _ROWS_OF_A_QUEUE
+                if left <= 0:
+                    left = _ROWS_A_PIECE
+                    yield
+        head = _HEADER.pack(_MAGIC, _VERSION, 0, 0, queues, self.base, until, total)
+        body = b"".join((head[_CRC_FROM:], directory, *parts))
+        yield
+        return b"".join((head[:8], _CRC.pack(crc32c(body)), body))
 
     @classmethod
     def decode(cls, data: Buffer) -> Self:
         """Decode an index file; raise `Malformed`."""
+        return finish(cls.decoding(data))
+
+    @classmethod
+    def decoding(cls, data: Buffer) -> Turns[Self]:
+        """Like `decode`, in pieces; `data` must not change meanwhile."""
         file = IndexFile(data)
+        yield
         index = cls(file.base)
         index.end = file.end
+        left = _ROWS_A_PIECE
         for key, at, length in file.queues:
             words = array("Q")
             words.frombytes(data[at : at + length * ENTRY_LEN])
             queue = index._queues[key] = _Queue()
             for i, column in enumerate(queue.columns()):
                 column.extend(words[i::_WORDS])
+            left -= length + _ROWS_OF_A_QUEUE
+            if left <= 0:
+                left = _ROWS_A_PIECE
+                yield
         return index
 
 

@@ -352,8 +352,13 @@ class JournalState:
 
 def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:
     """Return only the next offsets of a SNAP payload; raise `Malformed`."""
+    return finish(taking_next_offsets(payload))
+
+
+def taking_next_offsets(payload: Buffer) -> Turns[dict[QueueKey, Offset]]:
+    """Like `snap_next_offsets`, in pieces; `payload` must not change meanwhile."""
     fields = Fields(payload, "SNAP payload")
-    return _take_next_offsets(fields, _take_snap_counts(fields)[1])
+    return _taking_next_offsets(fields, _take_snap_counts(fields)[1])
 
 
 def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, str]]:

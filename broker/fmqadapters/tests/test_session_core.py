@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
 
 from fmqadapters.zookeeper import session_core
 from fmqadapters.zookeeper.session_core import Answer, Request, SteadySession, Verb
-from fmqadapters.zookeeper.watches import Watches
+from fmqadapters.zookeeper.watches import AT_ONCE, Watches
 from fmqport.coordination import ConnectionLost, Node, SessionExpired, SessionState
 
 
@@ -170,6 +171,32 @@ async def test_watch_is_armed_before_notifying_and_silent_once_stopped() -> None
     await asyncio.sleep(0)
     running.cancel()
     assert steps[2:] in (["armed", "called", "armed"], ["armed", "armed", "called"])
+
+
+async def test_many_watches_are_armed_some_at_a_time() -> None:
+    """After a new connection the session has other requests, too: a lease waits for one."""
+    watches, called = Watches(), list[int]()
+    armed, most = 0, 0
+
+    async def arm(_: object) -> bool:
+        nonlocal armed, most
+        armed += 1
+        most = max(most, armed)
+        await asyncio.sleep(0)
+        armed -= 1
+        return True
+
+    for number in range(3 * AT_ONCE):
+        watches.add(f"/{number}", partial(called.append, number))
+    running = asyncio.ensure_future(watches.run(arm))
+    for rounds in (1, 2):
+        async with asyncio.timeout(20):
+            while len(called) < rounds * 3 * AT_ONCE:
+                await asyncio.sleep(0)
+        watches.all_fired()
+    running.cancel()
+    assert sorted(called) == sorted([*range(3 * AT_ONCE)] * 2)
+    assert 1 < most <= AT_ONCE
 
 
 @pytest.mark.parametrize(

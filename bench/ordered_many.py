@@ -3,8 +3,8 @@
 A cluster of two groups, each a master and a slave, in a process each. `lost`: each topic has one
 sender; both brokers of the group that takes the sends are killed, and the time is measured until
 each topic has an ack again. `idle`: the processor time of the brokers while all topics are open and
-nobody sends, beside the same brokers before the first topic. `past`: the chain and a new consumer
-after many switches.
+no sender sends, beside the same brokers before the first topic. `past`: the chain and a new
+consumer after many switches.
 """
 
 import asyncio
@@ -155,11 +155,11 @@ async def _past(client: Client, switches: int) -> None:
         spent_s = time.monotonic() - started_s
         (topic,) = await admin.status("changes")
         chain = topic.chain
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         async with client.consumer("changes", group="new", start="latest") as consumer:
             while not await consumer.fetch(1, 0.05):
                 await producer.send(b"seen")
-        opened_s = time.monotonic() - began_s
+        opened_s = time.monotonic() - started_s
     assert chain.last is not None
     print(
         f"{switches} switches in {spent_s:.1f} s; the chain is at segment {chain.last.number}, "

@@ -128,7 +128,7 @@ class Placements(NamedTuple):
 
 
 PlacementsOf = Callable[[Sequence[TopicGroup], int], Placements]
-"""Makes a topic's placements of its groups and of a number that differs between producers."""
+"""Makes the placements of a topic with these groups; the number differs between producers."""
 
 
 def standard_placements(groups: Sequence[TopicGroup], start: int = 0) -> Placements:

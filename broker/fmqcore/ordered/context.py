@@ -13,7 +13,7 @@ MAX_CHAIN_BYTES: Final = 512 * 1024
 1 MiB (`jute.maxbuffer`), and heads, ends and reasons to close still have to fit.
 """
 _ENTRY_BYTES: Final = 64
-"""More than a number of a segment or of a head takes in a chain's JSON."""
+"""More than a number of a segment or of a head takes in a chain's JSON; eight of them, a name."""
 
 
 class Condition(NamedTuple):
@@ -126,12 +126,12 @@ def known_end(chain: Chain) -> PerQueue:
     return tuple(max(column) for column in zip(*values, strict=True))
 
 
-def has_room(chain: Chain) -> bool:
-    """Return whether the chain may get another segment."""
+def has_room(chain: Chain, limit_bytes: int = MAX_CHAIN_BYTES) -> bool:
+    """Return whether the chain takes less than so many bytes, and may get another segment."""
     entries = (len(chain.segments) + len(chain.heads)) * (8 + chain.queues)
-    if entries * _ENTRY_BYTES < MAX_CHAIN_BYTES and not any(s.passed for s in chain.segments):
+    if entries * _ENTRY_BYTES < limit_bytes and not any(s.passed for s in chain.segments):
         return True
-    return len(chain_to_json(chain)) < MAX_CHAIN_BYTES
+    return len(chain_to_json(chain)) < limit_bytes
 
 
 def no_room_text(chain: Chain) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName, Offset, TopicId
-from fmqcore.ordered.context import Case, has_room, no_room_text
+from fmqcore.ordered.context import MAX_CHAIN_BYTES, Case, has_room, no_room_text
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import CloseReason, Evidence, Params
@@ -29,7 +29,9 @@ from fmqcore.zk.chain import (
 )
 
 MAX_HEADS: Final = 16_384
-"""Maximum heads of a chain: subscriptions times queues. The node stays well below 1 MiB."""
+"""Maximum heads of a chain: subscriptions times queues."""
+_MOST_BYTES: Final = MAX_CHAIN_BYTES * 5 // 4
+"""A larger chain takes no further subscription; see `MAX_CHAIN_BYTES`."""
 CLOCKS_DIFFER_MS: Final = 60_000
 """Two brokers' clocks differ by no more than this, for the place of a moment in a chain."""
 NO_END: Final = 1 << 62
@@ -209,7 +211,8 @@ def add_at(chain: Chain, subscription: str, number: int) -> Chain:
     """Give a new subscription its heads at a segment; one that is there keeps its heads."""
     if chain.heads_of(subscription) is not None:
         return chain
-    if (len(chain.heads) + 1) * chain.queues > MAX_HEADS:
+    many = (len(chain.heads) + 1) * chain.queues > MAX_HEADS
+    if many or not has_room(chain, _MOST_BYTES):
         raise InvalidArgument(
             f"ordered topic {chain.topic} has {len(chain.heads)} consumer groups on "
             f"{chain.queues} queues, and takes no more: delete those that are not used "

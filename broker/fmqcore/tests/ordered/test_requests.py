@@ -90,8 +90,8 @@ def test_full_chain_keeps_its_open_segment_until_it_is_read() -> None:
     assert re.search(wanted, waits.why)
     with pytest.raises(InvalidArgument, match=rf"stays in g1: .*{LAST} segments, and no more fit"):
         requests.switch(crowded, Evidence(groups=ALL_WHOLE), LAST, PARAMS, "planned")
-    nobody = made(Duty.SEND, replace(crowded, heads=()), **evidence)
-    assert "no consumer group reads it: start one, or set a retention" in nobody.why
+    unread = made(Duty.SEND, replace(crowded, heads=()), **evidence)
+    assert "no consumer group reads it: start one, or set a retention" in unread.why
 
 
 def test_full_chain_gets_no_further_segment() -> None:
@@ -102,6 +102,14 @@ def test_full_chain_gets_no_further_segment() -> None:
     floor = Floor(LAST - 1, 0, (0,))
     drained = replace(crowded, segments=crowded.segments[-1:], heads=(), floor=floor)
     assert made(Duty.SEND, drained, **evidence).action is Action.OPEN
+
+
+def test_chain_takes_no_consumer_group_that_its_node_cannot_hold() -> None:
+    few = replace(EMPTY, heads=tuple((f"{n:0200}", (1,)) for n in range(100)))
+    assert requests.add_at(few, "one-more", 1).heads_of("one-more") == (1,)
+    many = replace(EMPTY, heads=tuple((f"{n:0200}", (1,)) for n in range(4_000)))
+    with pytest.raises(InvalidArgument, match="4000 consumer groups on 1 queues, and takes no"):
+        requests.add_at(many, "one-more", 1)
 
 
 def test_release_ends_an_unknown_segment_where_its_members_end() -> None:

@@ -77,7 +77,7 @@ KINDS: Final = (
         (),
         (
             Column("ID", ".status.id", "The topic's number.", "integer"),
-            Column("QUEUES", ".status.queues", "Queues in all groups.", "integer"),
+            Column("QUEUES", ".status.queues", "Its queues.", "integer"),
             Column("READY", '.status.conditions[?(@.type=="Ready")].status', "Whether it is so."),
             Column("REASON", _REASON.format("Ready"), "Why, in a word."),
             _AGE,

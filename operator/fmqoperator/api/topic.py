@@ -211,7 +211,9 @@ class TopicStatus(Part):
         default=0, description="The generation that this status is about."
     )
     id: int = Field(default=0, description="The topic's number; 0: the topic does not exist yet.")
-    queues: int = Field(default=0, description="Its queues in all groups together.")
+    queues: int = Field(
+        default=0, description="Its queues: of an ordinary topic in all groups together."
+    )
     message: Words = Field(
         default="", description="What the topic waits for, or what is wrong with it."
     )

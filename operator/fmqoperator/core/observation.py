@@ -93,6 +93,7 @@ class InZooKeeper:
     config: Versioned[GroupConfig] | None = None
     state: GroupState = GroupState()
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
+    has_chains: bool = False  # ordered topics may send to the group, or could once
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,15 @@ the flow: `steps.py` finds the step, and here it waits (`before`). In order:
 |                           | ended, a sender waits for the next one   | wait                      |
 |                           | none of these, or 30 s are over          | the step is taken         |
 | kept out, no step is due  |                                          | removed once all is whole |
-| not kept out, a node of   | one may send to the group                | `kept_out`, OrderedSwitch |
-| the group is cordoned     |                                          |                           |
+| a node of the group is    | as for a step                            | then its brokers may be   |
+| cordoned                  |                                          | evicted                   |
 
 `GroupConfig.kept_out` is the only memory: brokers prefer other groups while it is set, also while
 no operator runs, and the next operator goes on from it. It is a preference: a group that is kept
 out still takes the sends if no other can, and it is never switched off into nothing.
+
+A drain cordons a node, then evicts. The budgets of a group with chains refuse an eviction without
+a cordon (`holds_evictions`), so that the sends leave first.
 """
 
 from collections.abc import Iterable
@@ -57,11 +60,11 @@ class Sends:
 
 
 def asks(seen: Observation) -> bool:
-    """Whether the chains have to be read: a step is due, or the group is about to be kept out."""
+    """Whether the chains have to be read: a step is due, or brokers are about to be evicted."""
     config, step = facts.config_of(seen), steps.next_step(seen).step
-    return config is not None and (
-        _why(seen, step) != "" and (step is not None or config.kept_out is None)
-    )
+    if config is None or not _why(seen, step):
+        return False
+    return step is not None or not _over(seen, config.kept_out)
 
 
 def before(seen: Observation, step: Step | None) -> Sends:
@@ -75,15 +78,35 @@ def before(seen: Observation, step: Step | None) -> Sends:
         return Sends(None)
     kept = KeptOut(why, seen.now_ms) if now is None else now
     here = [chain for chain in chains if _waits_for(chain, seen.group.name)]
-    if step is None:  # an eviction does not wait
-        return Sends(kept, switches=tuple(_switches(seen, here, why)))
     names = tuple(chain.chain.topic for chain in here if chain.chain is not None)
     known = seen.chains is not None
-    if (known and not here) or seen.now_ms - kept.since_ms >= WAIT_MS:
+    if (known and not here) or _over(seen, kept):
         return Sends(kept, stays=names)
     what = f"topics still send here: {_some(names)}" if known else "their chains are not readable"
     switches = tuple(_switches(seen, here, why))
     return Sends(kept, Hold(HOLD, f"{why}: ordered {what}", True), switches)
+
+
+def holds_evictions(seen: Observation) -> bool:
+    """Whether no broker may be evicted yet: an ordered message needs all members of its group."""
+    config = facts.config_of(seen)
+    if seen.zookeeper is None or not seen.zookeeper.has_chains or config is None:
+        return False
+    if not _leaving(seen):
+        return True  # no node is cordoned: nothing was switched
+    if seen.chains == () or _over(seen, config.kept_out):
+        return False
+    here = seen.chains is None or any(_waits_for(c, seen.group.name) for c in seen.chains)
+    return here or config.kept_out is None
+
+
+def _leaving(seen: Observation) -> list[str]:
+    return [b for b in seen.pods or {} if facts.is_leaving_node(seen, b)]
+
+
+def _over(seen: Observation, kept: KeptOut | None) -> bool:
+    """Whether the sends had their time to leave."""
+    return kept is not None and seen.now_ms - kept.since_ms >= WAIT_MS
 
 
 def _why(seen: Observation, step: Step | None) -> str:
@@ -99,7 +122,7 @@ def _why(seen: Observation, step: Step | None) -> str:
             return f"brokers are stopped: {why}"
         case _:
             pass
-    leaving = [b for b in seen.pods or {} if facts.is_leaving_node(seen, b)]
+    leaving = _leaving(seen)
     node = facts.node_of(seen, leaving[0]) if leaving else None
     return "" if node is None else f"node {node.name} of {leaving[0]} is unschedulable"
 

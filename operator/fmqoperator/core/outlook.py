@@ -101,6 +101,7 @@ def _children(
         replicas=replicas(seen, step),
         claim_size=facts.claim_size(seen),
         evictable=moves.may_be_evicted(seen),
+        held=ordered_sends.holds_evictions(seen),
         leaves=_leaves(seen, step),
     )
     out = []

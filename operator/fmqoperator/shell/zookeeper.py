@@ -256,7 +256,8 @@ class Ensemble:
         if state is not None:
             with _remedy(f"restore {state_node} from a backup"):
                 now = state_from_json(state.data)
-        return InZooKeeper(known, now, live)
+        has_chains = await session.get(paths.chains_node(cluster, group)) is not None
+        return InZooKeeper(known, now, live, has_chains)
 
 
 @contextmanager

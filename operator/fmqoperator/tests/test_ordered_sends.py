@@ -10,9 +10,16 @@ import pytest
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.zk.group_config import KeptOut
 from fmqoperator.api.group import SWITCHOVER
-from fmqoperator.core.actions import Action, PutGroupConfig, RestartPod, SwitchSends
+from fmqoperator.core.actions import (
+    Action,
+    ApplyChild,
+    PutGroupConfig,
+    Requeue,
+    RestartPod,
+    SwitchSends,
+)
 from fmqoperator.core.ordered_sends import WAIT_MS
-from fmqoperator.core.plan import plan
+from fmqoperator.core.plan import BUSY_MS, plan
 from fmqoperator.tests.chain_samples import (
     G1,
     G2,
@@ -230,6 +237,62 @@ def test_cordoned_node_of_a_slave_keeps_the_group_out_until_it_is_back() -> None
     made.run()
     assert kept_out(made) is None
     assert restarts(made) == []
+
+
+def may_go(made: World) -> dict[str, int]:
+    """Return how many pods each budget lets go, if all are healthy."""
+    sizes = {"master": 1, "others": 2}
+    budgets = {n: made.children["PodDisruptionBudget", f"g1-{n}"]["spec"] for n in sizes}
+    return {n: sizes[n] - budget["minAvailable"] for n, budget in budgets.items()}
+
+
+def test_slave_is_evicted_once_sends_have_left() -> None:
+    made = with_topic()
+    made.run()
+    assert may_go(made) == {"master": 0, "others": 0}, "no drain is announced"
+    cordon(made, "g1-2")
+    made.round()
+    assert may_go(made)["others"] == 0
+    assert "ordered topics still send here" in made.condition("Progressing")["message"]
+    while not may_go(made)["others"]:
+        made.turn()
+        assert any(isinstance(a, Requeue) and a.after_ms <= BUSY_MS for a in made.round())
+    assert (sending_group(made), kept_out(made) is not None) == ("g2", True)
+
+
+def test_master_that_stays_master_is_evicted_once_sends_have_left() -> None:
+    made = with_topic(moves=False)
+    made.run()
+    cordon(made, "g1-0")
+    made.round()
+    assert may_go(made)["master"] == 0
+    made.run(lambda w: may_go(w)["master"] == 1)
+    assert (sending_group(made), kept_out(made) is not None) == ("g2", True)
+
+
+def test_eviction_waits_thirty_seconds_for_sends_that_stay() -> None:
+    made = with_topic()
+    made.goes_on = False
+    made.run()
+    cordon(made, "g1-2")
+    made.round()
+    since = kept_out(made)
+    assert since is not None
+    made.run(lambda w: may_go(w)["others"] == 1)
+    assert made.now_ms - since.since_ms == WAIT_MS
+
+
+def test_group_whose_ordered_topics_are_gone_holds_no_eviction() -> None:
+    made = with_topic()
+    made.run()
+    cordon(made, "g1-2")
+    budgets = [
+        action.manifest["spec"]["minAvailable"]
+        for action in plan(replace(made.seen(), chains=()))
+        if isinstance(action, ApplyChild) and action.manifest["metadata"]["name"] == "g1-others"
+    ]
+    assert budgets == [1]
+    assert kept_out(made) is None
 
 
 def test_waiting_step_takes_the_groups_turn() -> None:

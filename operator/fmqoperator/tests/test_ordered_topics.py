@@ -193,7 +193,9 @@ def test_without_zookeeper_the_last_chain_stays_and_conditions_are_unknown() -> 
 
 # ---- the chain in the status
 def test_chain_is_shown() -> None:
-    found = topic_status(seen(topic(), chain_seen(chain(G1, G2), SENDER)))["ordered"]
+    status = topic_status(seen(topic(), chain_seen(chain(G1, G2), SENDER)))
+    found = status["ordered"]
+    assert status["queues"] == 1, "each spans all groups"
     assert found == {
         "phase": "Open",
         "since": "1970-01-01T00:00:01Z",

@@ -147,7 +147,7 @@ class World:
     def seen(self) -> Observation:
         here = None
         if not self.zookeeper_away:
-            here = InZooKeeper(self.config, self.state, self.live)
+            here = InZooKeeper(self.config, self.state, self.live, self.chains != ())
         return Observation(
             group=self.group,
             now_ms=self.now_ms,

@@ -25,6 +25,7 @@ def children(
     replicas: int | None = None,
     claim_size: str | None = None,
     evictable: bool = False,
+    held: bool = False,
     leaves: bool = False,
 ) -> list[Json]:
     """Return every object that a group consists of, with owner reference, labels and hash.
@@ -33,6 +34,7 @@ def children(
     `replicas`: pods to run, if not what the spec says (hibernation, a scale-down that waits).
     `claim_size`: the size in the existing StatefulSet; it cannot be changed in place.
     `evictable`: a drain may take the master's pod, as another broker can take over at once.
+    `held`: it may take no pod yet, as ordered topics need all brokers.
     `leaves`: a broker is being stopped for good.
     """
     count = group.spec.replicas if replicas is None else replicas
@@ -47,7 +49,7 @@ def children(
             {"automountServiceAccountToken": False},
         ),
         *_services(group, master, reader),
-        *_disruption(group, serving, count, evictable=evictable),
+        *_disruption(group, serving, count, evictable=evictable, held=held),
     ]
     if group.spec.network_policy.enabled:
         found.append(_network_policy(group, defaults))
@@ -125,7 +127,7 @@ def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
 
 
 def _disruption(
-    group: BrokerGroup, serving: Sequence[str], count: int, *, evictable: bool
+    group: BrokerGroup, serving: Sequence[str], count: int, *, evictable: bool, held: bool
 ) -> Iterable[Json]:
     """Keep serving brokers from eviction; allow eviction of the others one at a time.
 
@@ -134,11 +136,11 @@ def _disruption(
     all pods of the StatefulSet.
     """
     some = list(serving) or [f"{group.name}-none"]
-    free = evictable or group.spec.replicas == 1
+    free = not held and (evictable or group.spec.replicas == 1)
     others = max(0, count - len(serving))
     for name, operator, least in (
         ("master", "In", 0 if free else len(serving)),
-        ("others", "NotIn", max(0, others - 1)),
+        ("others", "NotIn", others if held else max(0, others - 1)),
     ):
         selector = {
             "matchLabels": names.selector(group.name),

@@ -244,7 +244,7 @@ def topic_status(seen: TopicSeen) -> Json:
         **(topic.status.model_extra or {}),  # of a newer operator
         observed_generation=generation,
         id=now.id if now is not None else topic.status.id,  # if ZooKeeper lost it, it comes back
-        queues=sum(g.queues for g in now.groups) if now is not None else 0,
+        queues=0 if now is None else _queue_count(now),
         message=message[:1024],
         ordered=state,
         conditions=tuple(_condition(seen, verdict) for verdict in found),
@@ -354,6 +354,12 @@ def _wanted(seen: TopicSeen) -> tuple[TopicGroup, ...]:
         g if name in declared else replace(g, weight=0)
         for name, g in sorted(out.items(), key=lambda item: item[0])
     )
+
+
+def _queue_count(topic: TopicConfig) -> int:
+    """Return how many queues there are: those of an ordered topic span its groups."""
+    counts = [group.queues for group in topic.groups]
+    return max(counts, default=0) if topic.ordered else sum(counts)
 
 
 def _queues_in(groups: dict[GroupName, TopicGroup], name: str) -> int:

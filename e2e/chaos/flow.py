@@ -25,6 +25,8 @@ QUEUES: Final = 4
 _POLL_S: Final = 0.05
 _WINDOW: Final = 3000
 _LEVELS: Final = ("replicated", "replicated", "all")
+_TURNS_S: Final = (4.0, 15.0)
+_TO_THE_END_S: Final = (86_400.0, 86_400.0)
 
 
 class FlowFailed(FmqError):
@@ -41,10 +43,11 @@ class Flow:
         self._history = history
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, groups: Sequence[str] = ()) -> None:
+    async def start(self, groups: Sequence[str] = (), declared: str = "") -> None:
         """Create the topic and start its producers and consumers.
 
-        With two `groups` or more, there is an ordered topic over them, too.
+        With two `groups` or more, there is an ordered topic over them, too. `declared`: an ordered
+        topic that exists already; one sender has it to the end, and another one waits in line.
         """
         async with self.door.client(f"{self.topic}-admin") as client:
             await client.admin().create_topic(self.topic, queues=QUEUES)
@@ -66,19 +69,25 @@ class Flow:
         audit = Member(f"{self.topic}-audit", self.topic, AUDIT, nacks=0, holds=0)
         for member in (steady, comes_and_goes, audit):
             self._run(member.name, self.traffic.consume(member, self.door))
-        if len(groups) > 1:
-            await self._start_chain(f"{self.topic}-chain", groups)
+        if declared:
+            await self._start_chain(declared, _TO_THE_END_S)
+        elif len(groups) > 1:
+            chain = f"{self.topic}-chain"
+            async with self.door.client(f"{chain}-admin") as client:
+                await client.admin().ordered.create(chain, groups)
+            await self._start_chain(chain, _TURNS_S)
 
-    async def _start_chain(self, topic: str, groups: Sequence[str]) -> None:
-        """Create an ordered topic, and start two senders that take turns, and two readers."""
+    async def _start_chain(self, topic: str, stay_s: tuple[float, float]) -> None:
+        """Start two senders of an ordered topic, one at a time active, and two readers."""
         async with self.door.client(f"{topic}-admin") as client:
-            await client.admin().ordered.create(topic, groups)
             await subscribe_in_order(client, topic, (LEDGER,))
         for number in range(2):
-            sending = OrderedSending(f"{topic}-p{number}", topic, queues=1, stay_s=(4.0, 15.0))
+            name = f"{self.topic}-chain-p{number}"
+            sending = OrderedSending(name, topic, queues=1, stay_s=stay_s)
             self._run(sending.name, send_in_order(self.traffic, sending, self.door))
-        for number, stay_s in enumerate((None, (3.0, 9.0))):
-            reading = OrderedReading(f"{topic}-r{number}", LEDGER, topic, stay_s)
+        for number, reader_stay_s in enumerate((None, (3.0, 9.0))):
+            name = f"{self.topic}-chain-r{number}"
+            reading = OrderedReading(name, LEDGER, topic, reader_stay_s)
             self._run(reading.name, read_in_order(self.traffic, reading, self.door))
 
     async def add_topic(self, topic: str) -> None:

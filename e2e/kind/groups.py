@@ -17,7 +17,7 @@ SECURITY: Json = {
 
 
 class Group:
-    """One broker group, alone in its namespace."""
+    """One broker group."""
 
     def __init__(self, name: str, namespace: str, zookeeper: str, image: str) -> None:
         self.name, self.namespace = name, namespace
@@ -54,6 +54,11 @@ class Group:
                 "spec": self.spec,
             }
         )
+
+    @property
+    def brokers(self) -> list[str]:
+        """The names of its declared brokers."""
+        return [f"{self.name}-{number}" for number in range(self.spec["replicas"])]
 
     @property
     def status(self) -> Json:

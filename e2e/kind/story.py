@@ -5,8 +5,9 @@
         ...                      # inject the fault, look at what is reported meanwhile
         recorder.healed()        # every fault is undone, and no other follows
 
-At the end of the block the group must recover, the traffic must end, and the checks I1 to I13 must
-find nothing in the history and the journals of all brokers. Times go into the report.
+At the end of the block all groups must recover, the traffic must end, and the checks I1 to I13 must
+find nothing in the history and the journals of all brokers. Times go into the report. With a
+`chain` the traffic has senders and consumers of that ordered topic, too, over all its groups.
 """
 
 import ast
@@ -17,18 +18,31 @@ import json
 import tarfile
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count
+from dataclasses import replace
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.history.events import Down, Ending, Event, Fault, FaultKind, Phase, PhaseName, Step, Stored
+from e2e.history.events import (
+    Down,
+    Ending,
+    Event,
+    Fault,
+    FaultKind,
+    OrderedStored,
+    Phase,
+    PhaseName,
+    Step,
+    Stored,
+)
 from e2e.history.history import from_line
 from e2e.history.journals import Journal, load
+from e2e.kind.chain import Chain
 from e2e.kind.groups import SECURITY, Group, Json
 from e2e.kind.tools import ROOT, apply, get, kubectl, until
 from fmqcore.ids import Permission
@@ -51,8 +65,10 @@ Report = dict[str, str]
 class Story:
     """Records what the test does and when, while a pod records the effects."""
 
-    def __init__(self, group: Group, kind: FaultKind) -> None:
-        self.group = group
+    def __init__(self, group: Group, kind: FaultKind, chain: Chain | None = None) -> None:
+        self.groups: Sequence[Group] = (group,) if chain is None else chain.groups
+        self.namespace = group.namespace
+        self.chain = chain
         self._kind = kind
         self._events: list[Event] = []
         self._open: list[tuple[int, str]] = []
@@ -60,6 +76,7 @@ class Story:
         # Set at the end: what every broker served, look by look; when messages were acknowledged.
         self.seen: list[Seen] = []
         self.acked_ms: list[float] = []
+        self.ordered: list[OrderedStored] = []
 
     # ---- what the test reports
     def fired(self, *on: str, detail: str = "") -> None:
@@ -74,7 +91,7 @@ class Story:
 
     def down(self, broker: str, how: Ending) -> None:
         """Record that the broker's process has ended."""
-        self._add(Down(_now_ms(), broker, self.group.name, how))
+        self._add(Down(_now_ms(), broker, broker.rpartition("-")[0], how))
 
     def healed(self) -> None:
         """Record the end of the fault: from now on the cluster must recover."""
@@ -85,7 +102,7 @@ class Story:
         self._add(Phase(self.healed_ms, PhaseName.HEALED))
 
     def whole(self) -> None:
-        """Record that the group is as declared again."""
+        """Record that all groups are as declared again."""
         self._add(Phase(_now_ms(), PhaseName.WHOLE))
 
     def _add(self, event: Event) -> None:
@@ -94,10 +111,10 @@ class Story:
     # ---- the pod
     def start(self) -> None:
         """Start the traffic; return when messages flow."""
-        group, seed = self.group, next(_NUMBERS)
-        apply(code(group.namespace))
-        kubectl("delete", "pod", _NAME, "-n", group.namespace, "--ignore-not-found", "--now")
-        apply(_pod(group, seed))
+        seed = next(_NUMBERS)
+        apply(code(self.namespace))
+        kubectl("delete", "pod", _NAME, "-n", self.namespace, "--ignore-not-found", "--now")
+        apply(_pod(self.groups, seed, "" if self.chain is None else self.chain.name))
         from_ms = _now_ms()
         printed_ms = until(lambda: self._printed("started"), "messages flow", _BOUND_S)
         self.started_ms = float(printed_ms)
@@ -112,44 +129,49 @@ class Story:
         theirs = [from_line(x) for x in self._read("history.jsonl").decode().splitlines()]
         looks = json.loads(self._read("seen.json"))
         seen = [Seen(at, group, broker, Permission(p)) for at, group, broker, p in looks]
-        kubectl("delete", "pod", _NAME, "-n", self.group.namespace, "--wait=false", "--now")
+        kubectl("delete", "pod", _NAME, "-n", self.namespace, "--wait=false", "--now")
         setup, rest = theirs[0], [*theirs[1:], *self._events]
         return [setup, *sorted(rest, key=lambda event: event.at_ms)], seen, lacks
 
     def journals(self) -> list[Journal]:
         """Return the journal of every broker, at rest."""
-        name, found = self.group.name, []
-        for pod in self.group.pods():
-            broker = pod["metadata"]["name"]
-            packed = self._exec("tar -C /var/lib/fmq/journal -czf - . | base64", broker)
-            with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed))) as tar:
-                files = [(m.name.rpartition("/")[2], tar.extractfile(m)) for m in tar if m.isfile()]
-                named = [(n, f.read()) for n, f in files if f is not None]
-            found.append(load(broker, name, named))
-        return found
+        return [
+            self._journal(group.name, pod["metadata"]["name"])
+            for group in self.groups
+            for pod in group.pods()
+        ]
+
+    def _journal(self, group: str, broker: str) -> Journal:
+        packed = self._exec("tar -C /var/lib/fmq/journal -czf - . | base64", broker)
+        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed))) as tar:
+            files = [(m.name.rpartition("/")[2], tar.extractfile(m)) for m in tar if m.isfile()]
+            named = [(n, f.read()) for n, f in files if f is not None]
+        return load(broker, group, named)
 
     def _read(self, name: str) -> bytes:
         return gzip.decompress(base64.b64decode(self._exec(f"gzip -c /tmp/{name} | base64")))
 
     def _exec(self, script: str, pod: str = _NAME) -> str:
-        return kubectl("exec", pod, "-n", self.group.namespace, "--", "sh", "-c", script)
+        return kubectl("exec", pod, "-n", self.namespace, "--", "sh", "-c", script)
 
     def _printed(self, word: str) -> str:
         """Return the rest of the pod's line that starts with the word; "" before it is printed."""
-        pod = get("pod", _NAME, "-n", self.group.namespace)
+        pod = get("pod", _NAME, "-n", self.namespace)
         phase = pod["status"].get("phase", "Pending") if pod else "Pending"
         if phase == "Pending":
             return ""
-        output = kubectl("logs", _NAME, "-n", self.group.namespace)
+        output = kubectl("logs", _NAME, "-n", self.namespace)
         assert phase == "Running", output
         lines = (line.partition(" ") for line in output.splitlines())
         return next((rest for first, _, rest in lines if first == word), "")
 
 
 @contextmanager
-def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator[Story]:
+def story(
+    group: Group, report: Report, title: str, kind: FaultKind, chain: Chain | None = None
+) -> Iterator[Story]:
     """See the module."""
-    recorder = Story(group, kind)
+    recorder = Story(group, kind, chain)
     recorder.start()
     try:
         yield recorder
@@ -158,15 +180,20 @@ def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator
             _PAST.setdefault(group.namespace, []).extend(recorder.finish()[0])
         raise
     assert recorder.healed_ms, "a story ends with `healed`"
-    group.wait_ready(_BOUND_S)
+    for each in recorder.groups:
+        each.wait_ready(_BOUND_S)
     recorder.whole()
+    if chain is not None:
+        chain.wait_calm()
     events, seen, lacks = recorder.finish()
     recorder.seen = seen
     recorder.acked_ms = sorted({event.at_ms for event in events if isinstance(event, Stored)})
-    until(lambda: _settled(group), "all brokers hold the same", 120)
+    recorder.ordered = [event for event in events if isinstance(event, OrderedStored)]
+    until(lambda: all(map(_settled, recorder.groups)), "all brokers hold the same", 120)
     past = _PAST.setdefault(group.namespace, [])
     past += events
-    verdict = judge(past, recorder.journals(), LIMITS)
+    limits = LIMITS if chain is None else replace(LIMITS, ordered_records=100)
+    verdict = judge(past, recorder.journals(), limits)
     _add_times(report, title, recorder, events, verdict)
     assert lacks == []
     wrong = [*map(str, verdict.findings), *verdict.reasons]
@@ -198,8 +225,27 @@ def _add_times(
     report[f"{title}: longest without acks"] = f"{pause_ms / 1000:.1f} s"
     report[f"{title}: over → whole"] = f"{(whole_ms - recorder.healed_ms) / 1000:.1f} s"
     report[f"{title}: acknowledged, findings"] = f"{len(stored)}, {len(verdict.findings)}"
-    for line in (f"{name:58} {value:>16}" for name, value in list(report.items())[-4:]):
+    lines = 4
+    if recorder.chain is not None:
+        lines += 2
+        report[f"{title}: longest without ordered acks"] = (
+            f"{longest_pause([e.at_ms for e in recorder.ordered], recorder.fired_ms, to_ms):.0f} ms"
+        )
+        report[f"{title}: ordered, pauses of switches"] = (
+            f"{len(recorder.ordered)}, {', '.join(switches(recorder.ordered)) or 'none'}"
+        )
+    for line in (f"{name:58} {value:>16}" for name, value in list(report.items())[-lines:]):
         print(line, flush=True)
+
+
+def switches(stored: Iterable[OrderedStored]) -> list[str]:
+    """Return each change of segment with the time between the acks before and after, in words."""
+    acked = sorted(stored, key=lambda event: (event.segment, event.at_ms))
+    return [
+        f"{one.group}>{two.group} {two.at_ms - one.at_ms:.0f} ms"
+        for one, two in pairwise(acked)
+        if one.segment != two.segment
+    ]
 
 
 def _now_ms() -> float:
@@ -249,11 +295,12 @@ def _file_of(module: str) -> Path | None:
     return next((f for f in (path / "__init__.py", path.with_suffix(".py")) if f.is_file()), None)
 
 
-def _pod(group: Group, seed: int) -> Json:
+def _pod(groups: Sequence[Group], seed: int, ordered: str) -> Json:
     """The pod runs on the control plane, which no test hurts."""
-    brokers = ",".join(f"{group.name}-{n}" for n in range(group.spec["replicas"]))
+    group, names = groups[0], ",".join(group.name for group in groups)
+    brokers = ",".join(broker for each in groups for broker in each.brokers)
     zookeeper = group.spec["zookeeper"]["connect"]
-    arguments = [group.name, group.namespace, brokers, zookeeper, str(seed)]
+    arguments = [names, group.namespace, brokers, zookeeper, str(seed), ordered]
     container = {
         "name": "main",
         "image": group.image,

@@ -78,7 +78,7 @@ def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
         recorder.fired(master, detail=node)
         try:
             start_s = time.monotonic()
-            _drain(node)
+            drain(node)
             report["kubectl drain of the master's node"] = f"{time.monotonic() - start_s:.1f} s"
             recorder.down(master, Ending.STOPPED)
             assert (apart.status["master"], apart.status["mode"]) == (slave, "MASTER")
@@ -121,7 +121,7 @@ def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: 
     apart.apply()
 
 
-def _drain(node: str) -> None:
+def drain(node: str) -> None:
     """Drain as an administrator does, who waits for budgets."""
     kubectl(
         *("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=240s"),

@@ -1,6 +1,8 @@
 """Traffic and a watch from a pod.
 
-Usage: python -m e2e.kind.witness GROUP NAMESPACE BROKERS ZOOKEEPER SEED
+Usage: python -m e2e.kind.witness GROUPS NAMESPACE BROKERS ZOOKEEPER SEED [ORDERED]
+
+GROUPS, BROKERS: names, with commas between. ORDERED: an ordered topic that exists.
 
 Runs inside the broker's image, with the modules of `e2e` that it needs. It has the traffic and the
 looks of `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
@@ -42,20 +44,22 @@ class Seat:
 
 
 class Place:
-    """The group on Kubernetes, as the watch needs it."""
+    """The groups on Kubernetes, as the watch needs them."""
 
-    def __init__(self, group: str, groups: Groups, seats: Sequence[Seat]) -> None:
+    def __init__(self, names: Sequence[str], groups: Groups, seats: Sequence[Seat]) -> None:
         self.brokers = {seat.id: seat for seat in seats}
-        self.group_names = [group]
+        self.group_names = names
         self.groups = groups
 
 
-async def main(group: str, namespace: str, brokers: str, zookeeper: str, seed: str) -> int:
+async def main(
+    names: str, namespace: str, brokers: str, zookeeper: str, seed: str, ordered: str = ""
+) -> int:
     """See the module; does not return."""
-    groups = Groups(zookeeper, namespace)
-    url = f"fmq://{group}-rw:9876,{group}-ro:9876"
-    seats = [Seat(b, group, f"{b}.{group}-brokers:9876") for b in brokers.split(",")]
-    place = Place(group, groups, seats)
+    groups, group_names = Groups(zookeeper, namespace), names.split(",")
+    services = (f"{name}-{role}:9876" for name in group_names for role in ("rw", "ro"))
+    url = f"fmq://{','.join(services)}"
+    place = Place(group_names, groups, [_seat(broker) for broker in brokers.split(",")])
     with (FOLDER / "history.jsonl").open("w") as file:
         history = History(sink=lambda event: print(to_line(event), file=file))
         history.add(await setup_of(place))
@@ -65,7 +69,7 @@ async def main(group: str, namespace: str, brokers: str, zookeeper: str, seed: s
             history, Door(url, GrpcTransport()), f"story-{seed}", int(seed), int(seed) << 32
         )
         try:
-            lacks = await _play(flow, group)
+            lacks = await _play(flow, group_names, ordered)
         except FlowFailed as error:
             lacks = [str(error)]
         finally:
@@ -81,14 +85,19 @@ async def main(group: str, namespace: str, brokers: str, zookeeper: str, seed: s
     return 0
 
 
-async def _play(flow: Flow, group: str) -> list[str]:
-    await flow.start()
-    await flow.moved(_WARM, [group], _BOUND_S)
+def _seat(broker: str) -> Seat:
+    group = broker.rpartition("-")[0]
+    return Seat(broker, group, f"{broker}.{group}-brokers:9876")
+
+
+async def _play(flow: Flow, groups: list[str], ordered: str) -> list[str]:
+    await flow.start(declared=ordered)
+    await flow.moved(_WARM, groups, _BOUND_S)
     print(f"{STARTED} {now_ms():.0f}", flush=True)
     while not (FOLDER / FINISH).exists():
         flow.check()
         await asyncio.sleep(_POLL_S)
-    await flow.moved(_WARM, [group], _BOUND_S)
+    await flow.moved(_WARM, groups, _BOUND_S)
     return await flow.finish(_BOUND_S)
 
 

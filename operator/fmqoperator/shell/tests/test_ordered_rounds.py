@@ -141,7 +141,7 @@ async def a_switch_wakes_the_round_and_is_shown(stage: Stage) -> None:
     await stage.round()
     shown = stage.body["status"]["ordered"]
     assert (shown["openSegment"], shown["sendingGroup"], shown["phase"]) == (1, "g1", "Open")
-    assert stage.conditions()["SendAvailable"] == ("True", "Open")
+    assert stage.conditions()["SendAvailable"] == ("True", "NoSender")
     assert stage.ears.heard[-1] == "SegmentOpened"
 
 

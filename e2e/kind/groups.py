@@ -57,7 +57,7 @@ class Group:
 
     @property
     def brokers(self) -> list[str]:
-        """The names of its declared brokers."""
+        """The names of the declared brokers."""
         return [f"{self.name}-{number}" for number in range(self.spec["replicas"])]
 
     @property

@@ -1,7 +1,7 @@
 """An ordered topic over two groups: brokers killed, a node drained, groups rolled, groups deleted.
 
 One sender sends from beginning to end, and another waits in line; check I13 judges the order. The
-report has the longest pause of its acks, and the pause at each change of the group.
+report has the longest pause between acks, and the pause at each change of the group.
 With two workers (`make e2e`) only one group has a broker on the node that is drained.
 """
 

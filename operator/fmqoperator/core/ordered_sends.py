@@ -88,7 +88,7 @@ def before(seen: Observation, step: Step | None) -> Sends:
 
 
 def holds_evictions(seen: Observation) -> bool:
-    """Whether no broker may be evicted yet: an ordered message needs all members of its group."""
+    """Whether no broker may be evicted yet: an ordered message needs all members of the group."""
     config = facts.config_of(seen)
     if seen.zookeeper is None or not seen.zookeeper.has_chains or config is None:
         return False

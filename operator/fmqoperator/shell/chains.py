@@ -13,6 +13,7 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import BrokerId, GroupName, TopicId
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.ordered.group_views import view_of_nodes
+from fmqcore.ordered.senders import line_of
 from fmqcore.zk import layout as paths
 from fmqcore.zk.chain import Chain, chain_from_json
 from fmqcore.zk.group_config import config_from_json
@@ -77,9 +78,9 @@ class ChainReader:
     ) -> ChainSeen:
         wanted = {*groups, *(() if chain is None else _groups_of(chain))}
         views = {group: (await self._group(cluster, group)).view for group in sorted(wanted)}
-        line = await self._session.children(paths.senders_node(cluster, topic))
+        places = in_sequence(await self._session.children(paths.senders_node(cluster, topic)))
         known = {group: view for group, view in views.items() if view is not None}
-        return ChainSeen(chain, known, tuple(in_sequence(line)))
+        return ChainSeen(chain, known, line_of(places, "" if chain is None else chain.sender.id))
 
     async def _group(self, cluster: str, group: GroupName) -> _Group:
         key, now_s = (cluster, group), time.monotonic()

@@ -43,7 +43,7 @@ class ChainSeen:
     """One chain and what it depends on, from one look at ZooKeeper.
 
     `chain` None: there is none yet. `views`: groups of the chain and of the declaration that exist.
-    `line`: the senders' nodes, first in line first.
+    `line`: the senders, first in line first.
     """
 
     chain: Chain | None = None

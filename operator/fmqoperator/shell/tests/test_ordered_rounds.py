@@ -135,14 +135,20 @@ async def is_created(stage: Stage) -> None:
 
 async def a_switch_wakes_the_round_and_is_shown(stage: Stage) -> None:
     stage.woken.clear()
-    opened = Segment(1, G1, 1, (1,), (0,))
-    await stage.put(segments=(opened,), sender=Sender("copier-0000000000", 1))
+    line, opened = layout.senders_node("dev", "changes"), Segment(1, G1, 1, (1,), (0,))
+    places = [f"{line}/{name}" for name in ("next-1-aa-0000000001", "copier-1-bb-0000000002")]
+    for place in places:
+        await stage.session.create(place, b"", make_parents=True)
+    await stage.put(segments=(opened,), sender=Sender("copier-1", 1))
     await stage.woken.wait()
     await stage.round()
     shown = stage.body["status"]["ordered"]
     assert (shown["openSegment"], shown["sendingGroup"], shown["phase"]) == (1, "g1", "Open")
-    assert stage.conditions()["SendAvailable"] == ("True", "NoSender")
+    assert (shown["senders"], shown["reason"]) == (2, "copier-1 sends into segment 1 in g1")
+    assert stage.conditions()["SendAvailable"] == ("True", "Open")
     assert stage.ears.heard[-1] == "SegmentOpened"
+    for place in places:
+        await stage.session.delete(place)
 
 
 async def groups_are_changed(stage: Stage) -> None:
@@ -159,6 +165,8 @@ async def groups_are_changed(stage: Stage) -> None:
 async def the_operator_switches_off_a_group(stage: Stage) -> None:
     spec = stage.body["spec"]["zookeeper"]
     ensemble = stage.ensembles.of(spec["connect"])
+    assert (await ensemble.read_group("dev", "g1")).has_chains
+    assert not (await ensemble.read_group("dev", "g3")).has_chains
     (seen,) = await ensemble.chains_with("dev", "g1")
     assert seen.chain is not None
     assert [view.takes_writes for view in seen.views.values()] == [True, True]

@@ -8,8 +8,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fmqcore.errors import Unavailable
-from fmqport.coordination import BadVersion, ConnectionLost, NodeExists, NoNode, SessionState
+from fmqport.coordination import (
+    BadVersion,
+    ConnectionLost,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionState,
+)
 from fmqport.tests.coordination_kit import Calls, Harness, until
 
 pytestmark = pytest.mark.processes
@@ -67,7 +73,7 @@ async def test_delete_compares_the_version_and_forgives_absence(harness: Harness
     await one.delete("/a", 1)
     assert await one.get("/a") is None
     await one.create("/p/c", b"", make_parents=True)
-    with pytest.raises(Unavailable, match="refuses to delete"):
+    with pytest.raises(NotEmpty, match="there are nodes below it"):
         await one.delete("/p")
 
 

@@ -56,15 +56,16 @@ class _Meter:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._processes = [psutil.Process(pid) for pid in pids]
-        self._before = [_cpu_s(process) for process in self._processes]
+        self._before = [cpu_s(process) for process in self._processes]
 
     def per_message(self, count: int) -> Cpu:
         """Microseconds of each since then, for each of so many messages."""
         used = zip(self._processes, self._before, strict=True)
-        return Cpu(*(1e6 * (_cpu_s(process) - before) / count for process, before in used))
+        return Cpu(*(1e6 * (cpu_s(process) - before) / count for process, before in used))
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
+    """Return the processor time that a process has used."""
     times = process.cpu_times()
     return times.user + times.system
 

@@ -31,6 +31,7 @@ _SETTLE_S: Final = 1.0
 _AROUND_S: Final = 8.0
 
 Send = Callable[[bytes], "asyncio.Future[Any]"]
+Work = Callable[[DevCluster, Client], Awaitable[None]]
 app = typer.Typer(help=__doc__)
 
 
@@ -40,25 +41,33 @@ def rate(
     turns: Annotated[int, typer.Option(help="of each kind")] = 5,
 ) -> None:
     """Compare the rates of ordered and ordinary sends, in turns."""
-    asyncio.run(_with_cluster(lambda _, client: _rates(client, seconds, turns)))
+    asyncio.run(_with_topics(lambda _, client: _rates(client, seconds, turns)))
 
 
 @app.command()
 def pauses(tries: Annotated[int, typer.Option(help="of each kind")] = 10) -> None:
     """Measure the longest time without an ack around a switch."""
-    asyncio.run(_with_cluster(lambda cluster, client: _pauses(cluster, client, tries)))
+    asyncio.run(_with_topics(lambda cluster, client: _pauses(cluster, client, tries)))
 
 
-async def _with_cluster(work: Callable[[DevCluster, Client], Awaitable[None]]) -> None:
+async def on_cluster(options: ClusterOptions, work: Work) -> None:
+    """Do the work on a new cluster."""
     with tempfile.TemporaryDirectory() as folder:
-        options = ClusterOptions(cluster="bench", groups=len(GROUPS), policy=_DURABLE)
         async with (
             DevCluster(Path(folder), options) as cluster,
             fmqclient.connect(cluster.url, name="bench") as client,
         ):
-            await client.admin().create_topic("plain", queues=1, groups=["g1"])
-            await client.admin().ordered.create("chain", list(GROUPS))
             await work(cluster, client)
+
+
+async def _with_topics(work: Work) -> None:
+    async def prepared(cluster: DevCluster, client: Client) -> None:
+        await client.admin().create_topic("plain", queues=1, groups=["g1"])
+        await client.admin().ordered.create("chain", list(GROUPS))
+        await work(cluster, client)
+
+    options = ClusterOptions(cluster="bench", groups=len(GROUPS), policy=_DURABLE)
+    await on_cluster(options, prepared)
 
 
 # ---- rates

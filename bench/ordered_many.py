@@ -8,19 +8,18 @@ consumer after many switches.
 """
 
 import asyncio
-import os
 import statistics
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Annotated, Final
 
+import psutil
 import typer
 
-import fmqclient
+from bench.load import cpu_s
+from bench.ordered import Work, on_cluster
 from fmqclient.client import Client
 from fmqclient.producer.ordered import OrderedProducer
 from fmqcore.ids import GroupName
@@ -30,7 +29,6 @@ from fmqdev.cluster_plan import ClusterOptions
 
 GROUPS: Final = ("g1", "g2")
 _AT_ONCE: Final = 32
-_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 Topics = Annotated[int, typer.Option(help="ordered topics")]
 app = typer.Typer(help=__doc__)
@@ -56,14 +54,8 @@ def past(switches: Annotated[int, typer.Option(help="planned ones")] = 300) -> N
     asyncio.run(_with_cluster(lambda _, client: _past(client, switches)))
 
 
-async def _with_cluster(work: Callable[[DevCluster, Client], Awaitable[None]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        options = ClusterOptions(cluster="bench", groups=len(GROUPS))
-        async with (
-            DevCluster(Path(folder), options) as cluster,
-            fmqclient.connect(cluster.url, name="bench") as client,
-        ):
-            await work(cluster, client)
+async def _with_cluster(work: Work) -> None:
+    await on_cluster(ClusterOptions(cluster="bench", groups=len(GROUPS)), work)
 
 
 # ---- many topics
@@ -132,14 +124,10 @@ async def _idle(cluster: DevCluster, client: Client, count: int, seconds: float)
 async def _busy(cluster: DevCluster, seconds: float) -> dict[str, float]:
     """Return the share of a core that each broker uses, over so many seconds."""
     brokers = [plan.id for name in GROUPS for plan in cluster.group(name)]
-    started = {broker: _processor_s(cluster.pid(broker)) for broker in brokers}
+    processes = {broker: psutil.Process(cluster.pid(broker)) for broker in brokers}
+    before = {broker: cpu_s(process) for broker, process in processes.items()}
     await asyncio.sleep(seconds)
-    return {b: (_processor_s(cluster.pid(b)) - s) / seconds for b, s in started.items()}
-
-
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_S
+    return {b: (cpu_s(process) - before[b]) / seconds for b, process in processes.items()}
 
 
 # ---- many segments

@@ -1,16 +1,20 @@
 """Coordinators of several brokers on a real ZooKeeper: sends begin, and go on in another group."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
+from fmqbroker.ordered.sender_standing import SenderStanding
 from fmqbroker.tests.consume_harness import until
 from fmqbroker.tests.ordered_harness import (
     G1,
     G2,
     C,
+    Cast,
+    Node,
     acting,
     active,
     chain,
@@ -33,6 +37,18 @@ pytestmark = pytest.mark.processes
 T = topic()
 
 
+@asynccontextmanager
+async def sending(zookeeper: str) -> AsyncIterator[tuple[Cast, Node, SenderStanding]]:
+    """Run a coordinator in each of two groups, and a sender at the first one, in segment 1."""
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await cast.start(G2)
+        async with sender(home, T) as copier:
+            await active(copier)
+            yield cast, home, copier
+
+
 async def test_first_sender_gets_segment_1_in_the_preferred_group(zookeeper: str) -> None:
     async with acting(zookeeper) as cast:
         await cast.create(T)
@@ -51,56 +67,41 @@ async def test_first_sender_gets_segment_1_in_the_preferred_group(zookeeper: str
 
 
 async def test_lost_slave_moves_the_sends_to_the_other_group(zookeeper: str) -> None:
-    async with acting(zookeeper) as cast:
-        await cast.create(T)
-        home = await cast.start(G1)
-        await cast.start(G2)
-        async with sender(home, T) as copier:
-            await active(copier)
-            cast.holdings[G1].ends = (3,)
-            await cast.change_state(G1, isr=frozenset())
-            ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
-            assert ended.closing == "g1 lacks g1-1"
-            assert ended.segments[0].end == (3,)
-            assert cast.holdings[G1].seals == {1: {1: (3,)}}
-            await until(lambda: "has not reported yet" in copier.state().reason)
-            report(home, copier, 1, 3)
-            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
-            second = moved.segments[1]
-            assert (second.group, second.start, second.first_sequence) == (G2, (7,), (3,))
-            assert (moved.closing, moved.sender.epoch) == (None, 1)
+    async with sending(zookeeper) as (cast, home, copier):
+        cast.holdings[G1].ends = (3,)
+        await cast.change_state(G1, isr=frozenset())
+        ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        assert ended.closing == "g1 lacks g1-1"
+        assert ended.segments[0].end == (3,)
+        assert cast.holdings[G1].seals == {1: {1: (3,)}}
+        await until(lambda: "has not reported yet" in copier.state().reason)
+        report(home, copier, 1, 3)
+        moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+        second = moved.segments[1]
+        assert (second.group, second.start, second.first_sequence) == (G2, (7,), (3,))
+        assert (moved.closing, moved.sender.epoch) == (None, 1)
 
 
 async def test_group_that_is_kept_out_takes_sends_if_no_other_can(zookeeper: str) -> None:
-    async with acting(zookeeper) as cast:
-        await cast.create(T)
-        home = await cast.start(G1)
-        await cast.start(G2)
-        async with sender(home, T) as copier:
-            await active(copier)
-            await cast.configure(G2, kept_out=KeptOut("g2-1 is restarted", 1))
-            await until(lambda: home.view.configs[G2].kept_out)
-            await cast.change_state(G1, isr=frozenset())
-            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
-            report(home, copier, 1, 1)
-            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
-            assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
+    async with sending(zookeeper) as (cast, home, copier):
+        await cast.configure(G2, kept_out=KeptOut("g2-1 is restarted", 1))
+        await until(lambda: home.view.configs[G2].kept_out)
+        await cast.change_state(G1, isr=frozenset())
+        await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        report(home, copier, 1, 1)
+        moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+        assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
 
 
 async def test_group_that_is_kept_out_leaves_its_sends_to_another(zookeeper: str) -> None:
     """Its own master coordinates, and knows its own ends before it has asked for the others'."""
-    async with acting(zookeeper) as cast:
-        await cast.create(T)
-        home = await cast.start(G1)
-        await cast.start(G2)
-        async with sender(home, T) as copier:
-            await active(copier)
-            cast.holdings[G1].ends = (3,)
-            await cast.configure(G1, kept_out=KeptOut("g1-1 is restarted", 1))
-            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
-            report(home, copier, 1, 4)
-            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
-            assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
+    async with sending(zookeeper) as (cast, home, copier):
+        cast.holdings[G1].ends = (3,)
+        await cast.configure(G1, kept_out=KeptOut("g1-1 is restarted", 1))
+        await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        report(home, copier, 1, 4)
+        moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+        assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
 
 
 async def test_takeover_reader_gives_the_end_by_its_own_journal(zookeeper: str) -> None:
@@ -147,19 +148,14 @@ async def test_master_gives_no_end_before_it_knows_its_members(
     zookeeper: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fmqbroker.ordered.coordinator._POLLS_MS", (3_600_000,))
-    async with acting(zookeeper) as cast:
-        await cast.create(T)
-        home = await cast.start(G1)
-        await cast.start(G2)
-        async with sender(home, T) as copier:
-            await active(copier)
-            cast.holdings[G1].held_known = False
-            await cast.change_state(G1, isr=frozenset())
-            unknown = await cast.until(T, lambda c: c.segments[0].end_unknown, "the end is unknown")
-            assert unknown.segments[0].end is None
-            cast.holdings[G1].held_known = True
-            cast.holdings[G1].known.notify()
-            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+    async with sending(zookeeper) as (cast, _, _):
+        cast.holdings[G1].held_known = False
+        await cast.change_state(G1, isr=frozenset())
+        unknown = await cast.until(T, lambda c: c.segments[0].end_unknown, "the end is unknown")
+        assert unknown.segments[0].end is None
+        cast.holdings[G1].held_known = True
+        cast.holdings[G1].known.notify()
+        await cast.until(T, lambda c: c.segments[0].end, "the end is given")
 
 
 async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> None:

@@ -44,6 +44,7 @@ from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.errors import NoPermission
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.journal.resume_file import RESUME
 from fmqcore.journal.segments import snap_batch
 from fmqcore.journal.state import JournalState
 from fmqcore.zk.group_state import Mode
@@ -497,6 +498,39 @@ async def test_a_roll_drops_old_tombstones_in_a_short_turn(tmp_path: Path) -> No
         await in_short_turns(rolled())
         assert rig.journal.end - start > 1_200_000
         assert (state.offsets, state.deleted_ms, state.progress_bytes) == ({}, {}, 0)
+
+
+async def test_an_index_is_stored_and_read_in_short_turns(tmp_path: Path) -> None:
+    """Of a segment with 10,000 queues: at an orderly stop, a start, a roll and a read."""
+    rig = Rig(tmp_path, segment_bytes=2 * 1024 * 1024)
+    await rig.open()
+    running_journal = asyncio.create_task(rig.journal.run())
+    for queue in range(QUEUES):
+        rig.produce(queue % WIDE, b"x", topic=TopicId(1 + queue // WIDE))
+    running_journal.cancel()
+    await asyncio.wait([running_journal])
+    await in_short_turns(rig.journal.close())
+    assert (tmp_path / RESUME).stat().st_size > 40 * QUEUES
+    await in_short_turns(rig.open())
+    running_journal = asyncio.create_task(rig.journal.run())
+    rig.produce(0, bytes(1_000_000))
+    catalog, (first, _) = rig.journal._parts.catalog, rig.journal._parts.store.segments
+
+    async def stored() -> None:
+        while catalog.needs_save(first.end):
+            await asyncio.sleep(0.01)
+
+    async def read() -> None:
+        assert len((await catalog._load(first)).queues()) == QUEUES
+        assert len((await catalog._read_start(first)).next_offsets) == 0
+
+    with turns_counted() as turns:
+        await asyncio.create_task(stored())
+        await asyncio.create_task(read())
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+    running_journal.cancel()
+    await asyncio.wait([running_journal])
+    await rig.journal.close()
 
 
 async def in_short_turns(work: Coroutine[Any, Any, None]) -> None:

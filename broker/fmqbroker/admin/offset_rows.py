@@ -4,8 +4,9 @@ A broker may have some hundred thousand rows, so a few are made in each turn of 
 clients ask for them page by page. This module only reads.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
@@ -17,6 +18,12 @@ from fmqcore.consume.offsets.lag import acked_above
 from fmqcore.ids import GroupName
 from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import admin_pb2
+
+PAGE_ROWS: Final = 10_000
+"""Maximum rows of one reply: the reply is encoded in one turn of the event loop."""
+
+FindTopic = Callable[[str], TopicConfig | None]
+"""Returns the topic of that name; None if it has no queue here."""
 
 
 class RowPlace(NamedTuple):
@@ -41,15 +48,18 @@ class OffsetRows:
     async def fill(
         self,
         reply: admin_pb2.OffsetsReply,
-        topics: Iterable[TopicConfig],
+        names: Sequence[str],
+        topic_here: FindTopic,
         request: admin_pb2.OffsetsRequest,
     ) -> None:
-        """Add the rows after the requested place: at most `request.limit`, or all."""
+        """Add the rows of these topics, sorted by name, after the requested place: one page."""
         after = BEFORE_ALL
         if request.HasField("after"):
             after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)
-        async for topic, queue, group in self._places(topics, request.group, after):
-            if request.limit and len(reply.queues) >= request.limit:
+            names = names[bisect_left(names, after.topic) :]
+        limit = min(request.limit or PAGE_ROWS, PAGE_ROWS)
+        async for topic, queue, group in self._places(names, topic_here, request.group, after):
+            if len(reply.queues) >= limit:
                 reply.has_more = True
                 return
             self.add(reply.queues, topic, queue, group)
@@ -102,12 +112,13 @@ class OffsetRows:
         return seek_number | held
 
     async def _places(
-        self, topics: Iterable[TopicConfig], group: str, after: RowPlace
+        self, names: Iterable[str], topic_here: FindTopic, group: str, after: RowPlace
     ) -> AsyncIterator[tuple[TopicConfig, int, str]]:
         slices = Slices()
-        for topic in topics:
+        for topic_name in names:
             await slices.step()
-            if topic.name < after.topic:
+            topic = topic_here(topic_name)
+            if topic is None:
                 continue
             groups = [group] if group else self._offsets.groups_in(topic.id)
             first = max(after.queue, 0) if topic.name == after.topic else 0

@@ -83,7 +83,10 @@ class AdminService:
         """Return progress per queue and consumer group (lag: `fmqcore.consume.offsets.lag`)."""
         reply = admin_pb2.OffsetsReply()
         self._gate.require(Permission.READ)
-        await self._rows.fill(reply, self._topics(request.topic), request)
+        if request.topic:
+            self._topic(request.topic)  # raises where it is unknown
+        names = [request.topic] if request.topic else sorted(self._cluster.topics)
+        await self._rows.fill(reply, names, self._topic_here, request)
         self._gate.require(Permission.READ)  # rows take many turns of the loop
         return reply
 
@@ -106,19 +109,21 @@ class AdminService:
         return status_reply(self._snapshots.take())
 
     # ---- inside
-    def _topics(self, name: str) -> list[TopicConfig]:
-        """Return the named topic, or all topics that have queues here.
+    def _topic_here(self, name: str) -> TopicConfig | None:
+        """Return the topic; None if it has no queue here. Raises its conflict with the journal."""
+        topic = self._cluster.topics.get(name)
+        if topic is None or not topic.queues_in(self._broker_group):
+            return None
+        if (why := conflict(topic, self._journal.state.topics)) is not None:
+            raise why  # left out in silence, its lag would look like nothing
+        return topic
 
-        Raises `UnknownTopic`, or the conflict between a topic and the journal.
-        """
-        here = [t for t in self._cluster.topics.values() if t.queues_in(self._broker_group)]
-        topics = [topic for topic in here if name in ("", topic.name)]
-        if name and not topics:
+    def _topic(self, name: str) -> TopicConfig:
+        """Return the topic. Raises `UnknownTopic`, also for its conflict with the journal."""
+        topic = self._topic_here(name)
+        if topic is None:
             raise UnknownTopic(f"topic {name} has no queue in group {self._broker_group}")
-        for topic in topics:  # left out in silence, its lag would look like nothing
-            if (why := conflict(topic, self._journal.state.topics)) is not None:
-                raise why
-        return sorted(topics, key=lambda topic: topic.name)
+        return topic
 
     async def _seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
         self._gate.require(Permission.READ)
@@ -127,7 +132,7 @@ class AdminService:
             raise InvalidArgument(f"seek to {request.to} is not known")
         if not request.topic:
             raise InvalidArgument("a seek names one topic")
-        (topic,) = self._topics(request.topic)
+        topic = self._topic(request.topic)
         count = topic.queues_in(self._broker_group)
         queues = sorted(set(request.queues)) or list(range(count))
         if queues[-1] >= count:
@@ -199,7 +204,7 @@ class AdminService:
     async def _delete_group(self, group: str, topic: str) -> int:
         self._gate.require(Permission.READ)
         slices, pending = Slices(), list[tuple[TopicId, list[int]]]()
-        for topic_id in [t.id for t in self._topics(topic)] if topic else self._offsets.topics():
+        for topic_id in [self._topic(topic).id] if topic else self._offsets.topics():
             queues = self._offsets.queues_of(group, topic_id)
             await slices.step(1 + len(queues))
             if queues:
@@ -224,8 +229,9 @@ class AdminService:
         """Take the group out of the chains of that topic, or of all; return how many it left."""
         if self._chains is None:
             return 0
-        left = 0
-        for topic in self._topics(name) if name else list(self._cluster.topics.values()):
+        left, slices = 0, Slices()
+        for topic in [self._topic(name)] if name else list(self._cluster.topics.values()):
+            await slices.step()
             chain = self._chains.of(topic.id) if topic.ordered else None
             if chain is not None and chain.heads_of(group) is not None:
                 self._require_unused(group, topic.id)

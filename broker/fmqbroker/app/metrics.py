@@ -57,14 +57,21 @@ class _Of(Collector):
 
 
 def _parts(family: Family) -> Iterator[bytes]:
-    """Yield the family's text in parts of some milliseconds; only the first has comments."""
-    for at in range(0, max(len(family.samples), 1), STEPS):
+    """Yield the family's text in parts of some milliseconds; only the first has comments.
+
+    The family loses its samples: freeing some hundred thousand at once takes a long turn, too.
+    """
+    samples, family.samples = family.samples[::-1], []
+    first = True
+    while samples or first:
         part = Metric(family.name, family.documentation, family.type)
-        part.samples = family.samples[at : at + STEPS]
+        part.samples = samples[: -STEPS - 1 : -1]
+        del samples[-STEPS:]
         text = generate_latest(_Of(part))
-        if at:
+        if not first:
             lines = text.splitlines(keepends=True)
             text = b"".join(line for line in lines if not line.startswith(b"# "))
+        first = False
         yield text
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fmqbroker.admin.offset_rows import PAGE_ROWS
 from fmqbroker.app.health import Health
 from fmqbroker.app.metrics import Metrics
 from fmqbroker.cluster.view import ClusterView
@@ -107,8 +108,16 @@ async def full(tmp_path: Path, entries: dict[OffsetKey, OffsetEntry]) -> AsyncIt
 
 
 async def all_rows(full: Full) -> None:
-    reply = await full.admin.offsets(OffsetsRequest())
-    assert len(reply.queues) == QUEUES * GROUPS
+    request, rows = OffsetsRequest(), 0
+    while True:
+        reply = await full.admin.offsets(request)
+        rows += len(reply.queues)
+        if not reply.has_more:
+            break
+        last = reply.queues[-1]
+        request.after.topic, request.after.queue_id = last.topic, last.queue_id
+        request.after.group = last.group
+    assert rows == QUEUES * GROUPS
 
 
 async def a_page(full: Full) -> None:
@@ -124,8 +133,8 @@ async def one_group(full: Full) -> None:
 
 
 async def one_topic(full: Full) -> None:
-    reply = await full.admin.offsets(OffsetsRequest(topic="t0001"))
-    assert len(reply.queues) == WIDE * GROUPS
+    reply = await full.admin.offsets(OffsetsRequest(topic="t0001", limit=WIDE * GROUPS))
+    assert (len(reply.queues), reply.has_more) == (PAGE_ROWS, True)
 
 
 async def a_group_on_a_topic(full: Full) -> None:

@@ -21,13 +21,14 @@ import structlog
 from fmqbroker.cluster.topic_alteration import restore_queues
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
+from fmqbroker.runtime.slices import Slices
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.ids import GroupName
 from fmqcore.properties import NONE
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import Removal, config_from_json
 from fmqcore.zk.topic import TopicConfig, is_ordered
-from fmqcore.zk.topic_numbers import conflict
+from fmqcore.zk.topic_numbers import TopicNumbers, conflict
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
 from fmqport.topic_ids import claim_topic_ids
@@ -61,27 +62,31 @@ class TopicClaims:
     async def run(self) -> None:
         """Claim at each change of the topics until cancelled."""
         while True:
+            seen = self._view.changed.count
             try:
                 await self.claim()
             except FmqError as error:
                 _log.warning("topic_numbers_not_claimed", why=str(error))
                 await self._clock.sleep(_RETRY_S)
                 continue
-            await self._view.changed.wait()
+            if self._view.changed.count == seen:  # else the topics changed in one of those turns
+                await self._view.changed.wait()
 
     async def claim(self) -> None:
         """Claim numbers and restore queues that ZooKeeper lacks. Raises `Unavailable`."""
-        self._complain()
+        await self._complain()
         await self._claim_numbers()
         await self._restore_queues()
 
     async def _restore_queues(self) -> None:
-        for topic in self._topics_with_fewer_queues():
-            _, queues = self._journal.state.topics[topic.id]
+        for topic in await self._topics_with_fewer_queues():
             group, coordination = self._group, self._coordination
             await coordination.sync(self._node)  # an old answer would look like a loss
             if await self._is_being_removed():
                 return  # it left its topics on purpose
+            _, queues = self._journal.state.topics.get(topic.id, ("", 0))
+            if not queues:
+                continue  # it was deleted meanwhile
             try:
                 await restore_queues(coordination, self._cluster, self._view, topic, group, queues)
             except UnknownTopic:
@@ -91,17 +96,18 @@ class TopicClaims:
         config = await self._coordination.get(layout.config_node(self._cluster, self._group))
         return config is None or config_from_json(config.data).removal is not Removal.NONE
 
-    def _topics_with_fewer_queues(self) -> list[TopicConfig]:
-        known, topics = self._view.topics_by_id, []
-        for number, (name, queues) in self._journal.state.topics.items():
-            topic = known.get(number)
+    async def _topics_with_fewer_queues(self) -> list[TopicConfig]:
+        topics, slices = list[TopicConfig](), Slices()
+        for number, (name, queues) in list(self._journal.state.topics.items()):
+            await slices.step()
+            topic = self._view.topics_by_id.get(number)
             if topic and topic.name == name and topic.queues_in(self._group) < queues:
                 topics.append(topic)
         return topics
 
     async def _claim_numbers(self) -> None:
         noted, known = self._journal.state.topics, self._view.numbers
-        if known is None or all(map(known.was_given, noted)):
+        if known is None or await self._is_all_claimed(known):
             return
         await self._coordination.sync(self._node)  # an old answer would look like a loss
         properties = self._journal.state.topic_properties
@@ -118,10 +124,21 @@ class TopicClaims:
             )
         self._view.numbers = after
 
-    def _complain(self) -> None:
+    async def _is_all_claimed(self, known: TopicNumbers) -> bool:
+        slices = Slices()
+        for number in list(self._journal.state.topics):
+            await slices.step()
+            if not known.was_given(number):
+                return False
+        return True
+
+    async def _complain(self) -> None:
         """Log each topic that this journal refuses, once."""
-        topics = self._view.topics.values()
-        refused = {t: why for t in topics if (why := conflict(t, self._journal.state.topics))}
+        refused, slices = dict[TopicConfig, UnknownTopic](), Slices()
+        for topic in list(self._view.topics.values()):
+            await slices.step()
+            if (why := conflict(topic, self._journal.state.topics)) is not None:
+                refused[topic] = why
         for topic in refused.keys() - self._complained:
             _log.error(
                 "topic_number_contradicts_journal", topic=topic.name, why=str(refused[topic])

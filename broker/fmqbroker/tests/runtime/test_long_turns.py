@@ -15,6 +15,7 @@ from fmqbroker.app.metrics import Metrics
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.offsets.append import append_offsets
 from fmqbroker.consume.offsets.side_journal import COMPACT_BYTES, SideJournal
+from fmqbroker.data.topic_claims import TopicClaims
 from fmqbroker.journal.journal import BatchDraft
 from fmqbroker.runtime.slices import in_turns
 from fmqbroker.tests.admin.test_admin import admin_of
@@ -50,6 +51,7 @@ from fmqcore.journal.segments import snap_batch
 from fmqcore.journal.state import JournalState
 from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqcore.zk.topic_numbers import TopicNumbers
 from fmqport.tests.call_context import CALL
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import (
@@ -540,6 +542,20 @@ async def test_an_index_is_stored_and_read_in_short_turns(tmp_path: Path) -> Non
     running_journal.cancel()
     await asyncio.wait([running_journal])
     await rig.journal.close()
+
+
+async def test_topics_are_claimed_in_short_turns(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        names = {TopicId(n): f"t{n:05}" for n in range(1, QUEUES + 1)}
+        here = (TopicGroup(GroupName("g1"), 1),)
+        rig.cluster.set(*(TopicConfig(name, of, here) for of, name in names.items()))
+        view: Any = rig.cluster
+        view.numbers = TopicNumbers(next_id=QUEUES + 1)
+        for topic_id, name in names.items():
+            rig.journal.state.topics[topic_id] = (name, 1)
+        nothing: Any = None  # no number and no queue is to be restored
+        claims = TopicClaims(rig.journal, view, nothing, "c", rig.clock, "g1")
+        await in_short_turns(claims.claim())
 
 
 async def in_short_turns(work: Coroutine[Any, Any, None]) -> None:

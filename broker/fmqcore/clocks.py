@@ -13,6 +13,8 @@ from fmqcore.ids import BrokerId
 
 APART_MS: Final = 60_000
 """Two brokers' clocks disagree if they differ by more than this."""
+FUTURE_MS: Final = 60_000
+"""A store time further ahead of the clock than this came from a wrong clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,15 @@ class NoNode(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as read: its bytes, its version, and the session that owns it (0 = persistent)."""
+    """A node as read: its bytes, its version, and the session that owns it (0 = persistent).
+
+    `modified_ms`: when it was written, by the clock of the server that led then; 0 = not known.
+    """
 
     data: bytes
     version: int
     owner: int
+    modified_ms: int = 0
 
 
 class Write(NamedTuple):

@@ -343,7 +343,7 @@ def _value(verb: Verb, value: Any) -> Any:
     match verb:
         case Verb.READ:
             data, stat = value
-            return Node(data, stat.version, stat.ephemeralOwner)
+            return Node(data, stat.version, stat.ephemeralOwner, stat.mtime)
         case Verb.WRITE:
             return value.version
         case Verb.WRITE_ALL:

@@ -1,23 +1,21 @@
 """Find the offset of a moment (beginning, end or time) within the readable part of a queue.
 
-Store times never decrease in a journal. After a master stored with a clock that was ahead, all
-later messages carry that time until it is reached. A time has no place among them and is refused.
+Store times decrease only where a correction begins a segment. After a master stored with a clock
+that was ahead, messages carry that time until the correction; a time has no place among them and is
+refused until then. Afterwards a time among them leads to the first of those messages.
 """
 
 from datetime import UTC, datetime
-from typing import Final
 
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.slices import Slices
+from fmqcore.clocks import FUTURE_MS
 from fmqcore.consume.visibility import VisibleRange
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Offset, TopicId
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
-
-FUTURE_MS: Final = 60_000
-"""A store time further ahead of the clock than this came from a wrong clock."""
 
 
 class QueueMoments:

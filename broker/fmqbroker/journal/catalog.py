@@ -10,7 +10,7 @@ The indexes of segments that are not wholly committed yet stay in memory, so tha
 commit end that far back is then too low, never too high (R7).
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ import structlog
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqbroker.runtime.slices import in_turns
-from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchHeader, check_payload, parse_header
 from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
 from fmqcore.ids import Offset, Position
@@ -28,7 +28,7 @@ from fmqcore.journal.findings import refusal
 from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
 from fmqcore.journal.recovery import SegmentFile, judge_sealed
 from fmqcore.journal.scan import Cursor, Scan, Stop
-from fmqcore.journal.segments import index_name
+from fmqcore.journal.segments import NO_CORRECTION, index_name
 from fmqcore.journal.state import taking_next_offsets
 from fmqcore.turns import PIECE, Turns
 from fmqport.disk import DiskFull
@@ -41,9 +41,26 @@ log = structlog.get_logger()
 
 
 class SegmentStart(NamedTuple):
-    """The content of a segment's SNAP: each queue's next offset, and the time it was made."""
+    """The content of a segment's SNAP: each queue's next offset, and the time it was made.
+
+    `corrected_from_ms`, `last_correction`: see `BatchHeader`.
+    """
 
     next_offsets: dict[QueueKey, Offset]
+    store_ms: int
+    corrected_from_ms: int = 0
+    last_correction: Position = NO_CORRECTION
+
+
+def segment_start(snap: BatchHeader, next_offsets: dict[QueueKey, Offset]) -> SegmentStart:
+    """Return the start of the segment that a SNAP opens."""
+    return SegmentStart(next_offsets, snap.store_ms, snap.corrected_from_ms, snap.last_correction)
+
+
+class Correction(NamedTuple):
+    """A segment whose SNAP lowers the store times: all before it was stored by `store_ms`."""
+
+    base: Position
     store_ms: int
 
 
@@ -175,8 +192,12 @@ class Catalog:
         return await self._standing(lambda: self._find_time(key, wall_ms))
 
     async def _find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
+        # All before a correction was stored by its time, whatever the store times there.
+        corrected = next((c for c in await self.corrections() if c.store_ms < wall_ms), None)
         segments = self._older() + [hot.segment for hot in self._hot]
         low, high = 0, len(segments)
+        if corrected is not None:
+            low = max(bisect_right(segments, corrected.base, key=lambda s: s.base) - 1, 0)
         while high - low > 1:  # the last segment that started before that time
             middle = (low + high) // 2
             if (await self.start_of(segments[middle])).store_ms < wall_ms:
@@ -206,6 +227,29 @@ class Catalog:
             if shrinks == self._store.shrinks:
                 self._keep_start(segment.base, start)
         return start
+
+    @property
+    def last_correction(self) -> Position:
+        """The base of the newest segment whose SNAP lowers the store times; 0 = none."""
+        if not self._hot:
+            return NO_CORRECTION
+        newest = self._hot[-1]
+        return (
+            newest.segment.base if newest.start.corrected_from_ms else newest.start.last_correction
+        )
+
+    async def corrections(self) -> list[Correction]:
+        """Return the stored segments whose SNAPs lower the store times, newest first."""
+        found, base = list[Correction](), self.last_correction
+        while base:
+            segments = self._store.segments
+            at = bisect_left(segments, base, key=lambda s: s.base)
+            if at == len(segments) or segments[at].base != base:
+                break  # deleted by retention
+            start = await self.start_of(segments[at])
+            found.append(Correction(base, start.store_ms))
+            base = start.last_correction
+        return found
 
     async def index_of(self, segment: StoredSegment) -> SegmentIndex:
         """Return the segment's index: from memory, from its file, or rebuilt."""
@@ -287,8 +331,7 @@ class Catalog:
             header = parse_header(await self._store.read(segment, 0, HEADER_LEN))
             payload = await self._store.read(segment, HEADER_LEN, header.payload_len)
             check_payload(header, payload)
-            next_offsets = await in_turns(taking_next_offsets(payload))
-            return SegmentStart(next_offsets, header.store_ms)
+            return segment_start(header, await in_turns(taking_next_offsets(payload)))
         except (BadBatch, Malformed) as bad:
             raise self._store.corrupt(segment, segment.base, bad) from bad
 

@@ -7,13 +7,17 @@ that place to the last bit. Rolling to the next segment is logical too: an EOF f
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from fmqbroker.journal.catalog import Catalog, SegmentStart
+import structlog
+
+from fmqbroker.journal.catalog import Catalog, segment_start
 from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
 from fmqbroker.journal.recovery import Loaded
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
+from fmqbroker.runtime.steady_clock import may_correct
 from fmqcore.batch.control import decode_epoch
 from fmqcore.batch.header import (
     HEADER_LEN,
@@ -26,6 +30,7 @@ from fmqcore.batch.header import (
     parse_header,
     seal_header,
 )
+from fmqcore.clocks import FUTURE_MS
 from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.kinds import apply_batch, kind_of
@@ -47,6 +52,7 @@ LONG_SNAP: Final = 64 * 1024
 """Bytes of a SNAP that takes more than a short turn of the loop to decode."""
 Snaps = dict[Position, JournalState]
 """Decoded SNAP payloads by the positions of their batches."""
+log = structlog.get_logger()
 
 
 class BatchDraft(NamedTuple):
@@ -103,11 +109,11 @@ class Head:
         self._segment_end = last.end if last else self.end
         if loaded is None:
             self.state, self.epoch, self.last_header_crc = JournalState(), Epoch(0), 0
-            self._chained = self.end == 0
+            self._chained, self._last_ms = self.end == 0, 0
             return
         self.state, self.epoch = loaded.state, loaded.epoch
         self.last_header_crc = loaded.last_header_crc or 0
-        self._last_ms = max(self._last_ms, loaded.last_ms)
+        self._last_ms = loaded.last_ms
         self._chained = True
 
     @property
@@ -124,6 +130,9 @@ class Head:
         total_len = (HEADER_LEN + length + 7) & -8
         # D10
         assert not self.being_cut, "who cuts the journal back has closed the writes before"
+        wall_ms = self._clock.wall_ms()
+        if self._last_ms - wall_ms > FUTURE_MS and kind != BatchType.EPOCH and not for_term:
+            self._correct_times(wall_ms)
         rest = self._segment_end - self.end - total_len
         # `segments.fits`, inlined: it runs for every batch
         if (rest and rest < HEADER_LEN) or self._space.tight:
@@ -141,7 +150,7 @@ class Head:
         else:
             # D6
             assert not kind_of(kind).frame, "segments are framed here alone"
-        store_ms = self._now_ms()
+        store_ms = self._last_ms = max(self._last_ms, wall_ms)
         raw, header = seal_header((
             total_len, MAGIC, VERSION, kind, 0, payload_crc, position, epoch, attrs, queue_id,
             topic_id, record_count, base_offset, store_ms, deliver_at_ms, producer_id,
@@ -196,10 +205,28 @@ class Head:
         if not self._space.lends(control_segment(len(snap), size)):
             raise StorageFull(self._space.tight)
 
-    def _roll(self, payload_len: int, claim: Claim, term: Epoch) -> None:
-        """Close the segment and open the next one, with room for `payload_len` bytes."""
+    def _correct_times(self, wall_ms: int) -> None:
+        """Begin a segment at the clock's time, below the newest store time, if it can be relied on.
+
+        Only a SNAP may lower the store times: within a segment they never fall (ADR 0070).
+        """
+        if self._space.tight or not may_correct(self._clock):
+            return
+        before_ms = self._last_ms
+        with suppress(TooLarge):  # then the times go on as they are
+            self._roll(0, Claim.DATA, NO_TERM, corrected_ms=wall_ms)
+            ahead_ms = before_ms - wall_ms
+            log.warning("store_times_corrected", position=self.end, were_ahead_ms=ahead_ms)
+
+    def _roll(
+        self, payload_len: int, claim: Claim, term: Epoch, *, corrected_ms: int | None = None
+    ) -> None:
+        """Close the segment and open the next one, with room for `payload_len` bytes.
+
+        `corrected_ms`: the time of the next SNAP, below those before it.
+        """
         size = self._segment_bytes
-        now_ms = self._now_ms()
+        now_ms = self._now_ms() if corrected_ms is None else corrected_ms
         # The very first SNAP comes before any epoch, whichever broker writes it.
         framed_for = term if self.epoch else NO_TERM
         snapshot = self.state.snapshot(now_ms, *snap_room(size))
@@ -212,7 +239,7 @@ class Head:
                 f"the journal's state takes {len(snap)}: set larger segments"
             )
         if self.end < self._segment_end:
-            self._close_segment(framed_for, now_ms)
+            self._close_segment(framed_for)
             if framed_for:  # the EOF started a term
                 snapshot = self.state.snapshot(now_ms, *snap_room(self._segment_bytes))
         raw, _ = snap_batch(
@@ -223,7 +250,10 @@ class Head:
             payload=snapshot.payload,
             store_ms=now_ms,
             framed_for=framed_for,
+            corrected_from_ms=0 if corrected_ms is None else self._last_ms,
+            last_correction=self._catalog.last_correction,
         )
+        self._last_ms = now_ms
         header = parse_header(raw)
         self.state.settle(snapshot)
         self.state.note_frame(header)
@@ -231,13 +261,13 @@ class Head:
         self._note(header)
         self._tail.add((raw,), len(raw), self.end)
 
-    def _close_segment(self, framed_for: Epoch, now_ms: int) -> None:
+    def _close_segment(self, framed_for: Epoch) -> None:
         raw, _ = eof_batch(
             position=self.end,
             segment_end=self._segment_end,
             epoch=self.epoch,
             prev_header_crc=self.last_header_crc,
-            store_ms=now_ms,
+            store_ms=self._last_ms,
             framed_for=framed_for,
         )
         header = parse_header(raw)
@@ -298,7 +328,8 @@ class Head:
                 first, starts = at, []
         if starts:
             self._tail.add_stored(data[first:], starts, self.end)
-        self._last_ms = max(self._last_ms, headers[-1].store_ms if headers else 0)
+        if headers:
+            self._last_ms = headers[-1].store_ms
 
     def _own_snapshot(self, headers: Sequence[BatchHeader], data: bytes) -> Snapshot | None:
         """Return the broker's own snapshot if it equals a leading SNAP: no need to decode that."""
@@ -347,7 +378,7 @@ class Head:
         self._segment_end = end
         self._chained = True  # the first SNAP after a reset was taken as it is; now it counts
         # A copy: the state goes on changing, this one stays as it was at the segment's start.
-        self._catalog.begin(segment, SegmentStart(dict(self.state.next_offsets), snap.store_ms))
+        self._catalog.begin(segment, segment_start(snap, dict(self.state.next_offsets)))
 
     def _note(self, header: BatchHeader) -> None:
         self._catalog.current.add(header)
@@ -356,7 +387,7 @@ class Head:
         self.last_header_crc = header.header_crc
 
     def _now_ms(self) -> int:
-        """Return the store time in ms; it never falls: the search by time relies on that."""
+        """Return the store time in ms; it never falls within a segment: searches rely on that."""
         self._last_ms = max(self._last_ms, self._clock.wall_ms())
         return self._last_ms
 

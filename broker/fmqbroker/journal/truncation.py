@@ -97,8 +97,8 @@ async def retire(
 ) -> int:
     """See `Journal.retire`. The newest segment always stays.
 
-    `seen_ms`: when this broker first saw a segment. A later store time comes from a clock that
-    was ahead; the segment is then as old as its first sight.
+    `seen_ms`: when this broker first saw a segment. A store time of the future comes from a clock
+    that was ahead; the segment is then as old as its first sight, or as the next correction.
     """
     store = parts.store
     keep_from = min(keep_from, parts.flusher.durable_end)
@@ -112,6 +112,10 @@ async def retire(
             break
         # Nothing in a segment is younger than the SNAP of the one behind it.
         store_ms = (await parts.catalog.start_of(following)).store_ms
+        if store_ms > now_ms:
+            corrections = await parts.catalog.corrections()
+            later = [c.store_ms for c in corrections if c.base > following.base]
+            store_ms = min([store_ms, *later])
         age_ms = now_ms - min(store_ms, seen_ms.get(following.base, now_ms))
         held = parts.tail.end - segment.base
         if not (retention_ms and age_ms > retention_ms) and not (

@@ -7,7 +7,8 @@ by age.
 
 At a start only the newest store time in the journal is there to compare with. If that is far away,
 the broker may have been off for long, or its clock may be wrong: store times follow the clock, but
-nothing is deleted by age for `HOLD_MS`.
+nothing is deleted by age for `HOLD_MS`. If the newest store time is in the future, ZooKeeper's
+clock ends that doubt if it agrees; without doubt, store times are set back to the clock (ADR 0070).
 
 The group's other brokers' clocks are compared with this one (`peer_clocks.py`), each by the time
 that counts: nothing is deleted by age while two of them disagree.
@@ -18,6 +19,7 @@ from typing import Final
 import structlog
 
 from fmqbroker.runtime.peer_clocks import PeerClocks
+from fmqcore.clocks import APART_MS, base_of
 from fmqport.clock import Clock
 
 JUMP_MS: Final = 5_000
@@ -41,6 +43,8 @@ class SteadyClock(Clock):
         self._jumped_at_ms: int | None = None  # by the monotonic clock
         self._start_ms = clock.monotonic_ms()
         self._start_gap_ms = 0
+        self._confirmed = False  # by ZooKeeper's clock, when this session's live node was created
+        self._past_is_future = False  # ZooKeeper's clock has shown a time later than this clock
         self.peers = PeerClocks(self)
 
     def wall_ms(self) -> int:
@@ -70,6 +74,33 @@ class SteadyClock(Clock):
             self._start_gap_ms = gap_ms
             _log.warning("clock_far_from_journal", gap_ms=gap_ms, held_ms=HOLD_MS)
 
+    def note_zookeeper(self, wall_ms: int, asked_ms: int) -> None:
+        """Take ZooKeeper's time in an answer to a request made at `asked_ms` (monotonic clock)."""
+        base = base_of(wall_ms, asked_ms, self.monotonic_ms())
+        if base is not None:
+            ahead_ms = base.ahead_ms(self.wall_ms() - self.monotonic_ms())
+            self._confirmed = abs(ahead_ms) <= APART_MS
+
+    def note_past(self, wall_ms: int) -> None:
+        """Take a time that ZooKeeper's clock showed earlier: this clock must be later."""
+        if wall_ms - self.wall_ms() > APART_MS:
+            self._past_is_future = True
+
+    @property
+    def may_correct(self) -> bool:
+        """Whether store times of the future may be set back to this clock."""
+        self.wall_ms()  # notices a jump
+        if self._jumped_at_ms is not None or self.peers.doubt is not None:
+            return False
+        return not self._in_start_doubt()
+
+    def _in_start_doubt(self) -> bool:
+        # A clock that is behind deletes late: here a wrong one would do less harm.
+        if self._start_gap_ms < 0 and self._confirmed and not self._past_is_future:
+            return False
+        waited_ms = self._clock.monotonic_ms() - self._start_ms
+        return bool(self._start_gap_ms) and waited_ms < HOLD_MS
+
     @property
     def doubt(self) -> str | None:
         """Why nothing may be deleted by age now; None if it may."""
@@ -80,7 +111,7 @@ class SteadyClock(Clock):
                 f"the clock jumped by {by_s} s {(now_ms - self._jumped_at_ms) // 1000} s ago: set "
                 f"it right; the new time counts once it has stood for {HOLD_MS // 60_000} min"
             )
-        if self._start_gap_ms and now_ms - self._start_ms < HOLD_MS:
+        if self._in_start_doubt():
             return (
                 f"at the start the clock was {self._start_gap_ms // 1000} s from the newest "
                 "message: look whether it is right"
@@ -111,6 +142,23 @@ class SteadyClock(Clock):
 def clock_doubt(clock: Clock) -> str | None:
     """Return why nothing may be deleted by age now; None if it may."""
     return clock.doubt if isinstance(clock, SteadyClock) else None
+
+
+def may_correct(clock: Clock) -> bool:
+    """Return whether store times of the future may be set back to this clock."""
+    return isinstance(clock, SteadyClock) and clock.may_correct
+
+
+def note_zookeeper(clock: Clock, wall_ms: int, asked_ms: int) -> None:
+    """See `SteadyClock.note_zookeeper`; other clocks compare nothing."""
+    if isinstance(clock, SteadyClock):
+        clock.note_zookeeper(wall_ms, asked_ms)
+
+
+def note_past(clock: Clock, wall_ms: int) -> None:
+    """See `SteadyClock.note_past`; other clocks compare nothing."""
+    if isinstance(clock, SteadyClock):
+        clock.note_past(wall_ms)
 
 
 def peer_clocks(clock: Clock) -> PeerClocks:

@@ -20,6 +20,7 @@ from typing import Final, TypeVar, assert_never
 import structlog
 
 from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.steady_clock import note_past
 from fmqbroker.serving.live_node import LiveNode
 from fmqcore.errors import Malformed, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Position
@@ -144,6 +145,7 @@ class GroupStore:
                 "(or start this broker with the group and cluster names it was given there); "
                 "if this broker served before, the group may have been removed from the cluster"
             )
+        note_past(self._clock, node.modified_ms)
         self._configured = self.config = config_from_json(node.data)
         await self.refresh()
 
@@ -321,6 +323,7 @@ class GroupStore:
             self._see(Versioned(self.state.value, -1))
             self._malformed = False
         elif node.version != self.state.version or self.unsettled or self._malformed:
+            note_past(self._clock, node.modified_ms)
             value = self._decoded("state", node.data, state_from_json, None)
             self._malformed = value is None
             if value is not None:

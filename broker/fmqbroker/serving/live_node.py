@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.steady_clock import note_zookeeper
 from fmqcore.errors import Malformed
 from fmqcore.ids import BrokerId
 from fmqcore.zk.live_broker import LiveBroker, live_from_json, live_to_json
@@ -53,6 +54,7 @@ class LiveNode:
         self._stored: LiveBroker | None = None  # what the node says, as far as that is known
         self._session = 0  # in which it stands; 0 = it does not
         self._number = 0
+        self._created_ms: int | None = None  # when it was; until the server's time is known
         self._lock = asyncio.Lock()
 
     @property
@@ -109,11 +111,15 @@ class LiveNode:
         if node is None:
             self._session = 0
             try:
+                self._created_ms = self._clock.monotonic_ms()
                 await self._coordination.create(self._path, data, ephemeral=True)
             except NoNode:
                 return not await self._make_parent()
             return False  # the server says whose it is
         if node.owner == session:
+            if self._created_ms is not None:
+                note_zookeeper(self._clock, node.modified_ms, self._created_ms)
+                self._created_ms = None
             if node.data != data:
                 await self._coordination.set(self._path, data, -1)
             self._stands(session, live)

@@ -117,6 +117,16 @@ class BatchHeader(NamedTuple):
         return Epoch(self.base_sequence)
 
     @property
+    def corrected_from_ms(self) -> int:
+        """SNAP: the newest store time before, if the times continue lower here; 0 = they do not."""
+        return self.deliver_at_ms
+
+    @property
+    def last_correction(self) -> Position:
+        """SNAP: the base of the last segment before whose SNAP lowers the store times; 0 = none."""
+        return Position(self.tag_mask)
+
+    @property
     def stored_len(self) -> int:
         """Bytes that are actually stored: only the header for an EOF, else all."""
         return HEADER_LEN if self.type == BatchType.EOF else self.total_len

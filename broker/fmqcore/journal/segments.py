@@ -35,6 +35,8 @@ MAX_SEGMENT: Final = 4096 * 1024 * 1024
 _LAST_BASE: Final = 2**64 - 1 - MAX_SEGMENT  # 20 digits may say more than a position can be
 NO_TERM: Final = Epoch(0)
 """A segment that was closed or opened because one was full, not for a term."""
+NO_CORRECTION: Final = Position(0)
+"""In place of the base of a segment that lowers the store times: there is none."""
 
 _NAME: Final = re.compile(r"([0-9]{20})\.(journal|index)")
 
@@ -111,6 +113,8 @@ def snap_batch(  # the first batch of every segment
     payload: bytes,
     store_ms: int,
     framed_for: Epoch = NO_TERM,
+    corrected_from_ms: int = 0,
+    last_correction: Position = NO_CORRECTION,
 ) -> tuple[bytes, int]:
     """Make a SNAP batch, header and payload; return it with its header CRC."""
     header, crc = encode_header(
@@ -123,6 +127,8 @@ def snap_batch(  # the first batch of every segment
         store_ms=store_ms,
         base_offset=segment_bytes,
         base_sequence=framed_for,
+        deliver_at_ms=corrected_from_ms,
+        tag_mask=last_correction,
     )
     return header + payload + padding(len(payload)), crc
 

@@ -157,11 +157,11 @@ async def test_sequential_names_order_over_sessions_and_prefixes(harness: Harnes
     assert sorted(children) == sorted([*names, "ordinary"])
     assert in_sequence(reversed(children)) == names
     nodes = [await one.get(f"/line/{name}") for name in names]
-    assert nodes == [
-        Node(b"1", 0, one.session_id),
-        Node(b"2", 0, two.session_id),
-        Node(b"3", 0, one.session_id),
-        Node(b"4", 0, two.session_id),
+    assert [node and (node.data, node.version, node.owner) for node in nodes] == [
+        (b"1", 0, one.session_id),
+        (b"2", 0, two.session_id),
+        (b"3", 0, one.session_id),
+        (b"4", 0, two.session_id),
     ]
 
 

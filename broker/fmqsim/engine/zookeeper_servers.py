@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from fmqadapters.zookeeper.session_core import Request, Verb
 from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import WALL_START_MS
 from fmqsim.engine.zookeeper_tree import Tree, Txn
 
 TICK_S: Final = 0.2
@@ -171,7 +172,8 @@ class Servers:
         owner: int = 0, ended: int = 0,
     ) -> Txn:  # fmt: skip
         """Commit a change on the leader; every running server applies it later."""
-        txn = Txn(self.truth.zxid + 1, verb, paths, data, owner, ended)
+        wall_ms = WALL_START_MS + int(self.loop.now * 1000)
+        txn = Txn(self.truth.zxid + 1, verb, paths, data, owner, ended, wall_ms)
         self.truth.apply(txn)
         agreed = self.loop.now + self.random.uniform(*_COMMIT_S)
         for server in self.servers:

@@ -21,6 +21,7 @@ class Znode:
     owner: int = 0
     children: dict[str, None] = field(default_factory=dict)
     created: int = 0  # children, ever: the number of the next sequential one
+    modified_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Txn:
     data: tuple[bytes, ...] = ()  # of each path; (): all are empty
     owner: int = 0
     ended: int = 0  # the session that ends with it
+    wall_ms: int = 0
 
     def written(self) -> Iterator[tuple[str, bytes]]:
         """Yield each path with its data."""
@@ -63,7 +65,7 @@ class Tree:
     def get(self, path: str) -> Node | None:
         """Return a node as a client reads it, or None."""
         node = self.nodes.get(path)
-        return None if node is None else Node(node.data, node.version, node.owner)
+        return None if node is None else Node(node.data, node.version, node.owner, node.modified_ms)
 
     def owned_by(self, session: int) -> tuple[str, ...]:
         """Return the paths of the session's ephemeral nodes."""
@@ -106,7 +108,7 @@ class Tree:
         if node is None:
             raise NoNode(path)
         if request.verb is Verb.READ:
-            return Node(node.data, node.version, node.owner)
+            return Node(node.data, node.version, node.owner, node.modified_ms)
         return sorted(node.children)
 
     def apply(self, txn: Txn) -> list[tuple[str, bool]]:
@@ -116,13 +118,14 @@ class Tree:
         for path, data in txn.written():
             above = parent_of(path)
             if txn.verb is Verb.CREATE:
-                self.nodes[path] = Znode(data, 0, txn.owner)
+                self.nodes[path] = Znode(data, 0, txn.owner, modified_ms=txn.wall_ms)
                 self.nodes[above].children[path.rpartition("/")[2]] = None
                 self.nodes[above].created += 1
                 concerned += [(path, False), (above, True)]
             elif txn.verb is Verb.WRITE:
                 self.nodes[path].data = data
                 self.nodes[path].version += 1
+                self.nodes[path].modified_ms = txn.wall_ms
                 concerned.append((path, False))
             else:
                 del self.nodes[path]

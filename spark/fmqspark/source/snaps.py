@@ -69,6 +69,7 @@ class Snap(NamedTuple):
     next_offsets: Mapping[QueueKey, Offset]
     names: dict[TopicId, str]
     second: tuple[Position, int] | None = None  # the batch behind it: where, and its header CRC
+    corrected_from_ms: int = 0  # see `BatchHeader`
 
     @property
     def marks(self) -> dict[int, int]:
@@ -117,8 +118,9 @@ def goes_on(snap: Snap, behind: Snap) -> None:
     """Raise `CorruptJournal` if a time or offset falls from one segment to the next.
 
     Such a segment, of another journal or an older one, would be left out as one that holds nothing.
+    A time may fall at a correction.
     """
-    if behind.store_ms < snap.store_ms:
+    if max(behind.store_ms, behind.corrected_from_ms) < snap.store_ms:
         back = "was stored"
     elif any(behind.next_offsets.get(key, end) < end for key, end in snap.next_offsets.items()):
         back = "counts the queues' messages as"
@@ -169,7 +171,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
             raise damaged(base, base, error, f"{path}: ") from error
     ends = Ends(next_offsets)
     crcs = (header.header_crc, header.prev_header_crc)
-    return Snap(segment, *crcs, header.store_ms, ends, names, second)
+    return Snap(segment, *crcs, header.store_ms, ends, names, second, header.corrected_from_ms)
 
 
 def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:

@@ -389,7 +389,7 @@ def _view(
     return SegmentView(
         snap.segment,
         until,
-        Range(snap.store_ms, NO_END if behind is None else behind.store_ms + 1),
+        Range(snap.store_ms, NO_END if behind is None else _newest_ms(behind) + 1),
         snap.next_offsets,
         after,
         tuple(good[turn:] + good[:turn] + last),
@@ -397,6 +397,11 @@ def _view(
         snap.marks,
         None if behind is None else behind.prev_header_crc,
     )
+
+
+def _newest_ms(behind: Snap) -> int:
+    """Return a bound of the store times in the segment before."""
+    return behind.corrected_from_ms or behind.store_ms
 
 
 def no_file(begin: int, end: int) -> CorruptJournal:

@@ -216,3 +216,22 @@ async def test_a_new_group_is_refused_where_no_room_is_left(tmp_path: Path) -> N
             assert "cannot begin on topic orders" in consumer.opened.error.message
         async with consuming(rig, "a") as consumer:
             await until(lambda: len(consumer.held) == 4, "a group with progress goes on")
+
+
+async def test_notes_of_the_future_are_made_again(tmp_path: Path) -> None:
+    """A clock that was ahead when a group was noted does not keep it until that moment."""
+    rig = World(tmp_path)
+    async with running(rig):
+        duty = rig.duty()
+        rig.days.ahead_ms += 300 * DAY_MS
+        await rig.offsets.put({key(0): ENTRY})
+        await duty.check_once()
+        rig.days.ahead_ms -= 300 * DAY_MS
+        end = rig.journal.end
+        await duty.check_once()
+        assert rig.journal.end == end, "a note would have the same time"
+        rig.journal._head._last_ms = rig.clock.wall_ms()
+        await duty.check_once()
+        noted_ms = rig.journal.state.present_ms("billing", key(0).topic_id)
+        assert noted_ms is not None
+        assert noted_ms <= rig.clock.wall_ms()

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fmqadapters.process.clock import SystemClock
-from fmqbroker.consume.queue_moments import FUTURE_MS
 from fmqbroker.tests.admin.test_admin import admin_of, progress_of
 from fmqbroker.tests.consume_harness import TOPIC, Rig, running, until
+from fmqcore.clocks import FUTURE_MS
 from fmqcore.errors import InvalidArgument
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import SeekReply, SeekRequest

@@ -9,6 +9,7 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.steady_clock import FAR_MS, HOLD_MS, JUMP_MS, SteadyClock
 from fmqbroker.tests.journal_kit import SEGMENT, data, epoch, fill, running
 from fmqbroker.tests.journal_kit import Clock as JournalClock
+from fmqcore.clocks import APART_MS
 
 DAY_MS = 24 * 3600 * 1000
 YEAR_MS = 365 * DAY_MS
@@ -132,3 +133,36 @@ async def test_messages_stored_in_the_future_are_retired(tmp_path: Path) -> None
         assert await journal.retire(end, now_ms) == 0
         assert await journal.retire(end, now_ms + 7 * DAY_MS) == 0
         assert await journal.retire(end, now_ms + 7 * DAY_MS + 1) > 0
+
+
+@pytest.mark.parametrize("gap_ms", [-DAY_MS, DAY_MS])
+def test_zookeeper_ends_doubt_only_of_a_future_journal(gap_ms: int) -> None:
+    """A clock that is ahead deletes early, whether ZooKeeper's machine shares it or not."""
+    wall = Wall()
+    clock = SteadyClock(wall)
+    clock.note_newest(wall.now_ms - gap_ms)
+    assert clock.doubt
+    clock.note_zookeeper(wall.now_ms, wall.mono_ms)
+    assert (clock.doubt is None) is (gap_ms < 0)
+    assert clock.may_correct is (gap_ms < 0)
+
+
+def test_zookeepers_answer_counts_up_to_its_delay() -> None:
+    wall = Wall()
+    clock = SteadyClock(wall)
+    clock.note_newest(wall.now_ms + DAY_MS)
+    asked_ms = wall.mono_ms
+    wall.advance(APART_MS // 2)
+    clock.note_zookeeper(wall.now_ms - APART_MS // 2, asked_ms)
+    assert clock.may_correct
+    clock.note_zookeeper(0, asked_ms)
+    assert clock.may_correct, "a server that gives no time proves nothing"
+    clock.note_zookeeper(wall.now_ms - DAY_MS, asked_ms)
+    assert not clock.may_correct
+
+
+def test_a_jump_that_nothing_read_yet_blocks_a_correction() -> None:
+    wall = Wall()
+    clock = SteadyClock(wall)
+    wall.now_ms -= DAY_MS
+    assert not clock.may_correct

@@ -45,6 +45,7 @@ class JournalWriter:
         self.end = Position(base)
         self.epoch = Epoch(0)
         self.now_ms = 1_700_000_000_000
+        self.corrected_from_ms = 0  # of the next SNAP
         self.segments: dict[Position, bytearray] = {}
         self.headers: list[BatchHeader] = []
         self._prev_crc = 0
@@ -171,7 +172,9 @@ class JournalWriter:
             payload=self.state.to_snap(self.now_ms, *snap_room(self.segment_bytes)),
             store_ms=self.now_ms,
             framed_for=framed_for,
+            corrected_from_ms=self.corrected_from_ms,
         )
+        self.corrected_from_ms = 0
         self._put(raw)
 
     def _apply(self, header: BatchHeader, payload: bytes) -> None:

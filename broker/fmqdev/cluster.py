@@ -9,9 +9,10 @@ broker with `data/` and `broker.log`, and `cluster.json`.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,7 +20,6 @@ from typing import Final, Self
 from fmqadapters.process.free_ports import free_ports
 from fmqadapters.process.spawn import spawn
 from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
-from fmqcore.errors import Unavailable
 from fmqcore.zk.group_state import Mode
 from fmqdev.broker_process import BrokerStatus, ask, broker_command, tail
 from fmqdev.cluster_plan import ZOOKEEPER as ZOOKEEPER
@@ -37,29 +37,33 @@ from fmqdev.cluster_plan import (
 from fmqdev.group_nodes import Groups
 from fmqdev.processes import Child, holders, is_locked, owner_of
 from fmqdev.proxy import Link, Proxies
+from fmqdev.start_wait import ClusterFailed as ClusterFailed
+from fmqdev.start_wait import StartWait, Steps
 from fmqproto.v1 import admin_pb2
 
-_START_S: Final = 60.0
 _LAST_PORT: Final = 65_535
-_POLL_S: Final = 0.05
-
-
-class ClusterFailed(Unavailable):
-    """The cluster is not ready in time; the message names the process and its log."""
 
 
 class DevCluster:
     """One cluster. Broker ids are `g1-0` (a master), `g1-1` (its slave), ..., `g2-0`, ..."""
 
     def __init__(
-        self, directory: Path, options: ClusterOptions | None = None, *, detach: bool = False
+        self,
+        directory: Path,
+        options: ClusterOptions | None = None,
+        *,
+        detach: bool = False,
+        report: Callable[[str], object] = lambda _: None,
     ) -> None:
+        """`report` gets a line whenever a start that takes long lacks something else."""
         self.directory = directory.absolute()
         self.options = options or ClusterOptions()
         self.brokers: dict[str, BrokerPlan] = {}
         self.zookeeper_links: dict[str, Link] = {}  # if proxied: broker → a ZooKeeper server
         self.broker_links: dict[str, Link] = {}  # if proxied: anybody → broker, by caller
         self._detach = detach
+        self._report = report
+        self._steps = Steps()
         self._children: dict[str, Child] = {}
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._groups: Groups | None = None
@@ -176,10 +180,14 @@ class DevCluster:
         server.start()
         assert server.process is not None
         self._children[ZOOKEEPER] = Child.of(server.process)
+        self._steps.follow(server.log, server.process.pid)
         self._write_file()
-        async with self._in_time(f"ZooKeeper on {server.address}", server.log):
-            while not await asyncio.to_thread(server.ready):  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_S / 2)
+
+        async def missing() -> str:
+            ready = await asyncio.to_thread(server.ready)
+            return "" if ready else f"ZooKeeper on {server.address} is not up; see {server.log}"
+
+        await self._wait(missing)
 
     def _plan(self, ports: Sequence[int]) -> None:
         proxies = self._stack.enter_context(Proxies()) if self.options.proxied else None
@@ -259,6 +267,7 @@ class DevCluster:
             environment={**os.environ, **plan.environment},
         )
         self._children[broker] = Child.of(process)
+        self._steps.follow(plan.log, process.pid)
         self._write_file()
 
     def kill(self, broker: str, number: signal.Signals = signal.SIGKILL) -> None:
@@ -307,29 +316,33 @@ class DevCluster:
         return await ask(plan, self._children.get(plan.id))
 
     async def wait_healthy(
-        self, groups: Sequence[str] | None = None, *, within_s: float = _START_S
+        self, groups: Sequence[str] | None = None, *, within_s: float | None = None
     ) -> None:
         """Wait until each group has its master serving and all its slaves in sync.
 
-        Raises `ClusterFailed` naming what is missing; at once when a broker has ended.
+        Raises `ClusterFailed` naming what is missing: after `within_s`, or without it when there is
+        no progress; at once when a broker has ended.
         """
-        names = groups or self.group_names
-        missing = ""
-        try:
-            async with asyncio.timeout(within_s):
-                for name in names:
-                    while missing := await self._missing(name):  # noqa: ASYNC110
-                        await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            raise ClusterFailed(f"not healthy after {within_s:g} s: {missing}") from None
+        for name in groups or self.group_names:
+            await self._wait(partial(self._missing, name), within_s)
 
     async def wait_answers(self, broker: str) -> None:
         """Wait until the broker answers. Raises `ClusterFailed`, at once if it has ended."""
         plan = self.brokers[broker]
-        async with self._in_time(f"broker {broker}", plan.log):
-            while await self.broker_status(broker) is None:
-                self._check_alive(plan)
-                await asyncio.sleep(_POLL_S)
+
+        async def missing() -> str:
+            if await self.broker_status(broker) is not None:
+                return ""
+            self._check_alive(plan)
+            return f"broker {broker} does not answer; see {plan.log}"
+
+        await self._wait(missing)
+
+    async def _wait(
+        self, missing: Callable[[], Awaitable[str]], within_s: float | None = None
+    ) -> None:
+        limits = () if within_s is None else (within_s, within_s)
+        await StartWait(self._steps, self._report, *limits).until(missing)
 
     def _check_alive(self, plan: BrokerPlan) -> None:
         if not self.alive(plan.id):
@@ -361,14 +374,6 @@ class DevCluster:
             why = reply.reason if reply else "it does not answer"
             return f"{group}: master {state.master} does not serve all that it may: {why}"
         return ""
-
-    @asynccontextmanager
-    async def _in_time(self, what: str, log: Path) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(_START_S):
-                yield
-        except TimeoutError:
-            raise ClusterFailed(f"{what} is not up after {_START_S:g} s; see {log}") from None
 
     def _write_file(self) -> None:
         ports: dict[str, int] = {b.id: b.port for b in self.brokers.values()}

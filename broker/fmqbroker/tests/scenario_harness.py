@@ -277,7 +277,7 @@ class LateCluster(DevCluster):
             super().start_broker(broker)
 
     async def wait_healthy(
-        self, groups: Sequence[str] | None = None, *, within_s: float = BOUND_S
+        self, groups: Sequence[str] | None = None, *, within_s: float | None = BOUND_S
     ) -> None:
         if all(self.alive(b) for b in self.brokers):
             await super().wait_healthy(groups, within_s=within_s)

@@ -56,7 +56,10 @@ def up(
     ] = None,
     directory: Folder = None,
 ) -> None:
-    """Start a cluster and leave it running. What is in its folder from before is used again."""
+    """Start a cluster and leave it running. What is in its folder from before is used again.
+
+    It waits until all groups are whole: at most 10 minutes, and 60 s without progress.
+    """
     needed = how_many or (HowMany.ONE if slaves else HowMany.NONE)
     if not slaves and needed is not HowMany.NONE:
         raise InvalidArgument(f"--how-many {needed.value} can never be met with --slaves 0")
@@ -161,7 +164,7 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
         typer.echo(running.url)
         return
     talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
-    cluster = DevCluster(folder, options, detach=True)
+    cluster = DevCluster(folder, options, detach=True, report=talk)
     await cluster.start()
     await cluster.leave()
     first = next(iter(cluster.brokers.values()))

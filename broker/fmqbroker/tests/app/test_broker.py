@@ -18,6 +18,7 @@ from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.version import VERSION
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqdev.group_nodes import Groups
+from fmqdev.start_wait import StartWait, Steps
 from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2
 from fmqwire import methods
@@ -37,6 +38,7 @@ class Process:
         self._log = folder / "broker.log"
         self._process: asyncio.subprocess.Process | None = None
         self._journal_start = 0  # of this run
+        self._steps = Steps()
 
     @property
     def address(self) -> str:
@@ -63,6 +65,7 @@ class Process:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=output, stderr=output
             )
+            self._steps.follow(self._log, self._process.pid)
         return self
 
     def cut_log(self) -> None:
@@ -71,11 +74,15 @@ class Process:
         self._journal_start = 0
 
     async def says(self, text: str) -> None:
-        """Wait until the log of this run contains the text."""
-        async with asyncio.timeout(30):
-            while text.encode() not in self._log.read_bytes()[self._journal_start :]:
-                assert self.alive, self.log
-                await asyncio.sleep(0.02)
+        """Wait until the log of this run contains the text, while the broker makes progress."""
+
+        async def missing() -> str:
+            if text.encode() in self._log.read_bytes()[self._journal_start :]:
+                return ""
+            assert self.alive, self.log
+            return f"{text!r} is not in the log"
+
+        await StartWait(self._steps, print).until(missing)
 
     async def serves(self) -> None:
         """Wait until it may serve reads and writes, which is later than `master_opened`."""
@@ -87,8 +94,14 @@ class Process:
 
     async def ended(self) -> int:
         assert self._process is not None
-        async with asyncio.timeout(30):
-            return await self._process.wait()
+        process = self._process
+
+        async def missing() -> str:
+            return "it has not ended" if process.returncode is None else ""
+
+        await StartWait(self._steps, print).until(missing)
+        assert process.returncode is not None
+        return process.returncode
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.alive:

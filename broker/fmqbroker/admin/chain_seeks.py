@@ -16,7 +16,7 @@ from fmqbroker.consume.subscriptions import place_of
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Offset
 from fmqcore.ordered.delivery import first_offset
-from fmqcore.ordered.requests import seek
+from fmqcore.ordered.subscriptions import seek
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import admin_pb2

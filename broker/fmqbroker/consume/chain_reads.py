@@ -22,7 +22,7 @@ from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import Window, visible_end, window
 from fmqcore.ordered.evidence import Serving
 from fmqcore.ordered.lag import to_come
-from fmqcore.ordered.requests import remove_subscription
+from fmqcore.ordered.subscriptions import remove_subscription
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig

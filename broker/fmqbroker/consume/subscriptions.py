@@ -22,7 +22,7 @@ from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.serving.gate import Gate
 from fmqcore.errors import NoPermission, Unavailable
-from fmqcore.ordered.requests import add_at, first_number, newest_number, number_at
+from fmqcore.ordered.subscriptions import add_at, first_number, newest_number, number_at
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import client_pb2

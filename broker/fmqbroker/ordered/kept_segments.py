@@ -12,7 +12,7 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.runtime.slices import Slices
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import GroupName, Offset, Position, TopicId
-from fmqcore.ordered.requests import oldest_kept
+from fmqcore.ordered.subscriptions import oldest_kept
 from fmqcore.zk.chain import PerQueue
 from fmqcore.zk.topic import TopicConfig
 

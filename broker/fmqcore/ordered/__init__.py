@@ -12,8 +12,8 @@ A chain is a list of segments, each in one group; one compare-and-set changes it
 
 Read `evidence`, then `machine` (the table in words) and `table` (a row per step with its guards).
 `guards` and `eligibility` are the conditions, `transitions` the new chains, `context` what one
-decision sees, `requests` what persons may ask. `sending` has the rules of append and ack,
-`delivery` what a consumer may see and when its head moves, `headers` what a batch header holds,
-`invariants` K1 to K12.
+decision sees, `requests` what persons may ask, `subscriptions` a subscription's place. `sending`
+has the rules of append and ack, `delivery` what a consumer may see and when its head moves,
+`headers` what a batch header holds, `invariants` K1 to K12.
 The chain's types and JSON are in `fmqcore.zk.chain`. Who may import this: shells, `verify`.
 """

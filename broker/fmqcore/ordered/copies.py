@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from fmqcore.errors import Malformed
 from fmqcore.ordered.evidence import CloseReason
 from fmqcore.ordered.invariants import require_sound
-from fmqcore.ordered.requests import first_number, newest_number
+from fmqcore.ordered.subscriptions import first_number, newest_number
 from fmqcore.ordered.transitions import close
 from fmqcore.properties import MAX_BYTES, Properties
 from fmqcore.zk.chain import Chain, PerSubscription, chain_from_json, chain_to_json, sorted_pairs

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.ordered.evidence import GroupView
-from fmqcore.ordered.requests import add_subscription, create_chain
+from fmqcore.ordered.requests import create_chain
+from fmqcore.ordered.subscriptions import add_subscription
 from fmqcore.ordered.transitions import close
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
 from fmqoperator.core.topics.chain_status import ChainSeen

@@ -12,7 +12,7 @@ from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
-from fmqcore.ordered.requests import add_subscription
+from fmqcore.ordered.subscriptions import add_subscription
 from fmqcore.ordered.transitions import close
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json

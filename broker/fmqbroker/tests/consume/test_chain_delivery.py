@@ -18,7 +18,7 @@ from fmqbroker.tests.consume.chain_kit import (
 )
 from fmqbroker.tests.consume_harness import Consumer, until
 from fmqcore.ids import Epoch
-from fmqcore.ordered.requests import seek
+from fmqcore.ordered.subscriptions import seek
 from fmqcore.zk.chain import Segment
 from fmqcore.zk.group_state import Mode
 

@@ -12,7 +12,7 @@ from fmqbroker.tests.consume_harness import until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.ids import Offset
 from fmqcore.journal.state import PRESENCE_QUEUE
-from fmqcore.ordered.requests import remove_subscription
+from fmqcore.ordered.subscriptions import remove_subscription
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Segment, chain_to_json
 from fmqproto.v1.client_pb2 import START_EARLIEST, START_LATEST, START_TIME

@@ -13,7 +13,7 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.tests.consume_harness import Cluster, until
 from fmqcore.errors import NotFound, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
-from fmqcore.ordered.requests import add_subscription
+from fmqcore.ordered.subscriptions import add_subscription
 from fmqcore.ordered.transitions import close
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender

@@ -9,7 +9,7 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName
 from fmqcore.ordered import copies
 from fmqcore.ordered.invariants import broken_invariants
-from fmqcore.ordered.requests import add_at
+from fmqcore.ordered.subscriptions import add_at
 from fmqcore.properties import MAX_BYTES, NONE, Properties
 from fmqcore.tests.ordered.chains import EMPTY, ENDED, G1, G2, NEXT, OPEN
 from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender

@@ -8,7 +8,7 @@ import pytest
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName
-from fmqcore.ordered import requests
+from fmqcore.ordered import requests, subscriptions
 from fmqcore.ordered.context import MAX_CHAIN_BYTES
 from fmqcore.ordered.delivery import window
 from fmqcore.ordered.evidence import Action, Duty, Evidence, SenderReport
@@ -106,10 +106,10 @@ def test_full_chain_gets_no_further_segment() -> None:
 
 def test_chain_takes_no_consumer_group_that_its_node_cannot_hold() -> None:
     few = replace(EMPTY, heads=tuple((f"{n:0200}", (1,)) for n in range(100)))
-    assert requests.add_at(few, "one-more", 1).heads_of("one-more") == (1,)
+    assert subscriptions.add_at(few, "one-more", 1).heads_of("one-more") == (1,)
     many = replace(EMPTY, heads=tuple((f"{n:0200}", (1,)) for n in range(4_000)))
     with pytest.raises(InvalidArgument, match="4000 consumer groups on 1 queues, and takes no"):
-        requests.add_at(many, "one-more", 1)
+        subscriptions.add_at(many, "one-more", 1)
 
 
 def test_release_ends_an_unknown_segment_where_its_members_end() -> None:
@@ -161,18 +161,18 @@ def test_a_new_group_needs_two_brokers() -> None:
 
 
 def test_subscriptions_start_at_the_first_or_the_last_segment() -> None:
-    heads = requests.add_subscription(DONE, "new", latest=False).heads_of("new")
+    heads = subscriptions.add_subscription(DONE, "new", latest=False).heads_of("new")
     assert heads == (1,)
-    assert requests.add_subscription(DONE, "new", latest=True).heads_of("new") == (2,)
-    assert requests.add_subscription(NEXT, "new", latest=True).heads_of("new") == (1,)
-    assert requests.add_subscription(EMPTY, "new", latest=True).heads_of("new") == (1,)
-    assert requests.add_subscription(DONE, "app", latest=True) is DONE
-    assert requests.remove_subscription(DONE, "app").heads == ()
+    assert subscriptions.add_subscription(DONE, "new", latest=True).heads_of("new") == (2,)
+    assert subscriptions.add_subscription(NEXT, "new", latest=True).heads_of("new") == (1,)
+    assert subscriptions.add_subscription(EMPTY, "new", latest=True).heads_of("new") == (1,)
+    assert subscriptions.add_subscription(DONE, "app", latest=True) is DONE
+    assert subscriptions.remove_subscription(DONE, "app").heads == ()
 
 
 def test_retention_keeps_what_subscriptions_still_read() -> None:
     def kept(chain: Chain, group: GroupName, floor: int = 0) -> PerQueue | None:
-        return requests.oldest_kept(chain, group, lambda _name, _queue: floor)
+        return subscriptions.oldest_kept(chain, group, lambda _name, _queue: floor)
 
     assert kept(ENDED, G1) == (10,)
     assert kept(ENDED, G2) is None
@@ -182,7 +182,7 @@ def test_retention_keeps_what_subscriptions_still_read() -> None:
 def test_retention_may_take_what_all_have_read() -> None:
     floors = {"app": 12, "audit": 11}
     chain = replace(OPEN, heads=(("app", (1,)), ("audit", (1,))))
-    assert requests.oldest_kept(chain, G1, lambda name, _: floors[name]) == (11,)
+    assert subscriptions.oldest_kept(chain, G1, lambda name, _: floors[name]) == (11,)
     passed = replace(DONE, heads=(("app", (2,)), ("audit", (1,))))
-    assert requests.oldest_kept(passed, G1, lambda name, _: floors[name]) == (11,)
-    assert requests.oldest_kept(passed, G2, lambda *_: 99) == DONE.segments[1].start
+    assert subscriptions.oldest_kept(passed, G1, lambda name, _: floors[name]) == (11,)
+    assert subscriptions.oldest_kept(passed, G2, lambda *_: 99) == DONE.segments[1].start

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.ordered import requests
+from fmqcore.ordered import requests, subscriptions
 from fmqcore.ordered.delivery import due_heads, window
 from fmqcore.ordered.invariants import broken_step
 from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, G1, G2, G3, NEXT, OPEN
@@ -26,10 +26,10 @@ THREE = replace(
     ("chain", "latest"), [(EMPTY, 1), (OPEN, 1), (NEXT, 1), (DONE, 2), (THREE, 3)]
 )
 def test_the_newest_head_passes_known_ends_only(chain: Chain, latest: int) -> None:
-    assert requests.newest_number(chain) == latest
-    assert requests.add_subscription(chain, "new", latest=True).heads_of("new") == (latest,)
-    assert requests.add_at(chain, "new", 99).heads_of("new") == (latest,)
-    assert requests.add_at(chain, "new", 0).heads_of("new") == (1,)
+    assert subscriptions.newest_number(chain) == latest
+    assert subscriptions.add_subscription(chain, "new", latest=True).heads_of("new") == (latest,)
+    assert subscriptions.add_at(chain, "new", 99).heads_of("new") == (latest,)
+    assert subscriptions.add_at(chain, "new", 0).heads_of("new") == (1,)
 
 
 @pytest.mark.parametrize(
@@ -37,46 +37,46 @@ def test_the_newest_head_passes_known_ends_only(chain: Chain, latest: int) -> No
     [(0, 1), (1_500_000, 1), (2_030_000, 1), (2_060_000, 2), (9_000_000, 3)],
 )
 def test_a_moment_is_looked_for_rather_too_early(wall_ms: int, number: int) -> None:
-    assert requests.number_at(THREE, wall_ms) == number
-    assert requests.number_at(EMPTY, wall_ms) == 1
+    assert subscriptions.number_at(THREE, wall_ms) == number
+    assert subscriptions.number_at(EMPTY, wall_ms) == 1
 
 
 def test_a_chain_takes_a_bounded_number_of_heads() -> None:
-    full = replace(DONE, heads=tuple((f"app-{n:05}", (1,)) for n in range(requests.MAX_HEADS)))
-    assert requests.add_subscription(full, "app-00001", latest=False) is full
+    full = replace(DONE, heads=tuple((f"app-{n:05}", (1,)) for n in range(subscriptions.MAX_HEADS)))
+    assert subscriptions.add_subscription(full, "app-00001", latest=False) is full
     with pytest.raises(InvalidArgument, match=r"16384 consumer groups on 1 queues.*fmq group list"):
-        requests.add_subscription(full, "new", latest=False)
+        subscriptions.add_subscription(full, "new", latest=False)
 
 
 def test_seek_moves_heads_within_the_chain_and_only_by_request() -> None:
-    back = requests.seek(AT_TWO, "app", {0: 1})
+    back = subscriptions.seek(AT_TWO, "app", {0: 1})
     assert back.heads == (("app", (1,)),)
     assert broken_step(AT_TWO, back)[0].startswith("K12"), "no step of the machine goes back"
     assert broken_step(AT_TWO, back, by_seek=True) == []
-    assert requests.seek(back, "app", {0: 1}) == back, "asked twice it is done once"
-    assert requests.seek(back, "app", {0: 9}).heads == (("app", (2,)),)
-    assert requests.seek(back, "app", {0: 0}) == back
-    assert requests.seek(NEXT, "app", {0: 2}).heads == (("app", (1,)),), "K8: 1 has no end"
-    assert requests.seek(AT_TWO, "other", {0: 1}) is AT_TWO
+    assert subscriptions.seek(back, "app", {0: 1}) == back, "asked twice it is done once"
+    assert subscriptions.seek(back, "app", {0: 9}).heads == (("app", (2,)),)
+    assert subscriptions.seek(back, "app", {0: 0}) == back
+    assert subscriptions.seek(NEXT, "app", {0: 2}).heads == (("app", (1,)),), "K8: 1 has no end"
+    assert subscriptions.seek(AT_TWO, "other", {0: 1}) is AT_TWO
 
 
 def test_seek_of_some_queues_leaves_the_others() -> None:
     first = replace(DONE.segments[0], first_sequence=(1, 1), start=(10, 10), end=(14, 14))
     second = replace(DONE.segments[1], first_sequence=(3, 3), start=(0, 0))
     chain = replace(DONE, queues=2, segments=(first, second), heads=(("app", (2, 2)),))
-    assert requests.seek(chain, "app", {1: 1}).heads == (("app", (2, 1)),)
+    assert subscriptions.seek(chain, "app", {1: 1}).heads == (("app", (2, 1)),)
 
 
 def test_seek_back_delivers_again_what_a_release_had_passed() -> None:
     """`app` had read 3 and 4 in segment 1, which was then released at 2: they are in segment 2."""
     released = requests.release(AT_TWO, 1, (12,), {})
     assert window(released, "app", 0, G2, 0, 9).first == 2, "not delivered twice"
-    back = requests.seek(released, "app", {0: 1})
+    back = subscriptions.seek(released, "app", {0: 1})
     again = replace(back, heads=(("app", (2,)),))
     assert window(again, "app", 0, G2, 0, 9).first == 0, "after the seek all is read again"
     floor = Floor(1, 1, (2,), (("app", (4,)), ("other", (4,))))
     dropped = replace(released, segments=released.segments[1:], floor=floor)
-    forward = requests.seek(dropped, "app", {0: 2})
+    forward = subscriptions.seek(dropped, "app", {0: 2})
     assert forward.floor == floor, "a head that does not go back keeps what it had finished"
 
 

@@ -123,4 +123,5 @@ def _wins(held: OffsetEntry, seek_number: int, epoch: Epoch) -> bool:
 def _entry(group: ConsumerGroup, key: OffsetKey, version: int) -> OffsetEntry:
     progress = group.progress[key.queue_id]
     version = max(version, progress.seek_number)
-    return OffsetEntry(version, progress.floor, progress.acked, progress.seek_number)
+    since = progress.seek_number, progress.start_number
+    return OffsetEntry(version, progress.floor, progress.acked, *since)

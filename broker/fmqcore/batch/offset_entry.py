@@ -27,8 +27,12 @@ _RANGE: Final = Struct("<QQ")
 MIN_ENTRY_BYTES: Final = 2 + _KEY.size + _ENTRY.size
 """The smallest encoded entry: a name of one letter, no ranges."""
 _SEEK: Final = Struct("<Q")
+_START: Final = Struct("<Q")
 _HAS_SEEK: Final = 1 << 31
 """A flag in the count of ranges: the version of the last seek follows the ranges."""
+_HAS_START: Final = 1 << 30
+"""Another one: the start number follows, after the seek if both are there."""
+_COUNT: Final = _HAS_START - 1
 _VERSION_EPOCH_SHIFT: Final = 32
 _RANGES_A_STEP: Final = 16
 """Ranges of an entry that take as long as an entry without any."""
@@ -55,12 +59,16 @@ class OffsetEntry(NamedTuple):
 
     `seek_number` is the seek since which this progress counts: with it a consumer that was away
     recognises, on any reader, whether its earlier acks still count.
+
+    `start_number`, on an ordered topic: the start in the chain since which it counts (K18). Another
+    broker group may have made the subscription again, or moved it: then this entry is void.
     """
 
     version: int
     floor: Offset  # everything below is done
     ranges: tuple[tuple[Offset, Offset], ...] = ()  # done above it: [first, end), ascending
     seek_number: int = 0  # the version that the last seek (or deletion) made; 0 = none so far
+    start_number: int = 0  # `fmqcore.zk.chain.Chain.start_numbers`; 0 on an ordinary topic
 
     @property
     def deleted(self) -> bool:
@@ -116,10 +124,13 @@ def encode_entry(key: OffsetKey, entry: OffsetEntry) -> bytes:
             _ENTRY.pack(
                 entry.version,
                 entry.floor,
-                len(entry.ranges) | (_HAS_SEEK if entry.seek_number else 0),
+                len(entry.ranges)
+                | (_HAS_SEEK if entry.seek_number else 0)
+                | (_HAS_START if entry.start_number else 0),
             ),
             Struct(f"<{len(flat) - 1}Q").pack(*flat[1:]),
             _SEEK.pack(entry.seek_number) if entry.seek_number else b"",
+            _START.pack(entry.start_number) if entry.start_number else b"",
         )
     )
 
@@ -129,13 +140,16 @@ def decode_entry(fields: Fields) -> tuple[OffsetKey, OffsetEntry]:
     group = fields.name()
     topic_id, queue_id = fields.take(_KEY)
     version, floor, count = fields.take(_ENTRY)
-    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count & ~_HAS_SEEK))
+    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count & _COUNT))
     (seek_number,) = fields.take(_SEEK) if count & _HAS_SEEK else (0,)
+    (start_number,) = fields.take(_START) if count & _HAS_START else (0,)
     key = OffsetKey(group, TopicId(topic_id), queue_id)
     _check_ranges((floor, *chain.from_iterable(ranges)), f"progress {key}")
     if seek_number > version or (count & _HAS_SEEK and not seek_number):
         raise Malformed(f"progress {key} of version {version} counts since seek {seek_number}")
-    return key, OffsetEntry(version, Offset(floor), ranges, seek_number)
+    if count & _HAS_START and not start_number:
+        raise Malformed(f"progress {key} counts since no start")
+    return key, OffsetEntry(version, Offset(floor), ranges, seek_number, start_number)
 
 
 def _check_ranges(flat: tuple[int, ...], what: str) -> None:

@@ -100,6 +100,7 @@ class QueueProgress:
         "floor",
         "next",
         "seek_number",
+        "start_number",
         "wake_ms",
     )
 
@@ -110,12 +111,14 @@ class QueueProgress:
         limits: Limits | None = None,
         seek_number: int = 0,
         policy: DeliveryPolicy = redeliver,
+        start_number: int = 0,
     ):
         self._limits = limits or Limits()
         self._policy = policy
         self._removed: list[Removed] = []
         self.floor = floor
         self.seek_number = seek_number  # which seek it started from (`OffsetEntry.seek_number`)
+        self.start_number = start_number  # as in `OffsetEntry`
         self._acked = RangeSet(acked)
         self._flying: RangeMap[_Flying] = RangeMap()
         self._delayed: RangeMap[_Delayed] = RangeMap()

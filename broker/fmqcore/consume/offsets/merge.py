@@ -105,7 +105,7 @@ def shortened(
 def _cut(entry: OffsetEntry, end: Offset, term: Epoch) -> OffsetEntry:
     version = next_version(entry, term)
     ranges = tuple((at, min(to, end)) for at, to in entry.ranges if at < end)
-    return OffsetEntry(version, min(entry.floor, end), ranges, version)
+    return OffsetEntry(version, min(entry.floor, end), ranges, version, entry.start_number)
 
 
 def thinned(table: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:

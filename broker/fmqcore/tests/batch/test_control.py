@@ -29,9 +29,9 @@ def entries(draw: st.DrawFn) -> OffsetEntry:
     floor, *edges = sorted(draw(st.lists(U64, min_size=1, max_size=9, unique=True)))
     ranges = zip(edges[::2], edges[1::2], strict=False)
     version = draw(U64)
-    seek_number = draw(st.integers(0, version))
+    seek_number, start_number = draw(st.integers(0, version)), draw(U64)
     done = tuple((Offset(a), Offset(b)) for a, b in ranges)
-    return OffsetEntry(version, Offset(floor), done, seek_number)
+    return OffsetEntry(version, Offset(floor), done, seek_number, start_number)
 
 
 KEYS = st.builds(
@@ -69,6 +69,7 @@ PAYLOADS: list[tuple[bytes, Callable[[bytes], Any]]] = [
     (control.encode_epoch(Epoch(4), BrokerId("g1-0")), control.decode_epoch),
     (control.encode_offsets({KEY: ENTRY}), control.decode_offsets),
     (control.encode_offsets({KEY: ENTRY._replace(seek_number=4)}), control.decode_offsets),
+    (control.encode_offsets({KEY: ENTRY._replace(start_number=3)}), control.decode_offsets),
     (control.encode_topic(TopicId(7), "orders", 8), control.decode_topic),
     (control.encode_deliver(control.Deliver(Position(1), 2, 3, 4)), control.decode_deliver),
     (control.encode_seal(control.Seal(TopicId(1), 2, (3, 4))), control.decode_seal),
@@ -182,6 +183,10 @@ def test_the_bytes_are_those_of_the_file_format() -> None:
         "05 00 00 00 00 00 00 00 0a 00 00 00 00 00 00 00 02 00 00 80 "
         "0c 00 00 00 00 00 00 00 0f 00 00 00 00 00 00 00 "
         "14 00 00 00 00 00 00 00 15 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00",
+        "01 00 00 00 07 62 69 6c 6c 69 6e 67 07 00 00 00 03 00 "
+        "05 00 00 00 00 00 00 00 0a 00 00 00 00 00 00 00 02 00 00 40 "
+        "0c 00 00 00 00 00 00 00 0f 00 00 00 00 00 00 00 "
+        "14 00 00 00 00 00 00 00 15 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00",
         "01 00 07 00 00 00 08 00 06 6f 72 64 65 72 73",
         "01 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 04 00 00 00 00 00 00 00",
         "01 00 00 00 02 00 00 00 02 00 00 00 00 00 00 00 "

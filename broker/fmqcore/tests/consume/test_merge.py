@@ -226,17 +226,17 @@ def test_progress_of_the_same_term_over_missing_records_is_void() -> None:
     key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
     made = next_version(None, term) + 5
     for seek_number in (0, 2 << 32):
-        entry = OffsetEntry(made, Offset(9), (), seek_number)
+        entry = OffsetEntry(made, Offset(9), (), seek_number, 7)
         found = within({key: entry}, {(key.topic_id, 0): Offset(4)}, term)[key]
-        assert found == OffsetEntry(made + 1, Offset(4), (), made + 1)
+        assert found == OffsetEntry(made + 1, Offset(4), (), made + 1, 7)
         assert merged({key: entry}, {key: found}) == {key: found}
 
 
 def test_thinned_entry_keeps_its_last_seek() -> None:
     """Otherwise acks from before the seek, repeated to a new reader, count as done."""
     key, ranges = OffsetKey("g", TopicId(1), 0), tuple((Offset(n), Offset(n + 1)) for n in (7, 9))
-    table = {key: OffsetEntry(9, Offset(5), ranges, 6)}
-    without = {key: OffsetEntry(9, Offset(5), (), 6)}
+    table = {key: OffsetEntry(9, Offset(5), ranges, 6, 2)}
+    without = {key: OffsetEntry(9, Offset(5), (), 6, 2)}
     assert thinned(table) == without
     record = encode_record(table, len(encode_record(table).text or "") - 1)
     assert not record.whole

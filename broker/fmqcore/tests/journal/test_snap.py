@@ -73,7 +73,7 @@ def test_each_entry_is_returned_with_its_own_bytes() -> None:
     writer.offsets(first)
     assert JournalState.from_snap(writer.state.to_snap(0)).offsets == first
     ranges = ((Offset(70), Offset(71)), (Offset(80), Offset(90)))
-    second = {D: OffsetEntry(9, Offset(60), ranges, 9), A: OffsetEntry(9, Offset(2))}
+    second = {D: OffsetEntry(9, Offset(60), ranges, 9, 4), A: OffsetEntry(9, Offset(2))}
     writer.offsets(second)
     assert JournalState.from_snap(writer.state.to_snap(0)).offsets == first | second
 

@@ -343,6 +343,13 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "K17": (
         ("fmqcore/ordered/delivery.py", "max(min(first, end), progress)", "max(first, progress)"),
     ),
+    "K18": (
+        (
+            "fmqcore/ordered/delivery.py",
+            "entry.deleted or entry.start_number != start_number",
+            "entry.deleted",
+        ),
+    ),
 }
 
 

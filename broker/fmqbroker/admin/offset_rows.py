@@ -81,13 +81,18 @@ class OffsetRows:
             committed=begin,
             begin=begin,
             end=end,
-            seek_number=self.seek_numbers_in(topic, group, (queue,))[queue],
         )
         entry = self._offsets.get(OffsetKey(group, topic.id, queue))
+        chains = self._groups.chains if topic.ordered else None
+        if chains is None:
+            row.seek_number = self.seek_numbers_in(topic, group, (queue,))[queue]
+        else:
+            entry = chains.since_start(group, topic.id, queue, entry)
+            row.seek_number = chains.start_number(group, topic.id, queue)
         if entry is not None and not entry.deleted:
             row.committed = entry.floor
             row.acked_ahead = acked_above(entry, begin, end)
-        if topic.ordered and (chains := self._groups.chains) is not None:
+        if chains is not None:
             # So that the row's lag is what the segments here still have to give.
             left = chains.to_come(group, topic.id, queue, entry, begin, end)
             row.acked_ahead = max(end - max(row.committed, begin) - left, 0)
@@ -111,6 +116,12 @@ class OffsetRows:
         held = {queue: progress[queue].seek_number for queue in queues if queue < len(progress)}
         return seek_number | held
 
+    def _readers(self, topic: TopicConfig) -> Collection[str]:
+        """Return the groups with a place in an ordered topic's chain: they read here, too."""
+        chains = self._groups.chains if topic.ordered else None
+        chain = None if chains is None else chains.of(topic.id)
+        return frozenset() if chain is None else {name for name, _ in chain.heads}
+
     async def _places(
         self, names: Iterable[str], topic_here: FindTopic, group: str, after: RowPlace
     ) -> AsyncIterator[tuple[TopicConfig, int, str]]:
@@ -120,14 +131,16 @@ class OffsetRows:
             topic = topic_here(topic_name)
             if topic is None:
                 continue
-            groups = [group] if group else self._offsets.groups_in(topic.id)
+            readers = self._readers(topic)
+            known = self._offsets.groups_in(topic.id) if not group else ()
+            groups = [group] if group else sorted({*known, *readers})
             first = max(after.queue, 0) if topic.name == after.topic else 0
             for queue in range(first, topic.queues_in(self._broker_group)):
                 unread = not group
                 for name in groups:
                     await slices.step()
                     entry = self._offsets.get(OffsetKey(name, topic.id, queue))
-                    if entry is None or entry.deleted:
+                    if (entry is None or entry.deleted) and name not in readers:
                         continue
                     unread = False
                     if RowPlace(topic.name, queue, name) > after:

@@ -19,6 +19,7 @@ from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
 from fmqcore.ids import GroupName, Permission
+from fmqcore.ordered.delivery import floor_since_start
 from fmqcore.ordered.evidence import Evidence, GroupView, Params
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.requests import release, switch
@@ -186,11 +187,10 @@ class OrderedAdmin:
         segment = chain.segment(number)
         if segment is None:
             return {}
-        progress = {}
+        progress, starts, zeros = {}, dict(chain.start_numbers), (0,) * chain.queues
         for name, _ in chain.heads:
             entries = [self._offsets.get(OffsetKey(name, topic.id, q)) for q in range(chain.queues)]
-            progress[name] = tuple(
-                start if entry is None or entry.deleted else max(int(entry.floor), start)
-                for entry, start in zip(entries, segment.start, strict=True)
-            )
+            pairs = zip(entries, starts.get(name, zeros), strict=True)
+            floors = (floor_since_start(entry, number) for entry, number in pairs)
+            progress[name] = tuple(map(max, floors, segment.start))
         return progress

@@ -7,6 +7,7 @@ it is answered.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from fmqbroker.admin.chain_seeks import ChainSeeks
@@ -137,22 +138,25 @@ class AdminService:
         queues = sorted(set(request.queues)) or list(range(count))
         if queues[-1] >= count:
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
+        slices, reply = Slices(), admin_pb2.SeekReply()
+        if topic.ordered and self._seeks is not None:
+            reply.ask_group = await self._seeks.seek(topic, request, queues) or ""
+        else:
+            await self._seek_here(topic, request, queues)
+        for queue in [] if reply.ask_group else queues:
+            await slices.step()
+            self._rows.add(reply.queues, topic, queue, request.group)
+        return reply
+
+    async def _seek_here(
+        self, topic: TopicConfig, request: admin_pb2.SeekRequest, queues: Iterable[int]
+    ) -> None:
         slices, targets = Slices(), dict[int, Offset]()
         for queue in queues:
             await slices.step()
             targets[queue] = await self._target(topic, queue, request)
         self._gate.require(Permission.READ)
-        seeks = self._seeks if topic.ordered else None
-        if seeks is not None:
-            await seeks.check(topic, request, targets)
         await self._move(topic, request, targets)
-        if seeks is not None:
-            await seeks.move_heads(topic, request, targets)
-        reply = admin_pb2.SeekReply()
-        for queue in queues:
-            await slices.step()
-            self._rows.add(reply.queues, topic, queue, request.group)
-        return reply
 
     async def _target(
         self, topic: TopicConfig, queue: int, request: admin_pb2.SeekRequest

@@ -17,13 +17,14 @@ from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetEntry
+from fmqcore.consume.in_flight import QueueProgress
 from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import Window, visible_end, window
 from fmqcore.ordered.evidence import Serving
 from fmqcore.ordered.lag import to_come
 from fmqcore.ordered.subscriptions import remove_subscription
-from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig
 
@@ -36,7 +37,14 @@ _TRIES: Final = 10
 class ChainWindows:
     """The source of one consumer group on one ordered topic."""
 
-    __slots__ = ("_chains", "_segments", "_subscription", "_topic_id", "had_place")
+    __slots__ = (
+        "_chains",
+        "_segments",
+        "_subscription",
+        "_topic_id",
+        "had_place",
+        "start_numbers",
+    )
 
     def __init__(self, chains: "ChainReads", subscription: str, topic_id: TopicId) -> None:
         self._chains = chains
@@ -44,12 +52,17 @@ class ChainWindows:
         self._topic_id = topic_id
         self._segments: dict[int, int] = {}  # by queue: entered last
         self.had_place = False  # it was seen with heads in the chain
+        self.start_numbers: PerQueue = ()  # of the chain that the progress follows
 
-    def window(self, queue: int, progress: Offset) -> Window:
-        """Return what may be delivered of a queue now. `progress`: its floor here."""
+    def window(self, queue: int, progress: QueueProgress) -> Window:
+        """Return what may be delivered of a queue now. `progress`: the queue's here."""
         return self._chains.window(self._subscription, self._topic_id, queue, progress)
 
-    def enter(self, queue: int, progress: Offset) -> Window:
+    def starts(self) -> PerQueue:
+        """Return the start numbers that progress is to follow; () = none are known."""
+        return self._chains.starts(self._subscription, self._topic_id)
+
+    def enter(self, queue: int, progress: QueueProgress) -> Window:
         """Return the same, and keep the segment's number for the delivery."""
         found = self.window(queue, progress)
         self._segments[queue] = found.segment
@@ -90,7 +103,9 @@ class ChainReads:
         """Return the source of a consumer group; None for an ordinary topic."""
         return ChainWindows(self, subscription, topic.id) if topic.ordered else None
 
-    def window(self, subscription: str, topic_id: TopicId, queue: int, progress: Offset) -> Window:
+    def window(
+        self, subscription: str, topic_id: TopicId, queue: int, progress: QueueProgress
+    ) -> Window:
         """Return what this broker may deliver of a queue to a consumer group now."""
         chain = self._cache.of(topic_id)
         heads = None if chain is None else chain.heads_of(subscription)
@@ -98,11 +113,35 @@ class ChainReads:
             return Window(0, Offset(0), Offset(0), "its chain is not known yet")
         if (behind := self._copies.behind(chain)) is not None:
             return Window(0, Offset(0), Offset(0), behind)
+        if progress.start_number != chain.start_numbers_of(subscription)[queue]:
+            return Window(0, Offset(0), Offset(0), "it starts again: `GroupTable.follow_start`")
         visible, segment = 0, None if heads is None else chain.segment(heads[queue])
         if segment is not None and segment.end is None and segment.group == self.broker_group:
             held = self._held_end(topic_id, queue)
             visible = visible_end(chain, segment, queue, self._serving(), held)
-        return window(chain, subscription, queue, self.broker_group, progress, visible)
+        return window(chain, subscription, queue, self.broker_group, progress.floor, visible)
+
+    def since_start(
+        self, subscription: str, topic_id: TopicId, queue: int, entry: OffsetEntry | None
+    ) -> OffsetEntry | None:
+        """Return the stored progress, or None if it counts from another start (K18)."""
+        number = self.start_number(subscription, topic_id, queue)
+        return None if entry is None or entry.start_number != number else entry
+
+    def starts(self, subscription: str, topic_id: TopicId) -> PerQueue:
+        """Return the consumer group's start numbers; () without a place in a chain that counts."""
+        chain = self._cache.of(topic_id)
+        placed = chain is not None and chain.heads_of(subscription) is not None
+        if chain is None or not placed or self._copies.behind(chain) is not None:
+            return ()  # by a chain that is behind, progress that is restored later would be void
+        return chain.start_numbers_of(subscription)
+
+    def start_number(self, subscription: str, topic_id: TopicId, queue: int) -> int:
+        """Return from which start the consumer group's progress counts now; 0 = none."""
+        chain = self._cache.of(topic_id)
+        if chain is None or queue >= chain.queues:
+            return 0
+        return chain.start_numbers_of(subscription)[queue]
 
     def to_come(
         self,

@@ -190,7 +190,7 @@ class Puller:
         Orphans, which lie in no segment, are below the first offset of the segment after them.
         """
         progress = group.progress[queue]
-        window = windows.enter(queue, progress.floor)
+        window = windows.enter(queue, progress)
         if progress.floor < window.first:
             progress.skip_to(window.first)
             group.mark(queue)

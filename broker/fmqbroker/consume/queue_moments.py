@@ -30,6 +30,10 @@ class QueueMoments:
         """Return what may be read of a queue."""
         return self._visible.queue(topic_id, queue)
 
+    def wall_ms(self) -> int:
+        """Return this broker's wall clock."""
+        return self._clock.wall_ms()
+
     async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
         """Return the offset of `start` in a queue now, within what is stored and committed.
 

@@ -33,6 +33,8 @@ from fmqcore.batch.offset_entry import OffsetKey, merge
 from fmqcore.consume.in_flight import Limits, QueueProgress
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, TopicId
+from fmqcore.ordered.delivery import floor_since_start
+from fmqcore.zk.chain import PerQueue
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
@@ -87,14 +89,19 @@ class GroupTable(QueueMoments):
         offsets.add_source(self._unstored)
 
     # ---- groups
-    def floors(self, name: str, topic_id: TopicId, queues: int) -> tuple[int, ...]:
-        """Return the next offset of each queue that the group has not acked, stored or not."""
+    def floors(self, name: str, topic_id: TopicId, starts: PerQueue) -> PerQueue:
+        """Return the next offset of each queue that the group has not acked, stored or not.
+
+        `starts`: by queue the start number since which acks count (K18).
+        """
         group = self.get(name, topic_id)
-        if group is not None and len(group.progress) >= queues:
-            return tuple(progress.floor for progress in group.progress[:queues])
-        keys = (OffsetKey(name, topic_id, queue) for queue in range(queues))
-        entries = (self._offsets.get(key) for key in keys)
-        return tuple(0 if entry is None or entry.deleted else entry.floor for entry in entries)
+        if group is not None and len(group.progress) >= len(starts):
+            pairs = zip(group.progress, starts, strict=False)
+            return tuple(p.floor if p.start_number == start else 0 for p, start in pairs)
+        return tuple(
+            floor_since_start(self._offsets.get(OffsetKey(name, topic_id, queue)), start)
+            for queue, start in enumerate(starts)
+        )
 
     def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
         """Return the group on that topic if it is in memory, or None."""
@@ -108,15 +115,41 @@ class GroupTable(QueueMoments):
         """Return one past the newest offset that the group may read now."""
         end = self.visible(group.topic_id, queue).end
         if group.windows is not None:
-            end = min(end, group.windows.window(queue, group.progress[queue].floor).end)
+            end = min(end, group.windows.window(queue, group.progress[queue]).end)
         return end
 
-    def move(self, group: ConsumerGroup, targets: Mapping[int, Offset]) -> None:
-        """Start again at `targets`, by queue; it is not stored yet at return."""
+    def move(
+        self,
+        group: ConsumerGroup,
+        targets: Mapping[int, Offset],
+        starts: Mapping[int, int] | None = None,
+    ) -> None:
+        """Start again at `targets`, by queue; it is not stored yet at return.
+
+        `starts`: of an ordered topic, the start number by queue.
+        """
         versions = self._offsets.next_versions([group.key(queue) for queue in targets])
         now_ms = self._clock.monotonic_ms()
+        for queue, number in (starts or {}).items():
+            group.progress[queue].start_number = number
         group.seek_all(targets, now_ms, {key.queue_id: v for key, v in versions.items()})
         self.changed(group)
+
+    def follow_start(self, group: ConsumerGroup) -> None:
+        """Let the group's progress count from its start in the chain (K18).
+
+        Progress from another start is void: the queue begins where its next segment here does.
+        """
+        numbers = () if group.windows is None else group.windows.starts()
+        if group.windows is None or not numbers or numbers == group.windows.start_numbers:
+            return
+        pairs = enumerate(zip(group.progress, numbers, strict=False))
+        starts = {queue: number for queue, (p, number) in pairs if p.start_number != number}
+        begin = self._journal.begin_offset
+        if starts:
+            self.move(group, {queue: begin(group.topic_id, queue) for queue in starts}, starts)
+        if len(group.progress) >= len(numbers):
+            group.windows.start_numbers = numbers
 
     async def ensure(
         self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
@@ -155,6 +188,7 @@ class GroupTable(QueueMoments):
             gone = self.fit(group)  # the topic may have changed while we looked
             if gone is not None:
                 raise gone
+            self.follow_start(group)
             group.beginning = bool(group.dirty) and start != client_pb2.START_EARLIEST
             self.changed(group)
         group = self._groups[key]
@@ -399,20 +433,26 @@ class GroupTable(QueueMoments):
     ) -> tuple[Entries, list[QueueProgress]]:
         """Return the entries and the progress of the group's next queues.
 
-        Queues without known progress start at their place in `begins` and are marked dirty.
+        Queues without known progress, or with progress of another start (K18), start at their
+        place in `begins` and are marked dirty.
         """
         progress: list[QueueProgress] = []
         queues = range(len(group.progress), len(group.progress) + len(begins))
-        known = self._known(group, queues)
+        known, limits = self._known(group, queues), self._limits
+        starts = () if group.windows is None else group.windows.starts()
         for queue, begin in zip(queues, begins, strict=True):
             entry = known.get(group.key(queue))
-            if entry is None or entry.deleted:
-                # acks from before count no more
+            start = starts[queue] if queue < len(starts) else None
+            if entry is None or entry.deleted or start not in (None, entry.start_number):
+                # Acks from before count no more; a reader after this one gives the same number.
                 seek_number = 0 if entry is None else entry.version
-                progress.append(QueueProgress(begin, (), self._limits, seek_number))
+                progress.append(
+                    QueueProgress(begin, (), limits, seek_number, start_number=start or 0)
+                )
                 group.mark(queue)
             else:
-                stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.seek_number)
+                stored = QueueProgress(entry.floor, entry.ranges, limits, entry.seek_number)
+                stored.start_number = entry.start_number
                 progress.append(stored)
         return known, progress
 
@@ -448,6 +488,7 @@ class GroupTable(QueueMoments):
             begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
             _, progress = self._progress(group, begins)
             group.grow(progress, self._clock.monotonic_ms(), before)
+            self.follow_start(group)
             self.changed(group)
         return None
 

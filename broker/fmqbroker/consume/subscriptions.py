@@ -1,16 +1,18 @@
 """The place of consumer groups in the chains of ordered topics: how they get, keep and lose it.
 
-The first session of a group adds it to the chain. Its progress in this broker group is stored
-before: where the group begins is known once it has heads. To begin elsewhere than at the first
+The first session of a group adds it to the chain, with a new start number: what a deleted group of
+that name has left in any broker group counts no more (K18). To begin elsewhere than at the first
 record, only the broker group of the segment where it begins can add it, because only there the
 offset is known; sessions at other broker groups wait for that, without deliveries. In the later
-segments it begins at their starts.
+segments it begins at their starts. If that segment is dropped meanwhile, it begins in the first one
+that is kept.
 
-Written to ZooKeeper: the heads in `ordered/<t>`. Order of effects: progress stored, heads added; to
-delete a group: heads removed, progress deleted.
+Written to ZooKeeper: the place in `ordered/<t>`. To delete a group: place removed, progress
+deleted.
 """
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -99,33 +101,19 @@ class Subscriptions:
             here = segment is None or segment.group == self._chains.broker_group
             if start != client_pb2.START_EARLIEST and not here:
                 break  # a session there adds it
-            group = await self._groups.ensure(name, topic, start, start_ms, temporary=temporary)
-            await self._begin(group, topic, start, start_ms)
-
-            added = partial(_added, name, number, start, start_ms)
+            group = await self._open(name, topic, temporary=temporary)  # if there is room for one
+            offsets = dict[int, int]()
+            if start != client_pb2.START_EARLIEST and segment is not None:
+                queues = topic.queues_in(self._chains.broker_group)
+                found = await self._groups.positions(topic.id, queues, start, start_ms)
+                offsets = dict(enumerate(found))
+            added = partial(_added, name, number, offsets, start, start_ms, self._groups.wall_ms())
             chain = await self._chains.edit(topic.name, added)
             if chain.heads_of(name) is not None:
                 _log.info("subscription_added", group=name, topic=topic.name, segment=number)
+                self._groups.follow_start(group)
                 return group
         return await self._open(name, topic, temporary=temporary)
-
-    async def _begin(
-        self, group: ConsumerGroup, topic: TopicConfig, start: int, start_ms: int
-    ) -> None:
-        """Store that the group begins here, whatever a deleted group of that name has left."""
-        count = len(group.progress)
-        targets = await self._groups.positions(topic.id, count, start, start_ms)
-        chain = self._chains.of(topic.id)
-        if chain is not None and chain.heads_of(group.name) is not None:
-            return  # it was added meanwhile, and perhaps has read
-        moved = {
-            queue: target
-            for queue, (target, progress) in enumerate(zip(targets, group.progress, strict=False))
-            if progress.floor != target or progress.acked
-        }
-        if moved:
-            self._groups.move(group, moved)
-        await self._groups.stored()
 
     def _follow(self, group: ConsumerGroup, chain: Chain) -> None:
         """Offer what the new chain lets the group see; end sessions that lack a place in it."""
@@ -133,6 +121,7 @@ class Subscriptions:
         assert windows is not None
         if chain.heads_of(group.name) is not None:
             windows.had_place = True
+            self._groups.follow_start(group)
             self._offer(group)
             return
         newest = chain.segment(newest_number(chain))
@@ -153,10 +142,18 @@ class Subscriptions:
                 group.offer(queue)
 
 
-def _added(name: str, number: int, start: int, start_ms: int, chain: Chain) -> Chain:
+def _added(
+    name: str,
+    number: int,
+    offsets: Mapping[int, int],
+    start: int,
+    start_ms: int,
+    wall_ms: int,
+    chain: Chain,
+) -> Chain:
     """The chain with the new group, unless it would begin elsewhere by now."""
     moved = place_of(chain, start, start_ms) != number
-    return chain if moved else add_at(chain, name, number)
+    return chain if moved else add_at(chain, name, number, offsets, wall_ms)
 
 
 def place_of(chain: Chain, start: int, start_ms: int) -> int:

@@ -12,6 +12,7 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.runtime.slices import Slices
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import GroupName, Offset, Position, TopicId
+from fmqcore.ordered.delivery import floor_since_start
 from fmqcore.ordered.subscriptions import oldest_kept
 from fmqcore.zk.chain import PerQueue
 from fmqcore.zk.topic import TopicConfig
@@ -66,10 +67,10 @@ class KeptSegments:
             return (0,) * queues
         return oldest_kept(chain, self._broker_group, partial(self._floor, topic.id)) or ()
 
-    def _floor(self, topic_id: TopicId, subscription: str, queue: int) -> int:
-        """Return the stored progress, as this journal has it; 0 = none."""
+    def _floor(self, topic_id: TopicId, subscription: str, queue: int, start: int) -> int:
+        """Return the stored progress since that start, as this journal has it; 0 = none."""
         entry = self._journal.state.offsets.get(OffsetKey(subscription, topic_id, queue))
-        return 0 if entry is None or entry.deleted else entry.floor
+        return floor_since_start(entry, start)
 
     async def _position(self, place: _Place) -> Position | None:
         """Return where the first record from an offset on lies; None if none is stored yet."""

@@ -15,8 +15,8 @@ from fmqbroker.runtime.slices import Slices
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.chain import Chain, PerQueue
 
-Floors = Callable[[str, TopicId, int], PerQueue]
-"""Returns what a consumer group has finished of a topic: by queue, for so many queues."""
+Floors = Callable[[str, TopicId, PerQueue], PerQueue]
+"""Returns by queue what a consumer group has finished of a topic since these starts (K18)."""
 
 
 class FinishedProgress:
@@ -47,7 +47,11 @@ class FinishedProgress:
         """Return the next offset of each queue by subscription: all before it is acked."""
         if topic.topic_id not in self._due:
             return {}
-        return {name: self._floors(name, topic.topic_id, topic.queues) for name, _ in topic.heads}
+        starts, zeros = dict(topic.start_numbers), (0,) * topic.queues
+        return {
+            name: self._floors(name, topic.topic_id, starts.get(name, zeros))
+            for name, _ in topic.heads
+        }
 
     def expired(self, topic: Chain) -> frozenset[int]:
         """Return the ended segments of this broker group of which retention has left no record."""

@@ -241,13 +241,37 @@ class Admin:
         else:
             assert to is not None, "one of the two is given"
             request.to, request.to_ms = start_at(to)
+        wanted = await self._wanted(topic, queues)
+        if wanted and (await self._routes.topic(topic)).ordered:
+            return await self._seek_chain(request, wanted)
         rows: list[QueueOffsets] = []
-        for name, wanted in await self._wanted(topic, queues):
-            request.queues[:] = wanted
-            rows += await self._seek(name, request)
+        for name, numbers in wanted:
+            request.queues[:] = numbers
+            rows += map(offsets_of, (await self._seek(name, request)).queues)
         return rows
 
-    async def _seek(self, name: GroupName, request: admin_pb2.SeekRequest) -> list[QueueOffsets]:
+    async def _seek_chain(
+        self, request: admin_pb2.SeekRequest, wanted: Sequence[tuple[GroupName, list[int]]]
+    ) -> list[QueueOffsets]:
+        """Seek on an ordered topic: one broker group does it for all, and others name that one."""
+        names = [name for name, _ in wanted]
+        if request.by_offset and len(names) > 1 and wanted[0][1]:
+            raise InvalidArgument(
+                f"an offset names a record of one broker group: give queues of one, not of "
+                f"{', '.join(names)}"
+            )
+        request.queues[:] = sorted({queue for _, numbers in wanted for queue in numbers})
+        name = names[0]
+        for _ in range(_SEEKS):
+            reply = await self._seek(name, request)
+            if not reply.ask_group:
+                return [offsets_of(row) for row in reply.queues]
+            name = GroupName(reply.ask_group)
+        raise Unavailable(
+            f"ordered topic {request.topic} moves from group to group: seek once more"
+        )
+
+    async def _seek(self, name: GroupName, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
         """Seek in one group; each try names the seek it follows, and is refused after another one.
 
         So a try that the network delays cannot undo a later seek.
@@ -260,11 +284,11 @@ class Admin:
             request.expected_seek_numbers.update(dict.fromkeys(queues, 0))
             request.expected_seek_numbers.update({row.queue_id: row.seek_number for row in known})
             try:
-                reply = await self._ask_reader(name, SEEK, request)
+                reply: admin_pb2.SeekReply = await self._ask_reader(name, SEEK, request)
             except StaleAssignment as stale:
                 why = str(stale)  # also if an earlier try of ours was heard after all
             else:
-                return [offsets_of(row) for row in reply.queues]
+                return reply
             await backoff.wait()
         raise Unavailable(f"another client keeps moving it: {why}")
 

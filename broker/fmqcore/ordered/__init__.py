@@ -14,6 +14,6 @@ Read `evidence`, then `machine` (the table in words) and `table` (a row per step
 `guards` and `eligibility` are the conditions, `transitions` the new chains, `context` what one
 decision sees, `requests` what persons may ask, `subscriptions` a subscription's place. `sending`
 has the rules of append and ack, `delivery` what a consumer may see and when its head moves,
-`headers` what a batch header holds, `invariants` K1 to K12.
+`headers` what a batch header holds, `invariants` K1 to K12 and K18.
 The chain's types and JSON are in `fmqcore.zk.chain`. Who may import this: shells, `verify`.
 """

@@ -137,6 +137,8 @@ def restored(chain: Chain, known: Chain) -> Chain:
             known,
             groups=chain.groups if is_new else known.groups,  # of a new one: a person's wish
             heads=_heads(chain, known),
+            start_numbers=_start_numbers(chain, known),
+            last_start=max(chain.last_start, known.last_start),
             closing=None,
             closing_class="",
             closing_since_ms=0,
@@ -147,8 +149,19 @@ def restored(chain: Chain, known: Chain) -> Chain:
     )
 
 
+def _start_numbers(chain: Chain, known: Chain) -> PerSubscription:
+    """The copy's start numbers, so that progress since these counts (K18)."""
+    names = {name for name, _ in known.heads}
+    others = {name: numbers for name, numbers in chain.start_numbers if name not in names}
+    return sorted_pairs(others | dict(known.start_numbers))
+
+
 def _heads(chain: Chain, known: Chain) -> PerSubscription:
-    """The copy's heads, and those of consumer groups that it does not know."""
+    """The copy's heads, and those of consumer groups that it does not know.
+
+    These begin with the first record of their segment: the offset of their start (which the
+    restored chain does not have) may be of another segment.
+    """
     first, newest = first_number(known), newest_number(known)
     since = {
         name: tuple(max(first, min(number, newest)) for number in numbers)

@@ -7,6 +7,7 @@ head's group delivers, so a consumer sees one order wherever the segments lie.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.ids import GroupName, Offset
 from fmqcore.ordered.evidence import Serving
 from fmqcore.zk.chain import Chain, PerQueue, Segment
@@ -67,7 +68,8 @@ def window(
         return _nothing(
             segment.number, f"{subscription} reads segment {segment.number} in {segment.group}"
         )
-    first = first_offset(chain, segment, subscription, queue)
+    start_offset = chain.start_offsets_of(subscription)[queue]
+    first = begin_offset(chain, segment, subscription, queue, start_offset)
     if first is None:
         return _nothing(
             segment.number, f"the end of a segment before segment {segment.number} is unknown"
@@ -76,6 +78,30 @@ def window(
     first = max(min(first, end), progress)
     why = "its end is unknown: a member has to come back" if segment.end_unknown else ""
     return Window(segment.number, Offset(first), Offset(max(first, end)), why)
+
+
+def floor_since_start(entry: OffsetEntry | None, start_number: int) -> Offset:
+    """Return below which offset all is done, by a subscription's progress in one queue (K18).
+
+    0 if it counts from another start than the chain's: the subscription was removed and added
+    again, or moved, while this broker group was not there to delete what it had stored.
+    """
+    if entry is None or entry.deleted or entry.start_number != start_number:
+        return Offset(0)
+    return entry.floor
+
+
+def begin_offset(
+    chain: Chain, segment: Segment, subscription: str, queue: int, start_offset: int
+) -> int | None:
+    """Return `first_offset`, but not less than where the subscription starts in its head's segment.
+
+    `start_offset`: as the chain has it; 0 for a segment that is not the head's.
+    """
+    first = first_offset(chain, segment, subscription, queue)
+    if first is None or start_offset <= first:
+        return first
+    return start_offset if segment.end is None else min(start_offset, segment.end[queue])
 
 
 def first_offset(chain: Chain, segment: Segment, subscription: str, queue: int) -> int | None:
@@ -116,16 +142,17 @@ def due_heads(
 ) -> dict[str, PerQueue]:
     """Return the new heads of the subscriptions that have finished a segment of `group`.
 
-    `progress`: per subscription the next offset of each queue in this group: all below are acked.
+    `progress`: per subscription the next offset of each queue in this group: all below are acked
+    since its start (`floor_since_start`).
     """
-    due: dict[str, PerQueue] = {}
+    due, starts, zeros = dict[str, PerQueue](), dict(chain.start_offsets), (0,) * chain.queues
     for name, numbers in chain.heads:
         done = progress.get(name)
         if done is None:
             continue
+        places = zip(numbers, done, starts.get(name, zeros), strict=True)
         moved = tuple(
-            _next_head(chain, group, name, queue, numbers[queue], done[queue])
-            for queue in range(chain.queues)
+            _next_head(chain, group, name, queue, *place) for queue, place in enumerate(places)
         )
         if moved != numbers:
             due[name] = moved
@@ -133,7 +160,13 @@ def due_heads(
 
 
 def _next_head(
-    chain: Chain, group: GroupName, name: str, queue: int, number: int, progress: int
+    chain: Chain,
+    group: GroupName,
+    name: str,
+    queue: int,
+    number: int,
+    progress: int,
+    start_offset: int,
 ) -> int:
     """The head after this progress: it passes known ends only (K8), and stays at the last (K7)."""
     segment = chain.segment(number)
@@ -141,13 +174,13 @@ def _next_head(
         return number  # an empty one may be left by any broker: its group may be lost
     newest = chain.next_number - 1
     while number < newest and segment is not None and segment.end is not None:
-        first = first_offset(chain, segment, name, queue)
+        first = begin_offset(chain, segment, name, queue, start_offset)
         if first is None:
             break
         reached = max(first, progress) if segment.group == group else first
         if reached < segment.end[queue]:
             break
-        number += 1  # and over segments that have nothing more for this queue
+        number, start_offset = number + 1, 0  # and over segments without more for this queue
         segment = chain.segment(number)
     return number
 

@@ -1,4 +1,4 @@
-"""What holds of every chain (K1 to K10) and of every step from one chain to the next (K11, K12)."""
+"""What holds of every chain (K1 to K10, K18) and of every step from one to the next (K11, K12)."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -22,14 +22,13 @@ def broken_invariants(chain: Chain) -> list[str]:
     return [f"{number}: {what}" for number, check in _CHECKS for what in check(chain)]
 
 
-def broken_step(
-    before: Chain, after: Chain, *, by_release: bool = False, by_seek: bool = False
-) -> list[str]:
+def broken_step(before: Chain, after: Chain, *, by_release: bool = False) -> list[str]:
     """Return the invariants of a step that this change breaks; empty = allowed."""
     return [
         *(f"K11: {what}" for what in ([] if by_release else _changed_segments(before, after))),
-        *(f"K12: {what}" for what in ([] if by_seek else _fallen_heads(before, after))),
+        *(f"K12: {what}" for what in _fallen_heads(before, after)),
         *(f"K12: {what}" for what in _fallen(before, after)),
+        *(f"K18: {what}" for what in _old_starts(before, after)),
     ]
 
 
@@ -38,9 +37,9 @@ def _sizes(chain: Chain) -> Iterator[str]:
         for values in (segment.first_sequence, segment.start, segment.end):
             if values is not None and len(values) != chain.queues:
                 yield f"segment {segment.number} has {len(values)} of {chain.queues} queues"
-    for name, numbers in chain.heads:
+    for name, numbers in (*chain.heads, *chain.start_numbers, *chain.start_offsets):
         if len(numbers) != chain.queues:
-            yield f"{name} has heads of {len(numbers)} of {chain.queues} queues"
+            yield f"{name} has a place in {len(numbers)} of {chain.queues} queues"
     if chain.floor.last_sequence and len(chain.floor.last_sequence) != chain.queues:
         yield f"the floor has {len(chain.floor.last_sequence)} of {chain.queues} queues"
 
@@ -134,6 +133,16 @@ def _passed_ends(chain: Chain) -> Iterator[str]:
                 yield f"{name} passed segment {segment.number}, whose end is not known"
 
 
+def _starts(chain: Chain) -> Iterator[str]:
+    names = {name for name, _ in chain.heads}
+    for name, _ in (*chain.start_numbers, *chain.start_offsets):
+        if name not in names:
+            yield f"{name} has a start and no head"
+    highest = max((max(numbers) for _, numbers in chain.start_numbers), default=0)
+    if highest > chain.last_start:
+        yield f"start {highest} was never given: the last one is {chain.last_start}"
+
+
 def _floor(chain: Chain) -> Iterator[str]:
     if (chain.floor.number > 0) != bool(chain.floor.last_sequence):
         yield f"the floor {chain.floor.number} has sequences {chain.floor.last_sequence}"
@@ -161,10 +170,27 @@ def _changed_segments(before: Chain, after: Chain) -> Iterator[str]:
 
 
 def _fallen_heads(before: Chain, after: Chain) -> Iterator[str]:
+    """A head goes back only with a new start: progress of the one before is void then."""
+    was, old_starts, starts = (
+        dict(values) for values in (before.heads, before.start_numbers, after.start_numbers)
+    )
+    zeros = (0,) * after.queues
     for name, numbers in after.heads:
-        old = before.heads_of(name)
-        if old is not None and any(n < o for n, o in zip(numbers, old, strict=True)):
+        old, since = was.get(name, numbers), old_starts.get(name, zeros)
+        same = (o == n for o, n in zip(since, starts.get(name, zeros), strict=True))
+        if any(n < o and s for n, o, s in zip(numbers, old, same, strict=True)):
             yield f"{name} goes back from {old} to {numbers}"
+
+
+def _old_starts(before: Chain, after: Chain) -> Iterator[str]:
+    if after.last_start < before.last_start:
+        yield f"the last start fell from {before.last_start} to {after.last_start}"
+    was = dict(before.start_numbers)
+    for name, numbers in after.start_numbers:
+        old = was.get(name, (0,) * before.queues)
+        given = {n for n, o in zip(numbers, old, strict=True) if n != o}
+        if given and min(given) <= before.last_start:
+            yield f"start {min(given)} of {name} was given before"
 
 
 def _fallen(before: Chain, after: Chain) -> Iterator[str]:
@@ -187,4 +213,5 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Chain], Iterator[str]]], ...]] = (
     ("K8", _passed_ends),
     ("K9", _floor),
     ("K10", _groups),
+    ("K18", _starts),
 )

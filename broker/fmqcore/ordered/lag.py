@@ -12,7 +12,7 @@ from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.consume.offsets.lag import acked_above
 from fmqcore.consume.ranges import Range
 from fmqcore.ids import GroupName, Offset
-from fmqcore.ordered.delivery import first_offset
+from fmqcore.ordered.delivery import begin_offset, floor_since_start
 from fmqcore.zk.chain import Chain, Segment
 
 
@@ -29,7 +29,9 @@ def to_come(
 
     `entry`: the subscription's stored progress in this queue, None if it has none.
     """
-    total, floor = 0, begin if entry is None or entry.deleted else max(entry.floor, begin)
+    start_number = chain.start_numbers_of(subscription)[queue]
+    entry = entry if entry is not None and entry.start_number == start_number else None
+    total, floor = 0, max(floor_since_start(entry, start_number), begin)
     for first, last in _ranges(chain, subscription, group, queue, end):
         low = max(first, floor)
         if low < last:
@@ -44,10 +46,12 @@ def _ranges(
     """Yield what the group's segments, from the subscription's head on, are to deliver."""
     heads = chain.heads_of(subscription)
     head = chain.floor.number + 1 if heads is None else heads[queue]
+    offsets = chain.start_offsets_of(subscription)
     for segment in chain.segments:
         if segment.group != group or segment.number < head:
             continue
-        first = first_offset(chain, segment, subscription, queue)
+        start_offset = offsets[queue] if segment.number == head else 0
+        first = begin_offset(chain, segment, subscription, queue, start_offset)
         if first is None:  # an earlier end is unknown: that segment counts up to this one's start
             first = segment.start[queue]
         last = end if segment.end is None else min(segment.end[queue], end)

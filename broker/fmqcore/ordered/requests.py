@@ -15,7 +15,7 @@ from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import CloseReason, Evidence, Params
 from fmqcore.ordered.invariants import reached_before, require_sound
-from fmqcore.ordered.transitions import close, with_segment
+from fmqcore.ordered.transitions import close, with_heads, with_segment
 from fmqcore.zk.chain import (
     DEFAULT_LEASE_MS,
     NO_TOPIC,
@@ -128,13 +128,15 @@ def _passed(
     chain: Chain, before: Segment, after: Segment, progress: Mapping[str, PerQueue]
 ) -> tuple[tuple[str, PerQueue], ...]:
     """The highest sequence that each subscription has finished here, if above the end."""
-    passed, last = dict(before.passed), after.last_sequence
+    passed, starts, last = dict(before.passed), dict(chain.start_offsets), after.last_sequence
     assert last is not None
     for name, numbers in chain.heads:
         done = progress.get(name, before.start)
         finished = []
         for queue in range(chain.queues):
             offset = done[queue]
+            if numbers[queue] == before.number:
+                offset = max(offset, starts.get(name, before.start)[queue])
             if before.end is not None:
                 left = numbers[queue] > before.number
                 offset = before.end[queue] if left else min(offset, before.end[queue])
@@ -211,8 +213,7 @@ def give_up_group(chain: Chain, group: GroupName) -> Chain:
             chain = with_segment(chain, replace(segment, end_unknown=True))
         chain = release(chain, segment.number, segment.start, {}, accept_loss=True)
     everything = dict.fromkeys((name for name, _ in chain.heads), (NO_END,) * chain.queues)
-    moved = dict(chain.heads) | due_heads(chain, group, everything)
-    return require_sound(replace(chain, heads=sorted_pairs(moved)))
+    return require_sound(with_heads(chain, due_heads(chain, group, everything)))
 
 
 def _require_groups(topic: str, groups: Sequence[ChainGroup]) -> None:

@@ -27,8 +27,18 @@ def add_subscription(chain: Chain, subscription: str, *, latest: bool) -> Chain:
     return add_at(chain, subscription, newest_number(chain) if latest else first_number(chain))
 
 
-def add_at(chain: Chain, subscription: str, number: int) -> Chain:
-    """Give a new subscription its heads at a segment; one that is there keeps its heads."""
+def add_at(
+    chain: Chain,
+    subscription: str,
+    number: int,
+    offsets: Mapping[int, int] | None = None,
+    wall_ms: int = 0,
+) -> Chain:
+    """Give a new subscription its heads at a segment; one that is there keeps its heads.
+
+    `offsets`: by queue where in that segment it begins, if not at its first record. If the segment
+    is dropped by now, it begins at the first record that is kept. `wall_ms`: as for `_started`.
+    """
     if chain.heads_of(subscription) is not None:
         return chain
     many = (len(chain.heads) + 1) * chain.queues > MAX_HEADS
@@ -38,9 +48,44 @@ def add_at(chain: Chain, subscription: str, number: int) -> Chain:
             f"{chain.queues} queues, and takes no more: delete those that are not used "
             f"(`fmq group list --topic {chain.topic}`), or read it with one of them"
         )
-    number = max(first_number(chain), min(number, newest_number(chain)))
-    heads = dict(chain.heads) | {subscription: (number,) * chain.queues}
-    return require_sound(replace(chain, heads=sorted_pairs(heads)))
+    heads = dict(chain.heads) | {subscription: (0,) * chain.queues}
+    added = replace(chain, heads=sorted_pairs(heads))
+    numbers = dict.fromkeys(range(chain.queues), number)
+    return _started(added, subscription, numbers, offsets or {}, wall_ms)
+
+
+def _started(
+    chain: Chain,
+    subscription: str,
+    numbers: Mapping[int, int],
+    offsets: Mapping[int, int],
+    wall_ms: int,
+) -> Chain:
+    """The subscription starts in these queues at the segments `numbers`, or at the nearest ones.
+
+    The start number is the wall clock `wall_ms` if that is higher than all before: a chain that
+    comes from an older backup or a copy does not know all numbers that were given.
+    """
+    first, newest = first_number(chain), newest_number(chain)
+    given = max(chain.last_start + 1, wall_ms)
+    heads, starts = list(dict(chain.heads)[subscription]), chain.start_numbers_of(subscription)
+    begins = list(chain.start_offsets_of(subscription))
+    for queue, number in numbers.items():
+        heads[queue] = max(first, min(number, newest))
+        begins[queue] = offsets.get(queue, 0) if heads[queue] == number else 0
+    starts = tuple(given if queue in numbers else n for queue, n in enumerate(starts))
+    kept = {name: values for name, values in chain.start_offsets if name != subscription}
+    return require_sound(
+        replace(
+            chain,
+            heads=sorted_pairs(dict(chain.heads) | {subscription: tuple(heads)}),
+            start_numbers=sorted_pairs(dict(chain.start_numbers) | {subscription: starts}),
+            start_offsets=sorted_pairs(
+                kept | ({subscription: tuple(begins)} if any(begins) else {})
+            ),
+            last_start=given,
+        )
+    )
 
 
 def first_number(chain: Chain) -> int:
@@ -64,34 +109,50 @@ def number_at(chain: Chain, wall_ms: int) -> int:
 
 
 def remove_subscription(chain: Chain, subscription: str) -> Chain:
-    """Take a subscription's heads away: it holds no segment back any more."""
-    heads = {name: numbers for name, numbers in chain.heads if name != subscription}
-    return replace(chain, heads=sorted_pairs(heads))
+    """Take a subscription's place away: it holds no segment back any more, and has read nothing."""
+    everything = dict.fromkeys(range(chain.queues), 0)
+    return replace(
+        _unread(chain, subscription, everything),
+        heads=_others(chain.heads, subscription),
+        start_numbers=_others(chain.start_numbers, subscription),
+        start_offsets=_others(chain.start_offsets, subscription),
+    )
 
 
-def seek(chain: Chain, subscription: str, numbers: Mapping[int, int]) -> Chain:
-    """Move a subscription's heads, by queue, to other segments, because a person asked for it.
+def seek(
+    chain: Chain,
+    subscription: str,
+    numbers: Mapping[int, int],
+    offsets: Mapping[int, int] | None = None,
+    wall_ms: int = 0,
+) -> Chain:
+    """Start a subscription at other segments, by queue, because a person asked for it.
 
     Each segment from the new head on is read again in full: what the subscription had finished
-    above a released end counts no more. A request that is made twice changes nothing.
+    above a released end counts no more, nor does its progress in any broker group (K18). `offsets`
+    and `wall_ms` as in `add_at`.
     """
     heads = chain.heads_of(subscription)
     if heads is None:
         return chain
-    first, newest = first_number(chain), newest_number(chain)
-    moved = tuple(
-        max(first, min(numbers.get(queue, head), newest)) if queue in numbers else head
-        for queue, head in enumerate(heads)
-    )
-    again = {queue: moved[queue] for queue in numbers if moved[queue] < heads[queue]}
-    after = replace(
+    moved = _started(chain, subscription, numbers, offsets or {}, wall_ms)
+    now = dict(moved.heads)[subscription]
+    after = _unread(moved, subscription, {q: now[q] for q in numbers if now[q] <= heads[q]})
+    assert not broken_step(chain, after)
+    return require_sound(after)
+
+
+def _others(values: PerSubscription, subscription: str) -> PerSubscription:
+    return tuple((name, numbers) for name, numbers in values if name != subscription)
+
+
+def _unread(chain: Chain, subscription: str, again: Mapping[int, int]) -> Chain:
+    """The subscription reads these queues again from the segments `again` on, in full."""
+    return replace(
         chain,
-        heads=sorted_pairs(dict(chain.heads) | {subscription: moved}),
         segments=tuple(_unfinished(s, subscription, again) for s in chain.segments),
         floor=_floor_unfinished(chain, subscription, again),
     )
-    assert not broken_step(chain, after, by_seek=True)
-    return require_sound(after)
 
 
 def _unfinished(segment: Segment, subscription: str, again: Mapping[int, int]) -> Segment:
@@ -104,7 +165,7 @@ def _unfinished(segment: Segment, subscription: str, again: Mapping[int, int]) -
 
 
 def _floor_unfinished(chain: Chain, subscription: str, again: Mapping[int, int]) -> Floor:
-    queues = {queue for queue, number in again.items() if number == first_number(chain)}
+    queues = {queue for queue, number in again.items() if number <= first_number(chain)}
     last = chain.floor.last_sequence
     return replace(chain.floor, passed=_without(chain.floor.passed, subscription, last, queues))
 
@@ -123,20 +184,27 @@ def _without(
 
 
 def oldest_kept(
-    chain: Chain, group: GroupName, floor: Callable[[str, int], int]
+    chain: Chain, group: GroupName, floor: Callable[[str, int, int], int]
 ) -> PerQueue | None:
     """Return the offsets below which retention may delete in `group`; None = no bound by chains.
 
     Of the first segment here, records stay until each subscription that reads it has finished them:
-    an open segment may last for months. `floor`: by subscription and queue, the next offset that
-    it has not finished in this group, as stored; 0 = none is.
+    an open segment may last for months. `floor`: by subscription, queue and start number, the next
+    offset that it has not finished in this group since that start, as stored; 0 = none is.
     """
     first = next((s for s in chain.segments if s.group == group and chain.heads), None)
     if first is None:
         return None
+    numbers, offsets = dict(chain.start_numbers), dict(chain.start_offsets)
+    zeros = (0,) * chain.queues
+
+    def unread_from(name: str, heads: PerQueue, queue: int) -> int:
+        done = floor(name, queue, numbers.get(name, zeros)[queue])
+        reached = max(done, offsets.get(name, zeros)[queue])
+        return _unread_from(first, heads[queue], reached, queue)
+
     return tuple(
-        min(_unread_from(first, heads[q], floor(name, q), q) for name, heads in chain.heads)
-        for q in range(chain.queues)
+        min(unread_from(name, heads, q) for name, heads in chain.heads) for q in range(chain.queues)
     )
 
 

@@ -3,6 +3,7 @@
 Every step may be made twice: a repeated one finds another phase, or changes nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fmqcore.ids import GroupName
@@ -72,7 +73,7 @@ def move_heads(case: Case) -> Chain:
     """Subscriptions go on whose part of the segment is acked up to its known end."""
     moved = due_heads(case.chain, case.evidence.group, case.evidence.progress)
     few = dict(list(moved.items())[: case.params.max_moves])
-    return replace(case.chain, heads=sorted_pairs(dict(case.chain.heads) | few))
+    return with_heads(case.chain, few)
 
 
 def droppable(case: Case) -> int:
@@ -122,6 +123,17 @@ def _merged(one: PerSubscription, other: PerSubscription) -> PerSubscription:
 
 def _highest(one: PerQueue, other: PerQueue) -> PerQueue:
     return tuple(max(pair) for pair in zip(one, other, strict=True))
+
+
+def with_heads(chain: Chain, moved: Mapping[str, PerQueue]) -> Chain:
+    """Return the chain in which these subscriptions go on: where they start counts no more."""
+    heads, offsets = dict(chain.heads), dict(chain.start_offsets)
+    for name, numbers in moved.items():
+        if name in offsets:
+            pairs = zip(offsets[name], heads[name], numbers, strict=True)
+            offsets[name] = tuple(offset if new == old else 0 for offset, old, new in pairs)
+    kept = {name: values for name, values in offsets.items() if any(values)}
+    return replace(chain, heads=sorted_pairs(heads | dict(moved)), start_offsets=sorted_pairs(kept))
 
 
 def with_segment(chain: Chain, segment: Segment) -> Chain:

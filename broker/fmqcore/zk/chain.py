@@ -99,6 +99,11 @@ class Chain:
     closing_since_ms: int = 0  # wall clock, for people; 0 = not closing, or not known
     sender: Sender = Sender()
     heads: PerSubscription = ()  # K7, K8: the segment that a subscription reads, per queue
+    # K18: from which start (an addition, a seek) its progress counts; a name that lacks has 0
+    start_numbers: PerSubscription = ()
+    # where that start begins in the head's segment; 0, or no name: at its first record
+    start_offsets: PerSubscription = ()
+    last_start: int = 0  # the highest start number that was ever given
     floor: Floor = field(default_factory=Floor)
     lease_ms: int = DEFAULT_LEASE_MS  # the same for all brokers: a coordinator waits it out
     allow_single: bool = False  # a group of one broker may be used: for tries only
@@ -124,6 +129,17 @@ class Chain:
         """Return the subscription's heads; None if it has none yet."""
         return next((ks for name, ks in self.heads if name == subscription), None)
 
+    def start_numbers_of(self, subscription: str) -> PerQueue:
+        """Return the subscription's start numbers per queue."""
+        return self._or_zeros(self.start_numbers, subscription)
+
+    def start_offsets_of(self, subscription: str) -> PerQueue:
+        """Return per queue where the subscription begins in its head's segment; 0 = anywhere."""
+        return self._or_zeros(self.start_offsets, subscription)
+
+    def _or_zeros(self, values: PerSubscription, subscription: str) -> PerQueue:
+        return next((ns for name, ns in values if name == subscription), (0,) * self.queues)
+
 
 def sorted_pairs(values: Mapping[str, PerQueue]) -> PerSubscription:
     """Return the mapping in the form that a chain holds."""
@@ -142,7 +158,8 @@ def chain_to_json(chain: Chain) -> bytes:
         "closing_since_ms": chain.closing_since_ms,
         "segments": [_segment_to_dict(s) for s in chain.segments],
         "sender": {"id": chain.sender.id, "epoch": chain.sender.epoch},
-        "heads": _pairs_to_dict(chain.heads),
+        "heads": _places_to_dict(chain),
+        "last_start": chain.last_start,
         "floor": {
             "k": floor.number,
             "sender_epoch": floor.sender_epoch,
@@ -164,6 +181,7 @@ def chain_from_json(raw: bytes) -> Chain:
         if not 1 <= queues <= MAX_QUEUES:
             raise ValueError(f"queues: {queues} is not between 1 and {MAX_QUEUES}")
         sender, floor = data.get("sender", {}), data.get("floor", {})
+        heads, start_numbers, start_offsets = _places_from_dict(data.get("heads", {}), queues)
         return Chain(
             topic=read_name(data["topic"]),
             queues=queues,
@@ -176,7 +194,10 @@ def chain_from_json(raw: bytes) -> Chain:
             closing_class=read_text(data.get("closing_class", "")),
             closing_since_ms=int(data.get("closing_since_ms", 0)),
             sender=Sender(read_text(sender.get("id", "")), int(sender.get("epoch", 0))),
-            heads=_pairs_from_dict(data.get("heads", {}), queues),
+            heads=heads,
+            start_numbers=start_numbers,
+            start_offsets=start_offsets,
+            last_start=int(data.get("last_start", 0)),
             floor=Floor(
                 number=int(floor.get("k", 0)),
                 sender_epoch=int(floor.get("sender_epoch", 0)),
@@ -193,7 +214,9 @@ def chain_from_json(raw: bytes) -> Chain:
 _UNKNOWN: Final = "unknown"
 _CHAIN_KEYS: Final = frozenset(
     ("topic", "queues", "groups", "closing", "segments", "sender", "heads", "floor", "lease_ms")
-) | {"allow_single", "closing_class", "closing_since_ms", "topic_id"}
+) | {"allow_single", "closing_class", "closing_since_ms", "last_start", "topic_id"}
+_START_NUMBER: Final = "start_number"
+_START_OFFSET: Final = "start_offset"
 _SEGMENT_KEYS: Final = frozenset(
     ("k", "group", "sender_epoch", "first_sequence", "start", "end", "last_sequence", "passed")
 ) | {"loss", "opened_ms", "ended_ms"}
@@ -255,3 +278,33 @@ def _pairs_to_dict(pairs: PerSubscription) -> dict[str, dict[str, int]]:
 
 def _pairs_from_dict(data: Mapping[str, Any], queues: int) -> PerSubscription:
     return sorted_pairs({read_name(n): _from_dict(values, queues) for n, values in data.items()})
+
+
+def _places_to_dict(chain: Chain) -> dict[str, dict[str, Any]]:
+    """Each subscription's heads; its starts beside them, as short as can be: most are alike."""
+    places: dict[str, dict[str, Any]] = _pairs_to_dict(chain.heads)
+    for name, numbers in chain.start_numbers:
+        alike = len(set(numbers)) == 1
+        places[name][_START_NUMBER] = numbers[0] if alike else _to_dict(numbers)
+    for name, offsets in chain.start_offsets:
+        places[name][_START_OFFSET] = {q: n for q, n in _to_dict(offsets).items() if n}
+    return places
+
+
+def _places_from_dict(
+    data: Mapping[str, Mapping[str, Any]], queues: int
+) -> tuple[PerSubscription, PerSubscription, PerSubscription]:
+    """Return heads, start numbers and start offsets."""
+    heads, numbers, offsets = dict[str, PerQueue](), dict[str, PerQueue](), dict[str, PerQueue]()
+    for text, place in data.items():
+        name, own = read_name(text), dict(place)
+        number, offset = own.pop(_START_NUMBER, 0), own.pop(_START_OFFSET, {})
+        heads[name] = _from_dict(own, queues)
+        if isinstance(number, Mapping):
+            numbers[name] = _from_dict(number, queues)
+        elif number:
+            numbers[name] = (int(number),) * queues
+        if offset:
+            every = dict.fromkeys(map(str, range(queues)), 0) | dict(offset)
+            offsets[name] = _from_dict(every, queues)
+    return sorted_pairs(heads), sorted_pairs(numbers), sorted_pairs(offsets)

@@ -189,12 +189,14 @@ class SeekRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[_client_pb2.StartAt, str]] = ..., to_ms: _Optional[int] = ..., by_offset: _Optional[bool] = ..., offset: _Optional[int] = ..., queues: _Optional[_Iterable[int]] = ..., expected_seek_numbers: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class SeekReply(_message.Message):
-    __slots__ = ("error", "queues")
+    __slots__ = ("error", "queues", "ask_group")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    ASK_GROUP_FIELD_NUMBER: _ClassVar[int]
     error: _client_pb2.Error
     queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
-    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
+    ask_group: str
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., ask_group: _Optional[str] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("group", "topic")

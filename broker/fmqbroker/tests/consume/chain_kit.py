@@ -20,8 +20,9 @@ from fmqbroker.tests.copies_kit import lone_copies
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import due_heads
+from fmqcore.ordered.transitions import with_heads
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, ChainGroup, PerQueue, Segment, Sender, sorted_pairs
+from fmqcore.zk.chain import Chain, ChainGroup, PerQueue, Segment, Sender
 from fmqcore.zk.group_state import Mode
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 
@@ -47,8 +48,8 @@ class Broker:
         self.held: int | None = None  # what all members hold, in each queue
         self.group = group
         self.caught_up = Signal()  # `held` may have risen
-        copies = lone_copies(self.cache, group)
-        parts = (self.cache, group, self.rig.gate, copies)
+        self.copies = lone_copies(self.cache, group)
+        parts = (self.cache, group, self.rig.gate, self.copies)
         self.chains = ChainReads(*parts, lambda _topic, _queue: self.held, [self.caught_up])
         self.rig.chains = self.chains
 
@@ -105,10 +106,7 @@ class Stage:
     async def move_heads(self, broker: Broker, progress: dict[str, PerQueue]) -> Chain:
         """Do what duty HEADS does."""
         return await self.edit(
-            lambda chain: replace(
-                chain,
-                heads=sorted_pairs(dict(chain.heads) | due_heads(chain, broker.group, progress)),
-            )
+            lambda chain: with_heads(chain, due_heads(chain, broker.group, progress))
         )
 
 

@@ -10,11 +10,12 @@ from fmqbroker.consume.idle_groups import IdleGroups
 from fmqbroker.tests.consume.chain_kit import CHANGES, EMPTY, OPEN, Broker, C, reading, staged
 from fmqbroker.tests.consume_harness import until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
-from fmqcore.ids import Offset
+from fmqcore.consume.in_flight import QueueProgress
+from fmqcore.ids import Epoch, Offset
 from fmqcore.journal.state import PRESENCE_QUEUE
-from fmqcore.ordered.subscriptions import remove_subscription
+from fmqcore.ordered.subscriptions import add_at, remove_subscription
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Segment, chain_to_json
+from fmqcore.zk.chain import Chain, Floor, Segment, chain_to_json
 from fmqproto.v1.client_pb2 import START_EARLIEST, START_LATEST, START_TIME
 
 pytestmark = pytest.mark.processes
@@ -56,8 +57,8 @@ async def test_latest_begins_at_the_end_of_the_newest_segment(
         async with reading(one, start=START_LATEST) as elsewhere:
             assert (await stage.chain()).heads == ()
             async with reading(two, start=START_LATEST) as consumer:
-                assert (await stage.chain()).heads == (("app", (2,)),)
-                assert two.floor() == 2, "stored before the group is in the chain"
+                chain = await stage.chain()
+                assert (chain.heads_of("app"), chain.start_offsets_of("app")) == ((2,), (2,))
                 two.produce(b"c")
                 two.held = 3
                 await two.rig.committed()
@@ -88,6 +89,144 @@ async def test_a_new_group_begins_again_whatever_is_left_of_an_old_one(
         async with reading(one, start=START_EARLIEST) as consumer:
             await until(lambda: consumer.got)
             assert [(d.first_offset, d.end_offset) for d in consumer.got] == [(0, 2)]
+
+
+async def test_progress_of_a_removed_group_counts_no_more(tmp_path: Path, zookeeper: str) -> None:
+    """The other broker group did not hear of the deletion: its stored progress would be a gap."""
+    async with staged(tmp_path, zookeeper, TWO) as stage:
+        one, two = stage.one, stage.two
+        await filled(one, two)
+        async with reading(one) as consumer:
+            await until(lambda: consumer.got)
+            consumer.ack(consumer.got[0], token=1)
+            await until(lambda: consumer.tokens)
+        assert one.floor() == 2
+        groups = one.rig.fetch.groups
+        (start,) = (await stage.chain()).start_numbers_of("app")
+        numbers = (start, start + 1)
+        assert [groups.floors("app", CHANGES.id, (n,)) for n in numbers] == [(2,), (0,)]
+        windows = [
+            one.chains.window("app", CHANGES.id, 0, QueueProgress(Offset(0), start_number=n))
+            for n in numbers
+        ]
+        assert [w.end for w in windows] == [2, 0], "progress of another start shows nothing"
+        await stage.edit(lambda chain: remove_subscription(chain, "app"))
+        groups.forget("app", CHANGES.id)
+        done = one.progress()
+        async with reading(two):
+            added = await stage.chain()
+            assert added.heads == (("app", (1,)),)
+            await until(lambda: one.knows(added))
+            assert dict(done.progress(added)) == {"app": (0,)}, "or the head would pass segment 1"
+            async with reading(one) as again:
+                await until(lambda: again.got)
+                assert [(d.first_offset, d.end_offset) for d in again.got] == [(0, 2)]
+
+
+async def test_live_group_starts_again_with_its_place(tmp_path: Path, zookeeper: str) -> None:
+    """A broker may see a removal and the next addition as one change."""
+    async with staged(tmp_path, zookeeper, OPEN) as stage:
+        one = stage.one
+        await filled(one)
+        async with reading(one) as consumer:
+            await until(lambda: consumer.got)
+            await stage.edit(lambda chain: add_at(remove_subscription(chain, "app"), "app", 1))
+            await until(lambda: len(consumer.got) == 2)
+            assert [(d.first_offset, d.end_offset) for d in consumer.got] == [(0, 2), (0, 2)]
+            consumer.ack(consumer.got[0])
+            consumer.ack(consumer.got[1], token=1)
+            await until(lambda: consumer.tokens)
+            assert len(consumer.ignored) == 1, "the first delivery counts no more"
+        assert consumer.error is None
+
+
+async def test_progress_since_a_start_counts_in_later_terms(tmp_path: Path, zookeeper: str) -> None:
+    async with staged(tmp_path, zookeeper, OPEN) as stage:
+        one = stage.one
+        await filled(one)
+        async with reading(one) as consumer:
+            await until(lambda: consumer.got)
+            consumer.ack_range(0, 0, 1, token=1)
+            await until(lambda: consumer.tokens)
+        one.rig.gate.epoch = Epoch(2)
+        one.rig.gate.changed.notify()
+        await until(lambda: one.rig.fetch.groups.get("app", CHANGES.id) is None)
+        async with reading(one) as consumer:
+            await until(lambda: consumer.got)
+            assert [(d.first_offset, d.end_offset) for d in consumer.got] == [(1, 2)]
+
+
+async def test_two_readers_number_a_start_over_old_progress_alike(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    """Else acks that the first one did not store are void for its successor."""
+    async with staged(tmp_path, zookeeper, OPEN) as stage:
+        one = stage.one
+        await filled(one)
+        async with reading(one) as consumer:
+            await until(lambda: consumer.got)
+            consumer.ack(consumer.got[0], token=1)
+            await until(lambda: consumer.tokens)
+        groups, stored = one.rig.fetch.groups, one.entry()
+        assert stored is not None
+        groups.forget("app", CHANGES.id)
+        await stage.edit(lambda chain: add_at(remove_subscription(chain, "app"), "app", 1))
+        (start,) = (await stage.chain()).start_numbers_of("app")
+        async with reading(one):
+            group = groups.get("app", CHANGES.id)
+            assert group is not None
+            (progress,) = group.progress
+            assert (progress.start_number, progress.seek_number) == (start, stored.version)
+
+
+async def test_chain_that_is_behind_voids_no_progress(
+    tmp_path: Path, zookeeper: str, monkeypatch: Any
+) -> None:
+    """The restored chain has the start number again, and what was acked since counts."""
+    async with staged(tmp_path, zookeeper, OPEN) as stage:
+        one = stage.one
+        await filled(one)
+        async with reading(one) as consumer:
+            await until(lambda: consumer.got)
+            consumer.ack(consumer.got[0], token=1)
+            await until(lambda: consumer.tokens)
+        monkeypatch.setattr(one.copies, "behind", lambda _: "it is behind")
+        await stage.edit(lambda chain: add_at(remove_subscription(chain, "app"), "app", 1))
+        async with reading(one):
+            await until(one.waits())
+            group = one.rig.fetch.groups.get("app", CHANGES.id)
+            assert group is not None
+            assert group.progress[0].floor == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "head", "first"), [(START_EARLIEST, 2, 0), (START_TIME, 2, 0), (START_LATEST, 2, 2)]
+)
+async def test_start_in_a_segment_that_is_dropped_meanwhile(
+    tmp_path: Path, zookeeper: str, monkeypatch: Any, start: int, head: int, first: int
+) -> None:
+    """The group begins with the first record that is kept."""
+    async with staged(tmp_path, zookeeper, TWO) as stage:
+        one, two = stage.one, stage.two
+        await filled(one, two)
+        read = one.chains.read
+
+        async def read_then_dropped(topic: str) -> Chain:
+            chain = await read(topic)
+            floor = Floor(1, 1, (2,))
+            await stage.edit(lambda c: replace(c, segments=TWO.segments[1:], floor=floor))
+            return chain
+
+        monkeypatch.setattr(one.chains, "read", read_then_dropped)
+        begin: Any = {"start": start, "start_ms": 2_000_000}
+        async with reading(one, **begin), reading(two, "s2", **begin) as consumer:
+            chain = await stage.chain()
+            assert (chain.heads_of("app"), chain.start_offsets_of("app")) == ((head,), (first,))
+            two.produce(b"c")
+            two.held = 3
+            await two.rig.committed()
+            await until(lambda: consumer.got and consumer.got[-1].end_offset == 3)
+            assert consumer.got[0].first_offset == first
 
 
 async def test_sessions_of_a_removed_group_open_again(tmp_path: Path, zookeeper: str) -> None:

@@ -338,8 +338,7 @@ async def test_every_field_of_an_entry_survives_a_hand_over(tmp_path: Path) -> N
     """Without ranges acked messages are redelivered; without `seek_number` a seek counts twice."""
     ranges = ((Offset(20), Offset(25)), (Offset(30), Offset(31)))
     sent, late = (
-        OffsetEntry((2 << 32) + n, Offset(15), ranges, seek_number=(2 << 32) + n - 1)
-        for n in (8, 9)
+        OffsetEntry((2 << 32) + n, Offset(15), ranges, (2 << 32) + n - 1, 7) for n in (8, 9)
     )
     assert all(all(entry) for entry in (sent, late)), "every field is set"
     async with running(Rig(tmp_path / "s", offsets_interval_ms=60_000), lead=False) as taker:

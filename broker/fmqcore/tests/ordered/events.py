@@ -9,6 +9,7 @@ from fmqcore.ordered import delivery
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, Serving
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.sending import AckEvidence, OrderedBatch, Verdict
+from fmqcore.ordered.subscriptions import add_subscription, remove_subscription
 from fmqcore.tests.ordered.world import (
     BOTH,
     CHAINS,
@@ -71,6 +72,17 @@ def _coordinator(w: World, p: Protocol, size: Size) -> Iterator[Event]:
     made = _decide(Duty.TIDY, chain, Evidence(), ("tidy", w.chain), p)
     if made.edit is not None:
         yield "drop", w._replace(chain=number_of(made.edit), flying=None)
+    if w.faults.starts:
+        yield "the consumer group is made again", _start_again(w, chain)
+
+
+def _start_again(w: World, chain: Chain) -> World:
+    """It is deleted where no broker group hears of that, and added again under its name."""
+    left, floor = w.faults._replace(starts=w.faults.starts - 1), chain.floor
+    again = add_subscription(remove_subscription(chain, CONSUMER), CONSUMER, latest=False)
+    dropped = floor.last_sequence or (0,) * chain.queues
+    consumed = tuple((floor.sender_epoch, sequence) for sequence in dropped)
+    return w._replace(chain=number_of(again), faults=left, consumed=consumed, flying=None)
 
 
 def _decide(duty: Duty, chain: Chain, evidence: Evidence, key: object, p: Protocol) -> Decision:
@@ -359,6 +371,7 @@ def _reads(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     held = len(journal) if p.shows_unheld else g.held
     ends = None if held is None else ends_of(journal[:held], size.queues)
     serving = Serving.READER if g.taken_over else Serving.MASTER
+    w = _follow_start(w, i, chain, p)
     for queue in range(size.queues):
         segment = chain.segment((chain.heads_of(CONSUMER) or ())[queue])
         if segment is None:
@@ -378,6 +391,17 @@ def _reads(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     made = _decide(Duty.HEADS, chain, evidence, ("heads", w.chain, i, w.progress[i]), p)
     if made.edit is not None and made.edit != chain:
         yield "heads move", w._replace(chain=number_of(made.edit), flying=None)
+
+
+def _follow_start(w: World, i: int, chain: Chain, p: Protocol) -> World:
+    """The broker's progress is void if it counts from another start than the chain's (K18)."""
+    number = chain.start_numbers_of(CONSUMER)[0]
+    if p.keeps_progress or w.counts[i] == number:
+        return w
+    zeros = (0,) * chain.queues
+    if i == 0:
+        return w._replace(progress=(zeros, w.progress[1]), counts=(number, w.counts[1]))
+    return w._replace(progress=(w.progress[0], zeros), counts=(w.counts[0], number))
 
 
 def _seems_open(g: Group, number: int, p: Protocol) -> bool:

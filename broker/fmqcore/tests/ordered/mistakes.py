@@ -356,6 +356,12 @@ MISTAKES: Final = (
         ACKED + "close as planned\ng1 seals 1\n",
     ),
     Mistake(
+        "progress of a removed group counts for the next one",
+        lambda: Protocol(keeps_progress=True),
+        Faults(starts=1),
+        ACKED + "g1 delivers 1\n",
+    ),
+    Mistake(
         "consumers see orphans above the end",
         lambda: Protocol(window=_above_the_end),
         CALM,

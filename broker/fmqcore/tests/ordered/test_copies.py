@@ -9,7 +9,7 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName
 from fmqcore.ordered import copies
 from fmqcore.ordered.invariants import broken_invariants
-from fmqcore.ordered.subscriptions import add_at
+from fmqcore.ordered.subscriptions import add_at, seek
 from fmqcore.properties import MAX_BYTES, NONE, Properties
 from fmqcore.tests.ordered.chains import EMPTY, ENDED, G1, G2, NEXT, OPEN
 from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender
@@ -92,6 +92,21 @@ def test_groups_that_the_copy_lacks_keep_a_place() -> None:
     after = copies.restored(early, replace(known, floor=Floor(0)))
     assert after.heads_of("late") == (1,)
     assert not broken_invariants(after)
+
+
+def test_restored_chain_keeps_starts_and_gives_no_number_again() -> None:
+    """Else progress that counted from a start which only the newer chain knew would count again."""
+    known = add_at(replace(opened_next(LATER), heads=()), "app", 1, {0: 12}, 100)
+    assert copies.copy_in(copies.with_copy(OWN, known)).unpack() == known
+    other = add_at(replace(ENDED, heads=()), "app", 1, {0: 13}, 300)
+    behind = add_at(other, "late", 1, {0: 13}, 400)
+    after = copies.restored(behind, known)
+    assert (after.start_numbers_of("app"), after.start_offsets_of("app")) == ((100,), (12,))
+    assert (after.start_numbers_of("late"), after.start_offsets_of("late")) == ((400,), (0,))
+    assert after.last_start == 400
+    assert not broken_invariants(after)
+    assert seek(after, "app", {0: 1}, wall_ms=500).start_numbers_of("app") == (500,)
+    assert seek(after, "app", {0: 1}, wall_ms=200).start_numbers_of("app") == (401,), "slow clock"
 
 
 def test_other_queues_than_in_the_copy_are_refused() -> None:

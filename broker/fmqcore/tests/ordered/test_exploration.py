@@ -36,7 +36,7 @@ def test_mistakes_are_the_eight_and_eight_more() -> None:
 
 
 def test_random_walks_with_many_faults_keep_the_properties() -> None:
-    size, faults = Size(messages=4, segments=6), Faults(3, 3, 1, 3, 3)
+    size, faults = Size(messages=4, segments=6), Faults(3, 3, 1, 3, 3, 2)
     longest = 0
     for seed in range(60):
         world, way = walk(start(size, faults), Protocol(), size, seed, 120)

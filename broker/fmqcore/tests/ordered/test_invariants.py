@@ -39,6 +39,9 @@ BROKEN: list[tuple[str, Chain]] = [
     ("K9", replace(EMPTY, floor=Floor(4, 1))),
     ("K10", replace(EMPTY, groups=(ChainGroup(G1),))),
     ("K10", replace(EMPTY, groups=(ChainGroup(G1), ChainGroup(G1)))),
+    ("K3", replace(DONE, start_numbers=(("app", (1, 1)),), last_start=1)),
+    ("K18", replace(DONE, start_numbers=(("app", (3,)),), last_start=2)),
+    ("K18", replace(DONE, start_offsets=(("gone", (3,)),))),
 ]
 
 
@@ -73,3 +76,4 @@ def test_heads_numbers_and_sender_epochs_never_fall() -> None:
     assert broken_step(DONE, replace(ENDED, heads=DONE.heads))[0].startswith("K12")
     assert broken_step(DONE, replace(DONE, sender=Sender("x", 0)))[0].startswith("K12")
     assert broken_step(moved, replace(moved, heads=())) == []
+    assert broken_step(replace(DONE, last_start=2), DONE)[0].startswith("K18")

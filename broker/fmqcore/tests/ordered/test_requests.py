@@ -172,7 +172,7 @@ def test_subscriptions_start_at_the_first_or_the_last_segment() -> None:
 
 def test_retention_keeps_what_subscriptions_still_read() -> None:
     def kept(chain: Chain, group: GroupName, floor: int = 0) -> PerQueue | None:
-        return subscriptions.oldest_kept(chain, group, lambda _name, _queue: floor)
+        return subscriptions.oldest_kept(chain, group, lambda *_: floor)
 
     assert kept(ENDED, G1) == (10,)
     assert kept(ENDED, G2) is None
@@ -182,7 +182,7 @@ def test_retention_keeps_what_subscriptions_still_read() -> None:
 def test_retention_may_take_what_all_have_read() -> None:
     floors = {"app": 12, "audit": 11}
     chain = replace(OPEN, heads=(("app", (1,)), ("audit", (1,))))
-    assert subscriptions.oldest_kept(chain, G1, lambda name, _: floors[name]) == (11,)
+    assert subscriptions.oldest_kept(chain, G1, lambda name, *_: floors[name]) == (11,)
     passed = replace(DONE, heads=(("app", (2,)), ("audit", (1,))))
-    assert subscriptions.oldest_kept(passed, G1, lambda name, _: floors[name]) == (11,)
+    assert subscriptions.oldest_kept(passed, G1, lambda name, *_: floors[name]) == (11,)
     assert subscriptions.oldest_kept(passed, G2, lambda *_: 99) == DONE.segments[1].start

@@ -70,6 +70,7 @@ class Faults(NamedTuple):
     expiries: int = 0  # of the first sender's node
     switches: int = 0  # planned
     delays: int = 0  # writes that land later than they were decided, or never
+    starts: int = 0  # of the consumer group, again at the first record
 
 
 class World(NamedTuple):
@@ -82,6 +83,7 @@ class World(NamedTuple):
     progress: tuple[PerQueue, PerQueue]  # next offset per group and queue
     consumed: tuple[tuple[int, int], ...]  # last sender epoch and sequence per queue
     faults: Faults
+    counts: tuple[int, int] = (0, 0)  # per group: the start since which its progress counts
     flying: tuple[int, int] | None = None  # a compare-and-set: chain read, chain to write
     fault: str = ""  # a property broken in the event itself
 
@@ -119,6 +121,7 @@ class Protocol:
     view_outlives_term: bool = False
     shows_unheld: bool = False
     shows_closing: bool = False
+    keeps_progress: bool = False  # of a removed consumer group for the next one of that name
     accepts_unknown: bool = False  # not a mistake: the second sender goes on without an end
     memo: dict[object, Decision] = field(default_factory=dict)
 

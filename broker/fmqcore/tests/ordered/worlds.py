@@ -47,6 +47,18 @@ ONE_ACKED = f"""{OPENED}
     close
     declare the end unknown 1
 """
+CONSUMED = f"""{ACKED}
+    g1 delivers 1
+    close as planned
+    g1 seals 1
+    give the end 1
+    A reports
+    open 2
+    A follows to 2
+    A sends 2
+    g2 replicates
+    g2's slave acks
+"""  # 1 is in segment 1 of g1 and consumed, 2 in segment 2 of g2
 TWO_QUEUES = f"""{OPENED}
     A sends 1 of queue 0
     A sends 1 of queue 1
@@ -67,6 +79,8 @@ SMALL = (
     Start("another sender", ACKED, Faults(expiries=1), 500, TWO),
     Start("a sender that accepts no end", ONE_ACKED, Faults(expiries=1), 500,
         Size(messages=1), ACCEPTS),
+    Start("a group made again", ACKED, Faults(starts=1, switches=1), 5_000, Size(senders=1)),
+    Start("a group made again after a drop", CONSUMED, Faults(starts=1), 500, Size(senders=1)),
     Start("two queues", TWO_QUEUES, Faults(), 300, Size(queues=2, messages=1, senders=1)),
 )  # fmt: skip
 LARGE = (

@@ -27,7 +27,10 @@ FULL = Chain(
     closing_class="request",
     closing_since_ms=3_000,
     sender=Sender("copier-0000000007", 3),
-    heads=(("app", (4, 5)), ("audit", (5, 5))),
+    heads=(("app", (4, 5)), ("audit", (5, 5)), ("copy", (5, 4))),
+    start_numbers=(("app", (3, 3)), ("copy", (2, 4))),
+    start_offsets=(("app", (0, 21)),),
+    last_start=4,
     floor=Floor(3, 2, (4, 6), (("app", (5, 6)),)),
     lease_ms=3_000,
     allow_single=True,
@@ -47,7 +50,10 @@ def test_json_is_as_the_design_has_it() -> None:
     assert first["end"] == {"0": 12, "1": 20}
     assert first["last_sequence"] == {"0": 6, "1": 6}
     assert (second["end"], third["end"]) == ("unknown", None)
-    assert data["heads"]["app"] == {"0": 4, "1": 5}
+    app = {"0": 4, "1": 5, "start_number": 3, "start_offset": {"1": 21}}
+    assert data["heads"]["app"] == app
+    assert data["heads"]["audit"] == {"0": 5, "1": 5}
+    assert data["heads"]["copy"]["start_number"] == {"0": 2, "1": 4}
 
 
 def test_unknown_keys_are_written_back() -> None:
@@ -65,6 +71,8 @@ WRONG: list[dict[str, Any]] = [
     {"topic": "a/b"},
     {"groups": [{"group": "../x"}]},
     {"heads": {"app": {"0": 1}}},
+    {"heads": {"app": {"0": 1, "1": 1, "start_offset": {"2": 1}}}},
+    {"heads": {"app": {"0": 1, "1": 1, "start_number": {"0": 1}}}},
     {"closing": 7},
     {"closing_class": 7},
     {"segments": [{"k": 1}]},
@@ -72,7 +80,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=[next(iter(w)) for w in WRONG])
+@pytest.mark.parametrize("wrong", WRONG, ids=[f"{n}-{next(iter(w))}" for n, w in enumerate(WRONG)])
 def test_invalid_chains_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match="ordered topic's chain"):
         chain_from_json(json.dumps(json.loads(to_json(FULL)) | wrong).encode())

@@ -2,11 +2,15 @@
 
 A sender waits until it is the active one, sends bursts for a while, and leaves, so that the next in
 line takes over. What it learns and what becomes of each record is written down; check I13 judges.
+
+A consumer group that is deleted and made again has to get everything that is kept once more, so
+another one that never reads keeps all segments (`HOLDER`).
 """
 
 import asyncio
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -30,6 +34,10 @@ from fmqcore.errors import FmqError
 _AGAIN_S: Final = 0.2
 _POLL_S: Final = 0.05
 _UNREADABLE: Final = -2
+_BEFORE_S: Final = (0.5, 8.0)
+_DELETING_S: Final = (0.02, 0.5)  # often too short to reach all broker groups
+HOLDER: Final = "holder"
+"""A consumer group that never reads: its place in the chain keeps all segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,7 @@ class OrderedReading:
     topic: str
     stay_s: tuple[float, float] | None = None  # None: until the end
     rest_s: tuple[float, float] = (0.0, 0.0)  # between two stays, while records are sent
+    remade: bool = False  # it reads, is deleted and made again: only what comes then is noted
 
 
 async def send_in_order(traffic: TrafficState, sending: OrderedSending, door: Door) -> None:
@@ -175,10 +184,14 @@ async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Do
     while traffic.consuming:
         who = traffic.born(reading.name)
         dice = traffic.dice(who)
+        noted = not reading.remade or reading.readers in traffic.ordered_remade
         stay_s = dice.uniform(*reading.stay_s) if reading.stay_s else float("inf")
         try:
             async with door.client(who) as client:
-                await _read_on(traffic, reading, who, client, stay_s)
+                if noted:
+                    await _read_on(traffic, reading, who, client, stay_s)
+                else:
+                    await _read_and_delete(traffic, reading, client, dice)
         except FmqError:  # no broker answers, or the topic is not known yet: later
             await asyncio.sleep(_AGAIN_S)
         if traffic.sending:
@@ -186,8 +199,9 @@ async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Do
 
 
 async def _read_on(
-    traffic: TrafficState, reading: OrderedReading, who: str, client: Client, stay_s: float
+    traffic: TrafficState, reading: OrderedReading, who: str | None, client: Client, stay_s: float
 ) -> None:
+    """Read for a while. `who` None: what comes is not noted."""
     until_ms = traffic.now_ms() + stay_s * 1000
     consumer = client.consumer(
         reading.topic, group=reading.readers, start="earliest", close_timeout_s=2
@@ -195,8 +209,25 @@ async def _read_on(
     async with consumer:
         while traffic.consuming and traffic.now_ms() < until_ms:
             for message in await consumer.fetch(100, 0.2):
-                _note(traffic, reading, who, message)
+                if who is not None:
+                    _note(traffic, reading, who, message)
                 message.ack_now()
+
+
+async def _read_and_delete(
+    traffic: TrafficState, reading: OrderedReading, client: Client, dice: random.Random
+) -> None:
+    """Read for a while, then delete the group; it need not reach all broker groups."""
+    await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
+    while traffic.consuming:
+        with suppress(FmqError, TimeoutError):
+            async with asyncio.timeout(dice.uniform(*_DELETING_S)):
+                await client.admin().delete_group(reading.readers, reading.topic)
+        (status,) = await client.admin().ordered.status(reading.topic)
+        if status.chain.heads_of(reading.readers) is None:
+            traffic.ordered_remade.add(reading.readers)
+            return
+        await asyncio.sleep(_POLL_S)
 
 
 def _note(traffic: TrafficState, reading: OrderedReading, who: str, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Checks each write of a chain in ZooKeeper: K1 to K12, whoever wrote it."""
+"""Checks each write of a chain in ZooKeeper: K1 to K12 and K18, of any writer."""
 
 from fmqcore.ordered.invariants import broken_invariants, broken_step
 from fmqcore.zk import layout

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from e2e.traffic.ordered import subscribe_in_order
+from e2e.traffic.ordered import HOLDER, subscribe_in_order
 from e2e.traffic.ports import Door
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk import layout as paths
@@ -36,6 +36,8 @@ class Operator:
                 groups = list(self._world.configs)
                 await client.admin().ordered.create(chain.topic, groups, queues=chain.queues)
                 readers = sorted({reading.readers for reading in chain.reading})
+                if any(reading.remade for reading in chain.reading):
+                    readers.append(HOLDER)
                 await subscribe_in_order(client, chain.topic, readers)
 
     def put(self, config: GroupConfig) -> None:

@@ -200,6 +200,8 @@ def _ordered_plan(dice: random.Random) -> OrderedPlan:
     if dice.random() < 0.5:  # it reads segments that have ended
         late = OrderedReading("o3", "audit", topic, stay_s=(0.5, 2.0), rest_s=(2.0, 6.0))
         reading = (*reading, late)
+    if dice.random() < 0.4:
+        reading = (*reading, OrderedReading("o4", "again", topic, remade=True))
     return OrderedPlan(topic, queues, sending, reading)
 
 

@@ -1,4 +1,4 @@
-"""The table of `docs/internals/mutation.md`."""
+"""The table of `tools/mutation/RESULTS.md`."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tools.mutation.verdicts import OUTCOMES
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs/internals/mutation.md"
+PAGE: Final = Path(__file__).resolve().parent / "RESULTS.md"
 _BEGIN: Final = "<!-- the table that `make mutate MUTATE=--write` writes -->"
 _END: Final = "<!-- end of the table -->"
 

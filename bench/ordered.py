@@ -1,12 +1,14 @@
 """`python -m bench.ordered`: ordered topics beside an ordinary one, and the pauses of switches.
 
 A cluster of three groups, each a master and a slave, in a process each; fsync on both before
-each ack. `rate`: ordinary and ordered sends in turns, pipelined and one at a time. `pauses`: the
-time without an ack while sends are pipelined, when the slave or the master of the sending group is
-killed, and at a planned switch. Medians and the highest percentiles that the number of tries shows.
+each ack. `rate`: ordinary and ordered sends in turns, pipelined and one at a time. `single`: what
+one send waits for, beside what the machine itself takes for its parts. `pauses`: the time without
+an ack while sends are pipelined, when the slave or the master of the sending group is killed, and
+at a planned switch. Medians and the highest percentiles that the number of tries shows.
 """
 
 import asyncio
+import os
 import statistics
 import tempfile
 import time
@@ -15,9 +17,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import psutil
 import typer
 
 import fmqclient
+from bench.load import cpu_s
+from bench.raw import fdatasync_per_s, round_trips_per_s
 from fmqclient.client import Client
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqdev.cluster import DevCluster
@@ -48,6 +53,15 @@ def rate(
 def pauses(tries: Annotated[int, typer.Option(help="of each kind")] = 10) -> None:
     """Measure the longest time without an ack around a switch."""
     asyncio.run(_with_topics(lambda cluster, client: _pauses(cluster, client, tries)))
+
+
+@app.command()
+def single(
+    seconds: Annotated[float, typer.Option(help="of each turn")] = 3.0,
+    turns: Annotated[int, typer.Option(help="of each kind")] = 5,
+) -> None:
+    """Show what one ordered send waits for, if the next waits for its ack."""
+    asyncio.run(_with_topics(lambda cluster, client: _single(cluster, client, seconds, turns)))
 
 
 async def on_cluster(options: ClusterOptions, work: Work) -> None:
@@ -104,6 +118,44 @@ async def _send_for(send: Send, value: bytes, window: int, seconds: float) -> in
         done += len(ended)
     await asyncio.gather(*waiting)
     return done
+
+
+# ---- one at a time
+async def _single(cluster: DevCluster, client: Client, seconds: float, turns: int) -> None:
+    """In turns: a send; a bare round trip between two processes; a bare fdatasync."""
+    value, found, used = bytes(SIZE), dict[str, list[float]](), dict[str, float]()
+    async with client.ordered_producer("chain", name="bench") as producer:
+        pids = await _pids(cluster, client)
+        for turn in range(turns + 1):  # the first one warms up
+            before = {name: cpu_s(psutil.Process(pid)) for name, pid in pids.items()}
+            sent = await _send_for(producer.send_nowait, value, 1, seconds)
+            for name, pid in pids.items():
+                used[name] = (cpu_s(psutil.Process(pid)) - before[name]) / sent * 1000
+            rates = {
+                "one ordered send": sent / seconds,
+                "a bare gRPC round trip": await round_trips_per_s(SIZE, seconds),
+                "a bare fdatasync": await asyncio.to_thread(
+                    fdatasync_per_s, cluster.directory / "raw.bin", SIZE, seconds
+                ),
+            }
+            for name, rate in rates.items() if turn else ():
+                found.setdefault(name, []).append(1000 / rate)
+    for name, times_ms in found.items():
+        print(f"{name:24} {statistics.median(times_ms):6.2f} ms  "
+              f"({min(times_ms):.2f} to {max(times_ms):.2f})")  # fmt: skip
+    for name, cpu_ms in used.items():
+        print(f"processor of the {name:8} {cpu_ms:6.2f} ms for each send, in the last turn")
+
+
+async def _pids(cluster: DevCluster, client: Client) -> dict[str, int]:
+    """Return the processes that a send goes through, by their part in it."""
+    (topic,) = await client.admin().ordered.status("chain")
+    assert topic.chain.last is not None
+    group = topic.chain.last.group
+    master = (await cluster.groups.state(group)).master
+    brokers = {plan.id: cluster.pid(plan.id) for plan in cluster.group(group)}
+    parts = {"master" if each == master else "slave": pid for each, pid in brokers.items()}
+    return {"client": os.getpid()} | parts
 
 
 # ---- pauses

@@ -9,15 +9,18 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from grpc import aio
 
 from bench.cells import OUTSTANDING, Cell, Raw
 
-_METHOD = "/bench.Raw/Take"
+_TAKE = "/bench.Raw/Take"
+_ECHO = "/bench.Raw/Echo"
 _FILE_BYTES = 64 * 1024 * 1024
 
 
@@ -52,21 +55,39 @@ def fdatasync_per_s(path: Path, size: int, seconds: float) -> float:
 
 async def stream_messages_per_s(size: int, seconds: float) -> float:
     """Send messages of that size on one stream, one after the other, to another process."""
+    async with _stream(_TAKE) as call:
+        message = os.urandom(size)
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            await call.write(message)
+            count += 1
+        await call.done_writing()
+        assert int(await call.read()) == count
+        return count / (time.perf_counter() - start)
+
+
+async def round_trips_per_s(size: int, seconds: float) -> float:
+    """Send messages of that size to another process, each once the last one came back."""
+    async with _stream(_ECHO) as call:
+        message = os.urandom(size)
+        count, start = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - start) < seconds:
+            await call.write(message)
+            assert await call.read() == message
+            count += 1
+        return count / elapsed
+
+
+@asynccontextmanager
+async def _stream(method: str) -> AsyncIterator[Any]:
+    """A stream to a server in another process."""
     command = [sys.executable, "-m", "bench.raw"]
     server = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
     assert server.stdout is not None
     try:
         port = int(await server.stdout.readline())
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            call = channel.stream_stream(_METHOD)()
-            message = os.urandom(size)
-            count, start = 0, time.perf_counter()
-            while time.perf_counter() - start < seconds:
-                await call.write(message)
-                count += 1
-            await call.done_writing()
-            assert int(await call.read()) == count
-            return count / (time.perf_counter() - start)
+            yield channel.stream_stream(method)()
     finally:
         server.kill()
         await server.wait()
@@ -79,10 +100,19 @@ async def _take(_: object, context: Any) -> None:
     await context.write(b"%d" % count)
 
 
+async def _echo(_: object, context: Any) -> None:
+    while (message := await context.read()) is not aio.EOF:
+        await context.write(message)
+
+
+_HANDLERS: Final = {_TAKE: _take, _ECHO: _echo}
+
+
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     def service(self, details: Any) -> Any:
         """See `grpc.GenericRpcHandler`."""
-        return grpc.stream_stream_rpc_method_handler(_take) if details.method == _METHOD else None
+        handler = _HANDLERS.get(details.method)
+        return handler and grpc.stream_stream_rpc_method_handler(handler)
 
 
 async def _serve() -> None:

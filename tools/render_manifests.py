@@ -2,8 +2,8 @@
 
     python tools/render_manifests.py [--check]
 
-`kubectl apply -k manifests` installs CRDs and operator, `-k manifests/quickstart` also a ZooKeeper
-for a first try; then `kubectl apply -f manifests/sample.yaml`.
+`kubectl apply -k manifests` installs CRDs, admission policies and operator;
+`-k manifests/quickstart` adds a ZooKeeper for a first try. `manifests/sample.yaml` is a group.
 """
 
 import subprocess
@@ -18,6 +18,7 @@ DROPPED = ("helm.sh/chart:", "app.kubernetes.io/managed-by: Helm", "# Source:")
 
 PIECES = {
     "operator/operator.yaml": ("templates/rbac.yaml", "templates/operator.yaml"),
+    "operator/admission.yaml": ("templates/admission.yaml",),
     "quickstart/zookeeper.yaml": ("templates/quickstart-zookeeper.yaml",),
 }
 
@@ -42,6 +43,7 @@ def rendered(templates: tuple[str, ...]) -> str:
     """What helm makes of these templates."""
     command = ["helm", "template", "fmq", str(ROOT / "charts" / "fmq"), "-n", NAMESPACE]
     command += ["--kube-version", "1.34.0", "--set", "quickstart.zookeeper.enabled=true"]
+    command += ["--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"]
     for template in templates:
         command += ["--show-only", template]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout

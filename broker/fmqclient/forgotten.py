@@ -1,4 +1,4 @@
-"""Warnings about objects that were never closed: a log line and a Python `ResourceWarning`.
+"""Objects that are opened once: a second opening is refused, a forgotten close gives a warning.
 
 An unclosed producer may lose what it holds; an unclosed consumer keeps its queues from the other
 members of the group until the brokers miss it. Neither raises an error anywhere.
@@ -7,6 +7,8 @@ members of the group until the brokers miss it. Neither raises an error anywhere
 import logging
 import sys
 import warnings
+
+from fmqcore.errors import InvalidArgument
 
 _log = logging.getLogger("fmqclient")
 
@@ -26,12 +28,24 @@ class MustBeClosed:
     """Warns once if it is collected, or its client is closed, before it was closed."""
 
     _unclosed = False
+    _opened = False
 
     def __del__(self) -> None:
         self._warn_if_unclosed()
 
     def _described(self) -> str:
         raise NotImplementedError
+
+    def _open_once(self) -> None:
+        """Note that it is opened; raise `InvalidArgument` the second time.
+
+        One that was closed or has failed never works again: opened, it would wait for ever.
+        """
+        if self._opened:
+            raise InvalidArgument(
+                f"{self._described()} was opened before, and each is opened once: make another one"
+            )
+        self._opened = True
 
     def _warn_if_unclosed(self) -> None:
         """Warn if it is still open: it cannot be closed any more."""

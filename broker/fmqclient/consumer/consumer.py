@@ -73,6 +73,7 @@ class Consumer(MustBeClosed):
 
     async def __aenter__(self) -> "Consumer":
         await self._routes.topic(self._settings.topic)
+        self._open_once()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._main = asyncio.create_task(self._run(ready))
         self._main.add_done_callback(self._ended)

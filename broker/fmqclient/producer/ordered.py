@@ -130,6 +130,7 @@ class OrderedProducer(MustBeClosed):
                 f"topic {self._topic} is not ordered: use `producer()`, or create an ordered topic "
                 "(fmq topic create NAME --ordered --groups GROUP,GROUP)"
             )
+        self._open_once()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._main = asyncio.create_task(self._run(config.id))

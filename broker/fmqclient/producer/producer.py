@@ -86,6 +86,7 @@ class Producer(MustBeClosed):
     # ---- life
 
     async def __aenter__(self) -> "Producer":
+        self._open_once()
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
         self._main = asyncio.create_task(self._run(ready))

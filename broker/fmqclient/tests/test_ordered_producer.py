@@ -281,3 +281,16 @@ def _send_blocking(url: str) -> None:
             assert p.active
             assert p.outstanding == 0
             assert p.waits_for == ""
+
+
+async def test_producer_that_is_opened_again_is_refused_at_once() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        p = client.ordered_producer("changes")
+        async with p:
+            with pytest.raises(InvalidArgument, match="opened once"):
+                await p.__aenter__()
+            await p.send(b"1")  # the refusal changes nothing
+        await until(lambda: not double.line)
+        with pytest.raises(InvalidArgument, match="opened once"):
+            await p.__aenter__()
+        assert not double.line  # or it would keep the role from all others

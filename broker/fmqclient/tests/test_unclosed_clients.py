@@ -87,3 +87,12 @@ def test_a_forgotten_sync_client_is_named_with_its_parts(
     loop.run(inner.close())
     loop.stop()
     assert [line.split(" ")[1] for line in lines] == ["consumer", "client"]
+
+
+async def test_part_that_is_opened_again_is_refused_at_once() -> None:
+    async with cluster(1) as one, fmqclient.connect(one.url) as c:
+        for part in (c.producer(), c.consumer("orders", group="billing")):
+            async with part:
+                pass
+            with pytest.raises(fmqclient.InvalidArgument, match="opened once"):
+                await part.__aenter__()

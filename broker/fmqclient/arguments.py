@@ -4,6 +4,7 @@ No state, nothing on disk.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import iscoroutinefunction
 
 from fmqcore.batch.columns import encode_headers
 from fmqcore.errors import InvalidArgument
@@ -43,6 +44,15 @@ def check_seconds(what: str, given: object) -> None:
     """Check a number of seconds."""
     if not isinstance(given, int | float):
         raise InvalidArgument(f"{what}={given!r} must be a number of seconds")
+
+
+def check_callback(what: str, given: object) -> None:
+    """Check that it can be called, if any is given: what `async def` returns would never run."""
+    if given is not None and (not callable(given) or iscoroutinefunction(given)):
+        raise InvalidArgument(
+            f"{what}={given!r} must be an ordinary function: let it set an asyncio.Event, or start "
+            "a task, for more"
+        )
 
 
 def check_text(what: str, given: object) -> None:

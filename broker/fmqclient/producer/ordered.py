@@ -17,7 +17,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
-from fmqclient.arguments import Headers, as_bytes, as_headers, as_they_are, check_all
+from fmqclient.arguments import (
+    Headers,
+    as_bytes,
+    as_headers,
+    as_they_are,
+    check_all,
+    check_callback,
+)
 from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
@@ -100,6 +107,7 @@ class OrderedProducer(MustBeClosed):
     ) -> None:
         require_name("topic", topic)
         require_name("sender", name)
+        check_callback("on_active", on_active)
         self._connections = connections
         self._routes = routes
         self._clock = clock
@@ -139,6 +147,9 @@ class OrderedProducer(MustBeClosed):
             await asyncio.wait([self._ready])
             self._ready.result()
         except BaseException:
+            self._end = self._end or Unavailable(
+                "this ordered producer was given up before it got the role: make another one"
+            )
             await self._stop()
             raise
         self._unclosed = True

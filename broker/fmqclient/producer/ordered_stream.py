@@ -101,6 +101,7 @@ class SegmentStream:
             while not self._state.epoch:
                 await self._moved.wait()
                 self._moved.clear()
+                self.why = "it connects to the group that takes the sends"
             segment, unacked = self._state.segment, self._state.unacked
             self._moved.clear()
             try:

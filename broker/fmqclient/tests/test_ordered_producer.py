@@ -294,3 +294,32 @@ async def test_producer_that_is_opened_again_is_refused_at_once() -> None:
         with pytest.raises(InvalidArgument, match="opened once"):
             await p.__aenter__()
         assert not double.line  # or it would keep the role from all others
+
+
+async def test_producer_given_up_in_line_names_that_as_the_cause() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes"):
+            waiting = client.ordered_producer("changes")
+            entering = asyncio.create_task(waiting.__aenter__())
+            await until(lambda: len(double.line) == 2)
+            entering.cancel()
+            await asyncio.wait([entering])
+            assert "given up before it got the role" in waiting.waits_for
+
+
+async def test_new_active_sender_waits_for_no_segment_but_its_group() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            assert p.waits_for in ("", "it connects to the group that takes the sends")
+            await p.send(b"1")
+            assert not p.waits_for
+
+
+async def test_callback_that_would_never_run_is_refused() -> None:
+    async def later() -> None:
+        """Never awaited by the client."""
+
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        for callback in (later, 7):
+            with pytest.raises(InvalidArgument, match="on_active"):
+                client.ordered_producer("changes", on_active=callback)  # type: ignore[arg-type]

@@ -57,6 +57,11 @@ class TopicAdmin:
             topic = await self._view.create_topic(
                 request.name, request.queues, groups, if_not_exists=request.if_not_exists
             )
+            if topic.ordered:
+                raise AlreadyExists(
+                    f"topic {topic.name} exists and is ordered: choose another name, or ask for an "
+                    "ordered topic"
+                )
         return admin_pb2.CreateTopicReply(topic=topic_route(topic))
 
     async def alter_topic(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +381,20 @@ async def test_topics_are_created_and_deleted_through_the_cluster_view(tmp_path:
         assert refused.error.code == client_pb2.ALREADY_EXISTS
         gone = await admin.delete_topic(DeleteTopicRequest(name="x"))
         assert gone.error.code == client_pb2.NOT_FOUND
+
+
+async def test_ordinary_topic_is_not_found_in_an_ordered_one(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        session: Any = Session()
+        view: Any = rig.cluster
+        admin = Calls(TopicAdmin(rig.settings, session, view, ChainNodes(session, "c", rig.hand)))
+
+        async def create(*_: Any, if_not_exists: bool) -> Any:
+            assert if_not_exists
+            return replace(OTHER, ordered=True)
+
+        rig.cluster.create_topic = create  # type: ignore[attr-defined]
+        request = CreateTopicRequest(name=OTHER.name, queues=1, if_not_exists=True)
+        refused = await admin.create_topic(request)
+        assert refused.error.code == client_pb2.ALREADY_EXISTS
+        assert "is ordered" in refused.error.message

@@ -80,6 +80,8 @@ class GroupTable(QueueMoments):
         self._limits = limits._replace(most_acked=most)
         self._broker_group = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
+        self._ended: list[dict[GroupKey, ConsumerGroup]] = []  # dropped, to be freed
+        self._freeing = Signal()
         self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
         self._unstored = Unstored(offsets)
@@ -258,12 +260,14 @@ class GroupTable(QueueMoments):
         """End all sessions with `error`; acked progress is still stored if the store takes it."""
         if not self._groups:
             return
-        self._unstored.drop(self._groups.values())
-        for group in self._groups.values():
+        groups, self._groups = self._groups, {}
+        self._unstored.drop(groups.values())
+        for group in groups.values():
             for session in group.sessions.values():
                 session.finish(error)
-        _log.info("consumer_groups_dropped", groups=len(self._groups), why=str(error))
-        self._groups.clear()
+        _log.info("consumer_groups_dropped", groups=len(groups), why=str(error))
+        self._ended.append(groups)
+        self._freeing.notify()
         self.acked.notify()
 
     # ---- storing
@@ -316,6 +320,7 @@ class GroupTable(QueueMoments):
             tasks.create_task(self._follow_gate())
             tasks.create_task(self._follow_topics())
             tasks.create_task(self._store())
+            tasks.create_task(self._free())
 
     async def _follow_commit(self) -> None:
         """Offer starved queues again when something new in them is committed."""
@@ -349,6 +354,20 @@ class GroupTable(QueueMoments):
                 await slices.step()
             if self._cluster.changed.count == seen:  # else topics changed in one of those turns
                 await self._cluster.changed.wait()
+
+    async def _free(self) -> None:
+        """Free dropped groups in short turns: all at once, thousands take a long one."""
+        slices = Slices()
+        while True:
+            while self._ended:
+                groups = self._ended[-1]
+                if groups:
+                    _, group = groups.popitem()
+                    await slices.step(1 + len(group.progress) // 8)
+                    del group
+                else:
+                    self._ended.pop()
+            await self._freeing.wait()
 
     async def _store(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from fmqbroker.consume.offsets.append import append_offsets
 from fmqbroker.consume.offsets.side_journal import COMPACT_BYTES, SideJournal
 from fmqbroker.data.topic_claims import TopicClaims
 from fmqbroker.journal.journal import BatchDraft
-from fmqbroker.runtime.slices import in_turns
+from fmqbroker.runtime.slices import STEPS, in_turns
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.calls import Calls
 from fmqbroker.tests.consume_harness import (
@@ -349,6 +350,23 @@ async def test_dropped_groups_are_stored_in_short_turns(full: Full) -> None:
         await asyncio.create_task(dropped())
     assert 0 < turns.longest <= MOST_LINES, turns.where
     assert len([key for key in stored if stored[key] != before[key]]) == LIVE
+
+
+async def test_dropped_groups_are_freed_in_short_turns(full: Full) -> None:
+    groups, freed = full.rig.fetch.groups, list[None]()
+    for topic in full.topics[4:24]:
+        for g in range(GROUPS):
+            group = await groups.ensure(f"g-{g:02}", topic, client_pb2.START_EARLIEST, 0)
+            weakref.finalize(group, freed.append, None)
+    del group
+    await groups.stored()
+    groups.drop(NoPermission("the reads are over"))
+    most = before = len(freed)
+    for _ in range(20 * GROUPS):
+        await asyncio.sleep(0)
+        most, before = max(most, len(freed) - before), len(freed)
+    assert len(freed) >= 20 * GROUPS - 2, "a task may look at the last one"
+    assert 0 < most <= STEPS
 
 
 async def test_a_freeze_takes_all_acks_in_short_turns(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ of a group come back to a new master one after another. Written to the journal: 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -38,6 +38,7 @@ _AT_ONCE: Final = 5_000
 """Maximum entries deleted in one check, plus the rest of the last group."""
 _A_WRITE: Final = 500
 """Maximum entries in one write and one turn of the event loop, plus the rest of the last group."""
+_QUEUES_A_STEP: Final = 8
 
 _log = structlog.get_logger()
 _GroupKey = tuple[str, TopicId]
@@ -83,26 +84,30 @@ class IdleGroups:
         if self._clock_doubt() is not None:
             return 0
         try:
-            progress = await self._progress()
-            unnoted, over = await self._sorted_out(progress)
+            unnoted, over = await self._sorted_out(await self._with_progress())
             await self._note(unnoted)
             await self._leave_chains(over)
-            return await self._forget({key: progress[key] for key in over})
+            return await self._forget(over)
         except FmqError as error:
             _log.warning("idle_groups_not_forgotten", why=str(error))
             return 0
 
-    async def _progress(self) -> dict[_GroupKey, list[OffsetKey]]:
-        """Return the keys of progress entries by group and topic."""
-        slices, keys_of = Slices(), dict[_GroupKey, list[OffsetKey]]()
+    async def _with_progress(self) -> list[_GroupKey]:
+        """Return the groups that have progress, by topic; not their keys, which are many."""
+        slices, found = Slices(), list[_GroupKey]()
         for topic_id in self._journal.state.offsets.topics():
             for group in list(self._journal.state.offsets.groups_in(topic_id)):
-                table = self._journal.state.offsets
-                keys = [OffsetKey(group, topic_id, q) for q in table.queues_of(group, topic_id)]
-                if kept := [key for key in keys if not table[key].deleted]:
-                    keys_of[group, topic_id] = kept
-                await slices.step(1 + len(keys))
-        return keys_of
+                queues = len(self._journal.state.offsets.queues_of(group, topic_id))
+                if any(self._keys((group, topic_id))):
+                    found.append((group, topic_id))
+                await slices.step(1 + queues // _QUEUES_A_STEP)
+        return found
+
+    def _keys(self, of: _GroupKey) -> Iterator[OffsetKey]:
+        """Yield the keys of the group's stored progress; nothing may change meanwhile."""
+        table = self._journal.state.offsets
+        keys = (OffsetKey(*of, queue) for queue in table.queues_of(*of))
+        return (key for key in keys if not table[key].deleted)
 
     async def _sorted_out(
         self, progress: Iterable[_GroupKey]
@@ -154,14 +159,15 @@ class IdleGroups:
                 await chains.remove(name, chain.topic)
                 _log.info("idle_group_left_chain", group=name, topic=chain.topic)
 
-    async def _forget(self, progress: dict[_GroupKey, list[OffsetKey]]) -> int:
-        waiting, gone, entries = deque(progress.items()), list[_GroupKey](), 0
+    async def _forget(self, over: Iterable[_GroupKey]) -> int:
+        waiting, gone, entries = deque(over), list[_GroupKey](), 0
         while waiting and entries < _AT_ONCE:
             keys: list[OffsetKey] = []
             # Checked and forgotten in one turn of the loop: a session must not join in between.
             while waiting and len(keys) < _A_WRITE:
-                group, of_group = waiting.popleft()
-                if self._is_over(group):
+                group = waiting.popleft()
+                of_group = list(self._keys(group)) if self._is_over(group) else []
+                if of_group:  # else it has members, or was deleted meanwhile
                     self._groups.forget(*group)
                     gone.append(group)
                     keys += of_group

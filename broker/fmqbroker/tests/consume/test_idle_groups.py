@@ -1,5 +1,6 @@
 """Progress of memberless groups is removed after its retention, and no other progress."""
 
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
-from fmqcore.ids import Offset, Permission
+from fmqcore.ids import Offset, Permission, TopicId
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE, TOMBSTONE_MS, JournalState
 
 HOUR_MS = 3600 * 1000
@@ -77,6 +78,23 @@ async def test_memberless_group_is_removed_after_its_retention(tmp_path: Path) -
         assert duty.forgotten == 1
         later = JournalState.from_snap(state.to_snap(rig.clock.wall_ms() + 10 * DAY_MS))
         assert not later.offsets, "neither tombstones nor notes stay"
+
+
+async def test_progress_stored_during_the_check_goes_with_its_group(tmp_path: Path) -> None:
+    rig = World(tmp_path)
+    async with running(rig):
+        duty = rig.duty()
+        await rig.offsets.put({key(0): ENTRY})
+        await duty.check_once()
+        assert await rig.live(duty, 7) == 0
+
+        async def late(keys: Iterable[tuple[str, TopicId]]) -> None:
+            if any(keys):
+                await rig.offsets.put({key(1): ENTRY})
+
+        duty._leave_chains = late  # type: ignore[method-assign]
+        assert await rig.live(duty, 2) == 2
+        assert rig.journal.state.progress(key(1)) is None
 
 
 async def test_a_group_with_members_stays_idle_or_not(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
         """The consumer groups with an entry in that topic, in no order."""
         return self._groups.get(topic, {}).keys()
 
-    def queues_of(self, group: str, topic: TopicId) -> Iterable[int]:
+    def queues_of(self, group: str, topic: TopicId) -> Collection[int]:
         """The queues of that topic in which that group has an entry, in no order."""
         return self._groups.get(topic, {}).get(group, {}).keys()
 

@@ -332,16 +332,17 @@ class JournalState:
         keys = [key for key, ms in self.deleted_ms.items() if ms < before_ms]
         old: dict[BlockKey, set[int]] = {}
         for block, some in groupby(keys, itemgetter(0, 1)):
-            old.setdefault(block, set()).update(map(itemgetter(2), some))
-        for block, queues in old.items():
-            if not queues.isdisjoint(_NOTES) and self._has_progress(block, queues):
+            queues = set(map(itemgetter(2), some))
+            if not queues.isdisjoint(_NOTES) and self._has_progress(block):
                 queues.difference_update(_NOTES)
-        return {block: queues for block, queues in old.items() if queues}
+            if queues:
+                old.setdefault(block, set()).update(queues)
+        return old
 
-    def _has_progress(self, block: BlockKey, deleted: Set[int]) -> bool:
-        """Return whether the group has progress in the topic, apart from those `deleted` queues."""
-        queues = set(self.offsets.queues_of(*block)) - deleted
-        return any(OffsetKey(*block, queue) not in self.deleted_ms for queue in queues)
+    def _has_progress(self, block: BlockKey) -> bool:
+        """Return whether the group has progress in the topic; most often after one look."""
+        queues, deleted = self.offsets.queues_of(*block), self.deleted_ms
+        return any((*block, queue) not in deleted for queue in queues)
 
     def _check(self, fields: Fields) -> None:
         if self.epochs != sorted(set(self.epochs)):

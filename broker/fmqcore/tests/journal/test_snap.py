@@ -4,6 +4,8 @@ Each is stored and settled, and must equal what a decoding replica holds. Each t
 that no other test needs.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
 from fmqcore.batch.offset_entry import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry, tombstone
@@ -265,3 +267,23 @@ def test_when_a_group_was_there_is_known_as_long_as_it_has_progress() -> None:
     writer.offsets({A: tombstone(2)})
     settled(writer.state, writer.now_ms)
     assert set(writer.state.offsets) == {A, note._replace(queue_id=TEMPORARY_QUEUE)}
+
+
+def test_a_roll_looks_at_one_queue_of_a_group_with_an_old_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of thousands of groups, all queues were looked at in one turn of the broker's loop."""
+    queues, seen, queues_of = 1000, list[int](), ProgressTable.queues_of
+
+    def watched(self: ProgressTable, group: str, topic: TopicId) -> Iterator[int]:
+        for queue in queues_of(self, group, topic):
+            seen.append(queue)
+            yield queue
+
+    monkeypatch.setattr(ProgressTable, "queues_of", watched)
+    writer, note = JournalWriter(), A._replace(queue_id=PRESENCE_QUEUE)
+    writer.offsets({A._replace(queue_id=q): OffsetEntry(1, Offset(1)) for q in range(queues)})
+    writer.offsets({note: tombstone(1)})
+    writer.now_ms += 2 * TOMBSTONE_MS
+    writer.state.snapshot(writer.now_ms)
+    assert 0 < len(seen) <= 2

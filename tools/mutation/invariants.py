@@ -29,8 +29,8 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "D6": (("fmqcore/journal/scan.py", "if header.type != BatchType.SNAP:", "if False:"),),
     "D7": (
         (
-            "fmqbroker/journal/catalog.py",
-            "if (index.base, index.end) == (segment.base, segment.end):",
+            "fmqbroker/journal/part_files.py",
+            "if (part.base, part.end) == (segment.base, segment.end):",
             "if True:",
         ),
     ),

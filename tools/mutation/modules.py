@@ -524,6 +524,7 @@ MODULES: Final = (
             "broker/fmqbroker/journal/truncation.py",
             "broker/fmqbroker/journal/checkpoints.py",
             "broker/fmqbroker/journal/catalog.py",
+            "broker/fmqbroker/journal/part_files.py",
         ),
         (
             "broker/fmqbroker/tests/journal/test_append.py",
@@ -533,6 +534,7 @@ MODULES: Final = (
             "broker/fmqbroker/tests/journal/test_retirement.py",
             "broker/fmqbroker/tests/journal/test_replica.py",
             "broker/fmqbroker/tests/journal/test_index.py",
+            "broker/fmqbroker/tests/journal/test_derived_index.py",
             "broker/fmqbroker/tests/journal/test_recovery.py",
             "broker/fmqbroker/tests/journal/test_epoch_batches.py",
             "broker/fmqbroker/tests/journal/test_loss_flags.py",

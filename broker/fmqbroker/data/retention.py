@@ -11,7 +11,8 @@ in-sync set, and is then sent RESET_TO. This is reported at once, by a log line 
 What consumer groups of ordered topics have not read stays, too (`ordered/kept_segments.py`), up to
 the disk limit: there it is given up last, which is logged.
 
-`Journal.retire` makes the changes on disk.
+`Journal.retire` makes the changes on disk. It also keeps what a derived index still needs
+(`DerivedIndex.low_watermark`), even at the disk limit.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""The queue index over all segments: offset → position. Derived, rebuildable.
+"""The derived indexes over all segments; look-ups in the queue index: offset → position.
 
-The newest segment's index is in memory and grows with every append. When a segment is full its
-index becomes `<base>.index` (left on disk by this file) and is read back for reads of old offsets:
-the few most recently used ones are held, bounded in bytes. A missing or damaged index is
-rebuilt from the segment (D7). A queue's next offset at a segment's start is in the segment's SNAP.
+The newest segment's parts are in memory and grow with every append (`apply`). When a segment is
+full they are stored by `part_files.py`, and read back for reads of old offsets: the few most
+recently used ones are held, bounded in bytes. A queue's next offset at a segment's start is in the
+segment's SNAP.
 
 The indexes of segments that are not wholly committed yet stay in memory, so that
 `committed_offset` needs no disk. Over `MAX_HOT_BYTES` the oldest of them go too; the answer for a
@@ -12,32 +12,27 @@ commit end that far back is then too low, never too high (R7).
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
-import structlog
-
-from fmqbroker.journal.segment_scan import scan_segment
+from fmqbroker.journal.part_files import PartFiles
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchHeader, check_payload, parse_header
 from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
 from fmqcore.ids import Offset, Position
-from fmqcore.journal.findings import refusal
-from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
-from fmqcore.journal.recovery import SegmentFile, judge_sealed
-from fmqcore.journal.scan import Cursor, Scan, Stop
-from fmqcore.journal.segments import NO_CORRECTION, index_name
+from fmqcore.journal.derived import QUEUE_INDEX, DerivedIndex, P, Part
+from fmqcore.journal.index import IndexEntry, SegmentIndex
+from fmqcore.journal.segments import NO_CORRECTION
 from fmqcore.journal.state import taking_next_offsets
-from fmqcore.turns import PIECE, Turns
-from fmqport.disk import DiskFull
 
 MAX_HOT_BYTES: Final = 48 * 1024 * 1024
 MAX_COLD_BYTES: Final = 32 * 1024 * 1024
 MAX_STARTS: Final = 512
 T = TypeVar("T")
-log = structlog.get_logger()
+SegmentParts = tuple[SegmentIndex, *tuple[Part, ...]]
+"""All indexes of one segment, the queue index first."""
 
 
 class SegmentStart(NamedTuple):
@@ -65,36 +60,50 @@ class Correction(NamedTuple):
 
 
 class _Hot:
-    """A segment whose index always stays in memory: the newest, and those not committed."""
+    """A segment whose parts always stay in memory: the newest, and those not committed."""
 
-    __slots__ = ("index", "saved", "segment", "start")
+    __slots__ = ("index", "parts", "saved", "segment", "start")
 
-    def __init__(self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex) -> None:
+    def __init__(self, segment: StoredSegment, start: SegmentStart, parts: SegmentParts) -> None:
         self.segment = segment
         self.start = start
-        self.index = index
+        self.parts = parts
+        self.index = parts[0]
         self.saved = False
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(part.held_bytes for part in self.parts)
 
 
 class Catalog:
-    """Looks up offsets; `current` is the newest segment's index, `first` the oldest's start."""
+    """Looks up offsets; `current` is the newest segment's queue index, `first` the oldest's start.
 
-    def __init__(self, store: SegmentStore) -> None:
-        self.current = SegmentIndex(Position(0))
+    `apply` adds the next batch to the newest segment's parts. With one index it is that part's own
+    method, since it runs for every batch. `others`: indexes beside the queue index.
+    """
+
+    apply: Callable[[BatchHeader], None]
+
+    def __init__(self, store: SegmentStore, others: Sequence[DerivedIndex[Any]] = ()) -> None:
         self.first = SegmentStart({}, 0)
         self._store = store
+        self._files = PartFiles(store)
+        self._indexes: tuple[DerivedIndex[Any], ...] = (QUEUE_INDEX, *others)
+        self._grow(self._begin_parts(Position(0)))
         self._hot: list[_Hot] = []
-        self._cold: OrderedDict[Position, SegmentIndex] = OrderedDict()
+        self._cold: OrderedDict[tuple[str, Position], Part] = OrderedDict()
         self._cold_bytes = 0
         self._starts: OrderedDict[Position, SegmentStart] = OrderedDict()
 
     # ---- growing
     def begin(
-        self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex | None = None
+        self, segment: StoredSegment, start: SegmentStart, parts: SegmentParts | None = None
     ) -> None:
-        """Add a new segment: `start` is its SNAP's content; `index` is given if it was scanned."""
-        self.current = SegmentIndex(segment.base) if index is None else index
-        self._hot.append(_Hot(segment, start, self.current))
+        """Add a new segment: `start` is its SNAP's content; `parts` is given if it was scanned."""
+        parts = self._begin_parts(segment.base) if parts is None else parts
+        self._grow(parts)
+        self._hot.append(_Hot(segment, start, parts))
         if segment is self._store.segments[0]:
             self.first = start
 
@@ -105,28 +114,39 @@ class Catalog:
         for segment in reversed(self._store.segments[:-1]):
             if segment.end <= commit_end or held > MAX_HOT_BYTES:
                 break
-            index, start = await self.index_of(segment), await self.start_of(segment)
-            held += _bytes(index)
-            hot.append(_Hot(segment, start, index))
+            parts, start = await self._parts_of(segment), await self.start_of(segment)
+            hot.append(_Hot(segment, start, parts))
+            held += hot[-1].held_bytes
             hot[-1].saved = True
         self._hot = hot[::-1]
+
+    async def scanned(
+        self, segment: StoredSegment, index: SegmentIndex, end: Position
+    ) -> SegmentParts:
+        """Return all parts of a segment below `end`; its queue index was built already."""
+        others = [other.begin(segment.base) for other in self._indexes[1:]]
+        if others:
+            await self._files.build(others, segment, end)
+        return (index, *others)
 
     async def save(self, durable_end: Position, commit_end: Position) -> None:
         """Write the indexes of full, durable segments; release those that are committed."""
         shrinks = self._store.shrinks
         for hot in list(self._hot):
             if hot.segment.end <= durable_end and not hot.saved:
-                await self._write(hot.segment, hot.index, shrinks)
-                if shrinks != self._store.shrinks:
-                    return  # what was to be written may be no more: the keeper looks again
+                for index, part in zip(self._indexes, hot.parts, strict=True):
+                    await self._files.write(index, hot.segment, part, shrinks)
+                    if shrinks != self._store.shrinks:
+                        return  # what was to be written may be no more: the keeper looks again
                 hot.saved = True
         while len(self._hot) > 1 and self._hot[0].saved:
             hot = self._hot[0]
-            too_much = sum(_bytes(h.index) for h in self._hot) > MAX_HOT_BYTES
+            too_much = sum(h.held_bytes for h in self._hot) > MAX_HOT_BYTES
             if hot.segment.end > commit_end and not too_much:
                 break
             del self._hot[0]
-            self._keep_cold(hot.segment.base, hot.index)
+            for index, part in zip(self._indexes, hot.parts, strict=True):
+                self._keep_cold(index, part)
             self._keep_start(hot.segment.base, hot.start)
 
     def needs_save(self, durable_end: Position) -> bool:
@@ -252,19 +272,33 @@ class Catalog:
         return found
 
     async def index_of(self, segment: StoredSegment) -> SegmentIndex:
-        """Return the segment's index: from memory, from its file, or rebuilt."""
+        """Return the segment's queue index."""
+        return await self.part_of(QUEUE_INDEX, segment)
+
+    async def part_of(self, index: DerivedIndex[P], segment: StoredSegment) -> P:
+        """Return an index's part of the segment: from memory, from its file, or rebuilt."""
         for hot in self._hot:
             if hot.segment is segment:
-                return hot.index
-        index = self._cold.get(segment.base)
-        if index is None:
-            shrinks = self._store.shrinks
-            index = await self._load(segment)
-            if shrinks == self._store.shrinks:
-                self._keep_cold(segment.base, index)
-        else:
-            self._cold.move_to_end(segment.base)
-        return index
+                return cast(P, hot.parts[self._indexes.index(index)])
+        part = self._cold.get((index.suffix, segment.base))
+        if part is not None:
+            self._cold.move_to_end((index.suffix, segment.base))
+            return cast(P, part)
+        shrinks = self._store.shrinks
+        loaded = await self._files.load(index, segment)
+        if shrinks == self._store.shrinks:
+            self._keep_cold(index, loaded)
+        return loaded
+
+    async def low_watermark(self, segment: StoredSegment) -> Position | None:
+        """Return the lowest position in the segment that an index needs; None if none does."""
+        lowest: Position | None = None
+        for index in self._indexes:
+            if index.holds_retention:
+                low = index.low_watermark(await self.part_of(index, segment))
+                if low is not None and (lowest is None or low < lowest):
+                    lowest = low
+        return lowest
 
     # ---- shrinking
     async def begin_at(self, segment: StoredSegment) -> None:
@@ -275,22 +309,22 @@ class Catalog:
         """Forget the segments that the store has removed."""
         stands = self._store.stands_at
         self._hot = [hot for hot in self._hot if stands(hot.segment.base)]
-        for base in [base for base in self._cold if not stands(base)]:
-            self._cold_bytes -= _bytes(self._cold.pop(base))
+        for key in [key for key in self._cold if not stands(key[1])]:
+            self._drop_cold(key)
         for base in [base for base in self._starts if not stands(base)]:
             del self._starts[base]
 
-    def cut(self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex) -> None:
-        """Adopt a truncation within that segment or at its end; `index` is the segment's rest."""
+    def cut(self, segment: StoredSegment, start: SegmentStart, parts: SegmentParts) -> None:
+        """Adopt a truncation within that segment or at its end; `parts` are of what is left."""
         self.forget_first()  # and the last
         self._hot = [hot for hot in self._hot if hot.segment is not segment]
-        if (cold := self._cold.pop(segment.base, None)) is not None:
-            self._cold_bytes -= _bytes(cold)
-        self.begin(segment, start, index)
+        for index in self._indexes:
+            self._drop_cold((index.suffix, segment.base))
+        self.begin(segment, start, parts)
 
     def clear(self) -> None:
         """Forget everything: the journal was dropped. `begin` follows."""
-        self.current = SegmentIndex(Position(0))
+        self._grow(self._begin_parts(Position(0)))
         self.first = SegmentStart({}, 0)
         self._hot.clear()
         self._cold.clear()
@@ -312,13 +346,29 @@ class Catalog:
         """Return the segments that are not hot."""
         return self._store.segments[: len(self._store.segments) - len(self._hot)]
 
-    def _keep_cold(self, base: Position, index: SegmentIndex) -> None:
-        if base not in self._cold:
-            self._cold[base] = index
-            self._cold_bytes += _bytes(index)
+    def _begin_parts(self, base: Position) -> SegmentParts:
+        return (QUEUE_INDEX.begin(base), *(other.begin(base) for other in self._indexes[1:]))
+
+    def _grow(self, parts: SegmentParts) -> None:
+        """Apply what is appended from here on to these parts."""
+        self.current = parts[0]
+        self.apply = parts[0].add if len(parts) == 1 else _to_all(parts)
+
+    async def _parts_of(self, segment: StoredSegment) -> SegmentParts:
+        index = await self.index_of(segment)
+        return (index, *[await self.part_of(other, segment) for other in self._indexes[1:]])
+
+    def _keep_cold(self, index: DerivedIndex[Any], part: Part) -> None:
+        key = (index.suffix, part.base)
+        if key not in self._cold:
+            self._cold[key] = part
+            self._cold_bytes += part.held_bytes
         while self._cold_bytes > MAX_COLD_BYTES and len(self._cold) > 1:
-            _, old = self._cold.popitem(last=False)
-            self._cold_bytes -= _bytes(old)
+            self._drop_cold(next(iter(self._cold)))
+
+    def _drop_cold(self, key: tuple[str, Position]) -> None:
+        if (part := self._cold.pop(key, None)) is not None:
+            self._cold_bytes -= part.held_bytes
 
     def _keep_start(self, base: Position, start: SegmentStart) -> None:
         self._starts[base] = start
@@ -335,51 +385,12 @@ class Catalog:
         except (BadBatch, Malformed) as bad:
             raise self._store.corrupt(segment, segment.base, bad) from bad
 
-    async def _load(self, segment: StoredSegment) -> SegmentIndex:
-        name, shrinks = index_name(segment.base), self._store.shrinks
-        data = await self._store.disk.read_file(name)
-        why = "it is missing"
-        if data is not None:
-            try:
-                index = await in_turns(SegmentIndex.decoding(data))
-                if (index.base, index.end) == (segment.base, segment.end):
-                    return index
-                why = f"it covers [{index.base}, {index.end})"
-            except Malformed as error:
-                why = str(error)
-        log.warning("journal_index_rebuilt", file=name, why=why)
-        index = await self._rebuild(segment)
-        try:
-            await self._write(segment, index, shrinks)
-        except DiskFull as error:  # reads need no room
-            log.warning("journal_index_not_stored", file=name, why=str(error))
-        return index
 
-    async def _rebuild(self, segment: StoredSegment) -> SegmentIndex:
-        index = SegmentIndex(segment.base)
+def _to_all(parts: SegmentParts) -> Callable[[BatchHeader], None]:
+    adders = [part.add for part in parts]
 
-        def visit(scan: Scan) -> Turns[Stop]:
-            for number, header in enumerate(scan, 1):
-                index.add(header)
-                if not number % PIECE:
-                    yield
-            assert scan.stop is not None  # a scan that was run to its end has one
-            return scan.stop
+    def apply(header: BatchHeader) -> None:
+        for add in adders:
+            add(header)
 
-        cursor = Cursor(segment.base)
-        stop = await scan_segment(self._store, segment, cursor, visit, payloads=False)
-        if refuse := judge_sealed(stop, SegmentFile(segment.base, segment.size)):
-            raise refusal(self._store.disk.path, refuse.finding)
-        return index
-
-    async def _write(self, segment: StoredSegment, index: SegmentIndex, shrinks: int) -> None:
-        data = await in_turns(index.encoding())
-        async with self._store.changing:
-            # A segment truncated or removed meanwhile must not leave an index behind for the data
-            # that follows there.
-            if shrinks == self._store.shrinks:
-                await self._store.disk.replace_file(index_name(segment.base), data)
-
-
-def _bytes(index: SegmentIndex) -> int:
-    return len(index) * ENTRY_LEN + 1024
+    return apply

@@ -381,7 +381,7 @@ class Head:
         self._catalog.begin(segment, segment_start(snap, dict(self.state.next_offsets)))
 
     def _note(self, header: BatchHeader) -> None:
-        self._catalog.current.add(header)
+        self._catalog.apply(header)
         self.end = header.end
         self.epoch = header.epoch
         self.last_header_crc = header.header_crc

@@ -13,7 +13,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -37,6 +37,7 @@ from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.header import BatchHeader
 from fmqcore.errors import CorruptJournal, NewerJournal, NotFound
 from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.journal.derived import QUEUE_INDEX, DerivedIndex
 from fmqcore.journal.index import IndexEntry
 from fmqcore.journal.state import MAX_EPOCHS, JournalState
 from fmqport.clock import Clock
@@ -108,17 +109,21 @@ class Journal:
         lifecycle: Lifecycle,
         *,
         resume_every_bytes: int | None = None,
+        indexes: Sequence[DerivedIndex[Any]] = (),
     ) -> "Journal":
         """Recover and open. Raises `CorruptJournal` (file, position, remedy), `DirectoryLocked`.
 
         A torn tail is truncated and the rest fsynced, so that `durable_end == end` at return.
-        `resume_every_bytes`: see `resume_file.EVERY_BYTES`, the default.
+        `resume_every_bytes`: see `resume_file.EVERY_BYTES`, the default. `indexes`: the derived
+        indexes beside the queue index (`fmqcore.journal.derived`).
         """
         # D11: nothing is read or written before this process holds the directory's lock.
         lock = await disk.lock(f"broker {settings.broker} of group {settings.group}")
-        store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes)
+        suffixes = [index.suffix for index in (QUEUE_INDEX, *indexes)]
+        assert len(suffixes) == len(set(suffixes)), "two indexes with one suffix"
+        store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes, suffixes)
         try:
-            recovered = await recover(disk, store)
+            recovered = await recover(disk, store, indexes)
             journal = cls(recovered, lock, settings, clock, lifecycle, resume_every_bytes)
             await store.space.check()
             # From the first append on, a crash must not look like an orderly stop.
@@ -375,6 +380,8 @@ class Journal:
     # ---- retention
     async def retire(self, keep_from: Position, now_ms: int, *, by_age: bool = True) -> int:
         """Delete whole old segments by time and size, none at or past `keep_from`.
+
+        Nor any at or past the lowest low watermark of the derived indexes.
 
         Returns the bytes freed.
         """

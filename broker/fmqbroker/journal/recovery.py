@@ -6,8 +6,9 @@ durably, what remains is written again where it may never have reached the disk,
 below the durable end is never truncated: `CorruptJournal`.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -23,6 +24,7 @@ from fmqcore.batch.header import BatchHeader
 from fmqcore.errors import Malformed
 from fmqcore.ids import Epoch, Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from fmqcore.journal.derived import DerivedIndex
 from fmqcore.journal.findings import Code, Finding, Severity, refusal, warning
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import (
@@ -87,11 +89,13 @@ class Recovered(NamedTuple):
     doubts: Doubts
 
 
-async def recover(disk: Disk, store: SegmentStore) -> Recovered:
-    """Recover the locked directory. Raises `CorruptJournal`."""
+async def recover(
+    disk: Disk, store: SegmentStore, indexes: Sequence[DerivedIndex[Any]] = ()
+) -> Recovered:
+    """Recover the locked directory; `indexes` beside the queue index. Raises `CorruptJournal`."""
     checkpoint, damaged = await _read_checkpoint(disk)
     listing = await disk.list()
-    found = survey(listing, checkpoint, damaged=damaged)
+    found = survey(listing, checkpoint, damaged=damaged, suffixes=store.suffixes)
     _refuse(disk, found.refusal)
     for finding in found.findings:
         log.warning("journal_recovery", finding=str(finding))
@@ -116,7 +120,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     files = dict(listing)
     if (size := files.get(SPARE)) is not None:
         await store.adopt_spare(size)
-    catalog = Catalog(store)
+    catalog = Catalog(store, indexes)
     end = loaded.end if loaded else store.journal_start
     commit_end = await _commit_end(disk, store, checkpoint, end)
     await fill_catalog(store, catalog, loaded, commit_end)
@@ -167,7 +171,8 @@ async def fill_catalog(
         return
     last = store.segments[-1]
     await catalog.load_uncommitted(commit_end)
-    catalog.begin(last, await catalog.start_of(last), loaded.built)
+    parts = await catalog.scanned(last, loaded.built, loaded.end)
+    catalog.begin(last, await catalog.start_of(last), parts)
     catalog.first = await catalog.start_of(store.segments[0])
 
 

@@ -10,7 +10,7 @@ Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`dat
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import structlog
@@ -21,7 +21,7 @@ from fmqcore.batch.header import UnknownKind
 from fmqcore.errors import CorruptJournal, NewerJournal, NotFound
 from fmqcore.ids import Position
 from fmqcore.journal.findings import REFILL, UPGRADE
-from fmqcore.journal.segments import index_name, segment_name
+from fmqcore.journal.segments import INDEX, index_name, segment_name
 from fmqport.disk import Disk, DiskFile, DiskFull
 
 MAX_OPEN: Final = 32
@@ -51,8 +51,15 @@ class StoredSegment:
 class SegmentStore:
     """The segments, ascending and without gaps, and their files."""
 
-    def __init__(self, disk: Disk, segment_bytes: int, min_free_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        segment_bytes: int,
+        min_free_bytes: int,
+        suffixes: Collection[str] = (INDEX,),
+    ) -> None:
         self.disk = disk
+        self.suffixes = suffixes  # of the derived indexes' files
         self.next_bytes = segment_bytes  # how long the next segment is expected to be
         self.needs_care = Signal()  # the keeper has something to do
         self.segments: list[StoredSegment] = []
@@ -208,7 +215,7 @@ class SegmentStore:
     async def wipe_from(self, segment: StoredSegment, position: Position) -> None:
         """Zero the segment's file from `position` on, durably, and sync what stays."""
         async with self.changing:  # an index of what was there is not being written
-            await self.disk.remove(index_name(segment.base))
+            await self._remove_indexes(segment)
         file = await self.readable(segment)
         await file.zero(position - segment.base, file.size)
 
@@ -272,8 +279,12 @@ class SegmentStore:
         file = self._open.pop(segment.base, None)
         if file is not None:
             await file.close()
-        await self.disk.remove(index_name(segment.base))
+        await self._remove_indexes(segment)
         await self.disk.remove(segment_name(segment.base))
+
+    async def _remove_indexes(self, segment: StoredSegment) -> None:
+        for suffix in self.suffixes:
+            await self.disk.remove(index_name(segment.base, suffix))
 
     async def _close_surplus(self) -> None:
         while len(self._open) >= MAX_OPEN:

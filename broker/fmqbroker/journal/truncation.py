@@ -45,15 +45,16 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
     if loaded is not None and loaded.end != position:
         raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
     start = await parts.catalog.start_of(keep) if keep else None
+    kept = await parts.catalog.scanned(keep, loaded.built, position) if keep and loaded else None
     log.warning("journal_truncated", end=parts.tail.end, to=position)
     await parts.checkpoints.write_with_reserve(drop_from=position)
     with _no_way_back():
         parts.tail.cut(position)
         void = store.part_from(position)
-        if keep is None or loaded is None or start is None:
+        if keep is None or kept is None or start is None:
             parts.catalog.clear()
         else:
-            parts.catalog.cut(keep, start, loaded.built)
+            parts.catalog.cut(keep, start, kept)
         parts.reader.forget()
         parts.flusher.cut(position, (loaded.last_header_crc if loaded else None) or 0)
         adopt(loaded)
@@ -95,7 +96,7 @@ async def retire(
     retention_bytes: int,
     seen_ms: dict[Position, int],
 ) -> int:
-    """See `Journal.retire`. The newest segment always stays.
+    """See `Journal.retire`. The newest segment always stays, and so does what an index needs.
 
     `seen_ms`: when this broker first saw a segment. A store time of the future comes from a clock
     that was ahead; the segment is then as old as its first sight, or as the next correction.
@@ -122,6 +123,8 @@ async def retire(
             retention_bytes and held > retention_bytes
         ):
             break
+        if await parts.catalog.low_watermark(segment) is not None:
+            break  # an index needs something in it
         count += 1
     if not count:
         return 0

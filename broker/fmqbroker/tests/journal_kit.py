@@ -1,7 +1,7 @@
 """Shared by the journal tests: a real directory, a stopped clock, a `fatal` that raises."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ from fmqcore.batch.control import encode_epoch
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchHeader, BatchType, parse_header
 from fmqcore.ids import BrokerId, Epoch, Position, TopicId
+from fmqcore.journal.derived import DerivedIndex
 from fmqport.disk import Disk
 
 SEGMENT = 64 * 1024
@@ -71,11 +72,14 @@ async def running(
     clock: Clock | None = None,
     life: Life | None = None,
     crash: bool = False,
+    indexes: Sequence[DerivedIndex[Any]] = (),
     **changes: Any,
 ) -> AsyncIterator[Journal]:
     """Run an open journal; close it at the end, or leave it as a crash would."""
     disk = disk or FileDisk(str(path))
-    journal = await Journal.open(disk, settings(path, **changes), clock or Clock(), life or Life())
+    journal = await Journal.open(
+        disk, settings(path, **changes), clock or Clock(), life or Life(), indexes=indexes
+    )
     task = asyncio.create_task(journal.run())
     try:
         yield journal

@@ -113,6 +113,11 @@ class SegmentIndex:
         self.end = base
         self._queues: dict[QueueKey, _Queue] = {}
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory, roughly."""
+        return len(self) * ENTRY_LEN + 1024
+
     def __len__(self) -> int:
         return sum(len(queue.positions) for queue in self._queues.values())
 

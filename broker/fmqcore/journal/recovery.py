@@ -15,7 +15,7 @@ corruption: never truncate (D4). After an orderly stop nothing can be torn, so e
 corruption.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -37,7 +37,14 @@ from fmqcore.journal.findings import (
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.scan import Blank, Fault, Scan, Sealed, Stop
-from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, segment_base, segment_name
+from fmqcore.journal.segments import (
+    CHECKPOINT,
+    INDEX,
+    Segment,
+    index_base,
+    segment_base,
+    segment_name,
+)
 from fmqcore.journal.state import JournalState
 from fmqcore.turns import PIECE, Turns, finish
 
@@ -131,8 +138,11 @@ def survey(
     *,
     damaged: str = "",
     unread: str = "",
+    suffixes: Collection[str] = (INDEX,),
 ) -> Survey:
     """Compare (name, size) of the directory's files with the checkpoint.
+
+    `suffixes`: the endings of derived indexes' files.
 
     No checkpoint: there is none, or it is `damaged` (why it does not decode) or `unread` (why it
     cannot be read). A file without any stored batch is a segment, too: only a scan can determine
@@ -155,12 +165,12 @@ def survey(
         name
         for name, _ in names
         if ((base := segment_base(name)) is not None and base not in bases)
-        or ((base := index_base(name)) is not None and base not in indexed)
+        or ((base := index_base(name, suffixes)) is not None and base not in indexed)
     )
     lost = _missing_known(bases, checkpoint)
     gaps = [gap for gap in _gaps(segments, journal_start, lost) if gap.end != gap.position]
     holes = tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0))
-    strays = [name for name in leftovers if not _within(index_base(name), holes)]
+    strays = [name for name in leftovers if not _within(index_base(name, suffixes), holes)]
     known = checkpoint.durable_end if checkpoint else journal_start
     last = segments[-1].base if segments else journal_start
     return Survey(

@@ -10,6 +10,7 @@ On disk: `<base, 20 digits>.journal`, `<base, 20 digits>.index`, `checkpoint`.
 """
 
 import re
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from fmqcore.batch.crc import crc32c
@@ -26,6 +27,8 @@ from fmqcore.ids import Epoch, Position
 
 CHECKPOINT: Final = "checkpoint"
 """The checkpoint's file name."""
+INDEX: Final = "index"
+"""The ending of the queue index's file names."""
 MIN_SEGMENT: Final = 64 * 1024
 """Least bytes of a segment."""
 _MAX_PRODUCER_ROOM: Final = 3 * 1024 * 1024  # all of `MAX_PRODUCERS`
@@ -38,7 +41,7 @@ NO_TERM: Final = Epoch(0)
 NO_CORRECTION: Final = Position(0)
 """In place of the base of a segment that lowers the store times: there is none."""
 
-_NAME: Final = re.compile(r"([0-9]{20})\.(journal|index)")
+_NAME: Final = re.compile(r"([0-9]{20})\.([a-z]+)")
 
 
 class Segment(NamedTuple):
@@ -53,19 +56,19 @@ def segment_name(base: Position) -> str:
     return f"{base:020d}.journal"
 
 
-def index_name(base: Position) -> str:
-    """Return the file name of that segment's index."""
-    return f"{base:020d}.index"
+def index_name(base: Position, suffix: str = INDEX) -> str:
+    """Return the file name of that segment's queue index, or of another derived index."""
+    return f"{base:020d}.{suffix}"
 
 
 def segment_base(name: str) -> Position | None:
     """Return the base in a segment file's name; None if it is no such name."""
-    return _base(name, "journal")
+    return _base(name, ("journal",))
 
 
-def index_base(name: str) -> Position | None:
+def index_base(name: str, suffixes: Collection[str] = (INDEX,)) -> Position | None:
     """Return the base in an index file's name; None if it is no such name."""
-    return _base(name, "index")
+    return _base(name, suffixes)
 
 
 def fits(position: int, length: int, segment_end: int) -> bool:
@@ -164,8 +167,8 @@ def segment_of_snap(header: BatchHeader) -> Segment | None:
     return Segment(header.position, Position(header.position + length))
 
 
-def _base(name: str, suffix: str) -> Position | None:
+def _base(name: str, suffixes: Collection[str]) -> Position | None:
     match = _NAME.fullmatch(name)
-    if match is None or match[2] != suffix or int(match[1]) > _LAST_BASE:
+    if match is None or match[2] not in suffixes or int(match[1]) > _LAST_BASE:
         return None
     return Position(int(match[1]))

@@ -47,6 +47,7 @@ from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.consume.offsets.takeover_record import decode_record
 from fmqcore.errors import NoPermission
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.journal.derived import QUEUE_INDEX
 from fmqcore.journal.resume_file import RESUME
 from fmqcore.journal.segments import snap_batch
 from fmqcore.journal.state import JournalState
@@ -550,7 +551,7 @@ async def test_an_index_is_stored_and_read_in_short_turns(tmp_path: Path) -> Non
             await asyncio.sleep(0.01)
 
     async def read() -> None:
-        assert len((await catalog._load(first)).queues()) == QUEUES
+        assert len((await catalog._files.load(QUEUE_INDEX, first)).queues()) == QUEUES
         assert len((await catalog._read_start(first)).next_offsets) == 0
 
     with turns_counted() as turns:

@@ -327,10 +327,13 @@ class GroupTable(QueueMoments):
         slices = Slices()
         while True:
             seen = self._visible.now()
-            for group in list(self._groups.values()):
+            for key in list(self._groups):  # not the groups: they would stay until the last turn
+                group = self._groups.get(key)
+                if group is None:
+                    continue  # it ended in one of those turns
                 await slices.step(1 + len(group.starved) // 8)
                 ends = self._journal.state.next_offsets  # most often nothing was appended
-                news = [q for q, (key, at) in group.starved.items() if ends.get(key, 0) > at]
+                news = [q for q, (at, old) in group.starved.items() if ends.get(at, 0) > old]
                 for queue in news:
                     if self.readable(group, queue) > group.starved[queue][1]:
                         group.offer(queue)
@@ -348,8 +351,9 @@ class GroupTable(QueueMoments):
         slices = Slices()
         while True:
             seen = self._cluster.changed.count
-            for key, group in list(self._groups.items()):
-                if self._groups.get(key) is group:  # else it ended in one of those turns
+            for key in list(self._groups):
+                group = self._groups.get(key)
+                if group is not None:  # else it ended in one of those turns
                     self.fit(group)
                 await slices.step()
             if self._cluster.changed.count == seen:  # else topics changed in one of those turns

@@ -36,7 +36,7 @@ def status(
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
-    """Show chains: segments, ends, readers, and which party waits for which, since when."""
+    """Show each chain as a picture: its segments, where consumers are, and who waits for what."""
 
     async def work() -> list[OrderedTopicStatus]:
         async with client(brokers) as connected:
@@ -90,7 +90,7 @@ def release(
     brokers: Brokers = BROKERS,
 ) -> None:
     """End a segment where the members that are left end it: the others are lost for good."""
-    if not yes:
+    if not yes and run(lambda: _is_ended(brokers, topic, segment)):  # else it is refused anyway
         loss = "; messages that only a lost member held are LOST" if accept_loss else ""
         confirm(f"End segment {segment} of {topic} where its group's live brokers end it{loss}?")
 
@@ -102,6 +102,14 @@ def release(
             return after
 
     _show(output, [run(work)])
+
+
+async def _is_ended(brokers: str, topic: str, number: int) -> bool:
+    """Return whether the chain has the segment, and sends no longer go to it."""
+    async with client(brokers) as connected:
+        (found,) = await connected.admin().ordered.status(topic)
+    segment = found.chain.segment(number)
+    return segment is not None and (segment.end is not None or segment.end_unknown)
 
 
 def chain_groups(text: str) -> dict[str, int]:

@@ -158,6 +158,7 @@ async def switch(stage: Stage) -> None:
 async def release(stage: Stage) -> None:
     command = ("ordered", "release", "changes")
     assert "has no segment 9" in await stage.refused(*command, "9", "-y")
+    assert "has no segment 9" in await stage.refused(*command, "9"), "no question before"
     assert "without an answer" in (await stage.fmq(*command, "1"))[2]
     first = (await stage.chain()).segments[0]
     following = Segment(2, G2, 1, (5,), (0,))

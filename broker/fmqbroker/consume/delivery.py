@@ -32,13 +32,14 @@ _SPAN_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes of one read. A batch may be larger than a message, but never than this."""
 _GAP_BYTES: Final = 128 * 1024
 """Maximum gap of other queues' bytes between two batches that one read covers."""
-_MOST_ENTRIES: Final = 1024
-_MOST_PICKS: Final = 500
-"""Deliveries after which no other queue is added to a message: it is made in one turn."""
+_MOST_ENTRIES: Final = 256
+"""Index entries that are read, and leased, in one turn."""
+_MOST_PICKS: Final = 400
+"""Deliveries after which nothing more is added to a message: it is read and made in one turn."""
 _QUEUE_STEPS: Final = 3
 """Steps (`runtime.slices`) that choosing from one queue takes."""
-_ENTRIES_A_STEP: Final = 8
-"""Entries of the index that one such step reads."""
+_ENTRIES_A_STEP: Final = 2
+"""Entries of the index that one such step reads and leases."""
 
 _log = structlog.get_logger()
 
@@ -71,6 +72,7 @@ class Puller:
         picks = await self._pick(group, session, min(session.credit_bytes, MESSAGE_BYTES))
         if not picks:
             return 0
+        await Slices().step(len(picks))
         batches = await self._read(picks)
         sent, before = 0, None
         for pick in picks:
@@ -109,7 +111,8 @@ class Puller:
                 break
             await slices.step(_QUEUE_STEPS)  # the queue may go to another session meanwhile
             session.ready.pop(queue, None)  # to the end of the line
-            taken = await self._pick_queue(group, session, queue, share, budget, not picks, slices)
+            done = len(picks)
+            taken = await self._pick_queue(group, session, queue, share, budget, done, slices)
             picks += taken
             budget -= _size(taken, session.accepts_omitted_batch)
             if not taken and queue in session.ready:
@@ -124,11 +127,15 @@ class Puller:
         queue: int,
         share: int,
         budget: int,
-        alone: bool,
+        done: int,
         slices: Slices,
     ) -> list[Pick]:
-        """Lease up to `share` bytes; at least one batch if it is within `budget` or `alone`."""
+        """Lease up to `share` bytes; at least one batch if it is within `budget`, or the first.
+
+        `done`: picks of other queues for the same message.
+        """
         picks: list[Pick] = []
+        alone, room = not done, _MOST_PICKS - done
         generation = group.delivering(session, queue)
         size = 0
         before: Sequence[Found] = ()  # the batch of the last pick, if it need not be sent again
@@ -141,9 +148,9 @@ class Puller:
             if before and _holds(before[0], want):  # a further piece of that batch: at no cost
                 picks += self._lease(group, session, queue, generation, want, before)
                 continue
-            if size >= share and size:
+            if (size >= share and size) or len(picks) >= room:
                 break
-            limit = self._limit(group, queue, share - size)
+            limit = min(self._limit(group, queue, share - size), room - len(picks))
             found = await self._journal.find(group.topic_id, queue, want[0], limit)
             await slices.step(1 + len(found) // _ENTRIES_A_STEP)  # many small pieces: many looks
             if group.delivering(session, queue) != generation:

@@ -20,6 +20,7 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
+from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqcore.batch.header import parse_header
 from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.ids import Offset
@@ -67,6 +68,19 @@ async def test_pending_deliveries_share_one_message(tmp_path: Path) -> None:
             consumer.send(ConsumeRequest(credit_bytes=10_000_000))
             await until(lambda: sum(len(r.deliveries) for r in replies) == 300)
             assert sum(1 for r in replies if r.deliveries) == 1  # the assignment may come alone
+
+
+async def test_many_small_batches_are_delivered_in_short_turns(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        for number in range(3000):
+            rig.produce(number % 2, b"%d" % number)
+        await rig.committed()
+        with turns_counted() as turns:
+            async with consuming(rig) as consumer:
+                await until(lambda: len(consumer.got) == 3000)
+        assert 0 < turns.longest <= MOST_LINES, turns.where
+        for queue in range(2):
+            assert numbers(consumer, queue) == list(range(1500))
 
 
 async def test_credit_bounds_deliveries(tmp_path: Path) -> None:

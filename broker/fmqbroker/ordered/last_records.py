@@ -31,6 +31,7 @@ async def last_records(
     places = records_before(chain, sender_epoch)
     by_group: dict[GroupName, dict[int, RecordPlace]] = {}
     for queue, place in places.items():
+        records[queue].ordered_sequence = place.sequence
         records[queue].offset = place.offset
         by_group.setdefault(place.group, {})[queue] = place
     found = await asyncio.gather(

@@ -317,11 +317,14 @@ class OrderedState:
         """It lost its place in line, and got the role again: with nothing in doubt, go on.
 
         The new segment starts after the chain's last known record. If that is the last one with an
-        ack, nothing was stored by another sender. What was sent without an ack may still be stored
-        in a segment whose end is not known: sent again under another epoch, it would come twice.
+        ack, and no other sender had an epoch in between, nothing was stored by another. The
+        sequences alone do not show it: one that accepted an unknown end may have used lower ones.
+        What was sent without an ack may still be stored in a segment whose end is not known: sent
+        again under another epoch, it would come twice.
         """
         in_doubt = any(batch.open_attempts for batch in self.batches)
-        if role.first_sequence != self.unacked or in_doubt:
+        another = role.sender_epoch != self.epoch + 1
+        if role.first_sequence != self.unacked or in_doubt or another:
             return self.fence("its place in line was lost while records had no answer")
         return self._enter(role, in_line)
 

@@ -180,6 +180,16 @@ def test_own_later_epoch_goes_on_only_with_nothing_in_doubt(unsure: bool) -> Non
         assert (state.epoch, state.active) == (2, True)
 
 
+def test_own_epoch_after_another_senders_fences() -> None:
+    """The other one accepted an unknown end, and used the same sequences."""
+    state = opened()
+    ((one, _),) = sent(state, 1)
+    state.acknowledged(one, Offset(0))
+    state.session_opened()
+    assert isinstance(state.learn(role(3, 3, (2,)))[0], Failed)
+    assert isinstance(state.error, SenderFenced)
+
+
 def test_later_epoch_of_another_fences() -> None:
     state = opened()
     assert isinstance(state.learn(role(2, 2, active=False))[0], Failed)

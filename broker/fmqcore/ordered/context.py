@@ -105,12 +105,8 @@ def view_of(case: Case, group: GroupName) -> GroupView:
 
 def chain_end(chain: Chain) -> PerQueue | None:
     """Return the sequences of the chain's last records; None while an end before is not known."""
-    lasts = [s.last_sequence for s in chain.segments]
-    known = [last for last in (*lasts, chain.floor.last_sequence or None) if last is not None]
-    if len(known) < len(lasts):
+    if any(segment.end is None for segment in chain.segments):
         return None
-    if not known:
-        return (0,) * chain.queues
     return known_end(chain)
 
 

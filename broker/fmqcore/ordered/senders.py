@@ -61,10 +61,13 @@ class RecordPlace(NamedTuple):
 
 
 def records_before(chain: Chain, sender_epoch: int) -> dict[int, RecordPlace]:
-    """Return by queue the last record before the first one of that sender epoch.
+    """Return by queue the last record that consumers get before that sender epoch's first one.
 
-    Left out: a queue without such a record, or whose record lies in a dropped segment. With an
-    unknown end in between it is the last one that the chain is known to hold.
+    Left out: a queue without such a record, or whose record lies in a dropped segment, or may lie
+    above an end. With an unknown end in between it is the last one that the chain is known to hold.
+
+    It is the highest sequence of the newest sender before that has a record. That one's sequences
+    may be below those of an even earlier sender, whose end was not known then (`known_end`).
     """
     own = next((s for s in chain.segments if s.sender_epoch == sender_epoch), None)
     if own is None:
@@ -72,16 +75,20 @@ def records_before(chain: Chain, sender_epoch: int) -> dict[int, RecordPlace]:
     earlier = [s for s in chain.segments if s.number < own.number and s.end is not None]
     places = {}
     for queue in range(chain.queues):
-        sequence = own.first_sequence[queue] - 1
-        for segment in reversed(earlier):
-            if (offset := _offset_of(segment, queue, sequence)) is not None:
-                places[queue] = RecordPlace(sequence, segment.number, segment.group, offset)
-                break
+        found = [place for s in earlier if (place := _last_of(s, queue)) is not None]
+        if not any(place.sequence == own.first_sequence[queue] - 1 for _, place in found):
+            continue
+        newest = max(epoch for epoch, _ in found)
+        of_sender = [place for epoch, place in found if epoch == newest]
+        places[queue] = max(of_sender, key=lambda place: (place.sequence, place.segment))
     return places
 
 
-def _offset_of(segment: Segment, queue: int, sequence: int) -> Offset | None:
-    """Return the offset of the record with that sequence (K3); None if the segment lacks it."""
-    assert segment.end is not None
-    offset = segment.start[queue] + sequence - segment.first_sequence[queue]
-    return Offset(offset) if segment.start[queue] <= offset < segment.end[queue] else None
+def _last_of(segment: Segment, queue: int) -> tuple[int, RecordPlace] | None:
+    """Return the segment's sender epoch and last record (K3); None if it has none."""
+    if segment.end is None or segment.end[queue] <= segment.start[queue]:
+        return None
+    offset = segment.end[queue] - 1
+    sequence = segment.first_sequence[queue] + offset - segment.start[queue]
+    place = RecordPlace(sequence, segment.number, segment.group, Offset(offset))
+    return segment.sender_epoch, place

@@ -230,17 +230,6 @@ def _above_the_end(
     return replace(made, end=Offset(NEVER)) if not made.why else made
 
 
-def _skips_ahead(
-    chain: Chain, subscription: str, queue: int, group: GroupName, progress: int, held: int
-) -> Window:
-    made = delivery.window(chain, subscription, queue, group, progress, held)
-    segment = chain.segment(made.segment)
-    if segment is None or segment.group != group:
-        return made
-    first = delivery.first_offset(chain, segment, subscription, queue) or 0
-    return made if first <= made.first else replace(made, first=Offset(first), end=Offset(first))
-
-
 def _drop_without_floor(case: Case) -> Chain:
     dropped = t.drop(case)
     floor = dropped.floor
@@ -304,12 +293,6 @@ MISTAKES: Final = (
         CALM,
         SWITCHED_HELD + "close as planned\ng2 seals 2\ngive the end 2\nA reports\nopen 3\n"
         "A follows to 3\n",
-    ),
-    Mistake(
-        "what is not stored again yet counts as done",
-        lambda: Protocol(window=_skips_ahead),
-        Faults(expiries=1),
-        SWITCHED_HELD + "g1 delivers 1\nheads move\n",
     ),
     Mistake(
         "dropped segments are forgotten",

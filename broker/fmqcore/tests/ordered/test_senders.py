@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.ids import Offset
+from fmqcore.ordered.context import chain_end
 from fmqcore.ordered.senders import RecordPlace, Standing, records_before, standing_of
 from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN
 from fmqcore.zk.chain import Chain, Floor, Segment, Sender
@@ -60,6 +61,24 @@ def test_orphans_above_an_end_are_no_last_record() -> None:
     chain = third()
     beyond = replace(chain.segments[2], first_sequence=(6,))
     assert records_before(replace(chain, segments=(*chain.segments[:2], beyond)), 2) == {}
+
+
+def test_last_record_is_of_the_newest_sender_below_an_older_one() -> None:
+    """The first sender's end was not known when the second one started; it is higher."""
+    first = Segment(1, G1, 1, (1,), (0,), (9,))
+    second = Segment(2, G2, 2, (1,), (0,), (3,))
+    idle = Segment(3, G2, 3, (10,), (3,), (3,))
+    segments = (first, second, idle, Segment(4, G1, 4, (10,), (9,)))
+    chain = replace(DONE, segments=segments, sender=Sender(B, 4))
+    assert records_before(chain, 4) == {0: RecordPlace(3, 2, G2, Offset(2))}
+
+
+def test_a_dropped_segment_does_not_stand_for_an_unknown_end() -> None:
+    unknown = replace(UNKNOWN.segments[0], number=2)
+    chain = replace(UNKNOWN, segments=(unknown,), floor=Floor(1, 1, (2,)))
+    assert chain_end(chain) is None
+    known = replace(unknown, end_unknown=False, end=(14,))
+    assert chain_end(replace(chain, segments=(known,))) == known.last_sequence
 
 
 def test_first_sender_and_dropped_segments_have_no_last_record() -> None:

@@ -7,6 +7,7 @@ from fmqcore.tests.ordered.mistakes import (
     ANOTHER_SENDER,
     BOTH_DEAD,
     OPENED,
+    SWITCHED_HELD,
     TAKEN_OVER,
     WITHOUT_END,
 )
@@ -77,6 +78,8 @@ SMALL = (
     Start("no end", WITHOUT_END, Faults(), 200),
     Start("no end and a switch", WITHOUT_END, Faults(switches=1), 5_000),
     Start("another sender", ACKED, Faults(expiries=1), 500, TWO),
+    Start("another sender after a drop", SWITCHED_HELD + "g1 delivers 1\nheads move\n",
+        Faults(expiries=1), 10_000, TWO),
     Start("a sender that accepts no end", ONE_ACKED, Faults(expiries=1), 500,
         Size(messages=1), ACCEPTS),
     Start("a group made again", ACKED, Faults(starts=1, switches=1), 5_000, Size(senders=1)),

@@ -36,6 +36,14 @@ async def filled(*brokers: Broker) -> None:
         await broker.rig.committed()
 
 
+async def read_and_acked(broker: Broker) -> None:
+    """The consumer group gets what is there, acks the first delivery, and leaves."""
+    async with reading(broker) as consumer:
+        await until(lambda: consumer.got)
+        consumer.ack(consumer.got[0], token=1)
+        await until(lambda: consumer.tokens)
+
+
 @pytest.mark.parametrize(("chain", "head"), [(EMPTY, 1), (OPEN, 1), (TWO, 1)])
 async def test_first_session_adds_its_group(
     tmp_path: Path, zookeeper: str, chain: Any, head: int
@@ -96,10 +104,7 @@ async def test_progress_of_a_removed_group_counts_no_more(tmp_path: Path, zookee
     async with staged(tmp_path, zookeeper, TWO) as stage:
         one, two = stage.one, stage.two
         await filled(one, two)
-        async with reading(one) as consumer:
-            await until(lambda: consumer.got)
-            consumer.ack(consumer.got[0], token=1)
-            await until(lambda: consumer.tokens)
+        await read_and_acked(one)
         assert one.floor() == 2
         groups = one.rig.fetch.groups
         (start,) = (await stage.chain()).start_numbers_of("app")
@@ -163,10 +168,7 @@ async def test_two_readers_number_a_start_over_old_progress_alike(
     async with staged(tmp_path, zookeeper, OPEN) as stage:
         one = stage.one
         await filled(one)
-        async with reading(one) as consumer:
-            await until(lambda: consumer.got)
-            consumer.ack(consumer.got[0], token=1)
-            await until(lambda: consumer.tokens)
+        await read_and_acked(one)
         groups, stored = one.rig.fetch.groups, one.entry()
         assert stored is not None
         groups.forget("app", CHANGES.id)
@@ -186,10 +188,7 @@ async def test_chain_that_is_behind_voids_no_progress(
     async with staged(tmp_path, zookeeper, OPEN) as stage:
         one = stage.one
         await filled(one)
-        async with reading(one) as consumer:
-            await until(lambda: consumer.got)
-            consumer.ack(consumer.got[0], token=1)
-            await until(lambda: consumer.tokens)
+        await read_and_acked(one)
         monkeypatch.setattr(one.copies, "behind", lambda _: "it is behind")
         await stage.edit(lambda chain: add_at(remove_subscription(chain, "app"), "app", 1))
         async with reading(one):

@@ -58,6 +58,14 @@ TAKEN_OVER: Final = f"""{OPENED}
     g1's master takes the reads back
     g1's slave is in sync
 """
+PLANNED_SWITCH: Final = """
+    close as planned
+    g1 seals 1
+    give the end 1
+    A reports
+    open 2
+    A follows to 2
+"""  # from segment 1 in g1 to segment 2 in g2
 SHOWN: Final = f"""{OPENED}
     A sends 1
     g1 delivers 1
@@ -69,26 +77,14 @@ SHOWN: Final = f"""{OPENED}
 """
 SWITCHED: Final = f"""{OPENED}
     A sends 1
-    close as planned
-    g1 seals 1
-    give the end 1
-    A reports
-    open 2
-    A follows to 2
-"""
+{PLANNED_SWITCH}"""
 
 
 SWITCHED_HELD: Final = f"""{OPENED}
     A sends 1
     g1 replicates
     g1's slave acks
-    close as planned
-    g1 seals 1
-    give the end 1
-    A reports
-    open 2
-    A follows to 2
-"""  # 1 is in segment 1 and not acknowledged: it comes again in segment 2
+{PLANNED_SWITCH}"""  # 1 is in segment 1 and not acknowledged: it comes again in segment 2
 ORPHANED: Final = f"""{OPENED}
     A sends 1
     close as planned

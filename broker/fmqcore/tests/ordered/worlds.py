@@ -7,6 +7,7 @@ from fmqcore.tests.ordered.mistakes import (
     ANOTHER_SENDER,
     BOTH_DEAD,
     OPENED,
+    PLANNED_SWITCH,
     SWITCHED_HELD,
     TAKEN_OVER,
     WITHOUT_END,
@@ -50,12 +51,7 @@ ONE_ACKED = f"""{OPENED}
 """
 CONSUMED = f"""{ACKED}
     g1 delivers 1
-    close as planned
-    g1 seals 1
-    give the end 1
-    A reports
-    open 2
-    A follows to 2
+    {PLANNED_SWITCH}
     A sends 2
     g2 replicates
     g2's slave acks

@@ -227,11 +227,8 @@ async def test_an_ordered_topic_loses_its_sending_group(tmp_path: Path) -> None:
                     assert [m.value for m in await consumer.fetch(1)] == [b"1"]
                 await silent(found, *alerts)
                 cluster.kill("g2-1")  # so that no other group may take the sends
-                cluster.kill("g1-0")
-                async with asyncio.timeout(60):
-                    while (await cluster.groups.state("g1")).reader != "g1-1":
-                        await asyncio.sleep(0.05)
-                cluster.kill("g1-1")
+                for broker in ("g1-0", "g1-1"):  # a slave alive would give the segment's end
+                    cluster.kill(broker)
                 wanted = partial(fires, found, "FmqOrderedUnavailable", topic="changes")
                 await found.until(wanted, "no group may take the sends")
             cluster.start_broker("g2-1")

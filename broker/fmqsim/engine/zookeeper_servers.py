@@ -12,6 +12,7 @@ the world, outside any node.
 """
 
 import math
+from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
@@ -76,6 +77,8 @@ class Servers:
         self.leader: Server | None = self.servers[0]
         self.sessions: dict[int, Session] = {}
         self.late_watch_s = (0.0, 0.002)  # kazoo's thread that delivers watches
+        self.delay_of: Callable[[Session, Request], float | None] = lambda *_: 0.0
+        """How many seconds later a write gets to the leader; None: it gets lost."""
         self._made = 0x1000
         self._elections = 0
 

@@ -314,6 +314,15 @@ class Connection:
         value: object = None
         error: Exception | None = None
         if request.verb is not Verb.SYNC:
+            late_s = ensemble.delay_of(self.session, request)
+            if late_s is None:
+                self._loop.note(f"zookeeper: {self._route.who}: {request}: lost")
+                self.hang_up()
+                return
+            if late_s:
+                self._loop.note(f"zookeeper: {self._route.who}: {request}: {late_s:.2f} s late")
+                self._loop.at_world(late_s, self._lead, number, request)
+                return
             value, error = ensemble.write(self.session, request)
         at = max(self.server.applies_at, now)
         self._loop.at_time(at, self._led, number, request, value, error)

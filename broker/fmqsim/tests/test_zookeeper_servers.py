@@ -335,3 +335,20 @@ async def test_the_connection_of_a_dead_client_is_closed(ensemble: Ensemble) -> 
     process.alive = True  # so that the test may end
     assert not any(server.connections for server in ensemble.servers)
     assert ensemble.session_of("127.0.0.1"), "it is not over yet"
+
+
+async def test_late_write_is_done_later_and_a_lost_one_never(ensemble: Ensemble) -> None:
+    raw = Raw(ensemble)
+    await raw.dial(ensemble.servers[0])
+    delays: list[float | None] = [1.0, 0.0, None]
+    ensemble.delay_of = lambda _session, _request: delays.pop(0)
+    raw.ask(Verb.CREATE, "/late")
+    await asyncio.sleep(0.9)
+    assert not has(ensemble.servers[0], "/late")
+    await asyncio.sleep(0.2)
+    assert has(ensemble.servers[0], "/late")
+    assert raw.received == ["connected", 1]
+    raw.ask(Verb.CREATE, "/lost", number=2)
+    await asyncio.sleep(1)
+    assert not has(ensemble.servers[0], "/lost")
+    assert raw.received == ["connected", 1, "dropped"]

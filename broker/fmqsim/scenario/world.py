@@ -32,11 +32,11 @@ from e2e.history.journals import load
 from e2e.traffic.ordered import read_in_order, send_in_order
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Traffic
-from fmqadapters.zookeeper.session_core import Verb
 from fmqbroker.journal.journal import Journal
 from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission
 from fmqcore.zk import layout as paths
+from fmqcore.zk.chain import Chain, Segment
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 from fmqport.coordination import Coordination
@@ -44,16 +44,16 @@ from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
 from fmqsim.engine.node import Process, current
-from fmqsim.engine.zookeeper import Ensemble
-from fmqsim.engine.zookeeper_tree import Txn
 from fmqsim.faults.schedule import Trouble
-from fmqsim.report.broker_watch import Watcher
+from fmqsim.report.broker_watch import Insight, Watcher
 from fmqsim.scenario import side_topic as side
 from fmqsim.scenario.chain_watch import ChainWatch
+from fmqsim.scenario.end_check import wrong_end
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.operator_stand_in import NAME, Operator
 from fmqsim.scenario.person import Person
 from fmqsim.scenario.scene import CLUSTER, Scene, setup_at
+from fmqsim.scenario.watched_ensemble import WatchedEnsemble
 
 _POLL_S: Final = 0.05
 START_S: Final = 30.0
@@ -62,6 +62,8 @@ ANSWER_S: Final = 60.0
 DRAIN_S: Final = 60.0
 STOP_S: Final = 30.0
 _UNDER_WAY_S: Final = 1.0
+_CONFIGURED_S: Final = 3.0
+"""Seconds after which all brokers of a group know its configuration."""
 
 
 class World:
@@ -76,8 +78,8 @@ class World:
         self.network.delay_s = weather.delay_ms / 1000
         self.network.jitter_s = weather.jitter_ms / 1000
         self.network.loss = weather.loss
-        self.ensemble = _Ensemble(loop)
-        self.ensemble.on_write = self._wrote
+        self.chains = ChainWatch(loop, self._ends_segment)
+        self.ensemble = WatchedEnsemble(loop, self.chains, self._wrote)
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
         self.watcher = Watcher(loop, self._serves, self._opened)
         self.brokers: dict[str, BrokerHost] = {}
@@ -93,8 +95,9 @@ class World:
         self._states: dict[str, State] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
         self._looked_ms: dict[str, float] = {}
+        self._set_up_s = 0.0
+        self._durable: defaultdict[str, int] = defaultdict(int)  # the most ever, by broker
         self.reader_changes = 0
-        self.chains = ChainWatch(loop)
 
     def add_broker(self, name: str, group: str) -> BrokerHost:
         """Add a machine for a broker, with an empty disk."""
@@ -130,6 +133,7 @@ class World:
 
     def record_setup(self) -> None:
         """Record that the cluster is configured as `configs` from now on."""
+        self._set_up_s = self.loop.now
         configs, settings = self.configs.values(), self.scene.settings
         self.history.add(setup_at(self.loop.now_ms, configs, settings))
 
@@ -166,6 +170,7 @@ class World:
         self.phase(PhaseName.HEALED)
         if await self.until(self.whole, WHOLE_S):
             self.phase(PhaseName.WHOLE)
+            await self._sends_in_order()
         self.traffic.stop_sending()
         plan = self.scene.plan  # a seek that ended later would move a group that all have left
         names = {s.name for s in plan.sending} | {s.name for s in plan.seeking}
@@ -187,6 +192,15 @@ class World:
         await self.until(lambda: all(c.done for c in self.clients.values()), STOP_S)
         self.phase(PhaseName.OVER)
         await self._stop_all()
+
+    async def _sends_in_order(self) -> None:
+        """Wait until one more record is acknowledged in order: all groups are whole."""
+        stored = len(self.traffic.ordered_stored)
+        if self.scene.ordered is None:
+            return
+        if not await self.until(lambda: len(self.traffic.ordered_stored) > stored, ANSWER_S):
+            problem = f"all groups are whole, and no ordered send is acknowledged in {ANSWER_S} s"
+            self.loop.problems.append(f"{problem}: {self.chains}")
 
     def _ordered_drained(self) -> bool:
         """Whether all that was acknowledged in order was delivered."""
@@ -270,8 +284,7 @@ class World:
                 self._look_at_ends(host)
 
     def _wrote(self, path: str, data: bytes) -> None:
-        """Record a group state written in ZooKeeper; check a chain."""
-        self.chains.wrote(path, data)
+        """Record a group state written in ZooKeeper."""
         if not path.endswith("/state") or not data:
             return
         group, s = path.split("/")[-2], state_from_json(data)
@@ -315,11 +328,27 @@ class World:
         if host.node.process is not None:
             self.look_at_ends(host, host.node.process)
 
+    def _ends_segment(self, broker: str, chain: Chain, segment: Segment) -> None:
+        if self.loop.now - self._set_up_s > _CONFIGURED_S:  # else brokers may know other members
+            self.loop.problems += wrong_end(self, broker, chain, segment)
+
+    def insight(self, broker: str) -> Insight | None:
+        """Return the insight into a broker's process; None if it does not run."""
+        process = self.brokers[broker].node.process
+        return None if process is None else self.watcher.of(process)
+
+    def most_durable(self, group: str) -> dict[str, int]:
+        """Return the furthest durable end that was ever seen of each configured member."""
+        for host in self._of_group[group]:
+            self._look_at_ends(host)
+        return {str(m.id): self._durable[str(m.id)] for m in self.configs[group].members}
+
     def look_at_ends(self, host: BrokerHost, process: Process) -> None:
         """Record how far the host's journal goes now."""
         ends = self.watcher.of(process).ends()
         if ends is not None and ends != self._ends.get(host.name):
             self._ends[host.name] = ends
+            self._durable[host.name] = max(self._durable[host.name], ends[2])
             now = self.loop.now_ms
             self.history.add(Ends(now, now, host.name, host.group, *ends))
 
@@ -333,22 +362,6 @@ class World:
         host = self.brokers[process.node.name]
         ends = (int(journal.journal_start), int(journal.end), int(journal.durable_end))
         self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
-
-
-class _Ensemble(Ensemble):
-    """Reports every write."""
-
-    on_write: Callable[[str, bytes], None]
-
-    def commit(
-        self, verb: Verb | None, paths: tuple[str, ...] = (), data: tuple[bytes, ...] = (),
-        owner: int = 0, ended: int = 0,
-    ) -> Txn:  # fmt: skip
-        """See `Servers`."""
-        txn = super().commit(verb, paths, data, owner, ended)
-        for path, written in txn.written():
-            self.on_write(path, written)
-        return txn
 
 
 _DAMAGE: Final = frozenset(
@@ -393,6 +406,8 @@ class _Logging:
             self._loop.note(f"{process} {method} {event['event']} {fields}")
             if isinstance(error, BaseException) and not isinstance(error, FmqError):
                 self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
+            if event["event"] == "chain_segment_sealed" and process is not None:
+                self._world.chains.sealed(process.node.name)
             if event["event"] == "slave_refused":
                 self._world.person.refused(str(event["slave"]), str(event["why"]))
             if event["event"] == "part" and "begin-again" in event["why"] and process is not None:

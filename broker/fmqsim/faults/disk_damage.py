@@ -48,7 +48,7 @@ async def flip_a_bit(act: Act) -> None:
         host.storage.files.wipe()
         act.also(FaultKind.DISK_EMPTY, "a person empties the disk")
         host.let_go()
-    await act.world.until(lambda: _serves(act, host), 20)
+    await act.world.until(lambda: serves(act, host), 20)
     act.healed()
 
 
@@ -63,7 +63,7 @@ async def empty_the_disk(act: Act) -> None:
     act.fired()
     await act.last(0.1, 1.0)
     host.let_go()
-    await act.world.until(lambda: _serves(act, host), 20)
+    await act.world.until(lambda: serves(act, host), 20)
     act.healed()
 
 
@@ -71,7 +71,7 @@ async def _stuck(act: Act, host: BrokerHost) -> bool:
     """Whether the broker does not come up, though all the others have been there all the while."""
     loop, others = act.world.loop, [act.world.brokers[name] for name in act.peers()]
     started_s = since_s = loop.now
-    while not _serves(act, host) and loop.now - started_s < SERVE_TIMEOUT_S:
+    while not serves(act, host) and loop.now - started_s < SERVE_TIMEOUT_S:
         if not all(other.node.alive and not other.node.paused for other in others):
             since_s = loop.now
         elif loop.now - since_s >= REFUSES_S:
@@ -80,7 +80,7 @@ async def _stuck(act: Act, host: BrokerHost) -> bool:
     return False
 
 
-def _serves(act: Act, host: BrokerHost) -> bool:
+def serves(act: Act, host: BrokerHost) -> bool:
     """Whether the broker takes part in its group again."""
     state = act.world.state(host.group)
     return BrokerId(host.name) in state.isr | {state.master} and _has_a_copy(act, host)

@@ -17,6 +17,7 @@ from e2e.checks.verdict import ORDERED
 from e2e.history.events import PhaseName
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act, Entry, WorldApi
+from fmqsim.faults.chain_steps import CHAIN_STEPS
 from fmqsim.faults.master_moves import MOVES
 from fmqsim.faults.senders import SENDERS
 from fmqsim.faults.table import TABLE, TAKEOVERS
@@ -48,7 +49,7 @@ class Trouble:
         wanted = world.scene.faults
         known = (*TABLE, *MOVES) if world.scene.moves else TABLE
         known = (*known, *TOPICS) if world.scene.changing else known
-        known = (*known, *SENDERS) if world.scene.ordered is not None else known
+        known = (*known, *SENDERS, *CHAIN_STEPS) if world.scene.ordered is not None else known
         self._table = [entry for entry in known if not wanted or entry.name in wanted]
         takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
         self._takeovers = takeovers or self._table
@@ -137,7 +138,8 @@ class Trouble:
         world, dice = self.world, self.dice
         groups = [c for c in world.configs.values() if len(c.members) > 1]
         group = dice.choice(groups or list(world.configs.values()))
-        if (sending := world.chains.sending_group) and dice.random() < SENDING_SHARE:
+        sending = world.chains.sending_group
+        if sending and (dice.random() < SENDING_SHARE or role == "sending"):
             group = world.configs[sending]
         state = world.state(str(group.group))
         members = [str(m.id) for m in group.members]

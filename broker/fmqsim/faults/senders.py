@@ -15,6 +15,7 @@ from fmqsim.scenario.hosts import ClientHost
 
 _STILL_S: Final = (0.2, 5.0)
 _FOUND_S: Final = 20.0
+_TAKEN_OVER_S: Final = 8.0
 
 
 async def pause_sender(act: Act) -> None:
@@ -25,6 +26,31 @@ async def pause_sender(act: Act) -> None:
 async def wedge_sender(act: Act) -> None:
     """Block the event loop of the active sender, perhaps past its place in line."""
     await _stand_still(act, Node.wedge)
+
+
+async def zombie_sender(act: Act) -> None:
+    """Let the active sender stand still until another one has stored records, and wake it.
+
+    Or only what it sends stands still: then its batches arrive when another one has the role.
+    """
+    if (host := await _sender(act)) is None:
+        return
+    world, traffic = act.world, act.world.traffic
+    links = [(host.name, broker) for broker in world.brokers]
+    if stalled := act.dice.random() < 0.5:
+        for link in links:
+            world.network.stall(*link)
+    else:
+        host.node.pause()
+    act.fired("its links" if stalled else "itself", on=host.name)
+    await world.until(lambda: traffic.ordered_sender != host.name, _TAKEN_OVER_S)
+    stored = len(traffic.ordered_stored)
+    await world.until(lambda: len(traffic.ordered_stored) > stored, _TAKEN_OVER_S)
+    await act.last(0.0, 1.0)
+    for link in links if stalled else ():
+        world.network.heal(*link)
+    host.node.resume()
+    act.healed()
 
 
 async def kill_sender(act: Act) -> None:
@@ -64,5 +90,6 @@ async def _sender(act: Act) -> ClientHost | None:
 SENDERS: Final = (
     Entry("pause the sender", FaultKind.CLIENT, 5, (), pause_sender),
     Entry("wedge the sender", FaultKind.CLIENT, 3, (), wedge_sender),
+    Entry("zombie sender", FaultKind.CLIENT, 5, (), zombie_sender),
     Entry("kill the sender", FaultKind.CLIENT, 2, (), kill_sender),
 )

@@ -1,0 +1,86 @@
+"""Faults of an ordered topic really fire: each at its step, in seeds that are judged like all."""
+
+import re
+from typing import Final
+
+import pytest
+
+from e2e.checks.verdict import Outcome
+from fmqsim.faults import chain_steps
+from fmqsim.report.run import Result, forked, simulate
+from fmqsim.scenario.chain_watch import ChainStep
+from fmqsim.scenario.scene import Focus
+
+SEED: Final = 1
+AT_STEPS: Final = (
+    ("kill at a chain's step", ChainStep.CLOSE),
+    ("kill at a chain's step", ChainStep.SEAL),
+    ("pause at a chain's step", ChainStep.GIVE_END),
+    ("cut the power at a chain's step", ChainStep.DECLARE_UNKNOWN),
+    ("cut off at a chain's step", ChainStep.OPEN),
+    ("late write at a chain's step", ChainStep.MOVE_HEADS),
+    ("empty a disk at a chain's step", ChainStep.DROP),
+)
+
+
+def _played(fault: str, step: ChainStep | None = None) -> tuple[Result, list[str]]:
+    """Return a seed with this fault alone, at this step if there is one, and its trace."""
+
+    def run(seed: int) -> tuple[Result, list[str]]:  # in another process
+        lines: list[str] = []
+        if step is not None:
+            chain_steps.STEPS = ((step, 1),)
+        focus = Focus(ordered=True, faults=(fault,))
+        result = simulate(seed, focus=focus, trace=lines.append)
+        return result, [line for line in lines if "fault " in line or ": sender " in line]
+
+    ((result, lines),) = forked([SEED], 1, run)
+    assert result.outcome is not Outcome.BROKEN, result.story
+    return result, lines
+
+
+def test_all_steps_of_a_chain_are_struck() -> None:
+    assert {step for step, _ in chain_steps.STEPS} == set(ChainStep)
+    assert {step for _, step in AT_STEPS} == set(ChainStep)
+
+
+@pytest.mark.parametrize(("fault", "step"), AT_STEPS, ids=lambda part: str(part))
+def test_fault_at_a_step_fires_at_that_step(fault: str, step: ChainStep) -> None:
+    _, lines = _played(fault, step)
+    struck = re.compile(f"fired: {fault} .*(at|before|after) {step.value} on g")
+    assert any(struck.search(line) for line in lines), lines
+
+
+def test_zombie_sender_wakes_after_another_took_over() -> None:
+    result, lines = _played("zombie sender")
+    assert _woken_zombies(lines) >= 1, lines
+    assert result.counts["senders"] >= 2
+
+
+def _woken_zombies(lines: list[str]) -> int:
+    """Return how many zombies woke in a chain of another sender."""
+    woken, sender = 0, ""
+    asleep: dict[str, str] = {}
+    for line in lines:
+        if found := re.search(r": sender (\S+) epoch", line):
+            sender = found[1]
+        elif found := re.search(r"fault (\d+) fired: zombie", line):
+            asleep[found[1]] = sender
+        elif found := re.search(r"fault (\d+) healed: zombie", line):
+            woken += sender != asleep[found[1]]
+    return woken
+
+
+def test_groups_in_turn_lose_a_member_one_after_the_other() -> None:
+    _, lines = _played("groups in turn")
+    found = [re.search(r"fault (\d+) fired: .* segment \d+ on (g\d)-", line) for line in lines]
+    groups: dict[str, set[str]] = {}
+    for hit in found:
+        if hit is not None:
+            groups.setdefault(hit[1], set()).add(hit[2])
+    assert any(len(of_one) > 1 for of_one in groups.values()), lines
+
+
+def test_a_group_is_lost_with_a_disk() -> None:
+    _, lines = _played("lose a group and a disk")
+    assert any("fired: lose a group and a disk" in line for line in lines), lines

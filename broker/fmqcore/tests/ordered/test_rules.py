@@ -28,7 +28,7 @@ from fmqcore.tests.ordered.chains import (
     UNKNOWN,
     made,
 )
-from fmqcore.zk.chain import Chain, Sender
+from fmqcore.zk.chain import Chain, Segment, Sender
 
 BATCH = OrderedBatch(segment=1, sender_epoch=1, queue=0, sequence=4, count=2)
 """Offsets 13 and 14 of segment 1, which starts with sequence 1 at offset 10."""
@@ -112,6 +112,13 @@ def test_next_segment_skips_what_earlier_ones_deliver() -> None:
     found = made(Duty.TIDY, at_two)
     assert found.edit is not None
     assert window(found.edit, "app", 0, G2, 0, 9) == shown
+
+
+def test_empty_segment_in_between_hides_no_delivered_record() -> None:
+    empty = replace(DONE.segments[1], end=(0,), start=(0,), first_sequence=(3,))
+    third = Segment(3, G1, 1, (3,), (14,))
+    chain = replace(DONE, segments=(DONE.segments[0], empty, third), heads=(("app", (3,)),))
+    assert window(chain, "app", 0, G1, 14, 20).first == 16  # 3 and 4 are in segment 1
 
 
 def test_progress_never_passes_offsets_where_nothing_is_held() -> None:

@@ -3,7 +3,8 @@
 By queue, for each consumer group that read from the beginning:
 
 - first deliveries come in the order of the segments, and in a segment in the order of offsets;
-- a record is delivered from one place only, although it may be stored in two segments;
+- a record is delivered from one place only, although it may be stored in two segments, unless that
+  place has lost it, and with it perhaps what consumers had acknowledged there;
 - senders follow one another: after a later one's first record none of an earlier one comes;
 - of each sender come its first records, in the order in which it sent them, without a gap;
 - a sender learns, when it becomes active, the last record before its own;
@@ -71,7 +72,7 @@ def ordered(facts: Facts) -> Iterator[Finding]:
         yield from copies.findings(topic.stored.values(), topic.sent_of)
         for (_, queue), deliveries in topic.delivered.items():
             first = _first_deliveries(deliveries)
-            yield from _places(deliveries)
+            yield from _places(deliveries, copies)
             yield from _rising(first)
             yield from _senders(topic, first)
             yield from _gaps(topic, queue, first, copies)
@@ -110,13 +111,17 @@ def _first_deliveries(deliveries: list[OrderedDelivered]) -> list[OrderedDeliver
     return list(first.values())
 
 
-def _places(deliveries: list[OrderedDelivered]) -> Iterator[Finding]:
-    places: dict[int, tuple[int, str, int]] = {}
+def _places(deliveries: list[OrderedDelivered], copies: Copies) -> Iterator[Finding]:
+    places: dict[int, OrderedDelivered] = {}
     for event in deliveries:
-        here = event.segment, event.group, event.offset
-        before = places.setdefault(event.record, here)
-        if before != here:
-            yield _found(event, f"came from segment {event.segment}, and from {before[0]} before")
+        before = places.setdefault(event.record, event)
+        here, there = ((e.segment, e.group, e.offset) for e in (event, before))
+        if here == there:
+            continue
+        if copies.lost_since(before, event.at_ms):
+            places[event.record] = event
+        else:
+            yield _found(event, f"came from segment {event.segment}, and from {there[0]} before")
 
 
 def _rising(first: list[OrderedDelivered]) -> Iterator[Finding]:

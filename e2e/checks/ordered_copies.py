@@ -17,7 +17,7 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.premature_visibility import seen_ends
 from e2e.checks.promises import Copy, Promise, may_lose
-from e2e.history.events import GroupSetup, OrderedSent, OrderedStored, Place
+from e2e.history.events import GroupSetup, OrderedDelivered, OrderedSent, OrderedStored, Place
 from fmqcore.batch.header import BatchType
 
 _SETTLED_MS = 2000.0
@@ -64,6 +64,24 @@ class Copies:
                     return why
         return ""
 
+    def lost_since(self, delivered: OrderedDelivered, until_ms: float) -> bool:
+        """Whether a disk of the group was lost since a delivery, and with it that record."""
+        place = Place(delivered.topic, delivered.group, delivered.queue)
+        queue = self._queue_at(delivered.group, place)
+        if (
+            queue.records.get(delivered.offset) == delivered.record
+            or delivered.offset < queue.begin
+        ):
+            return False
+        setups = self._facts.setups_between(delivered.group, delivered.at_ms, until_ms)
+        members = {member for setup in setups for member in setup.members}
+        return any(
+            loss.takes is Copy.DISK
+            and loss.broker in members
+            and delivered.at_ms <= loss.from_ms <= until_ms
+            for loss in self._facts.losses.all
+        )
+
     def findings(
         self, stored: Iterable[OrderedStored], sent: Mapping[int, OrderedSent]
     ) -> Iterator[Finding]:
@@ -102,15 +120,18 @@ class Copies:
                 yield _found(event, text)
 
     def _queue(self, event: OrderedStored) -> _Queue:
-        place = Place(event.topic, event.group, event.queue)
-        of_group = self._queues.get(event.group)
+        return self._queue_at(event.group, Place(event.topic, event.group, event.queue))
+
+    def _queue_at(self, group: str, place: Place) -> _Queue:
+        of_group = self._queues.get(group)
         if of_group is None:
-            of_group = self._queues[event.group] = self._read(event.group)
+            of_group = self._queues[group] = self._read(group)
         return of_group.get(place, _Queue(0))
 
     def _read(self, group: str) -> dict[Place, _Queue]:
         journal = self._facts.final_journal(group)
-        assert journal is not None, "a judged group has a journal"
+        if journal is None:
+            return {}
         found = {place: _Queue(begin) for place, begin in journal.begins.items()}
         for batch in journal.batches:
             if batch.header.type == BatchType.DATA:

@@ -42,6 +42,26 @@ def test_disks_lost_in_turn_and_filled_then_nothing_is_excused() -> None:
     assert kit.judge(ANY).outcome is Outcome.BROKEN
 
 
+def test_disk_lost_after_a_delivery_excuses_another_place_once() -> None:
+    for kept, lost, outcome in (
+        (False, True, Outcome.OK),
+        (False, False, Outcome.BROKEN),
+        (True, True, Outcome.BROKEN),
+    ):
+        chain = Chain()
+        chain.open("copier")
+        chain.send("copier", [1001, 1002, 1003])
+        chain.store("copier", 1, [1001, 1002])
+        if kept:
+            chain.append([1003])
+        chain.deliver(1, [1001, 1002, 1003])
+        if lost:
+            emptied(chain.kit, SLAVE)
+        chain.store("copier", 2, [1003], sequence=3)
+        chain.deliver(2, [1003])
+        assert chain.end().judge(ANY).outcome is outcome
+
+
 def test_run_with_few_ordered_records_or_segments_shows_nothing() -> None:
     kit = sound_chains()[0]
     enough = replace(ANY, ordered_records=4, segments=2)

@@ -2,7 +2,8 @@
 
 Order of effects at an end: the master seals the segment (takes, acknowledges and shows no more, and
 writes the end into a durable SEAL), then writes that end into the chain. A takeover reader has
-ended every later ack by its claim, so it writes its own durable end at once.
+ended every later ack by its claim, so it writes its own durable end at once. Where the whole group
+does not reach an end, since who gave it lost its records, the master lowers it: one write.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,6 +16,7 @@ from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params, Serving
+from fmqcore.ordered.lowering import lower_end
 from fmqcore.ordered.machine import decide
 from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.codec import Versioned
@@ -141,8 +143,9 @@ class OwnDuties:
         if serving is Serving.NOTHING:
             return Step()
         chain, poll = stored.value, False
+        short = serving is Serving.MASTER and self._is_short(chain)
         for duty, due in _DUE.items():
-            if not due(chain, self._group):
+            if not due(chain, self._group) and not (duty is Duty.END and short):
                 continue
             decision = decide(duty, chain, self._evidence(duty, chain, serving), now_ms, params)
             if decision.action is not Action.WAIT:
@@ -151,6 +154,18 @@ class OwnDuties:
             if duty is Duty.END:
                 self._unended[chain.topic_id], poll = None, True
         return Step(poll=poll)
+
+    def _is_short(self, chain: Chain) -> bool:
+        """Whether this broker's journal does not reach the newest end in the group."""
+        own = (s for s in reversed(chain.segments) if s.group == self._group and s.end is not None)
+        newest = next(own, None)
+        if newest is None:
+            return False
+        return lower_end(newest, self._holdings.durable_ends(chain)) != newest.end
+
+    def _whole_ends(self, chain: Chain) -> PerQueue | None:
+        view = self._holdings.own_view(chain)
+        return view.ends if view.takes_writes and not view.missing else None
 
     def _evidence(self, duty: Duty, chain: Chain, serving: Serving) -> Evidence:
         """Return the part of the evidence that the duty reads."""
@@ -163,6 +178,8 @@ class OwnDuties:
                     sealed=self._seals.sealed_of(chain.topic_id),
                     held=self._holdings.held(chain) if master else None,
                     durable_ends=None if master else self._holdings.durable_ends(chain),
+                    whole_ends=self._whole_ends(chain) if master else None,
+                    progress=self._readers.progress(chain),
                 )
             case Duty.HEADS:
                 return Evidence(group=self._group, progress=self._readers.progress(chain))
@@ -183,6 +200,8 @@ class OwnDuties:
             ended = decision.edit.segment(decision.segment)
             end = ended.end if ended is not None else None
             _log.info("chain_end_given", topic=chain.topic, segment=decision.segment, end=end)
+        elif decision.action is Action.LOWER_END:
+            _log.warning("chain_end_lowered", topic=chain.topic, reason=decision.why)
         elif decision.action is Action.MOVE_HEADS:
             _log.debug("chain_heads_moved", topic=chain.topic)
         else:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from fmqcore.ids import GroupName
 from fmqcore.ordered.evidence import Duty, Evidence, GroupView, Params, Phase, Serving
+from fmqcore.ordered.lowering import short_segment
 from fmqcore.zk.chain import Chain, PerQueue, Segment, chain_to_json
 
 MAX_CHAIN_BYTES: Final = 512 * 1024
@@ -52,6 +53,8 @@ def phase_of(duty: Duty, case: Case) -> Phase:
         target = target_of(case)
         if target is None:
             return Phase.NONE
+        if target.end is not None:
+            return Phase.SHORT
         return Phase.UNKNOWN if target.end_unknown else Phase.CLOSING
     last = case.chain.last
     if last is None:
@@ -62,18 +65,18 @@ def phase_of(duty: Duty, case: Case) -> Phase:
 
 
 def target_of(case: Case) -> Segment | None:
-    """Return the first segment of this broker's group whose end is due."""
-    chain, group = case.chain, case.evidence.group
-    return next(
-        (
-            s
-            for s in chain.segments
-            if s.group == group
-            and s.end is None
-            and (s.end_unknown or (s is chain.last and chain.closing is not None))
-        ),
-        None,
+    """Return the first segment of this broker's group whose end is due, or else is too high."""
+    chain, evidence = case.chain, case.evidence
+    closing = chain.last if chain.closing is not None else None
+    due = (
+        s
+        for s in chain.segments
+        if s.group == evidence.group and s.end is None and (s.end_unknown or s is closing)
     )
+    target = next(due, None)
+    if target is None and evidence.whole_ends is not None:
+        return short_segment(chain, evidence.group, evidence.whole_ends)
+    return target
 
 
 def given_end(case: Case) -> PerQueue | None:
@@ -101,25 +104,6 @@ def last_segment(case: Case) -> Segment:
 def view_of(case: Case, group: GroupName) -> GroupView:
     """Return what is known of a group; a group without evidence is silent."""
     return case.evidence.groups.get(group, GroupView())
-
-
-def chain_end(chain: Chain) -> PerQueue | None:
-    """Return the sequences of the chain's last records; None while an end before is not known."""
-    if any(segment.end is None for segment in chain.segments):
-        return None
-    return known_end(chain)
-
-
-def known_end(chain: Chain) -> PerQueue:
-    """Return the highest sequences that the chain is known to hold, 0 where it has no record.
-
-    A segment without a known end counts with its first sequences: all before were acknowledged.
-    """
-    values = [(0,) * chain.queues]
-    if chain.floor.last_sequence:
-        values.append(chain.floor.last_sequence)
-    values.extend(s.last_sequence or tuple(n - 1 for n in s.first_sequence) for s in chain.segments)
-    return tuple(max(column) for column in zip(*values, strict=True))
 
 
 def has_room(chain: Chain, limit_bytes: int = MAX_CHAIN_BYTES) -> bool:

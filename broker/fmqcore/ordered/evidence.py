@@ -29,6 +29,7 @@ class Phase(Enum):
     CLOSING = "closing"  # the last segment takes no more; its end is not given yet
     ENDED = "ended"  # its end is given, or declared unknown; the next is not open yet
     UNKNOWN = "unknown"  # duty END only: sends went on without the end of this segment
+    SHORT = "short"  # duty END only: the whole group does not reach the end of this segment
     NONE = "none"  # duty END only: no segment of this group waits for its end
 
 
@@ -39,6 +40,7 @@ class Action(Enum):
     CLOSE = "close"  # compare-and-set `closing`, and raise the version of `groups/<g>/chains`
     SEAL = "seal"  # take, ack and show no more, then append SEAL with `end`, durable
     GIVE_END = "give the end"  # compare-and-set end and last sequence
+    LOWER_END = "lower the end"  # compare-and-set a lower end: no member holds more
     DECLARE_UNKNOWN = "declare the end unknown"  # compare-and-set end = unknown
     OPEN = "open"  # compare-and-set segment k+1, and take `closing` away
     MOVE_HEADS = "move heads"  # compare-and-set heads
@@ -111,6 +113,8 @@ class Evidence:
     held: PerQueue | None = None  # ends that every configured member is known to hold, durably:
     # None until each member was in sync with this very process
     durable_ends: PerQueue | None = None  # of this broker's own journal
+    whole_ends: PerQueue | None = None  # a master's: its queues end there, and every configured
+    # member is in sync and holds the same; None = a member that is away may hold more
     progress: Mapping[str, PerQueue] = field(default_factory=dict)  # next offset that is not acked
     # duty TIDY
     expired: frozenset[int] = frozenset()  # segments of which retention left no record

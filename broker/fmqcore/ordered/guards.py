@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from fmqcore.ordered.chain_ends import chain_end
 from fmqcore.ordered.context import (
     Case,
     Guard,
-    chain_end,
     deadline_ms,
     given_end,
     has_room,
@@ -17,9 +17,9 @@ from fmqcore.ordered.context import (
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible, obstacles
 from fmqcore.ordered.evidence import GroupView, Serving
-from fmqcore.ordered.invariants import reached_before
+from fmqcore.ordered.lowering import has_gap, loses, only_consumed
 from fmqcore.ordered.sending import least_members
-from fmqcore.ordered.transitions import droppable, give_end
+from fmqcore.ordered.transitions import droppable, give_end, lower_end
 from fmqcore.zk.chain import Chain, Segment
 
 # ---- duty SEND
@@ -186,14 +186,7 @@ def _leaves_no_gap(case: Case) -> bool:
     """A later segment of this sender starts with its lowest unacknowledged record (K5)."""
     if given_end(case) is None or not _reaches_start(case):
         return True
-    chain = give_end(case)
-    for segment in chain.segments:
-        reached = reached_before(chain, segment)
-        if reached is None:
-            continue
-        if any(f > r + 1 for f, r in zip(segment.first_sequence, reached, strict=True)):
-            return False
-    return True
+    return not has_gap(give_end(case))
 
 
 IS_MASTER: Final = Guard(
@@ -236,6 +229,19 @@ NO_GAP: Final = Guard(
     _leaves_no_gap,
     "{group} lacks acknowledged records of segment {segment}: bring back the member that holds "
     "them, or accept the loss by `fmq ordered release --accept-loss`",
+)
+NOTHING_LOST: Final = Guard(
+    # Otherwise a person has to decide.
+    "no record that counts as stored lies between the group's ends and the segment's end",
+    lambda c: not loses(c.chain, lower_end(c)),
+    "{group} has lost acknowledged records of segment {segment}, and consumers wait there: accept "
+    "the loss by `fmq ordered release --accept-loss`",
+)
+SENT_AGAIN: Final = Guard(
+    "what consumers have finished there was sent again",
+    lambda c: not only_consumed(lower_end(c)),
+    "{group} has lost records of segment {segment} that consumers have finished: waits until a "
+    "later segment with them has ended",
 )
 
 # ---- duties HEADS and TIDY

@@ -23,6 +23,8 @@ steps leaves nothing behind that another one would need.
 | END   | CLOSING, UNKNOWN | master; not sealed; knows what all members hold   | SEAL        |
 |       |                  | master; sealed; reaches the start; leaves no gap  | GIVE END    |
 |       |                  | takeover reader; reaches the start; leaves no gap | GIVE END    |
+|       | SHORT            | master; nothing stored is lost; what was finished | LOWER END   |
+|       |                  | was sent again                                    |             |
 | HEADS | any              | a subscription has finished a segment             | MOVE HEADS  |
 | TIDY  | any              | all subscriptions have left the first segment     | DROP        |
 
@@ -36,6 +38,8 @@ an end is given by a broker that has ended the acks itself (SEAL; a claim), or d
 no lease can stand. Each end is no lower than anything acknowledged (`context.given_end`); the next
 segment starts with the lowest unacknowledged record; so there is no gap (K5). What is stored twice
 is delivered in the earlier segment (`delivery.first_offset`). A head passes known ends only (K8).
+A takeover reader ends a segment with records that it alone holds. If it never comes back with them,
+the whole group ends the segment earlier, unless a record that counts as stored is gone (`loses`).
 """
 
 from collections.abc import Mapping
@@ -89,7 +93,7 @@ def decide(
         edit = close(chain, why, row.reason)
     if edit is not None and rules is RULES:
         require_sound(edit)
-        assert not broken_step(chain, edit)
+        assert not broken_step(chain, edit, lowers=row.action is Action.LOWER_END)
     end = given_end(case) if row.action is Action.SEAL else None
     raised = _raised(case, row.action)
     return Decision(row.action, why, edit, raised, _number(case, duty, row), end)

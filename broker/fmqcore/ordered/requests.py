@@ -9,21 +9,20 @@ from dataclasses import replace
 from typing import Final
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.ids import GroupName, Offset, TopicId
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.ordered.context import Case, has_room, no_room_text
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import CloseReason, Evidence, Params
-from fmqcore.ordered.invariants import reached_before, require_sound
-from fmqcore.ordered.transitions import close, with_heads, with_segment
+from fmqcore.ordered.invariants import require_sound
+from fmqcore.ordered.lowering import loses, lowered, with_segment
+from fmqcore.ordered.transitions import close, with_heads
 from fmqcore.zk.chain import (
     DEFAULT_LEASE_MS,
     NO_TOPIC,
     Chain,
     ChainGroup,
     PerQueue,
-    Segment,
-    sorted_pairs,
 )
 
 NO_END: Final = 1 << 62
@@ -94,8 +93,7 @@ def release(
     """End a segment where the members that are left end it, as its own end cannot be reached.
 
     `ends`: the least that the answering, whole members hold. `progress`: per subscription the next
-    offset that it has not finished in this group. What a subscription has finished above the new
-    end comes again in a later segment: `Segment.passed` keeps it from being delivered twice.
+    offset that it has not finished in this group.
     """
     segment = chain.segment(number)
     if segment is None:
@@ -107,55 +105,18 @@ def release(
             f"segment {number} of {chain.topic} is not ended: switch first, and release it once "
             "its end is unknown"
         )
-    end = tuple(Offset(max(e, s)) for e, s in zip(ends, segment.start, strict=True))
-    if segment.end is not None:
-        end = tuple(Offset(min(pair)) for pair in zip(end, segment.end, strict=True))
-    ended = replace(segment, end=end, end_unknown=False)
-    ended = replace(ended, passed=_passed(chain, segment, ended, progress))
-    released = with_segment(chain, ended)
-    if _has_gap(released):
+    released = lowered(chain, segment, ends, progress)
+    if loses(chain, released):
+        ended = released.segment(number)
+        assert ended is not None
         if not accept_loss:
             raise InvalidArgument(
                 f"segment {number} of {chain.topic} would lose acknowledged records: its members "
-                f"hold {end}; bring back the member that has more, or accept the loss with "
+                f"hold {ended.end}; bring back the member that has more, or accept the loss with "
                 "--accept-loss"
             )
-        released = with_segment(chain, replace(ended, loss=True))
+        released = with_segment(released, replace(ended, loss=True))
     return require_sound(released)
-
-
-def _passed(
-    chain: Chain, before: Segment, after: Segment, progress: Mapping[str, PerQueue]
-) -> tuple[tuple[str, PerQueue], ...]:
-    """The highest sequence that each subscription has finished here, if above the end."""
-    passed, starts, last = dict(before.passed), dict(chain.start_offsets), after.last_sequence
-    assert last is not None
-    for name, numbers in chain.heads:
-        done = progress.get(name, before.start)
-        finished = []
-        for queue in range(chain.queues):
-            offset = done[queue]
-            if numbers[queue] == before.number:
-                offset = max(offset, starts.get(name, before.start)[queue])
-            if before.end is not None:
-                left = numbers[queue] > before.number
-                offset = before.end[queue] if left else min(offset, before.end[queue])
-            finished.append(before.first_sequence[queue] + offset - before.start[queue] - 1)
-        earlier = passed.get(name, last)
-        highest = tuple(max(v) for v in zip(finished, earlier, last, strict=True))
-        if highest != last:
-            passed[name] = highest
-    return sorted_pairs(passed)
-
-
-def _has_gap(chain: Chain) -> bool:
-    for segment in chain.segments:
-        reached = reached_before(chain, segment)
-        if reached is not None and any(
-            f > r + 1 for f, r in zip(segment.first_sequence, reached, strict=True)
-        ):
-            return True
-    return False
 
 
 def change_groups(

@@ -51,6 +51,16 @@ def _open(phase: Phase, *guards: Guard, edit: Callable[[Case], Chain]) -> Row:
     return Row(Duty.SEND, phase, guards, Action.OPEN, why, edit)
 
 
+_LOWER: Final = Row(
+    Duty.END,
+    Phase.SHORT,
+    (g.IS_MASTER, g.NOTHING_LOST, g.SENT_AGAIN),
+    Action.LOWER_END,
+    "no member of {group} reaches the end of segment {segment}: it ends where they do",
+    t.lower_end,
+)
+
+
 def _end(phase: Phase) -> tuple[Row, ...]:
     whole = (g.REACHES_START, g.NO_GAP)
     why = "{group} ends segment {segment}"
@@ -102,6 +112,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     ),
     *_end(Phase.CLOSING),
     *_end(Phase.UNKNOWN),
+    _LOWER,
     *(
         Row(Duty.HEADS, phase, (g.HEADS_DUE,), Action.MOVE_HEADS, "heads move", t.move_heads)
         for phase in (Phase.OPEN, Phase.CLOSING, Phase.ENDED)

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fmqcore.ids import GroupName
-from fmqcore.ordered.context import Case, chain_end, given_end, known_end, last_segment, target_of
+from fmqcore.ordered.chain_ends import chain_end, known_end
+from fmqcore.ordered.context import Case, given_end, last_segment, target_of
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible
 from fmqcore.ordered.evidence import CloseReason
+from fmqcore.ordered.lowering import lowered, with_segment
 from fmqcore.zk.chain import Chain, Floor, PerQueue, PerSubscription, Segment, Sender, sorted_pairs
 
 
@@ -25,6 +27,14 @@ def give_end(case: Case) -> Chain:
     assert target is not None
     assert end is not None
     return with_segment(case.chain, replace(target, end=end, end_unknown=False))
+
+
+def lower_end(case: Case) -> Chain:
+    """The segment ends where the whole group does: no member holds more."""
+    target, whole = target_of(case), case.evidence.whole_ends
+    assert target is not None
+    assert whole is not None
+    return lowered(case.chain, target, whole, case.evidence.progress)
 
 
 def declare_unknown(case: Case) -> Chain:
@@ -134,9 +144,3 @@ def with_heads(chain: Chain, moved: Mapping[str, PerQueue]) -> Chain:
             offsets[name] = tuple(offset if new == old else 0 for offset, old, new in pairs)
     kept = {name: values for name, values in offsets.items() if any(values)}
     return replace(chain, heads=sorted_pairs(heads | dict(moved)), start_offsets=sorted_pairs(kept))
-
-
-def with_segment(chain: Chain, segment: Segment) -> Chain:
-    """Return the chain with the segment in the place of the one with its number."""
-    segments = (segment if s.number == segment.number else s for s in chain.segments)
-    return replace(chain, segments=tuple(segments))

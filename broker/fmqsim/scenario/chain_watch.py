@@ -24,6 +24,7 @@ class ChainStep(Enum):
     CLOSE = "close"
     SEAL = "seal"
     GIVE_END = "give the end"
+    LOWER_END = "lower the end"
     DECLARE_UNKNOWN = "declare the end unknown"
     OPEN = "open"
     MOVE_HEADS = "move heads"
@@ -123,7 +124,9 @@ class ChainWatch:
         broken = broken_invariants(chain)
         before = self._before.get(path)
         if before is not None and before.topic_id == chain.topic_id:
-            broken += broken_step(before, chain)
+            step = step_of(before, chain)
+            lowers = step is not None and step[0] is ChainStep.LOWER_END
+            broken += broken_step(before, chain, lowers=lowers)
         self._before[path] = chain
         self._loop.note(f"chain {chain.topic} by {writer}: {_summary(chain)}")
         self._loop.problems += [f"chain {chain.topic}: {text}" for text in broken]
@@ -161,6 +164,8 @@ def step_of(before: Chain, after: Chain) -> At | None:
 def _end_step(old: Segment, new: Segment) -> ChainStep | None:
     if old.end is None and new.end is not None:
         return ChainStep.GIVE_END
+    if old.end != new.end and new.end is not None:
+        return ChainStep.LOWER_END
     return ChainStep.DECLARE_UNKNOWN if new.end_unknown and not old.end_unknown else None
 
 

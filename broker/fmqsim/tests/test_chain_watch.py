@@ -107,9 +107,20 @@ def test_end_is_seen_before_it_is_written() -> None:
 
 
 def test_write_that_breaks_an_invariant_is_a_problem() -> None:
+    for wrong in (CLOSING, _ending_at(ENDED, 15)):
+        watch = Watch(ENDED)
+        watch.wrote(wrong)
+        assert any("K11" in problem for problem in watch.loop.problems)
+
+
+def test_lowered_end_is_a_step() -> None:
     watch = Watch(ENDED)
-    watch.wrote(CLOSING)
-    assert any("K11" in problem for problem in watch.loop.problems)
+    watch.wrote(_ending_at(ENDED, 13))
+    assert not watch.loop.problems
+
+
+def _ending_at(chain: Chain, offset: int) -> Chain:
+    return replace(chain, segments=(replace(chain.segments[0], end=(offset,)),))
 
 
 class Group:

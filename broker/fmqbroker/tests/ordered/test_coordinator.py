@@ -158,6 +158,31 @@ async def test_master_gives_no_end_before_it_knows_its_members(
         await cast.until(T, lambda c: c.segments[0].end, "the end is given")
 
 
+async def test_whole_group_lowers_an_end_that_no_member_reaches(zookeeper: str) -> None:
+    """A takeover reader gave it, and has lost its disk since."""
+    async with acting(zookeeper) as cast:
+        segments = (
+            Segment(1, G1, 1, (1,), (0,), end=(4,)),
+            Segment(2, G2, 1, (2,), (7,), end=(10,)),
+            Segment(3, G2, 1, (5,), (10,)),
+        )
+        heads = (("app", (1,)), ("late", (1,)))
+        await cast.create(
+            T, replace(chain(T), segments=segments, sender=Sender("s", 1), heads=heads)
+        )
+        cast.holdings[G1].ends = (2,)
+        cast.holdings[G1].view = replace(cast.holdings[G1].view, missing=(ids_of(G1)[1],))
+        cast.holdings[G1].progress_of = {"app": (3,)}
+        home = await cast.start(G1)
+        await until(lambda: home.coordinator.looks > 3)
+        assert (await cast.chain(T)).segments[0].end == (4,)  # the other member may hold it
+        cast.holdings[G1].view = replace(cast.holdings[G1].view, missing=())
+        lowered = await cast.until(T, lambda c: c.segments[0].end != (4,), "the end is lower")
+        (first, *_) = lowered.segments
+        assert (first.end, first.passed, first.loss) == ((2,), (("app", (3,)),), False)
+        assert lowered.segments[1:] == segments[1:]
+
+
 async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> None:
     again = replace(T, id=TopicId(2))
     async with acting(zookeeper) as cast:

@@ -7,6 +7,7 @@ from typing import Any
 from fmqcore.ids import Offset
 from fmqcore.ordered import delivery
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, Serving
+from fmqcore.ordered.lowering import short_segment
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.sending import AckEvidence, OrderedBatch, Verdict
 from fmqcore.ordered.subscriptions import add_subscription, remove_subscription
@@ -30,6 +31,7 @@ from fmqcore.tests.ordered.world import (
     reads_old,
     record_at,
     sender_evidence,
+    view_of,
 )
 from fmqcore.zk.chain import Chain, PerQueue
 
@@ -144,7 +146,7 @@ def _in_sync(w: World, i: int) -> Iterator[Event]:
     length = len(g.slave)
     if not g.in_sync or g.held is None:
         if g.slave == g.master:
-            joined = g._replace(in_sync=True, held=length, durable=length)
+            joined = g._replace(in_sync=True, held=length, durable=length, wiped=False)
             yield f"{name}'s slave is in sync", _with(w, i, joined)
     elif g.held < length:
         acked = g._replace(held=length, durable=max(g.durable, length))
@@ -158,6 +160,11 @@ def _returns(w: World, i: int, p: Protocol) -> Iterator[Event]:
     term = g._replace(master_up=True, view=view, lease=False, held=None)
     if not g.slave_up:
         yield f"{name}'s slave starts", _with(w, i, g._replace(slave_up=True))
+    if g.taken_over and w.faults.wipes:
+        left = w._replace(faults=w.faults._replace(wipes=w.faults.wipes - 1))
+        alone = term._replace(taken_over=False, linked=False, slave=(), in_sync=False)
+        alone = alone._replace(wiped=True, lost=True)
+        yield f"{name}'s slave is lost, its master goes on", _with(left, i, alone)
     if g.taken_over and g.slave_up:
         whole = g.slave if len(g.slave) > len(g.master) else g.master
         back = term._replace(taken_over=False, linked=True, master=whole, durable=len(whole))
@@ -333,6 +340,7 @@ def _late_ack(w: World, number: int, ends: PerQueue) -> str:
 def _ends(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     g, chain = w.groups[i], CHAINS[w.chain]
     due = chain.closing is not None or any(s.end_unknown for s in chain.segments)
+    yield from _lower(w, i, p, size)
     if g.master_up and due:
         held = len(g.master) if p.seals_at_own_end else g.held
         ends = None if held is None else ends_of(g.master[:held], size.queues)
@@ -344,6 +352,23 @@ def _ends(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
         ends = ends_of(g.slave, size.queues)
         evidence = Evidence(group=GROUPS[i], serving=Serving.READER, durable_ends=ends)
         yield from _end(w, i, evidence, p)
+
+
+def _lower(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
+    """The master of a whole group that does not reach an end lowers it."""
+    g, chain = w.groups[i], CHAINS[w.chain]
+    ends = view_of(g, size.queues, chain, p).ends
+    if ends is None or short_segment(chain, GROUPS[i], ends) is None:
+        return
+    evidence = Evidence(
+        group=GROUPS[i],
+        serving=Serving.MASTER,
+        whole_ends=ends,
+        progress={CONSUMER: w.progress[i]},
+    )
+    made = _decide(Duty.END, chain, evidence, ("lower", w.chain, i, ends, w.progress[i]), p)
+    if made.action is Action.LOWER_END:
+        yield from _fly(w, made)
 
 
 def _end(w: World, i: int, evidence: Evidence, p: Protocol) -> Iterator[Event]:

@@ -46,6 +46,20 @@ ANOTHER_SENDER: Final = f"""{OPENED}
     open 2
     B follows to 2
 """
+READER_AHEAD: Final = f"""{ACKED}
+    g1 replicates
+    g1's master dies, its tail is lost
+    g1's slave claims
+    close
+    give the end 1
+"""  # 1 is acknowledged, 2 is on the takeover reader only, and below the end of segment 1
+READER_LOST: Final = f"""{READER_AHEAD}
+    A reports
+    open 2
+    A follows to 2
+    g1's slave is lost, its master goes on
+    g1 links
+"""
 TAKEN_OVER: Final = f"""{OPENED}
     g1 reads the chain
     the first sender's node goes
@@ -242,11 +256,17 @@ def _from_known_end() -> Rules:
     return replace(RULES, rows=rows)
 
 
+def _forgets_passed(case: Case) -> Chain:
+    made = t.lower_end(case)
+    return replace(made, segments=tuple(replace(s, passed=()) for s in made.segments))
+
+
 def _forgets_unended() -> Rules:
     kept = tuple(c for c in RULES.conditions if c.name != "no segment without an end")
     return replace(RULES, conditions=kept)
 
 
+TWO: Final = Size()
 CALM: Final = Faults()
 DEATH: Final = Faults(deaths=1)
 SWITCH: Final = Faults(switches=1)
@@ -339,6 +359,26 @@ MISTAKES: Final = (
         lambda: Protocol(keeps_progress=True),
         Faults(starts=1),
         ACKED + "g1 delivers 1\n",
+    ),
+    Mistake(
+        "an end falls below what a new sender was shown",
+        lambda: Protocol(rules=without(g.NOTHING_LOST)),
+        Faults(wipes=1),
+        READER_AHEAD + "the first sender's node goes\nopen 2\nB follows to 2\n",
+        Size(messages=3),
+    ),
+    Mistake(
+        "what was consumed above a lower end comes again",
+        lambda: Protocol(rules=with_edit(Action.LOWER_END, _forgets_passed)),
+        Faults(wipes=1, switches=1),
+        READER_AHEAD + "A reports\nopen 2\nA follows to 2\nA sends 2\n",
+    ),
+    Mistake(
+        "an end falls below what was consumed and not sent again",
+        lambda: Protocol(rules=without(g.SENT_AGAIN)),
+        Faults(expiries=1, wipes=1),
+        READER_AHEAD,
+        TWO,
     ),
     Mistake(
         "consumers see orphans above the end",

@@ -43,9 +43,10 @@ def _misses(w: World, chain: Chain, record: tuple[int, int, int], size: Size) ->
             g = w.groups[GROUPS.index(s.group)]
             disks = (g.master[: g.durable], g.slave)
             copies = sum(record_at(d, queue, offset, size.queues) == record for d in disks)
-            places.append((s.number, copies, s.end_unknown))
+            copies += g.wiped  # what was there is replicated again
+            places.append((s.number, copies, s.end_unknown or g.lost))
     most = max((copies for _, copies, _ in places), default=0)
     if most < 2:
         return f"is on {most} disks"
-    number, copies, unknown = places[0]
-    return f"is lost in segment {number}, where it is read" if not copies and not unknown else ""
+    number, copies, moves = places[0]
+    return f"is lost in segment {number}, where it is read" if not copies and not moves else ""

@@ -66,7 +66,7 @@ def test_a_later_end_may_be_given_but_none_is_changed() -> None:
     assert broken_step(DONE, NEXT)[0].startswith("K11")
     assert broken_step(DONE, _with(first=replace(FIRST, start=(9,))))[0].startswith("K11")
     assert broken_step(UNKNOWN, CLOSING)[0].startswith("K11")
-    assert broken_step(DONE, other, by_release=True) == []
+    assert broken_step(DONE, other, lowers=True) == []
 
 
 def test_heads_numbers_and_sender_epochs_never_fall() -> None:

@@ -28,7 +28,7 @@ from fmqcore.tests.ordered.chains import (
     WHOLE,
     made,
 )
-from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, Sender, chain_to_json
 
 GROUPS = (ChainGroup(G1), ChainGroup(G2))
 TWO = {G1: 2, G2: 2}
@@ -119,6 +119,18 @@ def test_release_ends_an_unknown_segment_where_its_members_end() -> None:
     with pytest.raises(InvalidArgument, match=r"lose acknowledged records.*--accept-loss"):
         release(NEXT, 1, (11,), {})
     assert release(NEXT, 1, (11,), {}, accept_loss=True).segments[0].loss
+
+
+def test_release_keeps_what_a_new_sender_was_shown_as_the_last() -> None:
+    """It goes on after that, so no sender sends the record again."""
+    shown = replace(DONE.segments[1], sender_epoch=2, first_sequence=(5,))
+    chain = replace(DONE, segments=(DONE.segments[0], shown), sender=Sender("copier-2", 2))
+    assert release(chain, 1, (14,), {}).segments[0].end == (14,)
+    with pytest.raises(InvalidArgument, match=r"lose acknowledged records.*--accept-loss"):
+        release(chain, 1, (13,), {})
+    taken = replace(shown, first_sequence=(3,))  # it accepted an unknown end
+    unaware = replace(chain, segments=(DONE.segments[0], taken))
+    assert release(unaware, 1, (13,), {}).segments[0].end == (13,)
 
 
 def test_release_refuses_open_and_missing_segments() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.ids import Offset
-from fmqcore.ordered.context import chain_end
+from fmqcore.ordered.chain_ends import chain_end
 from fmqcore.ordered.senders import RecordPlace, Standing, records_before, standing_of
 from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN
 from fmqcore.zk.chain import Chain, Floor, Segment, Sender

@@ -166,7 +166,7 @@ def test_a_lost_group_is_given_up_and_heads_pass_it() -> None:
     assert given_up.closing == "group g1 is lost for good"
     assert requests.group_in_use(given_up, G1) is None
     assert requests.give_up_group(given_up, G1) == given_up
-    assert broken_step(left, given_up, by_release=True) == []
+    assert broken_step(left, given_up, lowers=True) == []
     with pytest.raises(InvalidArgument, match="take it out first"):
         requests.give_up_group(THREE, G1)
 

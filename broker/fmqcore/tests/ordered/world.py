@@ -48,6 +48,8 @@ class Group(NamedTuple):
     view: int | None = None  # number of a chain in `CHAINS`
     lease: bool = False
     sealed: tuple[tuple[int, PerQueue], ...] = ()
+    wiped: bool = False  # the slave's disk was lost, and it is not in sync since
+    lost: bool = False  # a disk was lost: an end may be too high until the group lowers it
 
 
 class Client(NamedTuple):
@@ -71,6 +73,7 @@ class Faults(NamedTuple):
     switches: int = 0  # planned
     delays: int = 0  # writes that land later than they were decided, or never
     starts: int = 0  # of the consumer group, again at the first record
+    wipes: int = 0  # a takeover reader's disk is lost: its master goes on with what it has
 
 
 class World(NamedTuple):

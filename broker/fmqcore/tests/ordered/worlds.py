@@ -8,14 +8,17 @@ from fmqcore.tests.ordered.mistakes import (
     BOTH_DEAD,
     OPENED,
     PLANNED_SWITCH,
+    READER_AHEAD,
+    READER_LOST,
     SWITCHED_HELD,
     TAKEN_OVER,
+    TWO,
     WITHOUT_END,
 )
 from fmqcore.tests.ordered.ways import replay
 from fmqcore.tests.ordered.world import Faults, Protocol, Size, World, start
 
-ALL = Faults(deaths=9, cuts=9, expiries=9, switches=9)
+ALL = Faults(deaths=9, cuts=9, expiries=9, switches=9, wipes=9)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,6 @@ TWO_QUEUES = f"""{OPENED}
     g1's slave acks
     close as planned
 """
-TWO = Size()
 ACCEPTS = Protocol(accepts_unknown=True)
 SMALL = (
     Start("calm", "", Faults(), 100, Size(senders=1, messages=3)),
@@ -80,6 +82,10 @@ SMALL = (
         Size(messages=1), ACCEPTS),
     Start("a group made again", ACKED, Faults(starts=1, switches=1), 5_000, Size(senders=1)),
     Start("a group made again after a drop", CONSUMED, Faults(starts=1), 500, Size(senders=1)),
+    Start("a lost reader", READER_AHEAD, Faults(wipes=1), 300),
+    Start("a lost reader and another sender", READER_AHEAD, Faults(wipes=1, expiries=1), 300, TWO),
+    Start("a lost reader and a switch", READER_LOST, Faults(switches=1, delays=1), 300,
+        Size(segments=4, senders=1)),
     Start("two queues", TWO_QUEUES, Faults(), 300, Size(queues=2, messages=1, senders=1)),
 )  # fmt: skip
 LARGE = (
@@ -89,6 +95,7 @@ LARGE = (
     Start("a zombie after a takeover", TAKEN_OVER, Faults(switches=1), 20_000, TWO),
     Start("a death and late writes", ACKED, Faults(deaths=1, delays=2), 50_000),
     Start("two deaths", ACKED, Faults(deaths=2), 1_000_000, Size(senders=1, segments=4)),
+    Start("a lost reader and a death", READER_AHEAD, Faults(wipes=1, deaths=1), 20_000, TWO),
     Start("three messages", ACKED, Faults(deaths=1, switches=1), 100_000,
         Size(messages=3, segments=4, senders=1)),
     Start("two queues and a switch", OPENED, Faults(switches=1), 20_000,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fmqcore.ids import GroupName
-from fmqcore.ordered.context import Case, chain_end, view_of
+from fmqcore.ordered.chain_ends import chain_end
+from fmqcore.ordered.context import Case, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import Evidence, GroupView, Params, Phase
 from fmqcore.ordered.waits import read_waits, send_state

@@ -24,9 +24,10 @@ from fmqbroker.consume.unstored import Entries, GroupKey, Unstored
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
 from fmqbroker.journal.state_limits import StateLimits
+from fmqbroker.runtime.freeing import Freeing
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqbroker.runtime.slices import Slices
+from fmqbroker.runtime.slices import STEPS, Slices
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetKey, merge
@@ -34,6 +35,7 @@ from fmqcore.consume.in_flight import Limits, QueueProgress
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, TopicId
 from fmqcore.ordered.delivery import floor_since_start
+from fmqcore.turns import emptying
 from fmqcore.zk.chain import PerQueue
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
@@ -80,8 +82,7 @@ class GroupTable(QueueMoments):
         self._limits = limits._replace(most_acked=most)
         self._broker_group = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
-        self._ended: list[dict[GroupKey, ConsumerGroup]] = []  # dropped, to be freed
-        self._freeing = Signal()
+        self._freeing = Freeing()  # of dropped groups
         self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
         self._unstored = Unstored(offsets)
@@ -266,8 +267,7 @@ class GroupTable(QueueMoments):
             for session in group.sessions.values():
                 session.finish(error)
         _log.info("consumer_groups_dropped", groups=len(groups), why=str(error))
-        self._ended.append(groups)
-        self._freeing.notify()
+        self._freeing.add(emptying(groups.popitem, _steps_to_free, STEPS))
         self.acked.notify()
 
     # ---- storing
@@ -320,7 +320,7 @@ class GroupTable(QueueMoments):
             tasks.create_task(self._follow_gate())
             tasks.create_task(self._follow_topics())
             tasks.create_task(self._store())
-            tasks.create_task(self._free())
+            tasks.create_task(self._freeing.run())
 
     async def _follow_commit(self) -> None:
         """Offer starved queues again when something new in them is committed."""
@@ -358,20 +358,6 @@ class GroupTable(QueueMoments):
                 await slices.step()
             if self._cluster.changed.count == seen:  # else topics changed in one of those turns
                 await self._cluster.changed.wait()
-
-    async def _free(self) -> None:
-        """Free dropped groups in short turns: all at once, thousands take a long one."""
-        slices = Slices()
-        while True:
-            while self._ended:
-                groups = self._ended[-1]
-                if groups:
-                    _, group = groups.popitem()
-                    await slices.step(1 + len(group.progress) // 8)
-                    del group
-                else:
-                    self._ended.pop()
-            await self._freeing.wait()
 
     async def _store(self) -> None:
         while True:
@@ -531,3 +517,7 @@ class GroupTable(QueueMoments):
                 self.idle(group)
             else:
                 del self._groups[key]
+
+
+def _steps_to_free(group: ConsumerGroup) -> int:
+    return 1 + len(group.progress) // 8

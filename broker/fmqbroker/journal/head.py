@@ -17,6 +17,7 @@ from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
 from fmqbroker.journal.recovery import Loaded
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
+from fmqbroker.runtime.freeing import Freeing
 from fmqbroker.runtime.steady_clock import may_correct
 from fmqcore.batch.control import decode_epoch
 from fmqcore.batch.header import (
@@ -85,7 +86,13 @@ class Head:
     """The logical end of the journal."""
 
     def __init__(
-        self, tail: Tail, store: SegmentStore, catalog: Catalog, clock: Clock, segment_bytes: int
+        self,
+        tail: Tail,
+        store: SegmentStore,
+        catalog: Catalog,
+        clock: Clock,
+        segment_bytes: int,
+        freeing: Freeing,
     ) -> None:
         self.end = tail.end
         self.state = JournalState()
@@ -97,6 +104,7 @@ class Head:
         self._catalog = catalog
         self._clock = clock
         self._segment_bytes = segment_bytes
+        self._freeing = freeing  # of the tables of replaced states
         self._segment_end = tail.end
         self.being_cut = False  # no append may happen meanwhile
         self._last_ms = 0
@@ -107,6 +115,7 @@ class Head:
         self.end = self._tail.end
         last = self._store.last
         self._segment_end = last.end if last else self.end
+        self._freeing.add(self.state.freeing())
         if loaded is None:
             self.state, self.epoch, self.last_header_crc = JournalState(), Epoch(0), 0
             self._chained, self._last_ms = self.end == 0, 0
@@ -314,7 +323,8 @@ class Head:
                 self.state.settle(snapshot)
                 self.state.note_frame(header)
             elif header.type == BatchType.SNAP:
-                self.state.follow_snap(header, snaps[header.position])
+                before = self.state.follow_snap(header, snaps[header.position])
+                self._freeing.add(before.freeing())
             else:
                 apply_batch(self.state, header, payload)
             if header.type == BatchType.SNAP:

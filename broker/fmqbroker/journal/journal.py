@@ -31,6 +31,7 @@ from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
 from fmqbroker.journal.upkeep import Keeper
 from fmqbroker.runtime.fatal import or_die
+from fmqbroker.runtime.freeing import Freeing
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import in_turns
@@ -80,7 +81,8 @@ class Journal:
         self._reshaping = asyncio.Lock()
         store, catalog, loaded = recovered.store, recovered.catalog, recovered.loaded
         tail = Tail(loaded.end if loaded else store.journal_start, settings.tail_cache_bytes)
-        self._head = Head(tail, store, catalog, clock, settings.segment_bytes)
+        self._freeing = Freeing()
+        self._head = Head(tail, store, catalog, clock, settings.segment_bytes, self._freeing)
         self._head.adopt(loaded)
         raw_crc = loaded.raw_crc if loaded else None
         self._flusher = Flusher(tail, store, clock, lifecycle, self.last_header_crc, raw_crc)
@@ -138,6 +140,7 @@ class Journal:
         """Flush, checkpoint, prepare segments; runs in the broker's task group until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flusher.run())
+            group.create_task(self._freeing.run())
             group.create_task(self._or_die(self._parts.checkpoints.run()))
             group.create_task(self._or_die(Keeper(self._parts, self._resumes, self._clock).run()))
 

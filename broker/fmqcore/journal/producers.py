@@ -18,7 +18,7 @@ from fmqcore.batch.header import BatchHeader
 from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import OutOfSequence, Overloaded, ProducerFenced
 from fmqcore.ids import Offset, Position, TopicId
-from fmqcore.turns import PIECE, Turns
+from fmqcore.turns import PIECE, Turns, emptying, single
 
 KEPT_BATCHES: Final = 5
 """Batches kept per (producer, topic, queue): the number that a client may have in flight."""
@@ -75,6 +75,10 @@ class ProducerTable:
     def is_part_of(self, other: "ProducerTable") -> bool:
         """Whether `other` has every entry of this table, with the same batches."""
         return self._entries.items() <= other._entries.items()
+
+    def freeing(self) -> Turns[None]:
+        """Remove every entry in pieces; the table is not used again."""
+        yield from emptying(self._entries.popitem, single)
 
     def note(self, header: BatchHeader) -> None:
         """Add one DATA batch, in journal order."""

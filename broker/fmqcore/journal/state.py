@@ -6,6 +6,7 @@ tombstones) is gone on every replica at the same position.
 """
 
 from collections.abc import Set
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -30,7 +31,7 @@ from fmqcore.consume.offsets.table import ProgressTable, drop_keys
 from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
 from fmqcore.properties import Properties
-from fmqcore.turns import PIECE, Turns, finish
+from fmqcore.turns import PIECE, Turns, emptying, finish, single
 
 __all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
 
@@ -158,8 +159,12 @@ class JournalState:
         if len(seals) > MAX_SEALS:
             del seals[next(iter(seals))]
 
-    def replace(self, other: "JournalState") -> None:
-        """Take another state, a SNAP's, in place of this one."""
+    def replace(self, other: "JournalState") -> "JournalState":
+        """Take another state, a SNAP's, in place of this one; return this one as it was.
+
+        A caller on an event loop frees that with `freeing`.
+        """
+        before = copy(self)
         self.next_offsets = other.next_offsets
         self.offsets = other.offsets
         self.topics = other.topics
@@ -169,11 +174,27 @@ class JournalState:
         self.producers = other.producers
         self.deleted_ms = other.deleted_ms
         self._packed = other._packed
+        return before
 
-    def follow_snap(self, snap: BatchHeader, decoded: "JournalState") -> None:
-        """Apply a SNAP batch whose payload is decoded already; `decoded` is not used again."""
-        self.replace(decoded)
+    def freeing(self) -> Turns[None]:
+        """Free the large tables in pieces: thousands of entries at once hold a loop for long.
+
+        Nothing uses the state again, so it may be half empty at a pause.
+        """
+        yield from emptying(self.next_offsets.popitem, single)
+        yield from emptying(self.deleted_ms.popitem, single)
+        yield from self.offsets.freeing()
+        yield from self._packed.freeing()
+        yield from self.producers.freeing()
+
+    def follow_snap(self, snap: BatchHeader, decoded: "JournalState") -> "JournalState":
+        """Apply a SNAP batch whose payload is decoded already; return the state before it.
+
+        `decoded` is not used again.
+        """
+        before = self.replace(decoded)
         self.note_frame(snap)
+        return before
 
     # ---- what a broker asks
     def check_sequence(

@@ -1,7 +1,11 @@
 """A slave's journal is byte for byte the master's; batches that do not fit are refused."""
 
+import asyncio
 import random
+from collections.abc import Coroutine
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +24,11 @@ from fmqbroker.tests.journal_kit import (
 from fmqcore.batch.control import encode_offsets, encode_topic
 from fmqcore.batch.crc import Buffer, crc32c
 from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchFault, BatchType, seal_header
-from fmqcore.ids import Offset, Position, TopicId
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.journal.segments import snap_batch
 from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
+from fmqcore.turns import FREED
 
 
 def control(kind: BatchType, payload: bytes) -> BatchDraft:
@@ -193,3 +200,37 @@ async def test_a_snap_that_a_slave_would_write_itself_is_not_decoded(
 
 def segment_starts(journal: Journal) -> list[int]:
     return [segment.base for segment in journal._parts.store.segments]
+
+
+async def test_replaced_tables_are_freed_in_short_turns(tmp_path: Path) -> None:
+    """By a reset, and by the SNAP that a joining slave gets: freed at once they hold the loop."""
+    base, payload = Position(SEGMENT), JournalState().to_snap(1)
+    raw, _ = snap_batch(
+        base=base, segment_bytes=SEGMENT, epoch=Epoch(1), prev_header_crc=0, payload=payload,
+        store_ms=1,
+    )  # fmt: skip
+    async with running(tmp_path) as slave:
+
+        async def joined() -> None:
+            slave.append_replica(base, raw)
+
+        await freed_in_short_turns(filled(slave.state), slave.reset(base))
+        await freed_in_short_turns(filled(slave.state), joined())
+
+
+def filled(state: JournalState) -> ProgressTable:
+    keys = (OffsetKey("g", TopicId(topic), queue) for topic in (1, 2, 3) for queue in range(FREED))
+    state.offsets = ProgressTable(dict.fromkeys(keys, OffsetEntry(1, Offset(0))))
+    return state.offsets
+
+
+async def freed_in_short_turns(table: ProgressTable, work: Coroutine[Any, Any, None]) -> None:
+    """See how many entries each turn removes; they stay with a table that nothing empties."""
+    sizes, left, replacing = [len(table)], 20, asyncio.create_task(work)
+    while left:
+        await asyncio.sleep(0)
+        sizes.append(len(table))
+        left -= replacing.done()
+    await replacing
+    assert (sizes[0], sizes[-1]) == (3 * FREED, 0)
+    assert max(before - after for before, after in pairwise(sizes)) <= FREED

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import TopicId
+from fmqcore.turns import Turns, emptying
 
 BlockKey = tuple[str, TopicId]
 """(consumer group, topic): the start of an `OffsetKey`, so blocks sort as entries do."""
@@ -32,6 +33,9 @@ class _Block:
             self.last = queue if self.last is not None and queue > self.last else None
         self.entries[queue] = packed
         self.joined = None
+
+    def __len__(self) -> int:
+        return len(self.entries)
 
     def join(self, without: Set[int] = frozenset()) -> bytes:
         """Return all entries but those of queues `without`, ascending by queue."""
@@ -93,6 +97,10 @@ class PackedOffsets:
             block.joined = None
         self.count -= len(gone)
         self.size -= sum(map(len, gone))
+
+    def freeing(self) -> Turns[None]:
+        """Remove all blocks in pieces; this is not used again."""
+        yield from emptying(self._blocks.popitem, len)
 
     def remove(self, keys: Iterable[OffsetKey]) -> None:
         """Remove these entries."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.ids import TopicId
+from fmqcore.turns import Turns, emptying, single
 
 
 class ProgressTable(dict[OffsetKey, OffsetEntry]):
@@ -57,6 +58,12 @@ class ProgressTable(dict[OffsetKey, OffsetEntry]):
         """Remove every entry."""
         super().clear()
         self._groups.clear()
+
+    def freeing(self) -> Turns[None]:
+        """Remove every entry in pieces; the table is not used again."""
+        yield from emptying(super().popitem, single)
+        for groups in self._groups.values():
+            yield from emptying(groups.popitem, len)
 
     def topics(self) -> list[TopicId]:
         """The topics with an entry, in no order."""

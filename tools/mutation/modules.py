@@ -154,6 +154,7 @@ MODULES: Final = (
         8,
         (
             "broker/fmqcore/journal/recovery.py",
+            "broker/fmqcore/journal/snap_entries.py",
             "broker/fmqcore/journal/state.py",
         ),
         (

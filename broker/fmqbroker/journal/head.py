@@ -104,7 +104,7 @@ class Head:
         self._catalog = catalog
         self._clock = clock
         self._segment_bytes = segment_bytes
-        self._freeing = freeing  # of the tables of replaced states
+        self._freeing = freeing  # of old tombstones, and of the tables of replaced states
         self._segment_end = tail.end
         self.being_cut = False  # no append may happen meanwhile
         self._last_ms = 0
@@ -264,7 +264,7 @@ class Head:
         )
         self._last_ms = now_ms
         header = parse_header(raw)
-        self.state.settle(snapshot)
+        self._settle(snapshot)
         self.state.note_frame(header)
         self._begin_segment(header, claim)
         self._note(header)
@@ -320,7 +320,7 @@ class Head:
         at, first, starts = 0, 0, list[int]()
         for header, payload in zip(headers, payloads, strict=True):
             if snapshot is not None and not at:
-                self.state.settle(snapshot)
+                self._settle(snapshot)
                 self.state.note_frame(header)
             elif header.type == BatchType.SNAP:
                 before = self.state.follow_snap(header, snaps[header.position])
@@ -379,6 +379,10 @@ class Head:
         )
 
     # ---- both
+    def _settle(self, snapshot: Snapshot) -> None:
+        self.state.settle(snapshot)
+        self._freeing.add(self.state.dropping())
+
     def _begin_segment(self, snap: BatchHeader, claim: Claim) -> None:
         end = Position(snap.position + snap.base_offset)
         segment = self._store.add(snap.position, end, claim)

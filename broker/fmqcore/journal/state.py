@@ -5,11 +5,10 @@ segment's SNAP give the same state, and what the writer of the SNAP left out (id
 tombstones) is gone on every replica at the same position.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -26,30 +25,32 @@ from fmqcore.batch.offset_entry import (
     encode_entry,
     merge,
 )
-from fmqcore.consume.offsets.packed_entries import BlockKey, PackedOffsets
+from fmqcore.consume.offsets.packed_entries import BlockKey
 from fmqcore.consume.offsets.table import ProgressTable, drop_keys
 from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
+from fmqcore.journal.snap_entries import NOTES, PRESENCE_QUEUE, TEMPORARY_QUEUE, SnapEntries
 from fmqcore.properties import Properties
-from fmqcore.turns import PIECE, Turns, emptying, finish, single
+from fmqcore.turns import FREED, PIECE, Turns, emptying, finish, single
 
-__all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
+__all__ = [
+    "PRESENCE_QUEUE",
+    "TEMPORARY_QUEUE",
+    "JournalState",
+    "OffsetEntry",
+    "OffsetKey",
+    "ProducedBatch",
+    "QueueKey",
+]
 
 MAX_EPOCHS: Final = 1000
 """Most epochs remembered: the newest."""
 TOMBSTONE_MS: Final = 24 * 3600 * 1000
-"""How long a deleted progress entry stays in SNAP."""
-PRESENCE_QUEUE: Final = 0xFFFF
-"""Not a queue: a tombstone under this number records when a consumer group last had members.
-
-Its `deleted_ms` is that time, for one topic. An older version treats it as a plain tombstone and
-drops it from SNAP after a day; this version keeps it while the group has progress in the topic.
-"""
-TEMPORARY_QUEUE: Final = 0xFFFE
-"""As `PRESENCE_QUEUE`, for an unnamed group: it is deleted some minutes after its members left."""
+"""How long a deleted progress entry stays in SNAP, plus the rest of that hour."""
+_BLOCK_COST: Final = 10
+"""What it costs to drop a group's tombstones, beside its entries in the topic."""
 MAX_SEALS: Final = 16
 """Most seals remembered of one topic: the newest."""
-_NOTES: Final = (PRESENCE_QUEUE, TEMPORARY_QUEUE)
 _NO_LIMIT: Final = 1 << 62
 _QUEUES_A_PIECE: Final = 1000
 """Next offsets between two pauses: below 1 ms."""
@@ -69,7 +70,7 @@ class Snapshot(NamedTuple):
     """A SNAP payload, and what it leaves out."""
 
     payload: bytes
-    tombstones: dict[BlockKey, set[int]]  # the queues, by consumer group and topic
+    hours: tuple[int, ...]  # of which it leaves out the tombstones
     producers: int  # so many of those idle for longest
     now_ms: int
 
@@ -98,7 +99,7 @@ class JournalState:
     producers: ProducerTable = field(default_factory=ProducerTable)
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
     seals: dict[TopicId, dict[int, Sealed]] = field(default_factory=dict, compare=False)
-    _packed: PackedOffsets = field(default_factory=PackedOffsets, compare=False, repr=False)
+    _packed: SnapEntries = field(default_factory=SnapEntries, compare=False, repr=False)
     _forgotten: int = field(default=0, compare=False, repr=False)  # by tables that were replaced
 
     # ---- what the rows of `kinds.py` do with a batch
@@ -128,14 +129,14 @@ class JournalState:
     ) -> None:
         """Merge the entries of an OFFSETS batch, each with its own bytes."""
         entries = {key: entry for key, (entry, _) in packed.items()}
+        if self._packed.leaving:
+            self._recall(entries)
         for key in merge(self.offsets, entries):
-            raw = packed[key][1]
+            raw, before_ms = packed[key][1], self.deleted_ms.pop(key, None)
             if entries[key].deleted:
                 self.deleted_ms[key] = store_ms
                 raw += _MS.pack(store_ms)
-            else:
-                self.deleted_ms.pop(key, None)
-            self._packed.put(key, raw)
+            self._packed.put(key, raw, self.deleted_ms, before_ms)
 
     def set_topic(self, setting: TopicSetting) -> None:
         """Take a topic as a CONFIG batch has it; a deleted one goes with its progress."""
@@ -149,6 +150,7 @@ class JournalState:
         self.topics.pop(topic_id, None)
         self.seals.pop(topic_id, None)
         for group in list(self.offsets.groups_in(topic_id)):
+            self._packed.drop((group, topic_id))
             self._drop((group, topic_id), set(self.offsets.queues_of(group, topic_id)))
 
     def note_seal(self, seal: Seal, end: Position) -> None:
@@ -225,7 +227,7 @@ class JournalState:
 
     def present_ms(self, group: str, topic_id: TopicId) -> int | None:
         """Return when the group was last noted to have members on the topic; None if never."""
-        times = (self.deleted_ms.get(OffsetKey(group, topic_id, queue)) for queue in _NOTES)
+        times = (self.deleted_ms.get(OffsetKey(group, topic_id, queue)) for queue in NOTES)
         return max((ms for ms in times if ms is not None), default=None)
 
     def to_snap(
@@ -244,8 +246,9 @@ class JournalState:
         pause between two appends, so large tables are kept as encoded blocks, and only the changed
         blocks are joined here.
         """
-        old = self._old_tombstones(now_ms)
-        count = len(self.offsets) - sum(map(len, old.values()))
+        self._pack_missing()
+        hours = self._packed.hours_before(now_ms - TOMBSTONE_MS)
+        progress, count = self._packed.parts(hours)
         parts = [
             _SNAP.pack(
                 _SNAP_VERSION,
@@ -263,22 +266,35 @@ class JournalState:
             _TOPIC.pack(topic_id, queues) + encode_name(name)
             for topic_id, (name, queues) in sorted(self.topics.items())
         ]
-        self._pack_missing()
-        parts += self._packed.parts(old)
+        parts += progress
         properties = self._encode_properties()
         room = min(max_producers, max_bytes - sum(map(len, parts)) - len(properties))
         producers, idle = self.producers.encode(now_ms, room)
         parts += [producers, properties]
-        return Snapshot(b"".join(parts), old, idle, now_ms)
+        return Snapshot(b"".join(parts), hours, idle, now_ms)
 
     def settle(self, snapshot: Snapshot) -> None:
-        """Drop what the snapshot, just taken and now stored, left out.
+        """Forget what the snapshot, just taken and now stored, left out.
 
-        The same as to `apply` it, without decoding it.
+        The same as to `apply` it, without decoding it. The tombstones leave the tables with
+        `dropping`; they count as absent already (`SnapEntries`).
         """
-        for block, queues in snapshot.tombstones.items():
-            self._drop(block, queues)
+        for hour in snapshot.hours:
+            if self._packed.is_leaving(hour):  # the clock was set back by more than a day
+                finish(self.dropping())
+            self._packed.leave(hour)
         self.producers.drop_oldest(snapshot.producers, snapshot.now_ms)
+
+    def dropping(self, piece: int = FREED) -> Turns[None]:
+        """Drop in pieces what SNAPs left out; the state may change and be replaced meanwhile."""
+        entries, left = self._packed, piece
+        while entries is self._packed and (found := entries.pop_leaving()) is not None:
+            (group, topic_id), queues = found
+            left -= _BLOCK_COST + len(self.offsets.queues_of(group, topic_id))
+            self._drop((group, topic_id), queues)
+            if left <= 0:
+                left = piece
+                yield
 
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
@@ -305,7 +321,7 @@ class JournalState:
             state.offsets[key] = entry
             if entry.deleted:
                 (state.deleted_ms[key],) = fields.take(_MS)
-            state._packed.put(key, fields.since(at))
+            state._packed.put(key, fields.since(at), state.deleted_ms)
             cost += cost_of(entry)
             if cost >= PIECE:
                 cost = 0
@@ -331,39 +347,31 @@ class JournalState:
 
     def _pack_missing(self) -> None:
         """Encode entries that did not come through `apply`; a broker has none."""
-        packed, table = self._packed, self.offsets
-        if packed.count == len(table):
+        if self._packed.count + self._packed.leaving == len(self.offsets):
             return
-        packed.remove([key for key in packed if key not in table])
-        for key, entry in table.items():
-            if key not in packed:
-                deleted = _MS.pack(self.deleted_ms[key]) if entry.deleted else b""
-                packed.put(key, encode_entry(key, entry) + deleted)
+        finish(self.dropping())
+        self._packed = SnapEntries()
+        for key, entry in self.offsets.items():
+            deleted = _MS.pack(self.deleted_ms[key]) if entry.deleted else b""
+            self._packed.put(key, encode_entry(key, entry) + deleted, self.deleted_ms)
 
     def _drop(self, block: BlockKey, queues: Set[int]) -> None:
-        """Remove the entries of these queues of a group in a topic, in all tables."""
+        """Remove the entries of these queues of a group in a topic from the tables."""
         self.offsets.drop(*block, queues)
-        self._packed.drop(block, queues)
         if self.deleted_ms:
             drop_keys(self.deleted_ms, *block, queues)
 
-    def _old_tombstones(self, now_ms: int) -> dict[BlockKey, set[int]]:
-        """Tombstones that leave SNAP; a presence note only if its group has no progress left."""
-        before_ms = now_ms - TOMBSTONE_MS
-        keys = [key for key, ms in self.deleted_ms.items() if ms < before_ms]
-        old: dict[BlockKey, set[int]] = {}
-        for block, some in groupby(keys, itemgetter(0, 1)):
-            queues = set(map(itemgetter(2), some))
-            if not queues.isdisjoint(_NOTES) and self._has_progress(block):
-                queues.difference_update(_NOTES)
-            if queues:
-                old.setdefault(block, set()).update(queues)
-        return old
+    def _recall(self, entries: Iterable[OffsetKey]) -> None:
+        """Remove what is leaving of these keys, and of the notes of their groups.
 
-    def _has_progress(self, block: BlockKey) -> bool:
-        """Return whether the group has progress in the topic; most often after one look."""
-        queues, deleted = self.offsets.queues_of(*block), self.deleted_ms
-        return any((*block, queue) not in deleted for queue in queues)
+        Replicas that have dropped it already then agree about the entries that come.
+        """
+        groups = dict.fromkeys((group, topic_id) for group, topic_id, _ in entries)
+        notes = (OffsetKey(*block, note) for block in groups for note in NOTES)
+        for key in chain(entries, notes):
+            ms = self.deleted_ms.get(key)
+            if ms is not None and self._packed.recall(key, ms):
+                del self.offsets[key], self.deleted_ms[key]
 
     def _check(self, fields: Fields) -> None:
         if self.epochs != sorted(set(self.epochs)):

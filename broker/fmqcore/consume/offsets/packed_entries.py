@@ -7,7 +7,7 @@ one piece of bytes: the pause grows with what changed, not with the number of en
 derived: if they are lost, the entries are encoded again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Set
 
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import TopicId
@@ -37,15 +37,11 @@ class _Block:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def join(self, without: Set[int] = frozenset()) -> bytes:
-        """Return all entries but those of queues `without`, ascending by queue."""
-        if self.entries.keys() <= without:
-            return b""
+    def join(self) -> bytes:
+        """Return all entries, ascending by queue."""
         if self.last is None:
             self.entries = dict(sorted(self.entries.items()))
             self.last = max(self.entries)
-        if without:
-            return b"".join([raw for queue, raw in self.entries.items() if queue not in without])
         if self.joined is None:
             self.joined = b"".join(self.entries.values())
         return self.joined
@@ -66,13 +62,16 @@ class PackedOffsets:
         block = self._blocks.get((key.group, key.topic_id))
         return block is not None and key.queue_id in block.entries
 
-    def __iter__(self) -> Iterator[OffsetKey]:
-        for (group, topic_id), block in self._blocks.items():
-            for queue in block.entries:
-                yield OffsetKey(group, topic_id, queue)
+    def queues_of(self, at: BlockKey) -> Collection[int]:
+        """Return the queues of a group's entries in a topic."""
+        block = self._blocks.get(at)
+        return () if block is None else block.entries.keys()
 
-    def put(self, key: OffsetKey, packed: bytes) -> None:
-        """Set the bytes of an entry; those of a deleted one include the time of deletion."""
+    def put(self, key: OffsetKey, packed: bytes) -> bool:
+        """Set the bytes of an entry; return whether it is a new one.
+
+        Those of a deleted one include the time of deletion.
+        """
         at = key.group, key.topic_id
         block = self._blocks.get(at)
         if block is None:
@@ -82,47 +81,46 @@ class PackedOffsets:
         self.count += old is None
         self.size += len(packed) - len(old or b"")
         block.put(key.queue_id, packed)
+        return old is None
 
-    def drop(self, at: BlockKey, queues: Set[int]) -> None:
-        """Remove the entries of these queues from a block, if it has them: fast for thousands."""
+    def take(self, key: OffsetKey) -> bytes | None:
+        """Remove an entry and return its bytes; None if there is none."""
+        at = key.group, key.topic_id
         block = self._blocks.get(at)
-        if block is None:
-            return
-        if block.entries.keys() <= queues:
-            gone = list(block.entries.values())
+        raw = None if block is None else block.entries.pop(key.queue_id, None)
+        if block is None or raw is None:
+            return None
+        block.joined = None
+        self.count -= 1
+        self.size -= len(raw)
+        if not block.entries:
             del self._blocks[at]
             self._order = None
-        else:
-            gone = [block.entries.pop(queue) for queue in block.entries.keys() & queues]
-            block.joined = None
-        self.count -= len(gone)
-        self.size -= sum(map(len, gone))
+        return raw
+
+    def drop(self, at: BlockKey) -> None:
+        """Remove all entries of a block, if there is one: fast for thousands."""
+        block = self._blocks.pop(at, None)
+        if block is not None:
+            self._forget(block)
+
+    def pop_block(self) -> tuple[BlockKey, Set[int]]:
+        """Remove any block; return its key and its queues."""
+        at, block = self._blocks.popitem()
+        self._forget(block)
+        return at, block.entries.keys()
 
     def freeing(self) -> Turns[None]:
         """Remove all blocks in pieces; this is not used again."""
         yield from emptying(self._blocks.popitem, len)
 
-    def remove(self, keys: Iterable[OffsetKey]) -> None:
-        """Remove these entries."""
-        for key in keys:
-            at = key.group, key.topic_id
-            block = self._blocks.get(at)
-            old = None if block is None else block.entries.pop(key.queue_id, None)
-            if block is None or old is None:
-                continue
-            block.joined = None
-            self.count -= 1
-            self.size -= len(old)
-            if not block.entries:
-                del self._blocks[at]
-                self._order = None
-
-    def parts(self, without: Mapping[BlockKey, Set[int]] | None = None) -> list[bytes]:
-        """Return all entries but those `without`, ascending, as parts to join."""
+    def parts(self) -> list[bytes]:
+        """Return all entries, ascending, as parts to join."""
         if self._order is None:
             self._order = sorted(self._blocks)
-        blocks = self._blocks
-        if not without:
-            return [blocks[at].join() for at in self._order]
-        none = frozenset[int]()
-        return [blocks[at].join(without.get(at, none)) for at in self._order]
+        return [self._blocks[at].join() for at in self._order]
+
+    def _forget(self, block: _Block) -> None:
+        self._order = None
+        self.count -= len(block)
+        self.size -= sum(map(len, block.entries.values()))

@@ -5,9 +5,13 @@ that no other test needs.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from fmqcore.batch.control import TopicSetting
 from fmqcore.batch.offset_entry import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.errors import Malformed, OutOfSequence, Overloaded, ProducerFenced
@@ -20,6 +24,7 @@ from fmqcore.journal.producers import (
     ProducerTable,
 )
 from fmqcore.journal.segments import producer_room, snap_room
+from fmqcore.journal.snap_entries import HOUR_MS
 from fmqcore.journal.state import (
     PRESENCE_QUEUE,
     TEMPORARY_QUEUE,
@@ -27,6 +32,7 @@ from fmqcore.journal.state import (
     JournalState,
 )
 from fmqcore.tests.journal.writer import JournalWriter
+from fmqcore.turns import finish
 
 T7 = TopicId(7)
 QUEUE = (T7, 0)
@@ -38,6 +44,7 @@ def settled(state: JournalState, now_ms: int, max_bytes: int = 1 << 20) -> bytes
     """Roll as a broker does: the SNAP is stored, and decodes to the continuing state."""
     snapshot = state.snapshot(now_ms, max_bytes)
     state.settle(snapshot)
+    finish(state.dropping())
     assert JournalState.from_snap(snapshot.payload) == state
     return snapshot.payload
 
@@ -269,7 +276,7 @@ def test_when_a_group_was_there_is_known_as_long_as_it_has_progress() -> None:
     assert set(writer.state.offsets) == {A, note._replace(queue_id=TEMPORARY_QUEUE)}
 
 
-def test_a_roll_looks_at_one_queue_of_a_group_with_an_old_note(
+def test_a_roll_looks_at_no_queue_of_a_group_with_an_old_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of thousands of groups, all queues were looked at in one turn of the broker's loop."""
@@ -286,4 +293,100 @@ def test_a_roll_looks_at_one_queue_of_a_group_with_an_old_note(
     writer.offsets({note: tombstone(1)})
     writer.now_ms += 2 * TOMBSTONE_MS
     writer.state.snapshot(writer.now_ms)
-    assert 0 < len(seen) <= 2
+    assert not seen
+
+
+# ---- old tombstones leave the tables some time after the SNAP
+ENTRIES = st.dictionaries(
+    st.builds(OffsetKey, st.sampled_from("ab"), st.just(T7), st.sampled_from((0, PRESENCE_QUEUE))),
+    st.tuples(st.integers(1, 9), st.booleans()),
+    min_size=1,
+    max_size=2,
+)
+MOVES = st.sampled_from([0, 0, HOUR_MS // 2, 2 * TOMBSTONE_MS, 2 * TOMBSTONE_MS, -3 * TOMBSTONE_MS])
+WORK = ["roll", "roll", "roll", "drop a piece", "drop all", "delete the topic", "decode"]
+STEPS = st.lists(st.tuples(MOVES, st.one_of(ENTRIES, ENTRIES, st.sampled_from(WORK))), max_size=30)
+
+
+DAYS, DELETED, AGAIN = (
+    2 * TOMBSTONE_MS,
+    {A: (5, True), B: (5, True)},
+    {A: (3, False), B: (3, False)},
+)
+
+
+@example([(0, DELETED), (DAYS, "roll"), (0, "delete the topic"), (0, AGAIN), (0, "drop all")])
+@example(
+    [
+        (0, DELETED),
+        (DAYS, "roll"),
+        (0, "drop a piece"),
+        (0, "decode"),
+        (0, AGAIN),
+        (0, "drop a piece"),
+    ]
+)
+@settings(max_examples=300, deadline=None)
+@given(STEPS)
+def test_a_broker_that_drops_late_agrees_with_one_that_decodes(
+    steps: list[tuple[int, Any]],
+) -> None:
+    late, other, now_ms = JournalState(), JournalState(), 1_750_000_000_000
+    dropping = late.dropping(1)
+    for move_ms, step in steps:
+        now_ms += move_ms
+        if isinstance(step, dict):
+            entries = {key: entry_of(key, *of) for key, of in step.items()}
+            packed = {key: (entry, encode_entry(key, entry)) for key, entry in entries.items()}
+            late.merge_offsets(packed, now_ms)
+            other.merge_offsets(packed, now_ms)
+        elif step == "roll":
+            snapshot, same, kept = (
+                late.snapshot(now_ms),
+                other.to_snap(now_ms),
+                kept_of(other, now_ms),
+            )
+            assert snapshot.payload == same, "a slave recognizes it as its own"
+            late.settle(snapshot)
+            other = JournalState.from_snap(same)
+            assert set(other.offsets) == kept
+            dropping = late.dropping(1)
+        elif step == "delete the topic":
+            late.set_topic(TopicSetting(T7, "t", 0))
+            other.set_topic(TopicSetting(T7, "t", 0))
+        elif step == "decode":
+            late.replace(JournalState.from_snap(other.to_snap(0)))
+        elif step == "drop all":
+            finish(late.dropping())
+        else:
+            next(dropping, None)
+        progress = {key for key, entry in late.offsets.items() if not entry.deleted}
+        assert progress == {key for key, entry in other.offsets.items() if not entry.deleted}
+        for group, topic_id, _ in progress:
+            assert late.present_ms(group, topic_id) == other.present_ms(group, topic_id)
+        assert late.progress_bytes == other.progress_bytes == bytes_of(other)
+    finish(late.dropping())
+    assert late == other
+
+
+def entry_of(key: OffsetKey, version: int, deleted: bool) -> OffsetEntry:
+    note = key.queue_id == PRESENCE_QUEUE
+    return tombstone(version) if deleted or note else OffsetEntry(version, Offset(version))
+
+
+def kept_of(state: JournalState, now_ms: int) -> set[OffsetKey]:
+    """Return the keys of a SNAP: all but old tombstones, and of those the notes of live groups."""
+    before = (now_ms - TOMBSTONE_MS) // HOUR_MS
+    live = {key.group for key, entry in state.offsets.items() if not entry.deleted}
+    old = {key for key, ms in state.deleted_ms.items() if ms // HOUR_MS < before}
+    return {
+        key
+        for key in state.offsets
+        if key not in old or (key.queue_id == PRESENCE_QUEUE and key.group in live)
+    }
+
+
+def bytes_of(state: JournalState) -> int:
+    """Return the bytes of all entries, as SNAP holds them: a tombstone with its time."""
+    items = state.offsets.items()
+    return sum(len(encode_entry(key, entry)) + 8 * entry.deleted for key, entry in items)

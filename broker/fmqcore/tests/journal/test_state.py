@@ -12,8 +12,10 @@ from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.producers import IDLE_KEPT, IDLE_MS, KEPT_BATCHES, ProducerTable
 from fmqcore.journal.scan import Cursor, Scan
+from fmqcore.journal.snap_entries import HOUR_MS
 from fmqcore.journal.state import MAX_EPOCHS, TOMBSTONE_MS, JournalState, snap_next_offsets
 from fmqcore.tests.journal.writer import JournalWriter, sample
+from fmqcore.turns import finish
 
 T7 = TopicId(7)
 KEY = OffsetKey("billing", T7, 0)
@@ -92,6 +94,7 @@ def test_settled_snapshot_equals_its_decoded_bytes(
     snapshot = state.snapshot(now_ms, max_bytes)
     decoded = JournalState.from_snap(snapshot.payload)
     state.settle(snapshot)
+    finish(state.dropping())
     assert state == decoded
     again = state.to_snap(now_ms, max_bytes)
     assert again == decoded.to_snap(now_ms, max_bytes) == snapshot.payload
@@ -153,7 +156,7 @@ def test_tombstone_is_removed_after_a_day() -> None:
     assert writer.state.progress(KEY) is None
     for now_ms, kept in (
         (deleted.store_ms + TOMBSTONE_MS, True),
-        (deleted.store_ms + TOMBSTONE_MS + 1, False),
+        (deleted.store_ms + TOMBSTONE_MS + HOUR_MS, False),
     ):
         snap = JournalState.from_snap(writer.state.to_snap(now_ms))
         assert (KEY in snap.offsets) is kept

@@ -4,7 +4,6 @@ The broker itself is in `broker.py`, the command line in `fmqcli.commands.broker
 """
 
 import asyncio
-import gc
 import platform
 from typing import Final
 
@@ -19,6 +18,7 @@ from fmqadapters.process.logs import log_to_stderr
 from fmqadapters.zookeeper.hosts import unresolved
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.app.broker import Broker, Ports
+from fmqbroker.app.collector import FreezingProbe, tune
 from fmqbroker.app.http import pages_of
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore import errors
@@ -42,14 +42,11 @@ EXIT_STATUS: Final[tuple[tuple[type[FmqError], int], ...]] = (
 )
 """Exit status by the error that kept a broker from starting or running. 0 = an orderly stop."""
 
-_GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""The hot path makes few cycles and many short-lived objects: collect cycles less often."""
-
 
 def run_broker(settings: BrokerSettings) -> int:
     """Run one broker until SIGTERM or SIGINT; return the exit status."""
     log_to_stderr()
-    gc.set_threshold(*_GC_THRESHOLDS)
+    tune()
     try:
         return _run_to_its_end(settings)
     except Exception:  # noqa: BLE001  # the last place that can report it
@@ -86,7 +83,7 @@ async def _run(settings: BrokerSettings) -> None:
         coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)
         ports = Ports(SystemClock(), GrpcTransport(), disk, coordination, ProcessLifecycle())
         reporter = asyncio.create_task(_log_unresolved(settings.zookeeper))
-        broker = Broker(settings, ports)
+        broker = Broker(settings, ports, FreezingProbe())
         try:
             async with pages_of(settings, broker.health):
                 await broker.run()

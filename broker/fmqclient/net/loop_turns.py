@@ -23,6 +23,8 @@ _SHARE: Final = 50
 """The client gets this fraction (1/n) of the time that the program held the loop."""
 _LONGEST_MS: Final = 20
 
+_TICK_S: Final = 0.1
+_READ_FIRST_MS: Final = 1000
 _PERIOD_MS: Final = 250
 STALL_MS: Final = 300
 """A timer this late shows that the loop was blocked; silence meanwhile proves nothing."""
@@ -109,6 +111,10 @@ class LoopWatch:
         """Whether the loop was blocked for a while after that moment."""
         return self._blocked_until_ms is not None and self._blocked_until_ms > moment_ms
 
+    def ticks(self) -> "Ticks":
+        """Return new ticks, for a loop that expires deadlines."""
+        return Ticks(self, self._clock)
+
     def _warn(self, length_ms: int) -> None:
         """Warn once per `_WARN_EVERY_MS`; again only for a stall twice as long."""
         now_ms = self._clock.monotonic_ms()
@@ -123,3 +129,23 @@ class LoopWatch:
             "asyncio.to_thread(), or use fmqclient.sync",
             length_ms / 1000,
         )
+
+
+class Ticks:
+    """The ticks of a loop that expires deadlines.
+
+    After the program blocked the loop, the brokers' answers are read before anything expires.
+    """
+
+    def __init__(self, watch: LoopWatch, clock: Clock) -> None:
+        self._watch = watch
+        self._clock = clock
+        self._expire_from_ms = 0
+
+    async def wait(self) -> tuple[int, bool]:
+        """Wait for the next tick; return the time, and whether deadlines may expire now."""
+        late_ms = await self._watch.sleep(_TICK_S)
+        now_ms = self._clock.monotonic_ms()
+        if late_ms:
+            self._expire_from_ms = now_ms + _READ_FIRST_MS
+        return now_ms, now_ms >= self._expire_from_ms

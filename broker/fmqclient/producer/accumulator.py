@@ -67,6 +67,46 @@ class Carrier(Protocol):
         ...
 
 
+class BufferSource(Protocol):
+    """What a sender needs of the accumulator, or of a caller that places its batches itself."""
+
+    def buffers(self) -> Iterator[QueueBuffer]:
+        """Yield all queue buffers."""
+        ...
+
+    def needs(self, group: GroupName, /) -> bool:
+        """Whether the group is to be connected to."""
+        ...
+
+    def limit(self, max_bytes: int, max_records: int) -> None:
+        """Apply a broker's limits to the batches started from now on."""
+        ...
+
+    def look(self) -> None:
+        """Choose groups again: a sender went up or down."""
+        ...
+
+    def lift(self) -> None:
+        """Resume sending where the awaited answers have come."""
+        ...
+
+    def release(self, count: int, size: int) -> None:
+        """Free the room of records that have an outcome."""
+        ...
+
+    def fail(self, batches: Iterable[PendingBatch | InFlightBatch], error: FmqError) -> None:
+        """Fail the records of these batches and forget them."""
+        ...
+
+    def is_gone(self, buffer: QueueBuffer, /) -> bool:
+        """Whether the topic of the queue buffer is gone."""
+        ...
+
+    def has_elsewhere(self, buffer: QueueBuffer, /) -> bool:
+        """Whether another group might take what the queue buffer's group does not."""
+        ...
+
+
 class Accumulator:
     """The pending records of one producer."""
 

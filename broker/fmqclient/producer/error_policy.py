@@ -4,13 +4,16 @@
 (`batch.unknown`), a refusal of a later one proves nothing, and the batch is retried unchanged;
 unless the master reports that no attempt was ever appended (`never_appended_in`). Then it may move,
 and an error is certain if all attempts were in that term (`InFlightBatch.note_never_appended`).
+
+The batches of a fixed identity (`FixedIdentity`) have one place, one sequence and one outcome: an
+error that does not pass ends them, any other is retried until their deadline.
 """
 
 from collections.abc import Callable
 from typing import Final, assert_never
 
 from fmqclient.net.routes import STRANGE_MS
-from fmqclient.producer.accumulator import Accumulator
+from fmqclient.producer.accumulator import BufferSource
 from fmqclient.producer.batches import InFlightBatch
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.error_spec import RetryAction, spec_of_code
@@ -27,16 +30,19 @@ class ErrorPolicy:
     def __init__(
         self,
         clock: Clock,
-        accumulator: Accumulator,
+        accumulator: BufferSource,
         avoid: Callable[[], None],
         renew: Callable[[], None],
         want_routes: Callable[[], None],
+        *,
+        fixed: bool = False,
     ) -> None:
         self._clock = clock
         self._accumulator = accumulator
         self._avoid = avoid
         self._renew = renew
         self._want_routes = want_routes
+        self._fixed = fixed
 
     def take(
         self,
@@ -52,7 +58,9 @@ class ErrorPolicy:
         """
         if never_appended_in is not None:
             batch.note_never_appended(never_appended_in)
-        action = self._judge(buffer, batch, error)
+        action = (
+            self._judge_fixed(batch, error) if self._fixed else self._judge(buffer, batch, error)
+        )
         match action:
             case RetryAction.RESEND_SAME:
                 batch.unknown = True
@@ -114,6 +122,17 @@ class ErrorPolicy:
         if batch.unknown and action is not RetryAction.SWITCH_BROKER:
             return RetryAction.RESEND_SAME
         return action
+
+    def _judge_fixed(self, batch: InFlightBatch, error: FmqError) -> RetryAction:
+        spec = spec_of_code(error.code)
+        if not spec.transient:
+            return RetryAction.FAIL
+        if spec.retry is RetryAction.REFRESH_ROUTES:
+            self._want_routes()
+        if spec.retry is RetryAction.SWITCH_BROKER:
+            return spec.retry
+        certain = not (batch.unknown or spec.appended)
+        return RetryAction.RETRY if certain else RetryAction.RESEND_SAME
 
     def _again(self, buffer: QueueBuffer, batch: InFlightBatch) -> None:
         buffer.hold_until_ms = self._later_ms(RETRY_MS)

@@ -49,8 +49,6 @@ from fmqcore.names import require_name
 from fmqport.clock import Clock
 
 _log = logging.getLogger("fmqclient")
-_TICK_S: Final = 0.1
-_READ_FIRST_MS: Final = 1000
 _MAX_RECORD: Final = MAX_PAYLOAD - 64
 """Maximum size of one record in bytes, its key and headers included."""
 
@@ -170,18 +168,12 @@ class Producer(MustBeClosed):
         self._waiters.look()
 
     async def _tick(self) -> None:
-        """Expire deadlines and resume what was postponed.
-
-        After the program blocked the loop, the brokers' answers are read before anything expires.
-        """
-        expire_from_ms = 0
+        """Expire deadlines and resume what was postponed."""
+        ticks = self._watch.ticks()
         while True:
             await self._busy.wait()
-            late_ms = await self._watch.sleep(_TICK_S)
-            now_ms = self._clock.monotonic_ms()
-            if late_ms:
-                expire_from_ms = now_ms + _READ_FIRST_MS
-            if now_ms >= expire_from_ms:
+            now_ms, may_expire = await ticks.wait()
+            if may_expire:
                 self._accumulator.tick(now_ms)
             for sender in list(self._senders.values()):
                 sender.tick(now_ms)

@@ -16,13 +16,13 @@ an ack, a refusal or its deadline ends it (`producer/queue_buffer.py` has the ru
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
-from fmqclient.producer.accumulator import Accumulator
+from fmqclient.producer.accumulator import BufferSource
 from fmqclient.producer.batches import InFlightBatch, resolve, resolve_unanswered
 from fmqclient.producer.error_policy import ErrorPolicy
 from fmqclient.producer.queue_buffer import QueueBuffer
@@ -58,6 +58,17 @@ class _Settled(FmqError):
     """Open again for new messages: nothing is left to settle in a session for that alone."""
 
 
+class FixedIdentity(NamedTuple):
+    """A producer that outlives its program: the caller keeps its id, sequences and batches.
+
+    Its sender starts no new session of the producer, and splits no batch.
+    """
+
+    producer_id: int
+    attempts_before: int
+    """At least as many as all streams that earlier runs of the producer asked for."""
+
+
 class Sender:
     """One producer's sender to one group. `run` until cancelled."""
 
@@ -67,9 +78,10 @@ class Sender:
         connections: Connections,
         routes: Routes,
         clock: Clock,
-        accumulator: Accumulator,
+        accumulator: BufferSource,
         settings: ProducerSettings,
         watch: LoopWatch | None = None,
+        identity: FixedIdentity | None = None,
     ) -> None:
         self.group = group
         self.why = "connecting"
@@ -80,8 +92,10 @@ class Sender:
         self._accumulator = accumulator
         self._settings = settings
         self._loop_watch = watch or LoopWatch(clock)
+        self._identity = identity
         self._error_policy = ErrorPolicy(
-            clock, accumulator, self.avoid, self.renew, routes.request_refresh
+            *(clock, accumulator, self.avoid, self.renew, routes.request_refresh),
+            fixed=identity is not None,
         )
         self._one_way = settings.level == client_pb2.ONE_WAY
         self._up = grants(routes.table.groups.get(group), Permission.WRITE)
@@ -96,10 +110,10 @@ class Sender:
         self._sent_bytes = 0
         self._messages: deque[int] = deque()  # last correlation of each unanswered message
         self._correlation = 0
-        self._producer_id = 0
+        self._producer_id = identity.producer_id if identity else 0
         self._producer_epoch = 0
-        self._attempt = 0  # the number of streams asked for
-        self._renew = True  # begin the producer's next session at the next opening
+        self._attempt = identity.attempts_before if identity else 0  # streams asked for
+        self._renew = identity is None  # begin the producer's next session at the next opening
         self._work = asyncio.Event()
         self._heard_ms = 0
         self._window_bytes = 0
@@ -127,7 +141,7 @@ class Sender:
 
     def renew(self) -> None:
         """See `Carrier`."""
-        self._renew = True
+        self._renew = self._identity is None
         self._work.set()
 
     def hurry(self) -> None:
@@ -342,7 +356,7 @@ class Sender:
         size = len(batch.payload)
         self._sent_bytes += size
         if batch.end_sequence > _SEQUENCES:
-            self._renew = True
+            self.renew()
         return size
 
     def _written(self) -> None:

@@ -4,7 +4,8 @@ A producer of the library takes a new id each time. Here the id, each queue's ne
 topic's shape are noted with the progress, before anything is sent that relies on them. What is sent
 from a place on depends on that note alone: which queue a record goes to, where batches end. So a
 resumed run sends the same batches under the same sequences, and the broker's table, which keeps the
-last five of each queue, answers those that it has. One batch per queue is in flight.
+last five of each queue, answers those that it has. One batch per queue is in flight. `Plan` decides
+that; the client's senders send it, under a fixed identity.
 
 Order of effects: a step (at most one batch per queue) is sent → it is stored whole → it is noted.
 After a refusal that may pass, or an answer that leaves the outcome open, the same batch is sent
@@ -13,41 +14,47 @@ same: its master answers for what it has, and for what it never appended (ADR 00
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from fmqclient.net.connections import Backoff, Connections, open_at_first
+from fmqclient.net.connections import Connections
+from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
+from fmqclient.net.tasks import CANCELLED
 from fmqclient.producer.accumulator import pinned_group
-from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, record_bytes
-from fmqclient.settings import LEVELS
+from fmqclient.producer.batches import (
+    InFlightBatch,
+    PendingBatch,
+    Record,
+    SendResult,
+    record_bytes,
+    reject,
+)
+from fmqclient.producer.queue_buffer import QueueBuffer
+from fmqclient.producer.sender import FixedIdentity, Sender
+from fmqclient.settings import LEVELS, ProducerSettings
 from fmqcore.batch.columns import encode_headers
 from fmqcore.batch.header import MAX_PAYLOAD
-from fmqcore.error_spec import spec_of_code
 from fmqcore.errors import (
     DeliveryUnknown,
+    ErrorCode,
     FmqError,
     InvalidArgument,
     NoPermission,
     OutOfSequence,
     Unavailable,
-    error_of,
 )
-from fmqcore.ids import Epoch, GroupName, Permission, TopicId
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.placement import Place, pick_by_key
-from fmqcore.routing import candidates
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
-from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
-from fmqwire.methods import PRODUCE
 
 BATCH_BYTES: Final = MAX_PAYLOAD // 2
 """A record that does not fit into its queue's batch any more starts the next step."""
 CONFIRM_TIMEOUT_S: Final = 120.0
 """How long the same batch is retried; then the run ends, and the next run goes on."""
-ANSWER_S: Final = 30.0
 _MOST_RUNS: Final = 0xFFFF
 
 
@@ -135,33 +142,30 @@ class Plan:
 
     def steps(
         self, records: Sequence[Archived], number: int
-    ) -> Iterator[tuple[dict[Place, InFlightBatch], int]]:
+    ) -> Iterator[tuple[dict[Place, PendingBatch], int]]:
         """Yield batches, one per place, and how many records are in all steps so far.
 
-        After each step its sequences count as used.
+        Each bears its sequence. After each step its sequences count as used.
         """
         pending: dict[Place, PendingBatch] = {}
         for i, record in enumerate(records):
             place, row = self.place(record, number + i), _row(record)
             pending_batch = pending.get(place)
             if pending_batch is not None and pending_batch.bytes + record_bytes(row) > BATCH_BYTES:
-                yield self._in_flight(pending), i
+                yield self._numbered(pending), i
                 pending, pending_batch = {}, None
             if pending_batch is None:
                 pending_batch = pending[place] = PendingBatch(0, 0)
             pending_batch.records.append(row)
             pending_batch.bytes += record_bytes(row)
         if pending:
-            yield self._in_flight(pending), len(records)
+            yield self._numbered(pending), len(records)
 
-    def _in_flight(self, pending: dict[Place, PendingBatch]) -> dict[Place, InFlightBatch]:
-        batches = {
-            p: InFlightBatch(pending_batch, self.sequences.get(p, 0))
-            for p, pending_batch in sorted(pending.items())
-        }
-        for place, in_flight in batches.items():
-            self.sequences[place] = in_flight.end_sequence % 2**32
-        return batches
+    def _numbered(self, pending: dict[Place, PendingBatch]) -> dict[Place, PendingBatch]:
+        for place, batch in pending.items():
+            batch.sequence = self.sequences.get(place, 0)
+            self.sequences[place] = (batch.sequence + len(batch.records)) % 2**32
+        return dict(sorted(pending.items()))
 
 
 def _number(value: object, bits: int = 32) -> int:
@@ -206,154 +210,184 @@ def level_of(acks: str) -> client_pb2.AckLevel:
     return LEVELS[acks]
 
 
-class Lines:
-    """A session with each group. Close it."""
+class GroupSenders:
+    """The client's senders, one to each group, with the batches of one step at a time.
+
+    Use it as `async with`. For its senders it is the `BufferSource`: each batch has one place.
+    """
+
+    held = False  # for the queue buffers: nothing here is placed again
 
     def __init__(
         self, wire: tuple[Connections, Routes, Clock], topic: TopicConfig, plan: Plan, acks: str
     ) -> None:
         self._connections, self._routes, self._clock = wire
         self._topic = topic
-        self._producer_id = plan.producer_id
-        self._attempt = plan.run << 16  # of the newest stream; rises over all runs
-        self._level = level_of(acks)
-        self._streams: dict[GroupName, tuple[Stream, Epoch]] = {}  # and the term at the opening
-        self._correlation = 0
+        level_of(acks)
+        self._settings = ProducerSettings(acks=acks, client_name="fmq job replay")
+        self._identity = FixedIdentity(plan.producer_id, plan.run << 16)
+        self._watch = LoopWatch(self._clock)
+        self._buffers: dict[Place, QueueBuffer] = {}
+        self._senders: dict[GroupName, Sender] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: dict[asyncio.Future[SendResult], Place] = {}  # of the present step
+        self._failure: BaseException | None = None  # why a task has ended
         self._repeats = plan.run > 1  # an earlier run may have sent the first step
 
-    async def store(self, step: Mapping[Place, InFlightBatch]) -> None:
+    async def __aenter__(self) -> "GroupSenders":
+        self._start(self._tick())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def store(self, step: Mapping[Place, PendingBatch]) -> None:
         """Wait until the whole step is stored. Raises the refusal if it cannot be stored.
 
         After `CONFIRM_TIMEOUT_S`: `NoPermission` if it is certain that nothing more of a group's
         share was ever stored, else `DeliveryUnknown`.
         """
-        groups = sorted({group for group, _ in step})
-        async with asyncio.TaskGroup() as tasks:
-            for group in groups:
-                share = {queue: in_flight for (g, queue), in_flight in step.items() if g == group}
-                tasks.create_task(self._store(group, share))
+        if self._failure is not None:
+            raise self._failure
+        deadline_ms = self._clock.monotonic_ms() + int(CONFIRM_TIMEOUT_S * 1000)
+        for place, batch in step.items():
+            self._put(place, batch, deadline_ms)
         self._repeats = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for future in self._waiting:
+                    tasks.create_task(_answered(future))
+        finally:
+            self._waiting.clear()
 
-    def close(self) -> None:
-        """End the sessions."""
-        for stream, _ in self._streams.values():
-            stream.cancel()
-        self._streams.clear()
+    # ---- as its senders see it (`BufferSource`)
+    def buffers(self) -> Iterator[QueueBuffer]:
+        """Yield all queue buffers."""
+        yield from self._buffers.values()
 
-    async def _store(self, group: GroupName, left: dict[int, InFlightBatch]) -> None:
-        until_ms = self._clock.monotonic_ms() + CONFIRM_TIMEOUT_S * 1000
-        backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
-        while True:
-            never_appended = False
-            try:
-                async with asyncio.timeout(ANSWER_S):
-                    why, never_appended = await self._try(group, left)
-            except (TransportError, Unavailable, TimeoutError) as error:
-                why = str(error) or f"no answer in {ANSWER_S:.0f} s"
-            if not left:
-                return
-            self._drop(group)
-            if self._clock.monotonic_ms() >= until_ms:
-                if not never_appended:
-                    raise _unconfirmed(group, why)
-                certain = not (self._repeats or any(f.doubtful for f in left.values()))
-                raise _not_taken(group, left, why, certain=certain)
-            self._routes.request_refresh()
-            await backoff.wait()
+    def needs(self, _: GroupName) -> bool:
+        """Every group that was sent to stays connected."""
+        return True
 
-    async def _try(self, group: GroupName, left: dict[int, InFlightBatch]) -> tuple[str, bool]:
-        """Send what is left and take its acks.
+    def fail(self, batches: Iterable[PendingBatch | InFlightBatch], error: FmqError) -> None:
+        """End batches by an error of a broker that no retry can change."""
+        for batch in batches:
+            place = self._waiting.get(batch.records[0][4])
+            if place is not None:  # else the step has ended by another error
+                reject(batch.records, self._refusal(place, error))
 
-        Return why some is still left, and whether the master has no attempt of that in its journal.
-        """
-        (stream, term), why, never_appended = await self._session(group), "", True
-        asked: dict[int, int] = {}
-        for queue, in_flight in left.items():
-            self._correlation += 1
-            asked[self._correlation] = queue
-            batch = self._batch(self._correlation, queue, in_flight)
-            in_flight.unknown = True
-            in_flight.terms.add(term)
-            await stream.send(client_pb2.ProduceRequest(batches=[batch]))
-        while asked:
-            reply: client_pb2.ProduceReply | None = await stream.receive()
-            if reply is None:
-                raise TransportError(f"{stream.peer} has ended the session")
-            for ack in reply.acks:
-                queue = asked.pop(ack.correlation)
-                if ack.code == client_pb2.OK:
-                    del left[queue]
-                elif spec_of_code(ack.code).transient:
-                    why = ack.message
-                    never_appended = never_appended and ack.never_appended
-                    if ack.never_appended:
-                        left[queue].note_never_appended(term)
-                else:
-                    raise self._refusal(group, queue, ack)
-        return why, never_appended
+    def is_gone(self, _: QueueBuffer) -> bool:
+        """No: a topic that brokers do not know is waited for until the deadline."""
+        return False
 
-    async def _session(self, group: GroupName) -> tuple[Stream, Epoch]:
-        if group not in self._streams:
-            route = self._routes.table.groups.get(group)
-            if route is None:
-                raise Unavailable(f"the routes do not know group {group}")
-            self._attempt += 1
-            opening = client_pb2.ProduceOpen(
-                producer_id=self._producer_id,
-                client="fmq job replay",
-                attempt=self._attempt,
-                settle=True,
-            )
-            try:
-                _, stream, answer = await open_at_first(
-                    self._connections,
-                    candidates(route, Permission.WRITE),
-                    PRODUCE,
-                    client_pb2.ProduceRequest(open=opening),
-                )
-            except FmqError as error:  # no broker takes writes now
-                raise Unavailable(str(error)) from error
-            self._streams[group] = stream, Epoch(answer.epoch)
-        return self._streams[group]
+    def has_elsewhere(self, _: QueueBuffer) -> bool:
+        """No: each batch has one place."""
+        return False
 
-    def _drop(self, group: GroupName) -> None:
-        if group in self._streams:
-            self._streams.pop(group)[0].cancel()
+    def place_again(self) -> None:
+        """Nothing is: each batch has one place."""
 
-    def _batch(
-        self, correlation: int, queue: int, in_flight: InFlightBatch
-    ) -> client_pb2.ProduceBatch:
-        return client_pb2.ProduceBatch(
-            correlation=correlation,
-            topic_id=self._topic.id,
-            queue_id=queue,
-            record_count=len(in_flight.records),
-            attrs=in_flight.attrs,
-            payload_crc=in_flight.crc,
-            base_sequence=in_flight.sequence,
-            tag_mask=in_flight.tag_mask,
-            ack=self._level,
-            payload=in_flight.payload,
+    def limit(self, max_bytes: int, max_records: int) -> None:
+        """Nothing: the plan alone decides where batches end."""
+
+    def look(self) -> None:
+        """Nothing: each batch has one place."""
+
+    def lift(self) -> None:
+        """Nothing: nothing is held."""
+
+    def release(self, count: int, size: int) -> None:
+        """Nothing: there is one step at a time."""
+
+    # ---- inside
+    def _put(self, place: Place, batch: PendingBatch, deadline_ms: int) -> None:
+        """Hand one batch to its group's sender; what an earlier run may have sent is unknown."""
+        group, queue = place
+        if (sender := self._senders.get(group)) is None:
+            sender = self._senders[group] = self._new_sender(group)
+        if (buffer := self._buffers.get(place)) is None:
+            buffer = self._buffers[place] = QueueBuffer(self, group, self._topic.id, queue)
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = place
+        batch.records = [(*record[:4], future, True, 0) for record in batch.records]
+        batch.deadline_ms = deadline_ms
+        buffer.next_sequence = buffer.accepted_end = batch.sequence
+        if self._repeats:
+            in_flight = buffer.depart(batch)
+            in_flight.unknown = in_flight.doubtful = True
+        else:
+            buffer.begin(batch)
+            sender.offer(buffer)
+
+    def _new_sender(self, group: GroupName) -> Sender:
+        sender = Sender(
+            *(group, self._connections, self._routes, self._clock, self, self._settings),
+            watch=self._watch,
+            identity=self._identity,
         )
+        self._start(sender.run())
+        return sender
 
-    def _refusal(self, group: GroupName, queue: int, ack: client_pb2.ProduceAck) -> FmqError:
-        where = f"topic {self._topic.name} queue {queue} of group {group}"
-        if ack.code == client_pb2.OUT_OF_SEQUENCE:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """End the step when a task has ended by an error or a cancel: no caller may wait on."""
+        error = Unavailable(f"sending: {CANCELLED}") if task.cancelled() else task.exception()
+        self._failure = self._failure or error
+        for future in self._waiting:
+            if not future.done() and error is not None:
+                future.set_exception(error)
+
+    async def _tick(self) -> None:
+        """Resume what was postponed, and end what was not confirmed in time."""
+        ticks = self._watch.ticks()
+        while True:
+            now_ms, may_expire = await ticks.wait()
+            for group, sender in self._senders.items():
+                if may_expire:
+                    self._expire(group, str(sender.error or sender.why or "no answer"), now_ms)
+                sender.tick(now_ms)
+
+    def _expire(self, group: GroupName, why: str, now_ms: int) -> None:
+        """End all that a group has not confirmed by its deadline, with one error."""
+        pending: list[PendingBatch] = []
+        in_flight: list[InFlightBatch] = []
+        for place, buffer in self._buffers.items():
+            if place[0] == group:
+                expired, unanswered = buffer.expire(now_ms)
+                pending, in_flight = pending + expired, in_flight + unanswered
+        if not pending and not in_flight:
+            return
+        error = _unconfirmed(group, why) if in_flight else _not_taken(group, pending, why)
+        for records in [*(p.records for p in pending), *(f.records for f in in_flight)]:
+            reject(records, error)
+
+    def _refusal(self, place: Place, error: FmqError) -> FmqError:
+        where = f"topic {self._topic.name} queue {place[1]} of group {place[0]}"
+        if error.code is ErrorCode.OUT_OF_SEQUENCE:
             return OutOfSequence(
-                f"{where} does not end where this replay left it ({ack.message}): what was stored "
+                f"{where} does not end where this replay left it ({error}): what was stored "
                 "there is lost, as some policies allow; begin again, into an empty topic, with "
                 "another --name"
             )
-        return error_of(ack.code, f"{where}: {ack.message}")
+        return type(error)(f"{where}: {error}")
 
 
-def _not_taken(
-    group: GroupName, left: Mapping[int, InFlightBatch], why: str, *, certain: bool
-) -> FmqError:
+async def _answered(future: "asyncio.Future[SendResult]") -> None:
+    await future
+
+
+def _not_taken(group: GroupName, left: Sequence[PendingBatch], why: str) -> FmqError:
     """Return the error for records that are not in the journal of the group's master."""
-    count = sum(len(in_flight.records) for in_flight in left.values())
-    kind = NoPermission if certain else DeliveryUnknown
-    doubt = "" if certain else "; the group may have shown some before a failover, and lost them"
+    count = sum(len(batch.records) for batch in left)
+    doubtful = any(batch.doubtful for batch in left)
+    kind = DeliveryUnknown if doubtful else NoPermission
+    doubt = "; the group may have shown some before a failover, and lost them" if doubtful else ""
     return kind(
         f"group {group} takes no messages: {why}; the next {count:,} records are not stored"
         f"{doubt}: run the replay again when the group takes messages, or send all, into an empty "

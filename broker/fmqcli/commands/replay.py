@@ -23,7 +23,7 @@ from fmqcli.common import (
     run,
     talk,
 )
-from fmqcli.replay_producer import Lines, Plan, level_of, require_ordinary
+from fmqcli.replay_producer import GroupSenders, Plan, level_of, require_ordinary
 from fmqcli.stdio.input_paths import folder
 from fmqclient.settings import LEVELS
 from fmqcore.errors import (
@@ -124,22 +124,19 @@ class _Job:
         topic = await routes.topic(self._topic)
         require_ordinary(topic)
         plan = Plan.of(self._records.state, topic, clock.random_id(), self._same_queue)
-        lines = Lines(wire, topic, plan, acks)
-        try:
-            # Before anything is sent under it: a run that goes on is the same producer.
-            await asyncio.to_thread(self._records.note, self._records.place, plan.state())
-            await self._send(plan, lines, topic)
-        finally:
-            lines.close()
+        # Before anything is sent under it: a run that goes on is the same producer.
+        await asyncio.to_thread(self._records.note, self._records.place, plan.state())
+        async with GroupSenders(wire, topic, plan, acks) as senders:
+            await self._send(plan, senders, topic)
 
-    async def _send(self, plan: Plan, lines: Lines, topic: TopicConfig) -> None:
+    async def _send(self, plan: Plan, senders: GroupSenders, topic: TopicConfig) -> None:
         chunks = self._records.chunks()
         while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
             records, end = chunk
             begin, done = end.rows - len(records), self._records.done_before + self.stored
             for step, count in plan.steps(records, done):
                 try:
-                    await lines.store(step)
+                    await senders.store(step)
                 except ExceptionGroup as failed:
                     raise _first(failed) from failed
                 place = end._replace(rows=begin + count)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqcli.replay_producer import BATCH_BYTES, Lines, Plan, level_of, require_ordinary
+from fmqcli.replay_producer import BATCH_BYTES, GroupSenders, Plan, level_of, require_ordinary
+from fmqclient.producer.batches import InFlightBatch, PendingBatch
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.batch.columns import decode
-from fmqcore.errors import DeliveryUnknown, InvalidArgument, NoPermission
+from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError, InvalidArgument, NoPermission
 from fmqcore.ids import GroupName, Permission, TopicId
 from fmqcore.placement import pick_by_key
 from fmqcore.zk.topic import TopicConfig, TopicGroup
@@ -45,12 +46,15 @@ def plan(
 def sent(made: Plan, rows: Sequence[Row], number: int = 0) -> list[Sent]:
     """Return (group, queue, sequence, values) of each step."""
     return [
-        [
-            (g, q, f.sequence, tuple(decode(f.attrs, len(f.records), f.payload).values))
-            for (g, q), f in step.items()
-        ]
+        [(g, q, batch.sequence, values_of(batch)) for (g, q), batch in step.items()]
         for step, _ in made.steps(rows, number)
     ]
+
+
+def values_of(batch: PendingBatch) -> tuple[bytes, ...]:
+    """Return the values as they are encoded in the batch that is sent."""
+    sent_as = InFlightBatch(batch, batch.sequence)
+    return tuple(decode(sent_as.attrs, len(sent_as.records), sent_as.payload).values)
 
 
 def test_each_record_is_sent_once_to_the_place_of_its_key() -> None:
@@ -158,7 +162,7 @@ def test_ordered_topic_is_refused_with_what_to_do_instead() -> None:
         require_ordinary(replace(TOPIC, ordered=True))
 
 
-Scene = Callable[[ClusterDouble, Plan, Callable[[], Lines]], Awaitable[None]]
+Scene = Callable[[ClusterDouble, Plan, Callable[[], GroupSenders]], Awaitable[None]]
 
 
 def played(scene: Scene) -> None:
@@ -172,7 +176,7 @@ def played(scene: Scene) -> None:
                 wire = client._wire
                 topic = await wire[1].topic("orders")
                 made = plan(topic=topic)
-                await scene(double, made, lambda: Lines(wire, topic, made, "replicated"))
+                await scene(double, made, lambda: GroupSenders(wire, topic, made, "replicated"))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(play())
@@ -192,12 +196,13 @@ def drain_after(double: ClusterDouble, how: str, *, failover: bool = False) -> N
 
 
 def test_drained_group_confirms_the_step_that_it_has() -> None:
-    async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
+    async def scene(
+        double: ClusterDouble, made: Plan, new_senders: Callable[[], GroupSenders]
+    ) -> None:
         drain_after(double, "lose")
         ((step, _),) = made.steps(ROWS, 0)
-        line = lines()
-        await line.store(step)
-        line.close()
+        async with new_senders() as senders:
+            await senders.store(step)
         records = double.brokers["g2-0"].group.values()
         assert len(records) == sum(len(f.records) for (g, _), f in step.items() if g == G2)
 
@@ -208,14 +213,15 @@ def test_drained_group_confirms_the_step_that_it_has() -> None:
 def test_step_that_a_drained_group_lacks_is_not_stored(doubt: str) -> None:
     """Of an attempt in another term, or of an earlier run, only the present is certain."""
 
-    async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
+    async def scene(
+        double: ClusterDouble, made: Plan, new_senders: Callable[[], GroupSenders]
+    ) -> None:
         drain_after(double, "drop", failover=doubt == "failover")
         made.run += doubt == "earlier run"
         ((step, _),) = made.steps(ROWS, 0)
-        line = lines()
-        with pytest.raises(ExceptionGroup) as failed:
-            await line.store(step)
-        line.close()
+        async with new_senders() as senders:
+            with pytest.raises(ExceptionGroup) as failed:
+                await senders.store(step)
         count = sum(len(f.records) for (g, _), f in step.items() if g == G2)
         (error,) = failed.value.exceptions
         assert isinstance(error, DeliveryUnknown if doubt else NoPermission)
@@ -226,20 +232,74 @@ def test_step_that_a_drained_group_lacks_is_not_stored(doubt: str) -> None:
 
 
 def test_streams_of_a_later_run_supersede_earlier_ones() -> None:
-    async def scene(double: ClusterDouble, made: Plan, lines: Callable[[], Lines]) -> None:
-        first = lines()
-        for _ in range(2):
-            await first._session(G1)
-            first._drop(G1)
-        made.run = Plan.of(made.state(), made.topic, 0, False).run
-        later = lines()
-        await later._session(G1)
-        later.close()
-        openings = double.brokers["g1-0"].openings
-        attempts = [opening.attempt for opening in openings]
+    async def scene(
+        double: ClusterDouble, made: Plan, new_senders: Callable[[], GroupSenders]
+    ) -> None:
+        broker, lost, before = double.brokers["g1-0"], iter(["lose"]), made.state()
+        broker.script = lambda _: next(lost, None)
+        ((step, _),) = made.steps(ROWS, 0)
+        async with new_senders() as first:
+            await first.store(step)
+        again = Plan.of(before, made.topic, 0, False)
+        made.run, made.sequences = again.run, again.sequences
+        ((step, _),) = made.steps(ROWS, 0)
+        async with new_senders() as later:
+            await later.store(step)
+        attempts = [opening.attempt for opening in broker.openings]
         assert attempts == sorted(set(attempts))
         assert len(attempts) == 3
         assert attempts[0] > 0
-        assert all(opening.settle for opening in openings)
+        assert [opening.settle for opening in broker.openings] == [False, True, True]
+        assert len({opening.producer_id for opening in broker.openings}) == 1
+        assert len(double.values()) == len(ROWS), "the later run sent what was stored: once"
+
+    played(scene)
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (ErrorCode.TOO_LARGE, "topic orders queue 0 of group g2: TOO_LARGE"),
+        (ErrorCode.OUT_OF_SEQUENCE, "queue 0 of group g2 does not end where this replay left it"),
+    ],
+)
+def test_lasting_refusal_ends_the_step_and_names_the_queue(code: ErrorCode, sentence: str) -> None:
+    async def scene(
+        double: ClusterDouble, made: Plan, new_senders: Callable[[], GroupSenders]
+    ) -> None:
+        broker = double.brokers["g2-0"]
+        broker.script = lambda _: code
+        ((step, _),) = made.steps(ROWS, 0)
+        async with new_senders() as senders:
+            with pytest.raises(ExceptionGroup) as failed:
+                await senders.store(step)
+        (error,) = failed.value.exceptions
+        assert isinstance(error, FmqError)
+        assert error.code is code
+        assert sentence in str(error)
+        assert len(broker.requests) == 1, "neither split nor sent again"
+
+    played(scene)
+
+
+@pytest.mark.parametrize("run", [1, 2])
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC])
+def test_passing_refusal_is_retried_unchanged(code: ErrorCode, run: int) -> None:
+    """For longer than a producer retries where another group could take the records."""
+
+    async def scene(
+        double: ClusterDouble, made: Plan, new_senders: Callable[[], GroupSenders]
+    ) -> None:
+        broker, refusals = double.brokers["g2-0"], iter([code] * 100)
+        broker.script = lambda _: next(refusals, None)
+        made.run = run
+        ((step, _),) = made.steps(ROWS, 0)
+        async with new_senders() as senders:
+            await senders.store(step)
+        sent = [batch for request in broker.requests for batch in request.batches]
+        assert len(sent) == 101
+        assert len({(batch.base_sequence, batch.payload) for batch in sent}) == 1
+        assert {opening.producer_epoch for opening in broker.openings} == {0}
+        assert len(double.values()) == len(ROWS)
 
     played(scene)

@@ -10,7 +10,7 @@
 `fmqclient.sync.connect` is the same for programs without asyncio. `settings.py` has every setting;
 `examples/` in the repository has whole programs. Every error raised on purpose is an `FmqError`.
 
-The admin and `sync` are imported on first use: most programs use one client and no admin.
+The admin, the ordered producer and `sync` are imported on first use: most programs need none.
 """
 
 from importlib import import_module
@@ -21,8 +21,6 @@ from fmqclient.client import Client, connect
 from fmqclient.consumer.consumer import Consumer
 from fmqclient.consumer.message import Message
 from fmqclient.producer.batches import SendResult
-from fmqclient.producer.ordered import OrderedProducer
-from fmqclient.producer.ordered_records import LastRecord, OrderedResult
 from fmqclient.producer.producer import Producer
 from fmqclient.settings import Start
 from fmqcore.errors import (
@@ -63,12 +61,17 @@ if TYPE_CHECKING:
         TopicInfo,
     )
     from fmqclient.admin.ordered import OrderedAdmin
+    from fmqclient.producer.ordered import OrderedProducer
+    from fmqclient.producer.ordered_records import LastRecord, OrderedResult
 
-_ADMIN_MODULES: Final = {
+_MODULES_OF_FIRST_USE: Final = {
     "Admin": "fmqclient.admin.client",
     "BrokerStatus": "fmqclient.admin.infos",
     "GroupInfo": "fmqclient.admin.infos",
+    "LastRecord": "fmqclient.producer.ordered_records",
     "OrderedAdmin": "fmqclient.admin.ordered",
+    "OrderedProducer": "fmqclient.producer.ordered",
+    "OrderedResult": "fmqclient.producer.ordered_records",
     "OrderedTopicStatus": "fmqclient.admin.infos",
     "QueueOffsets": "fmqclient.admin.infos",
     "ReplicaStatus": "fmqclient.admin.infos",
@@ -82,9 +85,9 @@ if not TYPE_CHECKING:  # a type checker would accept any name from a module with
         """Import the part that `name` belongs to, on first use."""
         if name == "sync":
             return import_module("fmqclient.sync")
-        if name not in _ADMIN_MODULES:
+        if name not in _MODULES_OF_FIRST_USE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_ADMIN_MODULES[name]), name)
+        return getattr(import_module(_MODULES_OF_FIRST_USE[name]), name)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

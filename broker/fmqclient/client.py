@@ -20,7 +20,6 @@ from fmqclient.net.connections import Backoff, Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import CANCELLED
-from fmqclient.producer.ordered import OrderedProducer
 from fmqclient.producer.producer import Producer
 from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
@@ -30,8 +29,9 @@ from fmqport.transport import Transport
 
 if TYPE_CHECKING:
     from fmqclient.admin.client import Admin
+    from fmqclient.producer.ordered import OrderedProducer
 
-P = TypeVar("P", Producer, OrderedProducer, Consumer)
+P = TypeVar("P", Producer, "OrderedProducer", Consumer)
 MIB = 1024 * 1024
 
 
@@ -189,13 +189,15 @@ class Client(MustBeClosed):
         delivery_timeout_s: float = 120.0,
         close_timeout_s: float = 30.0,
         born_time: bool = False,
-    ) -> OrderedProducer:
+    ) -> "OrderedProducer":
         """Return a new sender to an ordered topic; entering it waits for the topic's one role.
 
         `name`: shown by `fmq ordered status`. `accept_unknown_end`: go on after the last record
         that is known, although the end of an earlier segment is not. `on_active` is called each
         time the role is given. `ProducerSettings` documents the other settings.
         """
+        from fmqclient.producer.ordered import OrderedProducer  # only now: most programs need none
+
         settings = ProducerSettings(
             linger_ms=linger_ms,
             max_outstanding_bytes=max_outstanding_bytes,

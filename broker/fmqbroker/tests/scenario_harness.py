@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import fmqclient
+from e2e.chaos.watch import Sight, setup_of
 from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_traffic import BOUND_S, Raw, Traffic
-from fmqbroker.tests.scenario_watch import READERS, TOPIC, Sample, Watch
+from fmqbroker.tests.scenario_watch import READERS, TOPIC, ScenarioWatch
 from fmqcore.batch.control import decode_offsets
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import BrokerId, Permission
@@ -41,7 +42,7 @@ _clusters = iter(range(1, 1000))
 class Scenario:
     """One cluster, its watch and its traffic."""
 
-    def __init__(self, cluster: DevCluster, watch: Watch, traffic: Traffic) -> None:
+    def __init__(self, cluster: DevCluster, watch: ScenarioWatch, traffic: Traffic) -> None:
         self.cluster = cluster
         self.watch = watch
         self.traffic = traffic
@@ -95,7 +96,7 @@ class Scenario:
         )
 
     def _promised(self, group: str = "g1") -> int:
-        return sum(f for p, f in self.watch.promised.items() if p.group == group)
+        return sum(f for p, f in self.traffic.promised.items() if p.group == group)
 
     def raw(self, broker: str) -> Raw:
         """Return a producer that does not retry."""
@@ -129,19 +130,19 @@ class Scenario:
                             raise AssertionError(f"the {name} has failed") from error
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            seen = "\n".join(map(str, self.watch.latest.values()))
+            seen = "\n".join(f"{b}: {sight}" for b, sight in self.watch.latest.items())
             raise AssertionError(f"waited in vain: {what}\n{seen}") from None
 
-    async def serves(self, broker: str, permission: Permission, why: str = "") -> Sample:
+    async def serves(self, broker: str, permission: Permission, why: str = "") -> Sight:
         """Wait until a broker serves exactly that permission, with that reason."""
         latest = self.watch.latest
 
         def so() -> bool:
-            sample = latest[BrokerId(broker)]
-            return sample.permission == permission and why in sample.why and bool(sample.mode)
+            sight = latest[broker]
+            return sight.permission == permission and why in sight.why and bool(sight.mode)
 
         await self.until(so, f"{broker} serves {permission.name} {why}")
-        return latest[BrokerId(broker)]
+        return latest[broker]
 
     async def looked(self, times: int = 10) -> None:
         """Wait until the watch has asked every broker `times` more times."""
@@ -172,7 +173,7 @@ class Scenario:
 
     async def checkpointed(self) -> None:
         """Wait until the state in ZooKeeper holds all progress confirmed by the first group."""
-        promised = {p.queue: f for p, f in self.watch.promised.items() if p.group == "g1"}
+        promised = {p.queue: f for p, f in self.traffic.promised.items() if p.group == "g1"}
 
         def holds(state: GroupState) -> bool:
             entries = decode_offsets(base64.b64decode(state.offsets)) if state.offsets else {}
@@ -242,7 +243,8 @@ class Scenario:
         for seen in (judge(traffic.history), judge(again)):
             assert not seen.findings, seen.findings
         await self.looked(2)
-        assert not self.watch.violations, self.watch.violations[:3]
+        violations = self.watch.violations()
+        assert not violations, violations[:3]
 
     async def close(self) -> None:
         """Stop the whole stage."""
@@ -304,11 +306,11 @@ async def scenario(
     await cluster.start()
     stage: Scenario | None = None
     try:
-        watch = Watch(list(cluster.brokers.values()))
+        watch = ScenarioWatch(cluster, await setup_of(cluster))
         async with fmqclient.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
             await client.admin().create_topic(TOPIC, queues=2)
             watching = tasks.create_task(watch.run())
-            stage = Scenario(cluster, watch, Traffic(client, watch))
+            stage = Scenario(cluster, watch, Traffic(client, watch.history))
             try:
                 stage.start_producer()
                 stage.start_consumer()

@@ -6,13 +6,17 @@ from functools import partial
 from typing import Final
 
 import fmqclient
+from e2e.chaos.watch import now_ms
+from e2e.history.events import Acked, Committed, Committing, Delivered
+from e2e.history.events import Place as TopicPlace
+from e2e.history.history import History as WatchHistory
 from fmqadapters.grpc import GrpcTransport
-from fmqbroker.tests.scenario_watch import READERS, TOPIC, Watch
+from fmqbroker.tests.scenario_watch import READERS, TOPIC
 from fmqclient.consumer.message import Message
 from fmqclient.producer.batches import SendResult
 from fmqcore.batch.columns import encode
 from fmqcore.batch.crc import crc32c
-from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
+from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError, StaleAssignment
 from fmqcore.ids import BrokerId
 from fmqdev.cluster import DevCluster
 from fmqdev.demo.verdict import History, Place
@@ -25,13 +29,19 @@ _OUTSTANDING: Final = 200
 
 
 class Traffic:
-    """Numbered messages in and out at once, and the outcome of each."""
+    """Numbered messages in and out at once, and the outcome of each.
 
-    def __init__(self, client: fmqclient.Client, watch: Watch) -> None:
+    `watched`: the watch's history, for what its consumer got and acknowledged.
+    """
+
+    def __init__(self, client: fmqclient.Client, watched: WatchHistory) -> None:
         self.client = client
         self.history = History()
         self.enough = asyncio.Event()
-        self._watch = watch
+        self.promised: dict[Place, int] = {}  # committed offsets that were confirmed
+        self._watched = watched
+        self._lives = 0  # of the consumer
+        self._who = ""
         self._next: dict[Place, int] = {}
         self._seen: set[int] = set()
 
@@ -78,6 +88,8 @@ class Traffic:
 
     async def consume(self) -> None:
         """Consume as the only member of the consumer group, until cancelled."""
+        self._lives += 1
+        self._who = f"{READERS}.{self._lives}"
         self._next = {}  # only the previous member can learn that its last acks are stored
         async with self.client.consumer(TOPIC, group=READERS) as consumer:
             async with asyncio.TaskGroup() as both:
@@ -90,14 +102,27 @@ class Traffic:
                 self._note(message, self.history)
                 place = Place(message.group, message.queue)
                 self._next[place] = max(self._next.get(place, 0), int(message.offset) + 1)
+                self._record_ack(message)
                 message.ack_now()
+
+    def _record_ack(self, message: Message) -> None:
+        """Add the delivery of a message, and its ack, to the watch's history."""
+        place = TopicPlace(TOPIC, message.group, message.queue)
+        offset, count = int(message.offset), message.delivery_count
+        who = (now_ms(), self._who, READERS, place, offset)
+        self._watched.add(Delivered(*who, record=int(message.value), attempt=count))
+        self._watched.add(Acked(*who))
 
     async def _commit(self, consumer: fmqclient.Consumer) -> None:
         while True:
-            floors = dict(self._next)
-            with suppress(FmqError):  # its reader went away: retry later
+            floors, why, stale = dict(self._next), "", False
+            self._watched.add(Committing(now_ms(), self._who, READERS))
+            try:
                 await consumer.commit()
-                self._watch.promised.update(floors)
+                self.promised.update(floors)
+            except FmqError as error:  # its reader went away: retry later
+                why, stale = str(error), isinstance(error, StaleAssignment)
+            self._watched.add(Committed(now_ms(), self._who, READERS, why, stale))
             await asyncio.sleep(0.02)
 
     def _note(self, message: Message, history: History) -> None:

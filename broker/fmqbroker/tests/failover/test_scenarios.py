@@ -27,7 +27,7 @@ from fmqdev.demo.replica_comparison import compare_journals
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 ALONE = AckPolicy(how_many=HowMany.NONE)
 LOOKS = 30
-"""As many looks of the watch, 20 ms apart or more, as the effects of a loss take."""
+"""As many looks of the watch, 50 ms apart or more, as the effects of a loss take."""
 
 
 async def test_master_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:

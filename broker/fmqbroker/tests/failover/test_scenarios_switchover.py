@@ -3,16 +3,17 @@
 import asyncio
 import shutil
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from e2e.chaos.watch import now_ms
 from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 from fmqbroker.tests.scenario_harness import FULL, MASTER, NONE, READ, SLAVE, Scenario, scenario
-from fmqcore.ids import BrokerId, Permission
+from fmqcore.ids import BrokerId
 from fmqcore.zk.group_state import GroupState, Mode
+from fmqdev.demo.verdict import outages
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -42,41 +43,20 @@ async def _master(stage: Scenario, broker: str) -> GroupState:
     return await stage.until_state(opened, f"{broker} is master")
 
 
-class _Outage:
-    """The time without service, from the last sample that served to the next."""
-
-    def __init__(self, stage: Scenario) -> None:
-        self._stage = stage
-        self.longest_ms = dict.fromkeys((Permission.READ, Permission.WRITE), 0)
-
-    async def look(self) -> None:
-        served = dict.fromkeys(self.longest_ms, time.monotonic())
-        while True:
-            for kind in self.longest_ms:
-                now = time.monotonic()
-                if any(kind & s.permission for s in self._stage.watch.latest.values()):
-                    gap_ms = int((now - served[kind]) * 1000)
-                    self.longest_ms[kind] = max(self.longest_ms[kind], gap_ms)
-                    served[kind] = now
-            await asyncio.sleep(0.005)
-
-
 async def test_switchover_there_and_back_under_traffic(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
 ) -> None:
     """Nothing is lost, order holds, and the old master follows without any restart."""
     async with scenario(tmp_path, zookeeper_server) as stage:
         before = await stage.state()
-        outage = _Outage(stage)
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(outage.look())
-            for to, other in ((SLAVE, MASTER), (MASTER, SLAVE)):
-                assert f"{to} is master of g1" in await _fmq_failover(stage, to)
-                await stage.serves(to, FULL)
-                await stage.serves(other, NONE)
-                await stage.cluster.wait_healthy()
-                await stage.flow()
-            looking.cancel()
+        from_ms = now_ms()
+        for to, other in ((SLAVE, MASTER), (MASTER, SLAVE)):
+            assert f"{to} is master of g1" in await _fmq_failover(stage, to)
+            await stage.serves(to, FULL)
+            await stage.serves(other, NONE)
+            await stage.cluster.wait_healthy()
+            await stage.flow()
+        outage = outages(stage.watch.seen, from_ms, now_ms())[0]
         state = await stage.state()
         assert state.epoch >= before.epoch + 6  # yield, take over, open: twice
         assert not state.degraded
@@ -85,8 +65,8 @@ async def test_switchover_there_and_back_under_traffic(
         rows = {r for _, _, r in seen}
         assert len(set(seen)) == len(rows), "nothing is stored twice"
         print(f"switchover: {len(seen) - len(rows)} of {len(seen)} messages were delivered again")
-        for kind, ms in outage.longest_ms.items():
-            print(f"switchover: no broker served {kind.name} for {ms} ms at most")
+        for kind, ms in (("reads", outage.reads_ms), ("writes", outage.writes_ms)):
+            print(f"switchover: no broker served {kind} for {ms:.0f} ms at most")
 
 
 async def test_old_master_killed_during_a_switchover(

@@ -26,7 +26,7 @@ SOURCES: Final = (
 HEAD: Final = """# Log events
 
 A broker and the operator log lines of `key=value` to standard error. Generated:
-`python tools/make_log_events.py`. `why` gives a reason in a sentence. *Where* is the package.
+`python tools/make_log_events.py`. `reason` is a sentence. *Where* is the package.
 Events that libraries log are not listed.
 """
 

@@ -149,7 +149,7 @@ class Broker:
                 await claims.claim()
                 break
             except Unavailable as error:
-                _log.warning("waiting_for_zookeeper", why=str(error))
+                _log.warning("waiting_for_zookeeper", reason=str(error))
                 await self._ports.clock.sleep(_RETRY_S)
         me, config = BrokerId(self._settings.broker), group.config
         if config.member(me) is None:
@@ -405,7 +405,7 @@ class _Parts:
             state = self._group.state.value
             others = (state.isr | {state.master}) - {me}
             if self._journal.damage is not None and others & self._group.live.keys():
-                _log.error("stopping_as_the_journal_is_damaged", why=str(self._journal.damage))
+                _log.error("stopping_as_the_journal_is_damaged", reason=str(self._journal.damage))
                 self._ports.lifecycle.stopping.set()
                 return
             await wait_any(self._journal.damaged, self._group.changed)

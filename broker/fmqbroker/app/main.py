@@ -51,7 +51,7 @@ def run_broker(settings: BrokerSettings) -> int:
         return _run_to_its_end(settings)
     except Exception:  # noqa: BLE001  # the last place that can report it
         # The traceback must be in the log: a new run may not show the same failure.
-        _log.critical("broker_ends", why="this is a bug", exc_info=True)
+        _log.critical("broker_ends", reason="this is a bug", exc_info=True)
         return FATAL_EXIT
 
 
@@ -63,7 +63,7 @@ def _run_to_its_end(settings: BrokerSettings) -> int:
             runner.run(_run(settings))
     except* FmqError as group:
         error = _first(group)
-        _log.error("broker_ends", why=str(error), kind=type(error).__name__)
+        _log.error("broker_ends", reason=str(error), kind=type(error).__name__)
         status = _status_of(error)
     return status
 
@@ -97,7 +97,7 @@ async def _run(settings: BrokerSettings) -> None:
 async def _log_unresolved(address: str) -> None:
     """Log unresolved ZooKeeper names once; the broker keeps waiting, as they may resolve later."""
     for name, why in (await unresolved(address)).items():
-        _log.warning("zookeeper_name_does_not_resolve", name=name, why=why, address=address)
+        _log.warning("zookeeper_name_does_not_resolve", name=name, reason=why, address=address)
 
 
 def _first(group: BaseExceptionGroup[FmqError]) -> FmqError:

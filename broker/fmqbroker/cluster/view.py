@@ -141,7 +141,7 @@ class ClusterView:
                 try:
                     await readers[kind](name)
                 except Malformed as error:
-                    _log.error("cluster_view_kept", of=f"{kind} {name}", why=str(error))
+                    _log.error("cluster_view_kept", of=f"{kind} {name}", reason=str(error))
         finally:
             self.changed.notify()
 
@@ -175,7 +175,7 @@ class ClusterView:
             self.numbers = TopicNumbers() if numbers is None else numbers_from_json(numbers.data)
         except Malformed as error:
             self.numbers = None
-            _log.error("cluster_view_unknown", of="topic numbers", why=str(error))
+            _log.error("cluster_view_unknown", of="topic numbers", reason=str(error))
         present = await self._coordination.children(layout.topics_node(self._cluster))
         for gone in sorted(self.topics.keys() - set(present)):
             self._forget_topic(gone)
@@ -190,7 +190,7 @@ class ClusterView:
         try:
             await read(name)
         except Malformed as error:
-            _log.error("cluster_view_unknown", of=name, why=str(error))
+            _log.error("cluster_view_unknown", of=name, reason=str(error))
 
     async def _read_topic(self, name: str) -> None:
         node = await self._coordination.get(layout.topic_node(self._cluster, name))

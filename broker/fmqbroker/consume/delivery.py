@@ -215,7 +215,7 @@ class Puller:
             queue=queue,
             offset=progress.floor,
             begin=begin,
-            why="retention has deleted what was not consumed",
+            reason="retention has deleted what was not consumed",
         )
         session.skipped += [(queue, skipped) for skipped in progress.skip_to(begin)]
         group.mark(queue)

@@ -89,7 +89,7 @@ class IdleGroups:
             await self._leave_chains(over)
             return await self._forget(over)
         except FmqError as error:
-            _log.warning("idle_groups_not_forgotten", why=str(error))
+            _log.warning("idle_groups_not_forgotten", reason=str(error))
             return 0
 
     async def _with_progress(self) -> list[_GroupKey]:

@@ -266,7 +266,7 @@ class GroupTable(QueueMoments):
         for group in groups.values():
             for session in group.sessions.values():
                 session.finish(error)
-        _log.info("consumer_groups_dropped", groups=len(groups), why=str(error))
+        _log.info("consumer_groups_dropped", groups=len(groups), reason=str(error))
         self._freeing.add(emptying(groups.popitem, _steps_to_free, STEPS))
         self.acked.notify()
 

@@ -72,7 +72,7 @@ class TopicSweep:
             topics = await self._long_gone()
             return await self._sweep(topics) if topics else 0
         except FmqError as error:
-            _log.warning("deleted_topics_not_swept", why=str(error))
+            _log.warning("deleted_topics_not_swept", reason=str(error))
             return 0
 
     async def _long_gone(self) -> frozenset[TopicId]:

@@ -117,7 +117,7 @@ class Retention:
         if held is not self._held:
             self._held = held
             if held:
-                _log.warning("deletion_by_age_held", why=doubt)
+                _log.warning("deletion_by_age_held", reason=doubt)
             else:
                 _log.info("deletion_by_age_goes_on")
         return not held
@@ -141,8 +141,8 @@ class Retention:
                     topic=topic,
                     position=position,
                     journal_start=start,
-                    why="the disk is full, and retention deleted records that consumer groups had "
-                    "not read; `fmq ordered status` names the groups",
+                    reason="the disk is full, and retention deleted records that consumer groups "
+                    "had not read; `fmq ordered status` names the groups",
                 )
 
     def _log_left_behind(self, journal_start: Position) -> None:
@@ -156,6 +156,6 @@ class Retention:
                     its_end=view.received_end,
                     journal_start=journal_start,
                     times=self.left_behind[broker],
-                    why="the disk is full, and retention deleted what it still needed; it will "
+                    reason="the disk is full, and retention deleted what it still needed; it will "
                     "drop its journal and copy it again",
                 )

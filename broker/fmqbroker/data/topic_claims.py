@@ -66,7 +66,7 @@ class TopicClaims:
             try:
                 await self.claim()
             except FmqError as error:
-                _log.warning("topic_numbers_not_claimed", why=str(error))
+                _log.warning("topic_numbers_not_claimed", reason=str(error))
                 await self._clock.sleep(_RETRY_S)
                 continue
             if self._view.changed.count == seen:  # else the topics changed in one of those turns
@@ -141,6 +141,6 @@ class TopicClaims:
                 refused[topic] = why
         for topic in refused.keys() - self._complained:
             _log.error(
-                "topic_number_contradicts_journal", topic=topic.name, why=str(refused[topic])
+                "topic_number_contradicts_journal", topic=topic.name, reason=str(refused[topic])
             )
         self._complained = frozenset(refused)

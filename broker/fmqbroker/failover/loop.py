@@ -189,7 +189,7 @@ class Failover:
                 await self._terms.leave(edit, self._group.state.version, why)
         except (FmqError, TimeoutError) as error:
             self._terms.drop(why)
-            _log.warning("left_untidily", why=str(error) or "time is out")
+            _log.warning("left_untidily", reason=str(error) or "time is out")
 
     # ---- one round
     async def _round(self, tasks: asyncio.TaskGroup) -> None:
@@ -221,7 +221,7 @@ class Failover:
         if why != self._complained:
             self._complained = why
             log = _log.info if isinstance(error, Unavailable) else _log.error
-            log("failover_step_failed", why=why)
+            log("failover_step_failed", reason=why)
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._lifecycle.stopping.is_set():
@@ -338,7 +338,7 @@ class Failover:
         except FmqError as error:  # the master cannot be reached, or refuses
             why = str(error)
         if why:
-            _log.info("hand_over_again", term=frozen.term, why=why)
+            _log.info("hand_over_again", term=frozen.term, reason=why)
             await self._clock.sleep(_RETRY_S)
         else:
             self._handed_over = frozen.term

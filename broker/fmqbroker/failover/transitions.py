@@ -155,7 +155,7 @@ class Terms:
         self.installed = received.record if received is not None else None
         self.received = None
         log = _log.error if edit.degraded else _log.info
-        log("master_opened", epoch=edit.epoch, why=edit.reason, end=p.journal.end)
+        log("master_opened", epoch=edit.epoch, reason=edit.reason, end=p.journal.end)
         await self._or_drop(p.offsets.become_master())
         p.master.open_for(edit.epoch)  # F9: nothing of this term left me before
         p.lease.hold(self.tenure)
@@ -175,7 +175,7 @@ class Terms:
         if not standing or await p.group.change(lambda _: edit, version) is None:
             return False
         self.tenure, self.frozen = Tenure(edit.epoch, standing), None
-        _log.info("reads_claimed", epoch=edit.epoch, why=edit.reason, end=p.journal.durable_end)
+        _log.info("reads_claimed", epoch=edit.epoch, reason=edit.reason, end=p.journal.durable_end)
         committed, served = p.commit.commit_end, p.journal.durable_end
         await self._or_drop(self._become_taker(record, committed))
         p.commit.advance(served, p.commit.all_end)
@@ -194,7 +194,7 @@ class Terms:
                 while not self._has_all(edit.reader, edit.successor_incarnation):
                     await wait_any(p.master.changed, timeout_s=_POLL_S)
         except TimeoutError:
-            _log.warning("move_in_vain", to=edit.reader, why="it did not have all in time")
+            _log.warning("move_in_vain", to=edit.reader, reason="it did not have all in time")
             return False
         done = await p.group.change(lambda _: edit, version) is not None
         if done:
@@ -220,7 +220,7 @@ class Terms:
             return False
         if given:  # F16: a successor has all that its master had, and here it is on its disk
             p.journal.doubts.made_whole()
-        _log.info("mastership_taken", epoch=edit.epoch, why=edit.reason, end=p.journal.end)
+        _log.info("mastership_taken", epoch=edit.epoch, reason=edit.reason, end=p.journal.end)
         return True
 
     async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
@@ -249,7 +249,7 @@ class Terms:
         assert self.frozen.term == edit.epoch - 1
         done = await self._parts.group.change(lambda _: edit, version) is not None
         if done:
-            _log.info("hand_over", epoch=edit.epoch, why=edit.reason)
+            _log.info("hand_over", epoch=edit.epoch, reason=edit.reason)
         return done
 
     def drop(self, why: str) -> None:
@@ -257,7 +257,7 @@ class Terms:
         p = self._parts
         p.gate.close(why)
         if self.tenure is not None:
-            _log.info("term_over", epoch=self.held, why=why)
+            _log.info("term_over", epoch=self.held, reason=why)
             self._give_up()
             p.master.close_writes()
             p.offsets.retire()
@@ -288,11 +288,11 @@ class Terms:
             payload = base64.b64decode(state.offsets, validate=True) or encode_offsets({})
             await self._parts.offsets.install(payload, lacking=lacking)
         except (ValueError, Malformed) as error:
-            _log.error("takeover_record_unreadable", why=str(error), lost="it is not installed")
+            _log.error("takeover_record_unreadable", reason=str(error), lost="it is not installed")
 
     async def _become_taker(self, record: str, committed: Position) -> None:
         try:
             await self._parts.offsets.become_taker(record, committed)
         except Malformed as error:
-            _log.error("takeover_record_unreadable", why=str(error), lost="going on without it")
+            _log.error("takeover_record_unreadable", reason=str(error), lost="going on without it")
             await self._parts.offsets.become_taker("", committed)

@@ -107,14 +107,14 @@ class Space:
     def note_full(self, why: str) -> None:
         """Refuse DATA: a derived file found no room."""
         if not self._no_room:
-            log.error("journal_no_room_for_messages", why=why)
+            log.error("journal_no_room_for_messages", reason=why)
         self._no_room = why
         self._settle()
 
     def note_stuck(self, why: str) -> None:
         """Refuse everything until the waiting bytes are written: the writer found no room."""
         if not self.no_control:
-            log.error("journal_no_room", why=why)
+            log.error("journal_no_room", reason=why)
         self.no_control = why
         self._settle()
 
@@ -137,7 +137,7 @@ class Space:
         self._free = await self._disk.free_bytes()
         low = self._too_low(self._free, self._kept)
         if low and not self._low:
-            log.error("journal_room_low", why=low)
+            log.error("journal_room_low", reason=low)
         self._low = low
         self._settle()
 
@@ -165,7 +165,7 @@ class Space:
             self._held_bytes = self._reserve_bytes
         except DiskFull as error:
             if not self._missed:
-                log.warning("journal_no_room_for_reserve", why=str(error))
+                log.warning("journal_no_room_for_reserve", reason=str(error))
             self._missed = True
 
     async def use_reserve(self) -> bool:

@@ -424,16 +424,16 @@ class Journal:
             await self._parts.checkpoints.write(clean=space.reserved and not space.tight)
         except DiskFull as error:
             # What could not be stored was never reported as stored; the next start is unclean.
-            log.error("journal_closed_without_room", why=str(error))
+            log.error("journal_closed_without_room", reason=str(error))
 
     async def _condemn(self, position: Position, found: CorruptJournal) -> None:
         store = self._parts.store
         try:
             await note(store.disk, store.segment_of(position))
         except (DiskFull, NotFound) as error:
-            log.warning("journal_damage_not_noted", why=str(error))
+            log.warning("journal_damage_not_noted", reason=str(error))
         if self.damage is None:
-            log.error("journal_damaged", why=str(found))
+            log.error("journal_damaged", reason=str(found))
             self.damage = found
         self.damaged.notify()
 

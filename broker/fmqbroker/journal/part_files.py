@@ -44,13 +44,13 @@ class PartFiles:
                 why = f"it covers [{part.base}, {part.end})"
             except Malformed as error:
                 why = str(error)
-        log.warning("journal_index_rebuilt", file=name, why=why)
+        log.warning("journal_index_rebuilt", file=name, reason=why)
         part = index.begin(segment.base)
         await self.build((part,), segment)
         try:
             await self.write(index, segment, part, shrinks)
         except DiskFull as error:  # reads need no room
-            log.warning("journal_index_not_stored", file=name, why=str(error))
+            log.warning("journal_index_not_stored", file=name, reason=str(error))
         return part
 
     async def build(

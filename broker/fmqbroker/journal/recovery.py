@@ -289,7 +289,7 @@ async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
     try:
         return (None if data is None else decode_checkpoint(data)), ""
     except Malformed as error:
-        log.warning("journal_checkpoint_unreadable", why=str(error))
+        log.warning("journal_checkpoint_unreadable", reason=str(error))
         return None, str(error)
 
 
@@ -303,7 +303,7 @@ async def read_resume(
     try:
         resume = decode_resume(data)
     except Malformed as error:
-        log.warning("journal_resume_file_unreadable", why=str(error))
+        log.warning("journal_resume_file_unreadable", reason=str(error))
         return None
     if resume.base != segment.base or (until is not None and until < resume.position):
         return None  # of an older segment, or of what is being cut

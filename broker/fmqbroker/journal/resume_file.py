@@ -128,7 +128,7 @@ class Resumes:
         try:
             await self._store.disk.replace_file(RESUME, data)
         except DiskFull as error:  # a start takes longer
-            log.warning("journal_no_room_for_resume_file", why=str(error))
+            log.warning("journal_no_room_for_resume_file", reason=str(error))
         if self._cuts != self._flusher.cuts:  # meanwhile
             await self._store.disk.remove(RESUME)
 

@@ -89,7 +89,7 @@ class StateLimits:
                 entries=forgotten - self._forgotten,
                 kept=self.producers,
                 limit=self.producer_limit,
-                why="more producers wrote within a day than are remembered; a retry that comes "
+                reason="more producers wrote within a day than are remembered; a retry that comes "
                 "later from one of these is stored twice",
             )
         self._forgotten = forgotten
@@ -99,6 +99,6 @@ class StateLimits:
                 "consumer_progress_nearly_full",
                 bytes=self.progress_bytes,
                 room=self.progress_room,
-                why="at the limit new consumer groups are refused",
+                reason="at the limit new consumer groups are refused",
             )
         self._nearly_full = nearly

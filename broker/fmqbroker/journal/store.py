@@ -180,7 +180,7 @@ class SegmentStore:
                 self.space.roll_blocked = ""
             except DiskFull as error:
                 if not self.space.roll_blocked:
-                    log.error("journal_no_room_for_segment", why=str(error))
+                    log.error("journal_no_room_for_segment", reason=str(error))
                 self.space.roll_blocked = str(error)
 
     async def adopt_spare(self, size: int) -> None:

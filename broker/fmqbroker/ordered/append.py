@@ -237,7 +237,7 @@ class OrderedAppend:
         last = None if stored is None else stored.value.last
         if stored is None or last is None or last.number != draft.place.segment:
             return
-        _log.error("chain_segment_lost", topic=stored.value.topic, segment=last.number, why=why)
+        _log.error("chain_segment_lost", topic=stored.value.topic, segment=last.number, reason=why)
         closed = close(stored.value, why, CloseReason.JOURNAL)
         if not await self.cache.edit(stored, closed):
             _log.warning("chain_not_closed", topic=stored.value.topic, segment=last.number)

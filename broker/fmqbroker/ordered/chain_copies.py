@@ -183,4 +183,4 @@ class ChainCopies:
     def _complain(self, chain: Chain, why: str) -> None:
         if self._complaints.get(chain.topic_id) != why:
             self._complaints[chain.topic_id] = why
-            _log.error("chain_not_restored", topic=chain.topic, why=why)
+            _log.error("chain_not_restored", topic=chain.topic, reason=why)

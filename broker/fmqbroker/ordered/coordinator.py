@@ -337,7 +337,7 @@ class Coordinator:
         self._senders.note_wait(chain.topic_id, "" if is_open else why, trouble)
         wait = trouble if is_open else why
         if wait and wait != memory.wait:
-            _log.info("ordered_sends_wait", topic=chain.topic, why=wait)
+            _log.info("ordered_sends_wait", topic=chain.topic, reason=wait)
         memory.wait = wait
 
     def _log_step(self, chain: Chain, decision: Decision) -> None:
@@ -348,7 +348,7 @@ class Coordinator:
             topic=chain.topic,
             segment=segment,
             group=group,
-            why=decision.why,
+            reason=decision.why,
         )
 
     # ---- time

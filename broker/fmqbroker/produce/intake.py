@@ -86,7 +86,7 @@ class Intake:
             _log.info("messages_taken", epoch=epoch)
         elif refusal.cause in (Cause.ROOM, Cause.POLICY):
             cause = refusal.cause.value
-            _log.warning("messages_refused", epoch=epoch, cause=cause, why=refusal.why)
+            _log.warning("messages_refused", epoch=epoch, cause=cause, reason=refusal.why)
         else:
             cause = refusal.cause.value
-            _log.info("messages_refused", epoch=epoch, cause=cause, why=refusal.why)
+            _log.info("messages_refused", epoch=epoch, cause=cause, reason=refusal.why)

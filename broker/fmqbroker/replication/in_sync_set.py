@@ -193,14 +193,14 @@ class InSyncSet:
             failed = (out, joining, type(error).__name__)
             if failed != self._failed_change:
                 self._failed_change = failed
-                _log.warning("in_sync_set_unchanged", why=why, error=str(error))
+                _log.warning("in_sync_set_unchanged", reason=why, error=str(error))
             await self._clock.sleep(self._pause_ms / 1000)
             return
         self._pending = None
         self._failed_change = None
         if stands is not None:
             log = _log.info if stands.isr else _log.warning
-            log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), why=why)
+            log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), reason=why)
         self._moved()
         self._notify()
 
@@ -224,5 +224,5 @@ class InSyncSet:
                 _log.info("writes_accepted", epoch=self._epoch, isr=sorted(current))
             self._commit.accept()
         elif why != self._commit.unwritable_reason:
-            _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), why=why)
+            _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), reason=why)
             self._commit.refuse(why, self._journal.end)

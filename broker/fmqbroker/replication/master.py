@@ -180,7 +180,7 @@ class MasterReplication:
             incarnation=self._incarnation,
         )
         if (twin := self._streams.twin_reason(link)) is not None:
-            _log.error("two_of_one_name", slave=broker, why=twin)
+            _log.error("two_of_one_name", slave=broker, reason=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
         stranger = (hello.cluster, hello.group) != (self._settings.cluster, self._settings.group)
@@ -224,7 +224,7 @@ class MasterReplication:
                 slave=link.broker,
                 action=decision.action.name,
                 position=decision.position,
-                why=decision.reason,
+                reason=decision.reason,
             )
         if link.view.refused:
             return decision.reason
@@ -247,7 +247,7 @@ class MasterReplication:
         self._streams.remove(link)
         view = link.view
         if view.connected:
-            _log.info("slave_lost", slave=link.broker, why=why)
+            _log.info("slave_lost", slave=link.broker, reason=why)
             self._lost.add(link.broker)
         view.connected = view.caught_up = False
         self._isr.recheck()

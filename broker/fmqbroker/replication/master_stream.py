@@ -167,7 +167,7 @@ class MasterLink:
                 await self.reject(reason)
                 return Decision(Action.REJECT, reason=reason, alarm=True)
             except BadBatch as bad:
-                _log.error("suffix_does_not_fit", slave=self.broker, why=str(bad))
+                _log.error("suffix_does_not_fit", slave=self.broker, reason=str(bad))
                 fits = False
 
     async def reject(self, reason: str) -> None:

@@ -123,7 +123,9 @@ class SlaveReplication:
                     self._complained.clear()
                 self._complained.add(why)
                 self._reported.clear()
-                _log.info("master_not_followed", master=master.id, address=master.address, why=why)
+                _log.info(
+                    "master_not_followed", master=master.id, address=master.address, reason=why
+                )
             await self._pause(self._next_delay_ms())
 
     def _report(self, event: str, master: BrokerId, position: Position) -> None:

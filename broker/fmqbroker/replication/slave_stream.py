@@ -158,7 +158,9 @@ class Upstream:
             position = Position(welcome.position)
             action = self._action(welcome)
             if action not in (Action.APPEND_FROM, Action.REJECT):
-                _log.warning("welcome", action=action.name, position=position, why=welcome.reason)
+                _log.warning(
+                    "welcome", action=action.name, position=position, reason=welcome.reason
+                )
             match action:
                 case Action.APPEND_FROM:
                     if position != self._journal.end:
@@ -217,7 +219,7 @@ class Upstream:
             f"master {self._master.id} asks {self._me} to {what}, below the commit end "
             f"{self._commit.commit_end}: nothing is cut; compare the two data directories"
         )
-        _log.error("would_lose_committed", why=why)
+        _log.error("would_lose_committed", reason=why)
         raise LinkBroken(why)
 
     async def _send_suffix(self, stream: Stream, position: Position) -> None:

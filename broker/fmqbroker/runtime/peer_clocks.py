@@ -94,7 +94,7 @@ class PeerClocks:
             return
         self._apart = why is not None
         if why is not None:
-            _log.error("clocks_differ", why=why)
+            _log.error("clocks_differ", reason=why)
         else:
             _log.warning("clocks_agree")
 

@@ -33,5 +33,5 @@ class StateLog:
             part=decision.part.name.lower(),
             permission=decision.permission.name,
             epoch=epoch,
-            why=decision.why,
+            reason=decision.why,
         )

@@ -218,7 +218,7 @@ class GroupStore:
         try:
             await self._live_node.announce(live)
         except Unavailable as error:
-            _log.info("announce_later", why=str(error))
+            _log.info("announce_later", reason=str(error))
             self._look.set()
 
     async def withdraw(self) -> None:
@@ -373,20 +373,20 @@ class GroupStore:
         before, self._removal = self._removal, removal
         match removal:
             case Removal.NONE if before is not None:
-                _log.info("group_stays", node=self._root, why="its removal was given up")
+                _log.info("group_stays", node=self._root, reason="its removal was given up")
             case Removal.NONE:
                 _log.info("group_configuration_is_back", node=self._root)
             case Removal.DRAINING:
                 _log.warning(
                     "group_is_being_removed",
                     node=self._root,
-                    why="it takes no messages; consumers read it to its end",
+                    reason="it takes no messages; consumers read it to its end",
                 )
             case Removal.EMPTY:
                 _log.warning(
                     "group_is_being_removed",
                     node=self._root,
-                    why="every message was consumed",
+                    reason="every message was consumed",
                     remedy="stop this broker",
                 )
             case _:

@@ -118,7 +118,8 @@ async def _wait_for_name(
                 incarnation=node.incarnation,
                 address=node.address,
                 waiting_ms=_SESSIONS * group.session_timeout_ms,
-                why="its session may be over soon: it is not of this data directory's last broker",
+                reason="its session may be over soon: it is not of this data directory's last "
+                "broker",
             )
         await clock.sleep(_POLL_S)
         try:

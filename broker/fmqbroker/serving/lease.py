@@ -147,7 +147,7 @@ class Lease:
             holds, held = self._tenure if left_ms > 0 else None, self._held
             if holds != held:
                 if holds is None and held == self._tenure:
-                    _log.warning("lease_over", epoch=held.epoch if held else 0, why=LEASE_OVER)
+                    _log.warning("lease_over", epoch=held.epoch if held else 0, reason=LEASE_OVER)
                 self._held = holds
                 self._gate.changed.notify()
             timeout_s = min(left_ms + 1, _LONG_MS) / 1000 if left_ms > 0 else None

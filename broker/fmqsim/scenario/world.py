@@ -409,8 +409,12 @@ class _Logging:
             if event["event"] == "chain_segment_sealed" and process is not None:
                 self._world.chains.sealed(process.node.name)
             if event["event"] == "slave_refused":
-                self._world.person.refused(str(event["slave"]), str(event["why"]))
-            if event["event"] == "part" and "begin-again" in event["why"] and process is not None:
+                self._world.person.refused(str(event["slave"]), str(event["reason"]))
+            if (
+                event["event"] == "part"
+                and "begin-again" in event["reason"]
+                and process is not None
+            ):
                 group = self._world.brokers[process.node.name].group
                 self._world.person.waits(group, int(event["epoch"]))
             if process is not None and self._is_damage(event):
@@ -425,4 +429,4 @@ class _Logging:
     @staticmethod
     def _is_damage(event: Any) -> bool:
         rebuilt = event["event"] == "journal_index_rebuilt"
-        return event["event"] in _DAMAGE or (rebuilt and event.get("why") != "it is missing")
+        return event["event"] in _DAMAGE or (rebuilt and event.get("reason") != "it is missing")

@@ -53,13 +53,13 @@ class Events:
                 event = self._event(about, *key[1:], kind)
                 await self._kube.create("Event", meta["namespace"], event)
         except TimeoutError:
-            _log.warning("event_not_written", reason=reason, why="no answer in time")
+            _log.warning("event_not_written", event_reason=reason, reason="no answer in time")
             self._silent_until_s = time.monotonic() + _SILENT_S
             self._reported.forget(key)
         except KubeError as error:
             if error.reason == NAMESPACE_ENDS:
                 return
-            _log.warning("event_not_written", reason=reason, why=str(error))
+            _log.warning("event_not_written", event_reason=reason, reason=str(error))
             if error.status not in _REFUSED:  # it may be taken the next time
                 self._reported.forget(key)
 

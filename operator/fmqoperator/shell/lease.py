@@ -80,7 +80,7 @@ class Lease:
             except KubeError as error:
                 # It ends by itself. In an uninstallation, the operator's rights went before its
                 # process.
-                _log.info("lease_not_released", why=str(error))
+                _log.info("lease_not_released", reason=str(error))
 
     async def _try(self) -> bool:
         """Look once, and write if the replica may hold the Lease; return whether it now does."""
@@ -103,7 +103,7 @@ class Lease:
                 _log.info("lease_contended", lease=str(self._ref))
             elif str(error) != self._complained:  # once, not at every try
                 self._complained = str(error)
-                _log.warning("lease_unanswered", lease=str(self._ref), why=str(error))
+                _log.warning("lease_unanswered", lease=str(self._ref), reason=str(error))
             return False
         self._complained = ""
         self.holder, self._renewed_s = self._me, now_s

@@ -112,7 +112,7 @@ def run_operator() -> int:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        _log.error("operator_ends", why=str(error), kind=type(error).__name__)
+        _log.error("operator_ends", reason=str(error), kind=type(error).__name__)
         status = TEMPORARY if isinstance(error, LeaseLost) else UNAVAILABLE
     return status
 

@@ -56,7 +56,7 @@ def _brief(body: dict[str, Any]) -> dict[str, Any]:
 def _log_missed(gone: dict[str, Any]) -> dict[str, Any]:
     meta = gone["metadata"]
     of = f"{meta.get('namespace', '')}/{meta['name']}"
-    _log.info("gone_unseen", kind=gone["kind"], of=of, why="it is in no new list")
+    _log.info("gone_unseen", kind=gone["kind"], of=of, reason="it is in no new list")
     return gone
 
 

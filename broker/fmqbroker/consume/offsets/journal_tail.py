@@ -42,7 +42,7 @@ async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey
             await _merge_from(chunk, table)
             position = end_of_batches(position, chunk)
     except (Malformed, CorruptJournal, NotFound, DiskFailed) as error:
-        _log.error("offsets_unreadable", position=position, why=str(error), lost="what follows")
+        _log.error("offsets_unreadable", position=position, reason=str(error), lost="what follows")
     return table
 
 

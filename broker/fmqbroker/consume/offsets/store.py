@@ -457,7 +457,7 @@ class OffsetStore(KnownProgress):
             _log.warning("takeover_checkpoint_failed", error=str(error))
             return
         if stands is None:
-            _log.info("takeover_checkpoint_left", epoch=epoch, why="no longer the reader")
+            _log.info("takeover_checkpoint_left", epoch=epoch, reason="no longer the reader")
 
     async def _let_go(self) -> None:
         """As a master, empty the state's record once no slave that may claim needs it."""

@@ -147,7 +147,7 @@ async def test_broker_logs_its_version_and_each_state(broker: Process) -> None:
     assert f"version={VERSION} " in f"{starts} "
     parts = [line for line in lines if "event=part" in line]
     assert "part=master permission=FULL epoch=1" in parts[-1]
-    assert "why=" in parts[-1]
+    assert "reason=" in parts[-1]
 
 
 async def test_sends_in_flight_at_orderly_stop_are_acknowledged(broker: Process) -> None:

@@ -90,7 +90,7 @@ async def test_each_change_is_one_line_with_its_reason() -> None:
         parts.gate.close("cut off")
         await lines(5)
         watching.cancel()
-    keys = ("event", "cause", "why", "log_level")
+    keys = ("event", "cause", "reason", "log_level")
     assert [tuple(line.get(key) for key in keys) for line in log] == [
         ("messages_taken", None, None, "info"),
         ("messages_refused", "policy", UNMET, "warning"),

@@ -425,8 +425,8 @@ async def test_slave_behind_a_newer_master_reports_the_kind(tmp_path: Path) -> N
             at = c.master.journal.append(planted(UNKNOWN)).position
             c.master.produce()
             await until(lambda: not c.isr, "it falls out")
-            await until(lambda: any("kind 9" in str(line.get("why")) for line in lines))
+            await until(lambda: any("kind 9" in str(line.get("reason")) for line in lines))
         assert slave.journal.end == at
-        (why,) = {line["why"] for line in lines if line["event"] == "master_not_followed"}
+        (why,) = {line["reason"] for line in lines if line["event"] == "master_not_followed"}
         assert why.startswith(f"at position {at}: FMQ ")
         assert "upgrade this broker" in why

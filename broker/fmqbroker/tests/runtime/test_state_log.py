@@ -34,7 +34,7 @@ def test_a_waiting_master_logs_its_reason_once() -> None:
             log.note(waits, Epoch(3))
             log.note(checks, Epoch(3))
             log.note(decision(Part.MASTER, Permission.NONE, ""), Epoch(3))
-    assert [(line["part"], line["why"]) for line in lines] == [
+    assert [(line["part"], line["reason"]) for line in lines] == [
         ("master", "g1-1 is not heard"),
         ("master", "g1-0 copies what it lacks"),
     ]
@@ -99,7 +99,7 @@ async def test_a_change_that_cannot_be_made_is_one_line(
     (refused,) = of(lines, "writes_refused")
     assert (emptied["isr"], emptied["log_level"]) == ([], "warning")
     assert refused["log_level"] == "warning"
-    assert refused["why"]
+    assert refused["reason"]
 
 
 async def test_the_policy_can_be_met_again_is_a_line(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
-from fmqdev.demo.verdict import judge
+from fmqdev.demo.verdict import Place, judge
 from fmqproto.v1 import client_pb2
 
 NONE, READ, WRITE, FULL = Permission.NONE, Permission.READ, Permission.WRITE, Permission.FULL
@@ -66,7 +66,7 @@ class Scenario:
         self._tasks["consumer"] = asyncio.create_task(self.traffic.consume())
 
     async def stop_consumer(self) -> None:
-        """Stop the consumer after its acks are sent."""
+        """Stop the consumer after its acks are confirmed."""
         task = self._tasks.pop("consumer")
         task.cancel()
         await asyncio.wait([task])
@@ -243,6 +243,8 @@ class Scenario:
         for seen in (judge(traffic.history), judge(again)):
             assert not seen.findings, seen.findings
         await self.looked(2)
+        known = {Place(p.group, p.queue): floor for p, floor in self.watch.promised().items()}
+        assert known == traffic.promised, "the watch compares with everything that was confirmed"
         violations = self.watch.violations()
         assert not violations, violations[:3]
 

@@ -92,9 +92,12 @@ class Traffic:
         self._who = f"{READERS}.{self._lives}"
         self._next = {}  # only the previous member can learn that its last acks are stored
         async with self.client.consumer(TOPIC, group=READERS) as consumer:
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._take(consumer))
-                both.create_task(self._commit(consumer))
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._take(consumer))
+                    both.create_task(self._commit_on(consumer))
+            finally:  # past an ack that is never confirmed, the watch can promise nothing
+                await self._commit(consumer)
 
     async def _take(self, consumer: fmqclient.Consumer) -> None:
         while True:
@@ -113,17 +116,20 @@ class Traffic:
         self._watched.add(Delivered(*who, record=int(message.value), attempt=count))
         self._watched.add(Acked(*who))
 
-    async def _commit(self, consumer: fmqclient.Consumer) -> None:
+    async def _commit_on(self, consumer: fmqclient.Consumer) -> None:
         while True:
-            floors, why, stale = dict(self._next), "", False
-            self._watched.add(Committing(now_ms(), self._who, READERS))
-            try:
-                await consumer.commit()
-                self.promised.update(floors)
-            except FmqError as error:  # its reader went away: retry later
-                why, stale = str(error), isinstance(error, StaleAssignment)
-            self._watched.add(Committed(now_ms(), self._who, READERS, why, stale))
+            await self._commit(consumer)
             await asyncio.sleep(0.02)
+
+    async def _commit(self, consumer: fmqclient.Consumer) -> None:
+        floors, why, stale = dict(self._next), "", False
+        self._watched.add(Committing(now_ms(), self._who, READERS))
+        try:
+            await consumer.commit()
+            self.promised.update(floors)
+        except FmqError as error:  # its reader went away: retry later
+            why, stale = str(error), isinstance(error, StaleAssignment)
+        self._watched.add(Committed(now_ms(), self._who, READERS, why, stale))
 
     def _note(self, message: Message, history: History) -> None:
         place, offset = Place(message.group, message.queue), int(message.offset)

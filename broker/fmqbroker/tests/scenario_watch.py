@@ -15,7 +15,7 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Finding
 from e2e.checks.offsets import offsets
 from e2e.checks.serving import two_at_once
-from e2e.history.events import Floor, Look, Setup
+from e2e.history.events import Floor, Look, Place, Setup
 from e2e.history.history import History
 from fmqcore.ids import Permission
 from fmqdev.cluster import DevCluster
@@ -53,6 +53,11 @@ class ScenarioWatch(Watch):
     def floors_seen(self) -> Counter[str]:
         """Count the committed offsets that each broker reported."""
         return Counter(e.broker for e in self.history.events if isinstance(e, Floor))
+
+    def promised(self) -> dict[Place, int]:
+        """Return the committed offsets that were confirmed, as far as the checks know."""
+        reads = Facts(self.history.events, {}).reads()
+        return {place: read.promises[-1].floor for _, place, read in reads if read.promises}
 
     def violations(self) -> list[Finding]:
         """Return everything that no cluster may do."""

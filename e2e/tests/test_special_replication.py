@@ -143,7 +143,7 @@ async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeep
         assert [writer for writer in opened if writer in link._open] == opened
         assert await stage.state() == state
         assert (await status(stage, MASTER)).replicas[0].in_sync
-        assert not stage.watch.violations
+        assert not stage.watch.violations()
 
 
 async def test_dead_link_then_waiting_producers_get_an_error_at_once(

@@ -8,8 +8,8 @@ import structlog
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName
-from fmqcore.ordered.senders import RecordPlace, records_before
-from fmqcore.zk.chain import Chain
+from fmqcore.ordered.senders import records_before
+from fmqcore.zk.chain import Chain, RecordPlace
 from fmqport.clock import Clock
 from fmqproto.v1.client_pb2 import LastRecord
 
@@ -24,8 +24,8 @@ async def last_records(
 ) -> dict[int, LastRecord]:
     """Return by queue the last record before that sender epoch's first one.
 
-    Left out: a queue without any. A record that no broker returns after a few tries, or that lies
-    in a dropped segment, comes without its batch: its sequence is known, and sends go on.
+    Left out: a queue without any. A record that no broker returns after a few tries comes without
+    its batch: its sequence is known, and sends go on.
     """
     records = _bare_records(chain, sender_epoch)
     places = records_before(chain, sender_epoch)

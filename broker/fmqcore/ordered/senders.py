@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import NamedTuple
 
-from fmqcore.ids import GroupName, Offset
-from fmqcore.zk.chain import Chain, Segment
+from fmqcore.zk.chain import Chain, RecordPlace
 
 
 def sender_of(place: str) -> str:
@@ -51,20 +49,11 @@ def standing_of(chain: Chain, line: Sequence[str], sender: str, epoch: int) -> S
     return Standing.NEXT if line[0] == sender else Standing.WAITING
 
 
-class RecordPlace(NamedTuple):
-    """Where a record lies."""
-
-    sequence: int
-    segment: int
-    group: GroupName
-    offset: Offset
-
-
 def records_before(chain: Chain, sender_epoch: int) -> dict[int, RecordPlace]:
     """Return by queue the last record that consumers get before that sender epoch's first one.
 
-    Left out: a queue without such a record, or whose record lies in a dropped segment, or may lie
-    above an end. With an unknown end in between it is the last one that the chain is known to hold.
+    Left out: a queue without such a record, or whose record may lie above an end. With an unknown
+    end in between it is the last one that the chain is known to hold.
 
     It is the highest sequence of the newest sender before that has a record. That one's sequences
     may be below those of an even earlier sender, whose end was not known then (`known_end`).
@@ -72,23 +61,12 @@ def records_before(chain: Chain, sender_epoch: int) -> dict[int, RecordPlace]:
     own = next((s for s in chain.segments if s.sender_epoch == sender_epoch), None)
     if own is None:
         return {}
-    earlier = [s for s in chain.segments if s.number < own.number and s.end is not None]
+    earlier = [s for s in chain.segments if s.number < own.number]
     places = {}
     for queue in range(chain.queues):
-        found = [place for s in earlier if (place := _last_of(s, queue)) is not None]
-        if not any(place.sequence == own.first_sequence[queue] - 1 for _, place in found):
-            continue
-        newest = max(epoch for epoch, _ in found)
-        of_sender = [place for epoch, place in found if epoch == newest]
-        places[queue] = max(of_sender, key=lambda place: (place.sequence, place.segment))
+        dropped = chain.floor.last_records[queue : queue + 1]
+        every = (*dropped, *(segment.last_record(queue) for segment in earlier))
+        found = [place for place in every if place is not None]
+        if any(place.sequence == own.first_sequence[queue] - 1 for place in found):
+            places[queue] = max(found)
     return places
-
-
-def _last_of(segment: Segment, queue: int) -> tuple[int, RecordPlace] | None:
-    """Return the segment's sender epoch and last record (K3); None if it has none."""
-    if segment.end is None or segment.end[queue] <= segment.start[queue]:
-        return None
-    offset = segment.end[queue] - 1
-    sequence = segment.first_sequence[queue] + offset - segment.start[queue]
-    place = RecordPlace(sequence, segment.number, segment.group, Offset(offset))
-    return segment.sender_epoch, place

@@ -13,7 +13,16 @@ from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible
 from fmqcore.ordered.evidence import CloseReason
 from fmqcore.ordered.lowering import lowered, with_segment
-from fmqcore.zk.chain import Chain, Floor, PerQueue, PerSubscription, Segment, Sender, sorted_pairs
+from fmqcore.zk.chain import (
+    Chain,
+    Floor,
+    PerQueue,
+    PerSubscription,
+    RecordPlace,
+    Segment,
+    Sender,
+    sorted_pairs,
+)
 
 
 def close(chain: Chain, why: str, reason: CloseReason = CloseReason.REQUEST) -> Chain:
@@ -121,7 +130,16 @@ def _lowered(floor: Floor, segment: Segment) -> Floor:
     if floor.sender_epoch == segment.sender_epoch and floor.last_sequence:
         last = _highest(last, floor.last_sequence)
         passed = _merged(floor.passed, passed)
-    return Floor(segment.number, segment.sender_epoch, last, passed)
+    records = _later_records(floor, segment, len(last))
+    return Floor(segment.number, segment.sender_epoch, last, passed, records)
+
+
+def _later_records(floor: Floor, segment: Segment, queues: int) -> tuple[RecordPlace | None, ...]:
+    """Return by queue the greatest place of the floor's and the segment's last record."""
+    before = floor.last_records or (None,) * queues
+    pairs = ((one, segment.last_record(queue)) for queue, one in enumerate(before))
+    records = tuple(max((r for r in pair if r is not None), default=None) for pair in pairs)
+    return records if any(records) else ()
 
 
 def _merged(one: PerSubscription, other: PerSubscription) -> PerSubscription:

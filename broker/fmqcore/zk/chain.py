@@ -46,6 +46,16 @@ class Sender(NamedTuple):
     epoch: int = 0
 
 
+class RecordPlace(NamedTuple):
+    """Where a record lies. Of two in a queue the later sender's, then the later one, is greater."""
+
+    sender_epoch: int
+    sequence: int
+    segment: int
+    group: GroupName
+    offset: Offset
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One stretch of the chain: all that one group took between two switches.
@@ -75,6 +85,14 @@ class Segment:
         counts = (e - s for e, s in zip(self.end, self.start, strict=True))
         return tuple(f + n - 1 for f, n in zip(self.first_sequence, counts, strict=True))
 
+    def last_record(self, queue: int) -> RecordPlace | None:
+        """Return where the queue's last record lies (K3); None without an end, or without one."""
+        if self.end is None or self.end[queue] <= self.start[queue]:
+            return None
+        offset = self.end[queue] - 1
+        sequence = self.first_sequence[queue] + offset - self.start[queue]
+        return RecordPlace(self.sender_epoch, sequence, self.number, self.group, Offset(offset))
+
 
 @dataclass(frozen=True, slots=True)
 class Floor:
@@ -84,6 +102,7 @@ class Floor:
     sender_epoch: int = 0
     last_sequence: PerQueue = ()  # highest of that sender epoch
     passed: PerSubscription = ()  # as in `Segment`, of the dropped segments of that epoch
+    last_records: tuple[RecordPlace | None, ...] = ()  # the greatest: a sender starts after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +184,7 @@ def chain_to_json(chain: Chain) -> bytes:
             "sender_epoch": floor.sender_epoch,
             "last_sequence": _to_dict(floor.last_sequence),
             "passed": _pairs_to_dict(floor.passed),
+            "last_records": {str(q): [*at] for q, at in enumerate(floor.last_records) if at},
         },
         "lease_ms": chain.lease_ms,
         "allow_single": chain.allow_single,
@@ -203,6 +223,7 @@ def chain_from_json(raw: bytes) -> Chain:
                 sender_epoch=int(floor.get("sender_epoch", 0)),
                 last_sequence=_from_dict(floor.get("last_sequence") or {}, queues, empty=True),
                 passed=_pairs_from_dict(floor.get("passed", {}), queues),
+                last_records=_records_from_dict(floor.get("last_records", {}), queues),
             ),
             lease_ms=int(data.get("lease_ms", DEFAULT_LEASE_MS)),
             allow_single=bool(data.get("allow_single", False)),
@@ -270,6 +291,20 @@ def _from_dict(data: Mapping[str, Any], queues: int, *, empty: bool = False) -> 
     if len(data) != queues:
         raise ValueError(f"{dict(data)!r} does not have a value for each of {queues} queues")
     return tuple(Offset(int(data[str(queue)])) for queue in range(queues))
+
+
+def _records_from_dict(data: Mapping[str, Any], queues: int) -> tuple[RecordPlace | None, ...]:
+    if not data:
+        return ()
+    return tuple(_record_from_list(data.get(str(queue))) for queue in range(queues))
+
+
+def _record_from_list(values: Any) -> RecordPlace | None:
+    if values is None:
+        return None
+    epoch, sequence, number, group, offset = values
+    name = GroupName(read_name(group))
+    return RecordPlace(int(epoch), int(sequence), int(number), name, Offset(int(offset)))
 
 
 def _pairs_to_dict(pairs: PerSubscription) -> dict[str, dict[str, int]]:

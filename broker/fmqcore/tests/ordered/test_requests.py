@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.ids import GroupName
+from fmqcore.ids import GroupName, Offset
 from fmqcore.ordered import requests, subscriptions
 from fmqcore.ordered.context import MAX_CHAIN_BYTES
 from fmqcore.ordered.delivery import window
@@ -28,7 +28,15 @@ from fmqcore.tests.ordered.chains import (
     WHOLE,
     made,
 )
-from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, Sender, chain_to_json
+from fmqcore.zk.chain import (
+    Chain,
+    ChainGroup,
+    Floor,
+    PerQueue,
+    RecordPlace,
+    Sender,
+    chain_to_json,
+)
 
 GROUPS = (ChainGroup(G1), ChainGroup(G2))
 TWO = {G1: 2, G2: 2}
@@ -161,7 +169,7 @@ def test_groups_may_leave_and_are_kept_until_drained() -> None:
     assert "take it out first" in str(requests.group_in_use(changed, G2))
     drained = made(Duty.TIDY, replace(changed, heads=(("app", (2,)),))).edit
     assert drained is not None
-    assert drained.floor == Floor(1, 1, (4,))
+    assert drained.floor == Floor(1, 1, (4,), (), (RecordPlace(1, 4, 1, G1, Offset(13)),))
     assert requests.group_in_use(drained, G1) is None
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from fmqcore.ids import Offset
 from fmqcore.ordered.chain_ends import chain_end
-from fmqcore.ordered.senders import RecordPlace, Standing, records_before, standing_of
-from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN
-from fmqcore.zk.chain import Chain, Floor, Segment, Sender
+from fmqcore.ordered.evidence import Duty
+from fmqcore.ordered.senders import Standing, records_before, standing_of
+from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN, made
+from fmqcore.zk.chain import Chain, Floor, RecordPlace, Segment, Sender
 
 A, B = "copier-1", "copier-2"
 LATER = replace(OPEN, sender=Sender(B, 2))
@@ -47,14 +48,14 @@ def third() -> Chain:
 
 
 def test_last_record_is_taken_from_the_newest_segment_that_has_it() -> None:
-    assert records_before(third(), 2) == {0: RecordPlace(4, 2, G2, Offset(1))}
+    assert records_before(third(), 2) == {0: RecordPlace(1, 4, 2, G2, Offset(1))}
 
 
 def test_last_record_may_lie_in_an_earlier_segment() -> None:
     chain = third()
     empty = replace(chain.segments[1], end=(0,))  # the sender went before it sent anything again
     chain = replace(chain, segments=(chain.segments[0], empty, chain.segments[2]))
-    assert records_before(chain, 2) == {0: RecordPlace(4, 1, G1, Offset(13))}
+    assert records_before(chain, 2) == {0: RecordPlace(1, 4, 1, G1, Offset(13))}
 
 
 def test_orphans_above_an_end_are_no_last_record() -> None:
@@ -70,7 +71,7 @@ def test_last_record_is_of_the_newest_sender_below_an_older_one() -> None:
     idle = Segment(3, G2, 3, (10,), (3,), (3,))
     segments = (first, second, idle, Segment(4, G1, 4, (10,), (9,)))
     chain = replace(DONE, segments=segments, sender=Sender(B, 4))
-    assert records_before(chain, 4) == {0: RecordPlace(3, 2, G2, Offset(2))}
+    assert records_before(chain, 4) == {0: RecordPlace(2, 3, 2, G2, Offset(2))}
 
 
 def test_a_dropped_segment_does_not_stand_for_an_unknown_end() -> None:
@@ -81,9 +82,18 @@ def test_a_dropped_segment_does_not_stand_for_an_unknown_end() -> None:
     assert chain_end(replace(chain, segments=(known,))) == known.last_sequence
 
 
-def test_first_sender_and_dropped_segments_have_no_last_record() -> None:
+def test_last_record_is_known_once_its_segment_is_dropped() -> None:
+    """A sender that sends nothing comes between; consumers have read all before it."""
+    idle = Segment(4, G2, 3, (5,), (2,))
+    segments = (*third().segments[:2], replace(third().segments[2], end=(20,)), idle)
+    read = replace(third(), segments=segments, sender=Sender("c-1", 3), heads=(("app", (4,)),))
+    dropped = made(Duty.TIDY, read).edit
+    assert dropped is not None
+    assert dropped.segments == (idle,)
+    assert records_before(dropped, 3) == {0: RecordPlace(1, 4, 2, G2, Offset(1))}
+    assert records_before(dropped, 3) == records_before(read, 3)
+
+
+def test_first_sender_and_unknown_ends_have_no_last_record() -> None:
     assert records_before(OPEN, 1) == {}
     assert records_before(UNKNOWN, 2) == {}
-    chain = third()
-    floor = Floor(2, 1, (4,))
-    assert records_before(replace(chain, segments=chain.segments[2:], floor=floor), 2) == {}

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import Malformed
-from fmqcore.ids import GroupName, TopicId
-from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender, chain_from_json
+from fmqcore.ids import GroupName, Offset, TopicId
+from fmqcore.zk.chain import (
+    Chain,
+    ChainGroup,
+    Floor,
+    RecordPlace,
+    Segment,
+    Sender,
+    chain_from_json,
+)
 from fmqcore.zk.chain import chain_to_json as to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_from_json, closing_to_json
 from fmqcore.zk.layout import chain_node, chains_node, senders_node
@@ -31,7 +39,7 @@ FULL = Chain(
     start_numbers=(("app", (3, 3)), ("copy", (2, 4))),
     start_offsets=(("app", (0, 21)),),
     last_start=4,
-    floor=Floor(3, 2, (4, 6), (("app", (5, 6)),)),
+    floor=Floor(3, 2, (4, 6), (("app", (5, 6)),), (None, RecordPlace(1, 6, 2, G2, Offset(9)))),
     lease_ms=3_000,
     allow_single=True,
     topic_id=TopicId(7),
@@ -77,6 +85,8 @@ WRONG: list[dict[str, Any]] = [
     {"closing_class": 7},
     {"segments": [{"k": 1}]},
     {"floor": {"last_sequence": {"0": 1}}},
+    {"floor": {"last_records": {"0": [1, 6]}}},
+    {"floor": {"last_records": {"0": [1, 6, 2, "../x", 9]}}},
 ]
 
 

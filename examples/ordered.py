@@ -19,6 +19,8 @@ CHANGES = [f"change {number}" for number in range(1, 21)]  # your source, in its
 async def copy(producer: fmqclient.OrderedProducer) -> None:
     """Send every change after the last one that the topic holds."""
     last = producer.last.get(0)
+    if last is not None and not last.readable:  # its brokers are away, or retention deleted it
+        raise SystemExit("the last record cannot be read: `fmq ordered status`, then start again")
     done = 0 if last is None else int(last.headers["position"])
     print(f"active; {done} changes are stored", flush=True)
     # Not one by one: many are under way at a time, and still in one order.

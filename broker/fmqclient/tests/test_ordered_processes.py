@@ -102,17 +102,19 @@ async def test_other_programs_take_the_role_in_turn(running: DevCluster, tmp_pat
     """The command, the example, and the blocking client, one after the other."""
     environment = {**os.environ, "FMQ_BROKERS": running.url}
     example = Path(__file__).parents[3] / "examples" / "ordered.py"
-    for stored in (0, 20):
+    for stored in (0, 20, 20, 20):  # in the end the last record lies in a dropped segment
         out = await output_of(environment, example)
         assert f"active; {stored} changes are stored" in out
+        if not stored:
+            async with fmqclient.connect(running.url) as client:
+                await consumed(client, 20)
     lines = tmp_path / "lines"
     lines.write_bytes(b"a\nb\nc\n")
     command = ("-m", "fmqcli.main", "produce", TOPIC, "--ordered", "--print", "-f", lines)
     assert (await output_of(environment, *command)).split("\n")[0].startswith("g1 0 ")
     await asyncio.to_thread(send_blocking, running.url)
     async with fmqclient.connect(running.url) as client:
-        values = [m.value for m in await consumed(client, 24)]
-        assert values[20:] == [b"a", b"b", b"c", b"d"]
+        assert [m.value for m in await consumed(client, 4)] == [b"a", b"b", b"c", b"d"]
         with pytest.raises(fmqclient.InvalidArgument, match="use ordered_producer"):
             async with client.producer() as ordinary:
                 await ordinary.send(TOPIC, b"v")

@@ -22,7 +22,7 @@ from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.ordered_state import OrderedState, Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
-from fmqcore.errors import FmqError, Unavailable
+from fmqcore.errors import FmqError, Unavailable, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock
 from fmqport.transport import CallRefused, Stream, TransportError
@@ -166,6 +166,8 @@ class Line:
             self._heard_ms = self._clock.monotonic_ms()
             if reply.HasField("sender_state"):
                 self._learned(reply.sender_state)
+            if reply.HasField("error"):  # the broker waits until this side closes the stream
+                raise error_of(reply.error.code, reply.error.message)
         raise TransportError(f"{self._address} ended the session")
 
     async def _send(self, stream: Stream) -> None:

@@ -223,6 +223,8 @@ class SegmentStream:
             if reply.HasField("sender_state"):
                 self._learned(reply.sender_state)
             self._work.set()
+            if reply.HasField("error"):
+                raise error_of(reply.error.code, reply.error.message)
         raise TransportError(f"{self._address} ended the session")
 
     def _take(self, ack: client_pb2.ProduceAck) -> None:

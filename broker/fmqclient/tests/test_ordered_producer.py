@@ -147,6 +147,37 @@ async def test_sender_that_has_rejoined_with_records_in_doubt_is_fenced() -> Non
             assert again.last[0].value == b"2"
 
 
+@pytest.mark.parametrize("own", [True, False])
+async def test_session_that_a_broker_ends_is_opened_again_at_once(own: bool) -> None:
+    """The broker keeps the stream until the client closes it."""
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"1")
+            ended = next(s for s in double.sessions if s.own is own)
+            await ended.stream.send(ended_by(Unavailable("the place in the line is gone")))
+            await until(lambda: len([s for s in double.sessions if s.own is own]) > 1)
+            await until(lambda: p._state.epoch == 1 + own)  # the role is its own again
+            await p.send(b"2")
+        assert double.values_of_chain() == [b"1", b"2"]
+
+
+async def test_sender_whose_place_session_is_fenced_ends_typed() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"1")
+            place = next(s for s in double.sessions if s.own)
+            await place.stream.send(ended_by(SenderFenced("sender b-7 is active")))
+            await until(lambda: not p.active)
+            with pytest.raises(SenderFenced, match="b-7 is active"):
+                await p.send(b"2")
+        assert double.values_of_chain() == [b"1"]
+
+
+def ended_by(error: FmqError) -> client_pb2.ProduceReply:
+    code = client_pb2.ErrorCode.Name(int(error.code))
+    return client_pb2.ProduceReply(error=client_pb2.Error(code=code, message=str(error)))
+
+
 async def test_record_without_outcome_ends_the_producer() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes", delivery_timeout_s=0.5) as p:

@@ -258,7 +258,7 @@ class _Stored:
         self._members = members
         self._start = segment.start[queue]
         self._end = None if segment.end is None else segment.end[queue]
-        self._reach = max(m.ends.get(queue, 0) for m in members)
+        self._reach = max(self._start, *(m.ends.get(queue, 0) for m in members))
         self._begin = max(self._start, min(m.begins.get(queue, 0) for m in members))
 
     def findings(self, unread: list[str]) -> Iterator[ChainFinding]:

@@ -110,10 +110,12 @@ def release(
         ended = released.segment(number)
         assert ended is not None
         if not accept_loss:
+            lasts = enumerate(ended.last_sequence or ())
+            held = ", ".join(f"{last} of queue {queue}" for queue, last in lasts)
             raise InvalidArgument(
                 f"segment {number} of {chain.topic} would lose acknowledged records: its members "
-                f"hold {ended.end}; bring back the member that has more, or accept the loss with "
-                "--accept-loss"
+                f"end it at sequence {held}; bring back the member that has more, or accept "
+                "the loss with --accept-loss"
             )
         released = with_segment(released, replace(ended, loss=True))
     return require_sound(released)

@@ -131,6 +131,13 @@ def test_records_of_a_queue_beyond_the_chains_are_stray(tmp_path: Path) -> None:
     assert found(checked(members(tmp_path, journals))) == [("O106", None, 5, 0)]
 
 
+def test_segment_of_which_no_member_has_anything(tmp_path: Path) -> None:
+    chain = changed(2, start=(100, 0), end=(132, 0))
+    (finding,) = checked(members(tmp_path, Journals(sound().g1, GroupWriter())), chain).findings
+    assert (finding.code.name, finding.first, finding.end) == ("O105", 100, 132)
+    assert finding.sentence.endswith("its members at 100: sequences 39 to 70 are lost")
+
+
 def test_end_that_no_member_reaches(tmp_path: Path) -> None:
     outcome = checked(members(tmp_path, second(*batches(39, 65))))
     assert found(outcome) == [("O105", 2, 0, 27)]

@@ -94,14 +94,17 @@ def release(
         loss = "; messages that only a lost member held are LOST" if accept_loss else ""
         confirm(f"End segment {segment} of {topic} where its group's live brokers end it{loss}?")
 
-    async def work() -> OrderedTopicStatus:
+    async def work() -> tuple[OrderedTopicStatus, OrderedTopicStatus]:
         async with client(brokers) as connected:
-            after: OrderedTopicStatus = await connected.admin().ordered.release(
-                topic, segment, accept_loss=accept_loss
-            )
-            return after
+            ordered = connected.admin().ordered
+            (before,) = await ordered.status(topic)
+            return before, await ordered.release(topic, segment, accept_loss=accept_loss)
 
-    _show(output, [run(work)])
+    before, after = run(work)
+    old, new = before.chain.segment(segment), after.chain.segment(segment)
+    if old is not None and old.end is not None and new is not None and new.end == old.end:
+        talk(f"segment {segment} of {topic} has its end, and its members reach it: nothing to do")
+    _show(output, [after])
 
 
 async def _is_ended(brokers: str, topic: str, number: int) -> bool:

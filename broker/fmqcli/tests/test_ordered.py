@@ -160,6 +160,8 @@ async def release(stage: Stage) -> None:
     assert "has no segment 9" in await stage.refused(*command, "9", "-y")
     assert "has no segment 9" in await stage.refused(*command, "9"), "no question before"
     assert "without an answer" in (await stage.fmq(*command, "1"))[2]
+    code, _, err = await stage.fmq(*command, "1", "-y")
+    assert (code, "segment 1 of changes has its end" in err) == (0, True)
     first = (await stage.chain()).segments[0]
     following = Segment(2, G2, 1, (5,), (0,))
     await stage.put(

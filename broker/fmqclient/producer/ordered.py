@@ -63,6 +63,7 @@ from fmqcore.errors import (
     TooLarge,
     Unavailable,
     UnknownQueue,
+    UnknownTopic,
 )
 from fmqcore.names import require_name
 from fmqcore.placement import ByChain
@@ -132,11 +133,18 @@ class OrderedProducer(MustBeClosed):
     # ---- life
 
     async def __aenter__(self) -> "OrderedProducer":
-        config = await self._routes.topic(self._topic)
+        try:
+            config = await self._routes.topic(self._topic)
+        except UnknownTopic:
+            raise UnknownTopic(
+                f"there is no topic {self._topic!r}; create it: fmq topic create {self._topic} "
+                "--ordered --groups GROUP,GROUP, or admin().ordered.create()"
+            ) from None
         if not config.ordered:
             raise InvalidArgument(
-                f"topic {self._topic} is not ordered: use `producer()`, or create an ordered topic "
-                "(fmq topic create NAME --ordered --groups GROUP,GROUP)"
+                f"topic {self._topic} is not ordered: use `producer()` (fmq produce without "
+                "--ordered), or create an ordered topic (fmq topic create NAME --ordered --groups "
+                "GROUP,GROUP)"
             )
         self._open_once()
         self._loop = asyncio.get_running_loop()

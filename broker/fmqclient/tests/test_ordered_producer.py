@@ -21,6 +21,7 @@ from fmqcore.errors import (
     TooLarge,
     Unavailable,
     UnknownQueue,
+    UnknownTopic,
 )
 from fmqproto.v1 import client_pb2
 
@@ -272,8 +273,10 @@ async def test_silent_sender_keeps_its_place_by_heartbeats() -> None:
             assert double.chain.sender.epoch == 1
 
 
-async def test_ordinary_topic_is_refused() -> None:
+async def test_ordinary_or_missing_topic_is_refused() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        with pytest.raises(UnknownTopic, match="fmq topic create orders --ordered --groups"):
+            await client.ordered_producer("orders").__aenter__()
         double.topics["orders"] = 2
         with pytest.raises(InvalidArgument, match="orders is not ordered: use `producer"):
             await client.ordered_producer("orders").__aenter__()

@@ -183,7 +183,9 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DirectoryLocked(f"{folder}: another archive job is at work there") from None
+            raise DirectoryLocked(
+                f"{folder} is in use by another archive job: wait until it has ended"
+            ) from None
         ledger = load(folder, group) or Ledger()
         _require_planned(folder, group, ledger)
         path = ledger_path(folder, group)
@@ -221,11 +223,11 @@ def load(folder: Path, group: str) -> Ledger | None:
         try:
             row = json.loads(line)
             if number == 1 and "archive" not in row:
-                raise ValueError("its first line, which lists its topics, is lost")
+                raise ValueError("the first line, which lists the topics, is missing")
             _take(ledger, row)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InvalidArgument(
-                f"{path} line {number} does not decode: {error}; bring it back from a backup, "
+                f"{path} line {number} cannot be decoded ({error}): restore it from a backup, "
                 "or archive into another folder"
             ) from None
     return ledger
@@ -293,7 +295,9 @@ def _drop_torn(fd: int) -> None:
 def _take(ledger: Ledger, row: dict[str, Any]) -> None:
     if "archive" in row:
         if row["archive"] != _VERSION:
-            raise ValueError(f"version {row['archive']}, this is {_VERSION}")
+            raise ValueError(
+                f"the ledger has version {row['archive']}, this program reads {_VERSION}"
+            )
         topics = row["topics"]  # an earlier version noted one that was named twice so
         ledger.topics = (
             None if topics is None else sorted({_name(row_value) for row_value in topics})
@@ -317,18 +321,18 @@ def _take(ledger: Ledger, row: dict[str, Any]) -> None:
 def _unit(row_value: Any) -> Unit:
     begin, end = row_value
     if (type(begin), type(end)) != (int, int) or not 0 <= begin < end:
-        raise ValueError(f"{row_value!r} is no range of a journal")
+        raise ValueError(f"{row_value!r} is not a range of a journal")
     return Unit(begin, end)
 
 
 def _file(row_value: Any, crc: Any) -> ArchivedFile:
     known = [type(part) for part in row_value] == [str, str, str, int, int]
     if not known or type(crc) not in (int, type(None)):
-        raise ValueError(f"{row_value!r} is no file of an archive")
+        raise ValueError(f"{row_value!r} is not a file of an archive")
     return ArchivedFile(*row_value)._replace(crc=crc)
 
 
 def _name(row_value: Any) -> str:
     if not isinstance(row_value, str):
-        raise ValueError(f"{row_value!r} is no name of a topic")
+        raise ValueError(f"{row_value!r} is not a topic's name")
     return row_value

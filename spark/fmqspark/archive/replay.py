@@ -88,7 +88,7 @@ class Replay:
         skip_lost: bool = False,
         skip_missing: bool = False,
     ) -> None:
-        """Raise `InvalidArgument` if the folder is no archive, or holds no such topic."""
+        """Raise `InvalidArgument` if the folder is not an archive, or does not hold the topic."""
         self._folder = folder
         self._topic = topic
         self._group, _ = open_group(folder, group)
@@ -139,7 +139,8 @@ class Replay:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise DirectoryLocked(
-                    f"{path}: another replay of this name is at work: wait, or choose a --name"
+                    f"{path}: another replay of this name is running: wait for it, or choose "
+                    "another --name"
                 ) from None
             self._know()  # who held the lock may have come further since it was looked at
             yield
@@ -174,7 +175,7 @@ class Replay:
             except (pa.ArrowException, KeyError, ValueError, OSError) as error:
                 why = " ".join(str(error).split())
                 raise Malformed(
-                    f"{path} does not read as an archive's Parquet ({why}): {REMEDY}"
+                    f"{path} cannot be read as Parquet of an archive ({why}): {REMEDY}"
                 ) from error
             self._expect(number, at)
 
@@ -182,7 +183,7 @@ class Replay:
         file = self._order[number].file
         if rows != file.rows:
             raise Malformed(
-                f"{self._folder / file.path} has {rows} rows, the archive's ledger says "
+                f"{self._folder / file.path} has {rows} rows, not as in the archive's ledger: "
                 f"{file.rows}: {REMEDY}"
             )
 
@@ -214,7 +215,7 @@ class Replay:
         order = [known[path] for path in noted.of if path in known]
         if len(set(order)) != len(noted.of) or not _is_in(order, noted.place):
             raise InvalidArgument(
-                f"{self._path} is of a replay of other files: choose another --name"
+                f"{self._path} holds the progress of a replay of other files: choose another --name"
             )
         self.place, self.state = noted.place, noted.sender
         started = order[: _started_count(order, noted.place)]
@@ -294,7 +295,7 @@ def progress(path: Path) -> Progress | None:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidArgument(
-            f"{path} does not decode: {error}; with another --name all is sent again"
+            f"{path} cannot be decoded ({error}): choose another --name to send everything again"
         ) from None
 
 
@@ -317,11 +318,13 @@ def open_group(folder: Path, group: str | None) -> tuple[str, Ledger]:
     """
     known = groups(folder)
     if not known:
-        raise InvalidArgument(f"{folder} is no archive: `fmq job archive` makes one")
+        raise InvalidArgument(f"{folder} is not an archive: create one by `fmq job archive`")
     if group is None and len(known) > 1:
-        raise InvalidArgument(f"{folder} holds several groups: --group {' | '.join(known)}")
+        raise InvalidArgument(f"{folder} holds several groups: choose --group {' | '.join(known)}")
     if group is not None and group not in known:
-        raise InvalidArgument(f"{folder} holds no group {group!r}: there are {', '.join(known)}")
+        raise InvalidArgument(
+            f"{folder} holds no group {group!r}: choose one of {', '.join(known)}"
+        )
     name = group or known[0]
     return name, load(folder, name) or Ledger()
 
@@ -332,8 +335,8 @@ def _steps(folder: Path, ledger: Ledger, topic: str) -> list[_Step]:
     topics = sorted({step.file.topic for step in steps})
     if topic not in topics and topic not in (ledger.topics or ()):  # archived, and empty so far
         raise InvalidArgument(
-            f"no topic {topic!r} in {folder}: {', '.join(topics) or 'none yet'}; one whose "
-            "messages came later is there after the next `fmq job archive`"
+            f"archive {folder} has no topic {topic!r}; its topics: {', '.join(topics) or 'none'}. "
+            "Messages stored since its last `fmq job archive` are added by the next one"
         )
     return [step for step in steps if step.file.topic == topic]
 

@@ -9,7 +9,7 @@ from fmqcore.journal.findings import Code
 from fmqcore.verify.directory import SegmentReport
 from fmqspark.check.rows import DAMAGE, Covered, State
 
-_MOVING: Final = "its end kept moving, as a broker is at work there: run the check again"
+_MOVING: Final = "its end kept moving, as a running broker writes to it: run the check again"
 _HEADER_CODES: Final = (Code.J001, Code.J003, Code.J004, Code.J005, Code.J006)
 
 

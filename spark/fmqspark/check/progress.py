@@ -111,7 +111,7 @@ def _locked(path: Path) -> io.FileIO:
         except BlockingIOError:
             file.close()
             raise DirectoryLocked(
-                f"{path.parent}: another check writes there: wait, or name another --out"
+                f"{path.parent} is in use by another check: wait for it, or name another --out"
             ) from None
         file.close()  # whoever had it has come to an end, and removed it
 

@@ -76,10 +76,10 @@ class EngineName(Enum):
 def _folder(text: str) -> Path:
     """Parse a folder's name; an empty one (an unset variable) would be the current folder."""
     if not text:
-        raise typer.BadParameter("a folder's name is empty: name one, or . for this one")
+        raise typer.BadParameter("the folder's name is empty: name a folder, or . for this one")
     if text == "-":
         raise typer.BadParameter(
-            "a folder is needed, - is standard input or output (a folder of that name: ./-)"
+            "- is standard input or output: name a folder (one called - is ./-)"
         )
     return Path(text)
 
@@ -107,7 +107,7 @@ Master = Annotated[
     str, typer.Option(help="Spark's master; left out: this machine, or spark-submit's")
 ]
 Rate = Annotated[
-    str, typer.Option(help="read at most so many bytes a second, all together: 50M, 1G; 0 = all")
+    str, typer.Option(help="maximum bytes to read per second, in total: 50M, 1G; 0 = no limit")
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print results")]
 
@@ -307,10 +307,10 @@ def _members(
 ) -> "Members":
     """Return what to read, its journal's name, and the topics that the brokers list for it."""
     if group == "":
-        raise InvalidArgument("--group '': the broker group's name, or leave it out")
+        raise InvalidArgument("--group is empty: name a broker group, or leave the option out")
     if bool(connect) == bool(directories):
         raise InvalidArgument(
-            "name data directories, or brokers (--connect fmq://...): one of both"
+            "name either data directories or brokers (--connect fmq://...), not both and not none"
         )
     from fmqspark.source.brokers import Members, brokers_of
 
@@ -350,7 +350,9 @@ def _bytes(text: str) -> float:
     except ValueError:
         rate = -1
     if not 0 <= rate < float("inf"):
-        raise InvalidArgument(f"--rate {text}: bytes a second, like 50M or 1.5G; 0 = no limit")
+        raise InvalidArgument(
+            f"--rate {text} must be bytes per second, like 50M or 1.5G; 0 = no limit"
+        )
     return rate
 
 
@@ -370,7 +372,9 @@ def _text(outcome: Outcome, out: Path | None) -> str:
         lines.append(f"... and {more} more findings; all of them: --out FOLDER, or -o json")
     lines += _not_read(outcome)
     for name in outcome.live:
-        lines.append(f"{name}: a broker is at work there: what was read is as of now")
+        lines.append(
+            f"{name} is in use by a running broker: the result is as of the time of the read"
+        )
     lines.append(_covered(outcome))
     if out is not None:
         lines.append(f"reports: {out}")

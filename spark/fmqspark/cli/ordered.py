@@ -29,8 +29,8 @@ def ordered_options(
     """Return the options of a check. Raises `InvalidArgument`, `OSError`."""
     if chain_file is None:
         raise InvalidArgument(
-            "--ordered goes with --chain FILE: fmq ordered status TOPIC -o json > FILE, before the "
-            "directories are copied or read"
+            "--ordered needs --chain FILE: write it by `fmq ordered status TOPIC -o json > FILE` "
+            "before the directories are copied or read"
         )
     if out is not None or level is not Level.STANDARD:
         raise InvalidArgument(

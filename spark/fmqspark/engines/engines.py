@@ -127,12 +127,13 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
         case "spark":
             if master and _MASTER.match(master) is None:  # Java would answer with a stack trace
                 raise InvalidArgument(
-                    f"--master {master}: like local[2], spark://host:7077, k8s://https://host, yarn"
+                    f"--master {master} must be like local[2], spark://host:7077, "
+                    "k8s://https://host, yarn"
                 )
             with _spark(count, master) as engine:
                 yield engine
         case _:
-            raise InvalidArgument(f"--engine {name}: must be one of {', '.join(NAMES)}")
+            raise InvalidArgument(f"--engine {name} must be one of {', '.join(NAMES)}")
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def rebuild(
         for view in views:
             if view.live and not live and not dry:
                 raise DirectoryLocked(
-                    f"{view.path}: a broker is at work there: stop it, or use --live"
+                    f"{view.path} is in use by a running broker: stop it, or use --live"
                 )
             # Without its checkpoint it is not known which of the files count.
             why = f"{CHECKPOINT}: {view.unread}" if view.unread and view.listing else view.unread
@@ -297,7 +297,7 @@ def _swap(folder: Path, segment: SegmentFile, raw: bytes) -> None:
             os.fsync(file.fileno())
         back = shadow.read_bytes()
         if back != raw or SegmentIndex.decode(back).encode() != raw:
-            raise OSError(f"{shadow} reads differently from what was written: look at the disk")
+            raise OSError(f"{shadow} differs from what was just written to it: check the disk")
         shadow.replace(folder / name)
     except (OSError, Malformed):
         with suppress(OSError):

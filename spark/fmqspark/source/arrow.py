@@ -66,7 +66,7 @@ def schema(columns: Sequence[str], within: Within | None = None) -> Any:
     types = TYPES | (within.types if within else {})
     for name in columns:
         if name not in types:
-            raise InvalidArgument(f"no column {name!r}: there are {', '.join(types)}")
+            raise InvalidArgument(f"unknown column {name!r}: use {', '.join(types)}")
     return pa.schema([(name, types[name]) for name in columns])
 
 

@@ -88,23 +88,24 @@ def brokers_of(
 ) -> Members:
     """Find whose journal is meant, and the brokers that hold it.
 
-    Raises `InvalidArgument` for a group or topics that are not there, and where several groups
-    might be meant; `Unavailable` if no broker answers.
+    Raises `InvalidArgument` for an unknown group or topics, and where several groups might be
+    meant; `Unavailable` if no broker answers.
     """
     found = _ask_any(seeds)
     known = {group.group: group for group in found.groups}
     if group and group not in known:
-        raise InvalidArgument(f"no group {group!r}: there are {', '.join(sorted(known)) or 'none'}")
+        groups = ", ".join(sorted(known)) or "none"
+        raise InvalidArgument(f"no group {group!r}: the cluster's groups are {groups}")
     candidates = [group] if group else sorted(_holding(found, topics) or known)
     if len(candidates) != 1:
         names = ", ".join(candidates) or "none"
         raise InvalidArgument(
-            f"one read is one group's journal: name the group (there are {names})"
+            f"a read covers one group's journal, and several groups match: name one of {names}"
         )
     rows = known[candidates[0]].brokers
     ranked = sorted(rows, key=lambda row: (row.role == Role.MASTER.value, not row.live, row.id))
     if not ranked:
-        raise Unavailable(f"group {candidates[0]} has no broker")
+        raise Unavailable(f"group {candidates[0]} has no broker to read from: start its brokers")
     topics_here = (t.name for t in found.topics if any(g.group == candidates[0] for g in t.groups))
     sources = tuple(SCHEME + row.address for row in ranked)
     return Members(candidates[0], sources, frozenset(topics_here))
@@ -120,8 +121,8 @@ def _holding(found: RouteReply, topics: Sequence[str] | None) -> set[str]:
         names = ", ".join(sorted(topic.name for topic in found.topics)[:20]) or "none"
         groups = ", ".join(sorted(group.group for group in found.groups))
         raise InvalidArgument(
-            f"no topic {', '.join(sorted(wanted))}: the cluster's topics are {names}; of one that "
-            f"was deleted there may be records left: name its group (there are {groups})"
+            f"no topic {', '.join(sorted(wanted))}: the cluster's topics are {names}; to read what "
+            f"is left of one that was deleted, name its group, one of {groups}"
         )
     return {g.group for topic in found.topics if topic.name in wanted for g in topic.groups}
 
@@ -137,7 +138,9 @@ def _ask_any(seeds: Sequence[str]) -> RouteReply:
                     failures.append(str(error))
                 else:
                     return reply
-    raise Unavailable(f"no broker answers: {'; '.join(failures)}")
+    raise Unavailable(
+        f"no broker answers ({'; '.join(failures)}): check the addresses and the network"
+    )
 
 
 def listing(source: str) -> Listing:
@@ -186,7 +189,7 @@ class BrokerSegment:
         window = self._lines.fetch(_address(self._source), request)
         if len(window) < wanted:
             raise BrokerGone(
-                f"{self._source}: {len(window)} of {wanted} bytes at position {self._base + at}"
+                f"{self._source} sent {len(window)} of {wanted} bytes at position {self._base + at}"
             )
         self.bytes_read += len(window)
         self._throttle.read(len(window))

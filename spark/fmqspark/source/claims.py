@@ -45,8 +45,8 @@ def require_own(path: str, checkpoint: Checkpoint, bases: Sequence[Position]) ->
         return
     if why:
         raise CorruptJournal(
-            f"{path}/{CHECKPOINT} is not of this journal: {why}; run `fmq job check` on it, and "
-            "put its own back, or take it away: a broker that starts there makes one"
+            f"{path}/{CHECKPOINT} belongs to another journal ({why}): run `fmq job check` on the "
+            "directory, then restore its checkpoint or remove it: a starting broker writes one"
         )
 
 

@@ -59,13 +59,15 @@ def understand_fields(text: str, prefix: str, taken: tuple[str, ...]) -> tuple[F
         item = _ITEM.match(text, at)
         if item is None:
             raise InvalidArgument(
-                f"json {text!r}: not understood from {text[at:].strip()[:40]!r} on; write it as "
-                "'dep_delay DOUBLE, `a name` STRING'"
+                f"option json cannot be parsed from {text[at:].strip()[:40]!r} on: write fields "
+                "like 'dep_delay DOUBLE, `a name` STRING'"
             )
         fields.append(_field(item, prefix))
         at = item.end()
     if not fields:
-        raise InvalidArgument("json names no field: write it as 'dep_delay DOUBLE, carrier STRING'")
+        raise InvalidArgument(
+            "option json is empty: name fields like 'dep_delay DOUBLE, carrier STRING'"
+        )
     _require_distinct(fields, taken)
     return tuple(fields)
 
@@ -74,22 +76,23 @@ def _field(item: "re.Match[str]", prefix: str) -> Field:
     quoted, plain, kind, more, rest = item.group("quoted", "plain", "type", "more", "rest")
     name = quoted.replace("``", "`") if quoted else plain
     if not _NOT_IN_NAMES.isdisjoint(name):
-        raise InvalidArgument(f"json field {name!r}: a name holds no quote, backslash, * or zero")
+        raise InvalidArgument(f"json field {name!r} must not hold a quote, backslash, * or zero")
     if kind.lower() in _NESTED:
         raise InvalidArgument(
             f"json field {name!r} is {kind.upper()}: nested types are not supported; read it as "
-            "STRING, which is its JSON text, and use from_json on that"
+            "STRING, its JSON text, and use from_json on the column"
         )
     if kind.lower() not in _TYPES or more or rest.strip():
         raise InvalidArgument(
-            f"json field {name!r}: {kind}{more or ''}{rest.rstrip()} is none of "
-            f"{', '.join(KINDS)}; take it as STRING and cast it behind the source "
-            "(a number with more than 15 digits is not exact there: from_json on value)"
+            f"json field {name!r} has the type {kind}{more or ''}{rest.rstrip()}, not one of "
+            f"{', '.join(KINDS)}: read it as STRING and cast the column (for a number of more than "
+            "15 digits, use from_json on value: the column is not exact)"
         )
     if name == CORRUPT:
         if _TYPES[kind.lower()] != "string":
             raise InvalidArgument(
-                f"json: {CORRUPT} is a STRING, the message that is not as it says"
+                f"json field {CORRUPT} must be a STRING: it holds messages that do not match the "
+                "other fields"
             )
         return Field(CORRUPT, name, "string")
     return Field(prefix + name, name, _TYPES[kind.lower()])
@@ -101,7 +104,7 @@ def _require_distinct(fields: list[Field], taken: tuple[str, ...]) -> None:
     for field in fields:
         if field.column.lower() in seen:
             raise InvalidArgument(
-                f"json: there is another column {field.column!r} (upper or lower case are the "
-                "same to Spark); set jsonPrefix, which goes in front of each field's column"
+                f"json field {field.name!r} needs the column {field.column!r}, which exists (Spark "
+                "ignores case): set option jsonPrefix, a prefix of all json columns"
             )
         seen.add(field.column.lower())

@@ -141,7 +141,7 @@ def look(path: Path) -> DataDirectory:
     A checkpoint that cannot be read is `unread`; a directory that cannot be read raises `OSError`.
     """
     if not path.is_dir():
-        raise InvalidArgument(f"{path} is no directory: name a broker's data directory")
+        raise InvalidArgument(f"{path} is not a directory: name a broker's data directory")
     listing, checkpoint, unread = see(path)
     names = [name for name, _ in listing]
     segments = [name for name in names if segment_base(name) is not None]
@@ -212,7 +212,7 @@ def directory_lock(path: str) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DirectoryLocked(f"{path}: a broker is at work there") from None
+            raise DirectoryLocked(f"{path} is in use by a running broker: stop it") from None
         if is_new:
             give_to_owner_of(Path(path), fd)
         yield

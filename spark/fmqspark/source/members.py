@@ -34,7 +34,7 @@ def members_of(chain: Chain, named: Iterable[str]) -> tuple[MemberPath, ...]:
             )
         if group not in groups:
             raise InvalidArgument(
-                f"{text}: {group} is no group of {chain.topic}: {', '.join(sorted(groups))}"
+                f"{text}: {chain.topic} is not in group {group}: use {', '.join(sorted(groups))}"
             )
         found.append(MemberPath(GroupName(group), path))
     return tuple(found)

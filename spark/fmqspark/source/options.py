@@ -116,8 +116,8 @@ class Request:
     def wanted_in(self, found: Survey, gone: list[str] | None = None) -> Wanted:
         """Return `wanted` with the topics as ids.
 
-        Raises `InvalidArgument` for a topic that is not there, unless `gone` is given: then the
-        name is added to that, and the rest goes on. Raises what reading raises.
+        Raises `InvalidArgument` for an unknown topic, unless the list `gone` is given: then the
+        unknown names are appended to it and left out of the result. Raises errors of reading too.
         """
         if self.topics is None:
             return self.wanted
@@ -135,12 +135,12 @@ def understand(options: Mapping[str, str]) -> Request:
     given = {name.lower(): value.strip() for name, value in options.items()}
     if "provider" in given:
         raise InvalidArgument(
-            "a table of Spark's catalog keeps no options for a source in Python: "
-            "CREATE TEMPORARY VIEW ... USING fmq OPTIONS (path '...') reads the journal by SQL"
+            "a table of Spark's catalog keeps no options for a source in Python: to read the "
+            "journal by SQL, use CREATE TEMPORARY VIEW ... USING fmq OPTIONS (path '...')"
         )
     unknown = sorted(given.keys() - set(KNOWN))
     if unknown:
-        raise InvalidArgument(f"no option {', '.join(unknown)}: there are {', '.join(KNOWN)}")
+        raise InvalidArgument(f"unknown option {', '.join(unknown)}: use {', '.join(KNOWN)}")
     return Request(
         () if "connect" in given else _directories(given),
         _some("topic", given),
@@ -171,7 +171,7 @@ def size(name: str, text: str) -> int:
     """Return a size like `32m` in bytes. Raises `InvalidArgument`."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise InvalidArgument(f"{name} {text!r}: a number of bytes, like 64m")
+        raise InvalidArgument(f"{name} {text!r} must be a number of bytes, like 64m")
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
@@ -181,8 +181,8 @@ def _split_bytes(given: Mapping[str, str]) -> int:
     found = size("splitBytes", text := given["splitbytes"])
     if found < MIN_SPLIT:
         raise InvalidArgument(
-            f"splitBytes {text!r}: at least {MIN_SPLIT // 1024}k, as each split is a separate "
-            "task; leave the option out for what fits"
+            f"splitBytes {text!r} must be at least {MIN_SPLIT // 1024}k, as each split is a "
+            "separate task; leave the option out for a fitting size"
         )
     return found
 
@@ -190,8 +190,8 @@ def _split_bytes(given: Mapping[str, str]) -> int:
 def _once(text: str) -> bool:
     if text.lower() not in ("", "once"):
         raise InvalidArgument(
-            f"filters {text!r}: once, if the DataFrame is used in one query and once there, "
-            "or leave it out"
+            f"filters {text!r} must be 'once', for a DataFrame that one query uses once; leave the "
+            "option out for any other"
         )
     return bool(text)
 
@@ -201,15 +201,15 @@ def time_ms(name: str, text: str) -> int:
     if text.isdecimal() and len(text) <= _MOST_DIGITS:
         if len(text) in _DIGITS_OF_DATES and text[:2] in ("19", "20"):
             raise InvalidArgument(
-                f"{name} {text!r}: a date? Write it like 2026-01-31; as milliseconds it is within "
-                f"hours of 1970: write 0{text} if you mean that"
+                f"{name} {text!r} may be a date or milliseconds since 1970: write a date like "
+                f"2026-01-31, and milliseconds as 0{text}"
             )
         return int(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument(
-            f"{name} {text!r}: a time like 2026-01-31T12:00:00Z, or milliseconds since 1970"
+            f"{name} {text!r} must be a time like 2026-01-31T12:00:00Z, or milliseconds since 1970"
         ) from None
     return to_ms(when)
 
@@ -234,11 +234,14 @@ def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
         try:
             found = tuple(str(path) for path in json.loads(text))
         except ValueError as error:
-            raise InvalidArgument(f"paths {text!r}: {error}") from None
+            raise InvalidArgument(
+                f"paths {text!r} must be a JSON list of directories: {error}"
+            ) from None
     if not found:
         raise InvalidArgument(
-            'no path: spark.read.format("fmq").load(DIRECTORY), or option("connect", "fmq://..."); '
-            "by SQL: CREATE TEMPORARY VIEW (a table of Spark's catalog keeps no options)"
+            'nothing names a journal: use spark.read.format("fmq").load(DIRECTORY), or '
+            'option("connect", "fmq://..."); in SQL, CREATE TEMPORARY VIEW (a table of Spark\'s '
+            "catalog keeps no options)"
         )
     if len({os.path.realpath(path) for path in found}) < len(found):
         raise InvalidArgument("the same directory is named twice: name each replica once")
@@ -248,12 +251,18 @@ def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
 def _connect(given: Mapping[str, str]) -> tuple[str, ...]:
     if "connect" not in given:
         if "group" in given:
-            raise InvalidArgument("group goes with connect: a directory is one group's")
+            raise InvalidArgument(
+                "option group needs option connect: leave it out, a directory is one group's"
+            )
         return ()
     if "path" in given or "paths" in given:
-        raise InvalidArgument("connect and path: name one of the two, brokers or directories")
+        raise InvalidArgument(
+            "options connect and path exclude each other: name brokers or directories"
+        )
     if _flag(given, "uncommitted", default=False):
-        raise InvalidArgument("brokers show only what is committed: uncommitted goes with path")
+        raise InvalidArgument(
+            "option uncommitted needs option path: brokers return only committed data"
+        )
     parse_url(given["connect"])
     return (given["connect"],)
 
@@ -263,10 +272,13 @@ def _chain(given: Mapping[str, str]) -> str:
         return ""
     if "connect" in given:
         raise InvalidArgument(
-            "chain goes with path, not with connect: name data directories, GROUP=DIRECTORY"
+            "option chain needs option path, not connect: name data directories as GROUP=DIRECTORY"
         )
     if not given["chain"]:
-        raise InvalidArgument("chain: a file with the chain, of fmq ordered status TOPIC -o json")
+        raise InvalidArgument(
+            "option chain is empty: name a file with the output of "
+            "`fmq ordered status TOPIC -o json`"
+        )
     return given["chain"]
 
 
@@ -276,7 +288,7 @@ def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
         return understand_fields(given["json"], given.get("jsonprefix", ""), taken)
     if "jsonprefix" in given:
         raise InvalidArgument(
-            "jsonPrefix goes with json: it is the prefix of the names of json columns"
+            "option jsonPrefix needs option json: it is the prefix of the names of json columns"
         )
     return ()
 
@@ -291,7 +303,7 @@ def _some(name: str, given: Mapping[str, str]) -> tuple[str, ...] | None:
         return None
     found = _list(given[name])
     if not found:
-        raise InvalidArgument(f"{name} names none: leave the option out for all")
+        raise InvalidArgument(f"option {name} is empty: name at least one, or leave it out for all")
     return found
 
 
@@ -301,16 +313,18 @@ def _queues(text: str) -> frozenset[int]:
         match = _QUEUES.fullmatch(part)
         some = match and range(int(match[1]), int(match[2] or match[1]) + 1)
         if not some:  # 5-3 is none, too
-            raise InvalidArgument(f"queues {text!r}: numbers and ranges, like 0,3-5")
+            raise InvalidArgument(f"queues {text!r} must be numbers and ranges, like 0,3-5")
         found |= set(some)
     if not found:
-        raise InvalidArgument("queues names none: leave the option out for all")
+        raise InvalidArgument("option queues is empty: name at least one, or leave it out for all")
     return frozenset(found)
 
 
 def _number(name: str, text: str) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
-        raise InvalidArgument(f"{name} {text!r}: a number from 0 on, of 64 bits")
+        raise InvalidArgument(
+            f"{name} {text!r} must be a whole number, 0 or more, of at most 19 digits"
+        )
     return int(text)
 
 
@@ -318,7 +332,7 @@ def _starting(text: str) -> str:
     if text in ("earliest", "latest") or (text.isdecimal() and len(text) <= _MOST_DIGITS):
         return text
     raise InvalidArgument(
-        f"startingPosition {text!r}: earliest, latest, or a position of the journal"
+        f"startingPosition {text!r} must be earliest, latest, or a position of the journal"
     )
 
 
@@ -328,15 +342,19 @@ def _range(given: Mapping[str, str], what: str, read: Callable[[str, str], int])
     end = read(f"to{name}", given[f"to{what}"]) if f"to{what}" in given else NO_END
     if end < 0:
         raise InvalidArgument(
-            f"to{name} {given[f'to{what}']!r} is before 1970: nothing is stored then"
+            f"to{name} {given[f'to{what}']!r} is before 1970, when nothing was stored: use a "
+            "later time"
         )
     if first > end:
-        raise InvalidArgument(f"from{name} is above to{name}")
+        raise InvalidArgument(
+            f"from{name} {given[f'from{what}']} is above to{name} {given[f'to{what}']}: "
+            "swap the two"
+        )
     return Range(max(first, 0), min(end, NO_END))
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = given.get(name, str(default)).lower()
     if text not in ("true", "false"):
-        raise InvalidArgument(f"{name} {text!r}: true or false")
+        raise InvalidArgument(f"{name} {text!r} must be true or false")
     return text == "true"

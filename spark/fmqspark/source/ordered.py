@@ -53,7 +53,9 @@ def plan_ordered(
     """
     topics = request.topics or ("",)
     if len(topics) > 1:
-        raise InvalidArgument(f"topic {', '.join(topics)}: a chain is of one topic")
+        raise InvalidArgument(
+            f"topics {', '.join(topics)}: name one topic, as a chain belongs to one"
+        )
     chain = read_chain(Path(request.chain), topics[0])
     journals = _Journals(chain, request, members_of(chain, request.directories))
     reading = read_order(chain, journals.held())
@@ -110,9 +112,8 @@ class _Journals:
         if end < stretch.end:
             raise Unavailable(
                 f"segment {stretch.segment} queue {stretch.queue} ends at offset {stretch.end} in "
-                f"{stretch.group}, its directories are known to hold up to {end}: name another "
-                "member's, wait for a checkpoint (2 s), or read uncommitted data as well (option "
-                "uncommitted)"
+                f"{stretch.group}, but its directories are committed up to {end} only: name the "
+                "directory of another member, wait 2 s for a checkpoint, or set option uncommitted"
             )
         before = found.segments[0].before if found.segments else {}
         begin = before.get((self._chain.topic_id, stretch.queue), 0)

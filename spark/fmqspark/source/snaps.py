@@ -149,7 +149,7 @@ def same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
         if header.header_crc != snap.header_crc:
             raise InvalidArgument(
                 f"{replica.path} and {holders[0].path} are not replicas of one journal: their "
-                f"segments at {base} begin otherwise; name the directories of one group"
+                f"segments at {base} start differently; name the directories of one group"
             )
 
 
@@ -162,7 +162,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
                 raise Malformed(f"it begins with a {kind_name(header.type)}")
             segment = segment_of_snap(header)
             if segment is None:
-                raise Malformed(f"a segment of {header.base_offset} bytes")
+                raise Malformed(f"its SNAP states a segment of {header.base_offset} bytes")
             payload = data.read(header.payload_len, HEADER_LEN)
             check_payload(header, payload)
             next_offsets, names = snap_tables(payload)

@@ -281,7 +281,7 @@ def _types(request: Request) -> dict[str, DataType]:
 
 def _type(types: dict[str, DataType], name: str) -> DataType:
     if name not in types:
-        raise InvalidArgument(f"no column {name!r}: there are {', '.join(types)}")
+        raise InvalidArgument(f"unknown column {name!r}: use {', '.join(types)}")
     return types[name]
 
 
@@ -292,17 +292,17 @@ def _columns(request: Request, schema: StructType) -> tuple[str, ...]:
     """
     if not schema.fields:  # Arrow knows no rows without columns: there would be none to count
         raise InvalidArgument(
-            'a schema without columns: name one, like "offset long", or leave it out'
+            'the schema has no columns: name one, like "offset long", or leave the schema out'
         )
     types = _types(request)
     twice = sorted(name for name, times in Counter(schema.fieldNames()).items() if times > 1)
     if twice:
-        raise InvalidArgument(f"column {twice[0]} is named more than once")
+        raise InvalidArgument(f"column {twice[0]} is named more than once: name it once")
     for field in schema.fields:
         kind = _type(types, field.name)
         if field.dataType != kind:
             raise InvalidArgument(
                 f"column {field.name} is {kind.simpleString()}, "
-                f"not {field.dataType.simpleString()}: cast it behind the source"
+                f"not {field.dataType.simpleString()}: cast the column after reading"
             )
     return tuple(schema.fieldNames())

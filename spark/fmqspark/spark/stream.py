@@ -114,8 +114,8 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._request.fail_on_data_loss:
             raise CorruptJournal(
-                f"the stream goes on at position {begin}, but what lies below {found.begin} is "
-                "deleted (retention): set failOnDataLoss to false to go on from there"
+                f"the stream would continue at position {begin}, but retention has deleted the "
+                f"journal below {found.begin}: set failOnDataLoss to false to continue from there"
             )
         self._report(
             f"positions {begin} to {min(until, found.begin)} are deleted (retention): the stream "
@@ -220,8 +220,8 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         journal = offset.get(JOURNAL, found.journal)
         if found.journal and journal != found.journal:
             raise InvalidArgument(
-                f"the stream's progress is of another journal than that of {named}: of {journal}, "
-                f"not of {found.journal}; name the stream's journal, or another checkpointLocation"
+                f"the stream's checkpoint belongs to journal {journal}, but {named} holds journal "
+                f"{found.journal}: name the stream's journal, or another checkpointLocation"
             )
         marks: dict[int, int] = dict(offset.get(MARKS, ()))
         base = min(marks, default=-1)
@@ -236,8 +236,9 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = known.get(base, {base: -1})  # else a segment of another place is where it was
         if any(marks.get(at, crc) != crc for at, crc in there.items()):
             raise InvalidArgument(
-                f"the stream's progress is of another journal than that of {named}: its segment at "
-                f"{base} differs; name the stream's journal, or another checkpointLocation"
+                f"the stream's checkpoint belongs to another journal than that of {named} (the "
+                f"segments at {base} differ): name the stream's journal, or another "
+                "checkpointLocation"
             )
 
     def _ahead(self, asked: int, end: int) -> CorruptJournal:

@@ -247,7 +247,7 @@ def test_another_journal_is_not_mixed_in(tmp_path: Path) -> None:
 
 def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
     a, out = write(tmp_path / "a", small()), tmp_path / "out"
-    with ledger.open_book(out, "journal"), pytest.raises(DirectoryLocked, match="at work there"):
+    with ledger.open_book(out, "journal"), pytest.raises(DirectoryLocked, match="is in use by"):
         archive(out, a)
 
 

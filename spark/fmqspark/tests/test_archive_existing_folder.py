@@ -119,7 +119,7 @@ def test_undecodable_ledger_is_reported(tmp_path: Path, line: bytes) -> None:
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(InvalidArgument) as raised:
         archive(out, a)
-    assert str(raised.value).startswith(f"{path} line {number} does not decode: ")
+    assert str(raised.value).startswith(f"{path} line {number} cannot be decoded (")
     assert str(raised.value).endswith("another folder")
 
 
@@ -128,5 +128,5 @@ def test_ledger_without_its_first_line_is_refused(tmp_path: Path) -> None:
     archive(out, a, topics=("bills",))
     path = out / ledger.FOLDER / "journal.ledger"
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
-    with pytest.raises(InvalidArgument, match="line 1 does not decode"):
+    with pytest.raises(InvalidArgument, match="line 1 cannot be decoded"):
         archive(out, a)

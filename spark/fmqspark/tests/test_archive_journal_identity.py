@@ -117,5 +117,5 @@ def test_neighbours_damaged_ledger_does_not_stop_an_archive(tmp_path: Path) -> N
     archive(out, other_journal(tmp_path / "b"), group="g2")
     ledger.ledger_path(out, "g2").write_text("what?\n")
     assert archive(out, full(a)).exit_code == 0
-    with pytest.raises(InvalidArgument, match=r"g2.ledger line 1 does not decode"):
+    with pytest.raises(InvalidArgument, match=r"g2.ledger line 1 cannot be decoded"):
         archive(out, a, group="g3")

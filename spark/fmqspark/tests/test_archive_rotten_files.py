@@ -65,7 +65,7 @@ def test_no_byte_of_a_file_rots_unseen(tmp_path: Path) -> None:
         assert values == first, at
         assert isinstance(error, Malformed)
         assert str(error).startswith(f"{second} is not what was archived"), at
-        assert "bring it back from a backup" in str(error)
+        assert "restore it from a backup" in str(error)
         second.write_bytes(raw)
     assert sent(out) == (before, None)
 
@@ -91,7 +91,9 @@ def test_rotten_page_of_an_earlier_version_is_found_by_checksum(
     for at in [*range(4, len(raw), max(1, len(raw) // 200)), len(raw) - 1]:
         flipped(path, at)
         values, error = sent(out)
-        assert error is None or str(error).startswith(f"{path} does not read as an archive's "), at
+        assert error is None or str(error).startswith(
+            f"{path} cannot be read as Parquet of an archive "
+        ), at
         assert error is not None or values == before or at >= footer, at
         path.write_bytes(raw)
 

@@ -246,7 +246,7 @@ def test_other_member_has_what_one_cannot_give(tmp_path: Path) -> None:
 def test_missing_member_directory_is_incomplete(tmp_path: Path) -> None:
     paths = members(tmp_path)
     shutil.rmtree(paths[3].path)
-    with pytest.raises(InvalidArgument, match="is no directory"):
+    with pytest.raises(InvalidArgument, match="is not a directory"):
         checked(paths)
 
 

@@ -67,16 +67,16 @@ def test_unreadable_replica_is_reported_and_others_archived(
 def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, out = write(tmp_path / "a"), tmp_path / "out"
     cases = [
-        (64, "is no directory", ("archive", tmp_path / "nowhere", "--out", out)),
+        (64, "is not a directory", ("archive", tmp_path / "nowhere", "--out", out)),
         (64, "no topic 'x'", ("archive", a, "--out", out, "--topic", "x")),
         (64, "is no name for a group", ("archive", a, "--out", out, "--group", "../x")),
-        (64, "--group '': the broker", ("archive", a, "--out", out, "--group", "")),
+        (64, "--group is empty: name a broker", ("archive", a, "--out", out, "--group", "")),
         (64, "Missing option '--out'", ("archive", a)),
         (64, "--rate", ("archive", a, "--out", out, "--rate", "x")),
         (64, "named twice", ("archive", a, tmp_path / "b" / ".." / "a", "--out", out)),
         (64, "is a data directory", ("archive", a, "--out", a)),
-        (64, "one of both", ("archive", "--out", out)),
-        (64, "one of both", ("archive", a, "--connect", "fmq://b:1", "--out", out)),
+        (64, "either data directories or brokers", ("archive", "--out", out)),
+        (64, "not both", ("archive", a, "--connect", "fmq://b:1", "--out", out)),
         (64, "is not host:port", ("archive", "--connect", "http://b", "--out", out)),
         (64, "no topic ''", ("archive", a, "--out", out, "--topic", "")),
         (3, "Not a directory", ("archive", a, "--out", "/dev/null/x")),
@@ -89,4 +89,4 @@ def test_invalid_options_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     with open_book(out, "journal"):
         code, _, err = run(capsys, "archive", a, "--out", out)
     assert code == 69
-    assert err.endswith("another archive job is at work there\n")
+    assert err.endswith("is in use by another archive job: wait until it has ended\n")

@@ -24,25 +24,28 @@ def test_a_ddl_is_understood() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "json names no field"),
-        ("a", "not understood from 'a' on"),
-        ("a DOUBLE, b", "not understood from 'b' on"),
-        ("a.b INT", "not understood from 'a.b INT' on"),
-        ("a DOUBLE b INT", "DOUBLEb INT is none of boolean"),
-        ("a INT NOT NULL", "NOT NULL is none of"),
+        ("", "option json is empty"),
+        ("a", "cannot be parsed from 'a' on"),
+        ("a DOUBLE, b", "cannot be parsed from 'b' on"),
+        ("a.b INT", "cannot be parsed from 'a.b INT' on"),
+        ("a DOUBLE b INT", "DOUBLEb INT, not one of boolean"),
+        ("a INT NOT NULL", "NOT NULL, not one of"),
         (
             "a STRUCT<b: INT, c: INT>",
             "'a' is STRUCT: nested types are not supported; read it as STRING",
         ),
         ("x INT, a array<int>", "'a' is ARRAY"),
         ("a MAP<STRING, INT>", "'a' is MAP"),
-        ("a DECIMAL(10,2)", "'a': DECIMAL\\(10 is none of .* take it as STRING and cast"),
-        ("a TIMESTAMP", "'a': TIMESTAMP is none of"),
-        ("a INT, A INT", "another column 'A'"),
-        ("Offset LONG", "another column 'Offset' .* set jsonPrefix"),
-        ("_corrupt_record INT", "_corrupt_record is a STRING"),
-        ('`a"` INT', "holds no quote"),
-        ("`a*` INT", "holds no quote"),
+        (
+            "a DECIMAL(10,2)",
+            "'a' has the type DECIMAL\\(10, not one of .* read it as STRING and cast",
+        ),
+        ("a TIMESTAMP", "'a' has the type TIMESTAMP, not one of"),
+        ("a INT, A INT", "the column 'A', which exists"),
+        ("Offset LONG", "the column 'Offset', which exists .* set option jsonPrefix"),
+        ("_corrupt_record INT", "_corrupt_record must be a STRING"),
+        ('`a"` INT', "must not hold a quote"),
+        ("`a*` INT", "must not hold a quote"),
     ],
 )
 def test_invalid_options_are_refused(text: str, message: str) -> None:
@@ -55,9 +58,9 @@ def test_fields_among_the_options() -> None:
     request = understand(given)
     assert [each.column for each in request.fields] == ["m_offset", "m_a"]
     assert request.columns == ("m_a", "key")
-    with pytest.raises(InvalidArgument, match="set jsonPrefix"):
+    with pytest.raises(InvalidArgument, match="set option jsonPrefix"):
         understand({"path": "/x", "json": "offset LONG"})
-    with pytest.raises(InvalidArgument, match="jsonPrefix goes with json"):
+    with pytest.raises(InvalidArgument, match="option jsonPrefix needs option json"):
         understand({"path": "/x", "jsonPrefix": "m_"})
 
 

@@ -14,12 +14,15 @@ from fmqspark.source.options import understand
     [
         ({"toTime": "1969-12-31"}, "toTime '1969-12-31' is before 1970"),
         ({"fromTime": "1950-01-01", "toTime": "1960-01-01"}, "toTime '1960-01-01' is before 1970"),
-        ({"toTime": "-5"}, "toTime '-5': a time like"),
-        ({"fromTime": ""}, "fromTime '': a time like"),
-        ({"fromTime": "2026-02-01", "toTime": "2026-01-01"}, "fromTime is above toTime"),
+        ({"toTime": "-5"}, "toTime '-5' must be a time like"),
+        ({"fromTime": ""}, "fromTime '' must be a time like"),
+        (
+            {"fromTime": "2026-02-01", "toTime": "2026-01-01"},
+            "fromTime 2026-02-01 is above toTime 2026-01-01",
+        ),
         ({"fromTime": "9" * 5000}, "or milliseconds since 1970"),
-        ({"toOffset": "9" * 5000}, "a number from 0 on, of 64 bits"),
-        ({"splitBytes": "9" * 5000}, "a number of bytes, like 64m"),
+        ({"toOffset": "9" * 5000}, "must be a whole number, 0 or more"),
+        ({"splitBytes": "9" * 5000}, "must be a number of bytes, like 64m"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
@@ -34,6 +37,6 @@ def test_start_before_all_journals_means_from_the_start(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "0m", "4k", "65535"])
 def test_splits_that_are_too_small_are_refused(text: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"splitBytes '{text}': at least 64k"):
+    with pytest.raises(InvalidArgument, match=f"splitBytes '{text}' must be at least 64k"):
         understand({"path": "/data", "splitBytes": text})
     assert understand({"path": "/data", "splitBytes": "64k"}).split_bytes == 65536

@@ -135,7 +135,8 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
 
 async def test_impossible_replay_is_refused(tmp_path: Path) -> None:
     code, output = await fmq("fmq://127.0.0.1:1", "job", "replay", tmp_path, "--topic", "x")
-    assert (code, output) == (64, f"fmq: {tmp_path} is no archive: `fmq job archive` makes one\n")
+    text = f"fmq: {tmp_path} is not an archive: create one by `fmq job archive`\n"
+    assert (code, output) == (64, text)
 
 
 async def test_second_replay_of_a_name_is_refused(tmp_path: Path) -> None:
@@ -149,6 +150,6 @@ async def test_second_replay_of_a_name_is_refused(tmp_path: Path) -> None:
     with Replay(out, "orders", None, "x").at_work():
         code, output = await fmq("fmq://127.0.0.1:1", *command)
     assert code == 69
-    assert "another replay of this name is at work" in output
+    assert "another replay of this name is running" in output
     code, output = await fmq("fmq://127.0.0.1:1", *command, "--acks", "one_way")
     assert (code, output.count("\n")) == (64, 1), output

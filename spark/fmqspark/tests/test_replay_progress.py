@@ -62,7 +62,7 @@ def test_invalid_progress_file_is_reported(
     path = noted(tmp_path, raw)
     with pytest.raises(InvalidArgument) as raised:
         Replay(tmp_path, "t", None, "x")
-    assert str(raised.value).startswith(f"{path} does not decode: ")
+    assert str(raised.value).startswith(f"{path} cannot be decoded (")
     assert "--name" in str(raised.value)
     noted(tmp_path, raw, "all-t-to-t")
     assert replayed(tmp_path, monkeypatch) == (64, [])
@@ -85,7 +85,7 @@ def test_progress_that_cannot_be_of_this_archive_is_not_believed(
 ) -> None:
     archive(tmp_path, A, B, planned=(A, B))
     noted(tmp_path, json.dumps(GOOD | wrong).encode())
-    with pytest.raises(InvalidArgument, match=r"is of a replay of other files: .*--name"):
+    with pytest.raises(InvalidArgument, match=r"of a replay of other files: .*--name"):
         sent(tmp_path)
 
 

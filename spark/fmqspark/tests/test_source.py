@@ -288,7 +288,7 @@ def test_two_groups_are_not_taken_for_replicas(tmp_path: Path) -> None:
     other._begin()
     other.data(7, 0, [b"x"])
     a, b = write(tmp_path / "a"), write(tmp_path / "b", other)
-    with pytest.raises(InvalidArgument, match=r"are not replicas of one journal: .* at 0 begin"):
+    with pytest.raises(InvalidArgument, match=r"are not replicas of one journal: .* at 0 start"):
         read([a, b])
 
 
@@ -358,19 +358,19 @@ def test_unknown_topic_is_reported_with_the_existing_ones(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "no path"),
-        ({"path": "/x", "topics": "a"}, "no option topics"),
+        ({}, "nothing names a journal"),
+        ({"path": "/x", "topics": "a"}, "unknown option topics"),
         ({"path": "/x", "queues": "1-"}, "like 0,3-5"),
         ({"path": "/x", "queues": "5-3"}, "like 0,3-5"),
-        ({"path": "/x", "queues": " , "}, "queues names none"),
-        ({"path": "/x", "topic": ""}, "topic names none"),
-        ({"path": "/x", "columns": ","}, "columns names none"),
-        ({"path": "/x", "fromOffset": "7", "toOffset": "6"}, "fromOffset is above toOffset"),
+        ({"path": "/x", "queues": " , "}, "option queues is empty"),
+        ({"path": "/x", "topic": ""}, "option topic is empty"),
+        ({"path": "/x", "columns": ","}, "option columns is empty"),
+        ({"path": "/x", "fromOffset": "7", "toOffset": "6"}, "fromOffset 7 is above toOffset 6"),
         ({"path": "/x", "fromOffset": "-1"}, "fromOffset '-1'"),
-        ({"path": "/x", "fromOffset": "9", "toOffset": "3"}, "fromOffset is above toOffset"),
+        ({"path": "/x", "fromOffset": "9", "toOffset": "3"}, "fromOffset 9 is above toOffset 3"),
         ({"path": "/x", "fromTime": "noon"}, "fromTime 'noon'"),
-        ({"path": "/x", "fromTime": "20260131"}, "fromTime '20260131': a date"),
-        ({"path": "/x", "toTime": "2026"}, "toTime '2026': a date"),
+        ({"path": "/x", "fromTime": "20260131"}, "fromTime '20260131' may be a date"),
+        ({"path": "/x", "toTime": "2026"}, "toTime '2026' may be a date"),
         ({"path": "/x", "splitBytes": "big"}, "splitBytes 'big'"),
         ({"path": "/x", "uncommitted": "yes"}, "true or false"),
         ({"paths": "[", "path": "/x"}, "paths"),

@@ -110,7 +110,7 @@ def test_a_checkpoint_of_another(
     """It would leave out the batches that it does not know, and no one would notice."""
     a = write(tmp_path / "a", OWN)
     (a / CHECKPOINT).write_bytes(foreign(other, end))
-    with pytest.raises(CorruptJournal, match=f"a/checkpoint is not of this journal: .*{why}"):
+    with pytest.raises(CorruptJournal, match=f"a/checkpoint belongs to another journal .*{why}"):
         read([a], uncommitted=uncommitted)
     good = write(tmp_path / "good", OWN)
     assert len(read([a, good])) == 220

@@ -89,7 +89,7 @@ def test_group_without_a_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def test_chain_goes_with_directories_only() -> None:
-    with pytest.raises(InvalidArgument, match="chain goes with path"):
+    with pytest.raises(InvalidArgument, match="option chain needs option path"):
         understand({"connect": "fmq://b1:9876", "chain": "chain.json"})
 
 

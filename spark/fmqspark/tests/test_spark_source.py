@@ -163,9 +163,9 @@ def test_only_the_columns_that_are_asked_for(spark: Any, tmp_path: Path) -> None
     ("options", "message"),
     [
         ({"topic": "order"}, "no topic 'order' in this journal; its topics: orders"),
-        ({"columns": "body"}, "no column 'body'"),
-        ({"queue": "1"}, "no option queue"),
-        ({"path": "/nowhere"}, "/nowhere is no directory: name a broker's data directory"),
+        ({"columns": "body"}, "unknown column 'body'"),
+        ({"queue": "1"}, "unknown option queue"),
+        ({"path": "/nowhere"}, "/nowhere is not a directory: name a broker's data directory"),
     ],
 )
 def test_invalid_options_are_refused(

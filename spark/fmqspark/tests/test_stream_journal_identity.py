@@ -58,11 +58,13 @@ def test_another_journal_is_refused(
     start = progress(stream(write(tmp_path / "a", JOURNAL, commit_end=at)))
     assert start["position"] == at
     reader = stream(write(tmp_path / "b", journal()))
-    with pytest.raises(InvalidArgument, match=r"progress is of another journal than that of .*b: "):
+    with pytest.raises(
+        InvalidArgument, match=r"checkpoint belongs to another journal than that of .*b "
+    ):
         progress(reader, start)
-    with pytest.raises(InvalidArgument, match="progress is of another journal"):
+    with pytest.raises(InvalidArgument, match="checkpoint belongs to another journal"):
         reader.partitions(start, {"position": other().end})
-    with pytest.raises(InvalidArgument, match="progress is of another journal"):
+    with pytest.raises(InvalidArgument, match="checkpoint belongs to another journal"):
         reader.partitions({"position": 0}, start)
 
 
@@ -110,7 +112,7 @@ def test_a_schema_without_columns_counts_nothing(tmp_path: Path) -> None:
 
     source = FmqDataSource({"path": str(write(tmp_path / "a"))})
     for reader in (source.reader, source.streamReader):
-        with pytest.raises(InvalidArgument, match="a schema without columns: name one"):
+        with pytest.raises(InvalidArgument, match="the schema has no columns: name one"):
             reader(StructType())
 
 

@@ -114,7 +114,7 @@ def test_retention_before_first_commit_is_data_loss(
     delete_two_segments(a)
     again = stream(a)
     start = stored(again.initialOffset())
-    with pytest.raises(CorruptJournal, match=r"goes on at position 0, .* deleted \(retention\)"):
+    with pytest.raises(CorruptJournal, match=r"continue at position 0, but retention has deleted"):
         again.partitions(start, end)
     assert capsys.readouterr().err == ""
     go_on = stream(a, failOnDataLoss="false")
@@ -171,7 +171,7 @@ def test_changed_start_after_first_commit_is_named_once(
         assert values(again, end, next_end(again, end)) == list(range(100, 200))
     output = capsys.readouterr().err
     assert output.count("startingPosition is 'latest' and was 'earliest'") == 1
-    assert f"goes on at position {end['position']}" in output
+    assert f"continue at position {end['position']}" in output
 
 
 def test_nothing_new_leaves_the_offset_as_it_is(tmp_path: Path) -> None:

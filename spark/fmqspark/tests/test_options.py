@@ -26,5 +26,5 @@ def test_a_directory_named_twice_is_no_other_replica(options: dict[str, str]) ->
 
 
 def test_no_directory_at_all() -> None:
-    with pytest.raises(InvalidArgument, match="no path"):
+    with pytest.raises(InvalidArgument, match="nothing names a journal"):
         understand({"paths": "[]"})

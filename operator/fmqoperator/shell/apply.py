@@ -175,8 +175,8 @@ class Applier:
     def _note(self, group: BrokerGroup, action: Action) -> None:
         """Log what was done. (The worker logs what could not be done, once.)"""
         if not isinstance(action, EmitEvent | Requeue):
-            of = f"{group.metadata.namespace}/{group.metadata.name}"
-            _log.info("did", of=of, what=_what(action), reason=action.why)
+            resource = f"{group.metadata.namespace}/{group.metadata.name}"
+            _log.info("action_taken", resource=resource, action=_what(action), reason=action.why)
 
     async def _annotate(self, group: BrokerGroup, name: str, value: str, change: Json) -> None:
         """Change the annotation if it still has that value."""

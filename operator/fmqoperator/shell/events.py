@@ -18,8 +18,8 @@ from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError
 _log = structlog.get_logger()
 _LONGEST: Final = 1000  # bytes; the API server refuses what is longer than 1024
 _REFUSED: Final = range(400, 500)
-_PATIENCE_S: Final = 2.0  # what follows in a plan is not done if its look is much older
-_SILENT_S: Final = 30.0  # so long none is tried after one that was not answered
+_TIMEOUT_S: Final = 2.0  # short: later actions of the plan need a fresh observation
+_PAUSE_AFTER_TIMEOUT_S: Final = 30.0  # pause of writing Events after one that was not answered
 
 Kind = Literal["Normal", "Warning"]
 
@@ -49,12 +49,12 @@ class Events:
         if time.monotonic() < self._silent_until_s:
             return  # the log has it
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 event = self._event(about, *key[1:], kind)
                 await self._kube.create("Event", meta["namespace"], event)
         except TimeoutError:
             _log.warning("event_not_written", event_reason=reason, reason="no answer in time")
-            self._silent_until_s = time.monotonic() + _SILENT_S
+            self._silent_until_s = time.monotonic() + _PAUSE_AFTER_TIMEOUT_S
             self._reported.forget(key)
         except KubeError as error:
             if error.reason == NAMESPACE_ENDS:

@@ -105,16 +105,16 @@ class Groups:
                 ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
                 try:
                     if another := await self._another(ensemble, group):
-                        _log.info("not_ours_to_forget", of=str(key), reason=another)
+                        _log.info("group_state_of_another_kept", resource=str(key), reason=another)
                         return
                     await ensemble.forget(group.cluster, key.name)
                 except (Unavailable, TimeoutError) as error:  # a broker of the group is still live
                     why = str(error) or "ZooKeeper does not answer in time"
                 else:
-                    _log.info("forgotten", of=str(key))
+                    _log.info("group_state_removed", resource=str(key))
                     return
             await asyncio.sleep(_LEAVE_S)
-        _log.warning("state_is_kept", of=str(key), reason=why)
+        _log.warning("group_state_not_removed", resource=str(key), reason=why)
 
     async def _another(self, ensemble: Ensemble, group: BrokerGroup) -> str:
         """Return why the state is another group's (a name may be taken); "" = it is not."""

@@ -145,9 +145,9 @@ class Keeper:
         try:
             await self.kinds[key.kind].gone(key, body)
         except (FmqError, TimeoutError) as error:
-            _log.warning("cleanup_failed", of=str(key), reason=str(error))
+            _log.warning("cleanup_failed", resource=str(key), reason=str(error))
         except Exception as error:  # noqa: BLE001  # the others must go on
-            _log.error("cleanup_broke", of=str(key), exc_info=error)
+            _log.error("cleanup_raised", resource=str(key), exc_info=error)
 
 
 class Worker:
@@ -239,12 +239,14 @@ class Worker:
         except KubeError as error:
             failures = (Failure("status", error.reason, str(error)),)
         except Exception as error:  # noqa: BLE001  # the others must go on
-            _log.error("round_broke", of=str(self._key), exc_info=error)
+            _log.error("round_raised", resource=str(self._key), exc_info=error)
             failures = (Failure("operator", type(error).__name__, str(error)),)
         if any(failure.reason == NAMESPACE_ENDS for failure in failures):
             self._ends, failures = True, ()
             _log.info(
-                "namespace_ends", of=str(self._key), reason="the resource is ignored from now on"
+                "namespace_terminating",
+                resource=str(self._key),
+                reason="the resource is ignored from now on",
             )
         self._failures = counted(self._failures, failures)
         counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - started_s) * 1000))
@@ -261,7 +263,7 @@ class Worker:
         reasons = "; ".join(f"{f.what}: {f.message}" for f in self._failures)
         if reasons != self._reported:
             self._reported = reasons
-            _log.warning("round_failed", of=str(self._key), reason=reasons)
+            _log.warning("round_failed", resource=str(self._key), reason=reasons)
 
     async def _round(self) -> tuple[float, tuple[Failure, ...]]:
         rounds = self._keeper.kinds[self._key.kind]
@@ -289,7 +291,12 @@ class Worker:
             return
         self._keeper.counts.status_writes += 1
         if changes := _state_changes(old, new):
-            _log.info("status", of=str(self._key), **changes, reason=new.get("message") or "")
+            _log.info(
+                "status_changed",
+                resource=str(self._key),
+                **changes,
+                reason=new.get("message") or "",
+            )
         self._status_ms = now_ms
         self._written = undated(new), written.get("status") or {}
         older = old_definition(self._key.kind, sent, self._written[1])

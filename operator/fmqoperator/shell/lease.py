@@ -51,7 +51,7 @@ class Lease:
         while not await self._try():
             if self.holder != reported:
                 reported = self.holder
-                _log.info("standing_by", works=reported)
+                _log.info("standing_by", holder=reported)
             await asyncio.sleep(_LOOK_S)
         _log.info("lease_taken", lease=str(self._ref))
 
@@ -103,7 +103,7 @@ class Lease:
                 _log.info("lease_contended", lease=str(self._ref))
             elif str(error) != self._complained:  # once, not at every try
                 self._complained = str(error)
-                _log.warning("lease_unanswered", lease=str(self._ref), reason=str(error))
+                _log.warning("lease_request_failed", lease=str(self._ref), reason=str(error))
             return False
         self._complained = ""
         self.holder, self._renewed_s = self._me, now_s

@@ -56,7 +56,7 @@ class Blindness:
                 try:
                     await self._report(await self._why())
                 except KubeError as error:
-                    _log.warning("blindness_not_reported", reason=str(error))
+                    _log.warning("missing_rights_not_reported", reason=str(error))
 
     async def _why(self) -> str:
         """Return what the operator may not list, in the API server's words."""

@@ -136,7 +136,9 @@ async def _run(options: Options) -> None:
     lease = Lease(apart, options.defaults.operator_namespace, LEASE, options.me)
     try:
         async with serve_pages(options.listen, pages.all()):
-            _log.info("operator_starts", version=VERSION, me=options.me, pages=options.listen)
+            _log.info(
+                "operator_starts", version=VERSION, identity=options.me, listen=options.listen
+            )
             blindness = Blindness(kube, events, cache, options.namespaces, patience.blind_s)
             works = (keeper.run, ensembles.tidy, blindness.watch)
             await _until(stopping, _work(lease, pages, works, watch))

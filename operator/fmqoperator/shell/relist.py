@@ -55,8 +55,8 @@ def _brief(body: dict[str, Any]) -> dict[str, Any]:
 
 def _log_missed(gone: dict[str, Any]) -> dict[str, Any]:
     meta = gone["metadata"]
-    of = f"{meta.get('namespace', '')}/{meta['name']}"
-    _log.info("gone_unseen", kind=gone["kind"], of=of, reason="it is in no new list")
+    resource = f"{meta.get('namespace', '')}/{meta['name']}"
+    _log.info("deletion_missed", kind=gone["kind"], resource=resource, reason="a new list lacks it")
     return gone
 
 

@@ -114,7 +114,7 @@ class Topics:
                 await asyncio.sleep(_LEAVE_S)
             else:
                 return
-        _log.warning("topic_is_kept", of=str(key), reason=why)
+        _log.warning("topic_not_removed", resource=str(key), reason=why)
 
     def _watch(self, key: Key, topic: Topic, wake: Callable[[], None]) -> None:
         """Wake the worker of an ordered topic when the chain changes."""

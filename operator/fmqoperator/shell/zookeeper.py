@@ -280,7 +280,7 @@ class Ensembles:
         known, now_s = self._known.get(address), time.monotonic()
         if known is None:
             known = self._known[address] = Ensemble(address)
-            _log.info("zookeeper_named", address=address)
+            _log.info("zookeeper_opened", address=address)
         elif known.refused_s is not None and now_s - known.refused_s > _REFUSED_S:
             known = self._known[address] = Ensemble(
                 address
@@ -300,7 +300,7 @@ class Ensembles:
         for address, ensemble in list(self._known.items()):
             if now_s - ensemble.asked_s > _UNUSED_S:
                 del self._known[address]
-                _log.info("zookeeper_left", address=address)
+                _log.info("zookeeper_closed", address=address)
                 await ensemble.close()
 
     async def close(self) -> None:

@@ -136,8 +136,8 @@ async def test_deleted_namespace_then_nothing_is_retried(
         await settled(world)
     assert world.rounds.rounds("a") == 1
     assert world.keeper.counts.failed == 0
-    of_a = [call.args[0] for call in log.info.call_args_list if call.kwargs["of"] == str(A)]
-    assert of_a == ["namespace_ends"]
+    of_a = [call.args[0] for call in log.info.call_args_list if call.kwargs["resource"] == str(A)]
+    assert of_a == ["namespace_terminating"]
     assert log.warning.call_args_list == []
     world.keeper.update(A, None)
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])

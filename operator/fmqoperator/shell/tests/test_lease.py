@@ -27,7 +27,7 @@ class Refusing:
     ("status", "expected"),
     [
         (409, [("info", "lease_contended")] * 2),  # the other replica is active
-        (403, [("warning", "lease_unanswered")]),
+        (403, [("warning", "lease_request_failed")]),
     ],
 )
 async def test_lost_lease_race_logs_nothing_and_a_refusal_logs_once(

@@ -381,7 +381,7 @@ async def test_a_change_of_state_is_one_line_with_its_reason(world: World) -> No
             await settled(world)
             if number < 3:
                 world.rounds.wakes["a"]()
-    states = [line for line in lines if line["event"] == "status"]
+    states = [line for line in lines if line["event"] == "status_changed"]
     assert [line.get("phase") for line in states] == ["none->Running", "Running->Degraded"]
     assert [line["reason"] for line in states] == ["", "g1-1 is away"]
     assert "master" not in states[1], "it is the same"

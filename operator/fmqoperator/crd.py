@@ -50,7 +50,7 @@ class Kind(NamedTuple):
 
 
 _REASON: Final = '.status.conditions[?(@.type=="{}")].reason'
-_AGE: Final = Column("AGE", ".metadata.creationTimestamp", "Since when it is there.", "date")
+_AGE: Final = Column("AGE", ".metadata.creationTimestamp", "Time since the resource was created.", "date")
 
 KINDS: Final = (
     Kind(
@@ -60,13 +60,19 @@ KINDS: Final = (
         (
             Column("MASTER", ".status.master", "The group's master."),
             Column("ACCESS", ".status.access", "What the group serves now."),
-            Column("READY", ".status.ready", "Brokers that are ready, of those wanted."),
-            Column("PHASE", ".status.phase", "What goes on."),
+            Column("READY", ".status.ready", "Ready and declared brokers."),
+            Column("PHASE", ".status.phase", "The group's state in one word."),
             Column("EPOCH", ".status.epoch", "The group's epoch.", "integer"),
-            Column("LAG", ".status.lag", "How far the furthest slave is behind."),
+            Column("LAG", ".status.lag", "How far the last slave is behind the master."),
             _AGE,
-            Column("READER", ".status.reader", "Who serves the reads.", priority=1),
-            Column("SEEN", ".status.observedAt", "When the operator looked last.", "date", 1),
+            Column("READER", ".status.reader", "The broker that serves the reads.", priority=1),
+            Column(
+                "SEEN",
+                ".status.observedAt",
+                "When the operator last observed the group.",
+                "date",
+                1,
+            ),
             Column("MESSAGE", ".status.message", "The phase in a sentence.", priority=1),
         ),
         scale=True,
@@ -77,12 +83,19 @@ KINDS: Final = (
         (),
         (
             Column("ID", ".status.id", "The topic's number.", "integer"),
-            Column("QUEUES", ".status.queues", "Its queues.", "integer"),
-            Column("READY", '.status.conditions[?(@.type=="Ready")].status', "Whether it is so."),
-            Column("REASON", _REASON.format("Ready"), "Why, in a word."),
+            Column("QUEUES", ".status.queues", "Number of queues.", "integer"),
+            Column(
+                "READY", '.status.conditions[?(@.type=="Ready")].status', "Whether it is usable."
+            ),
+            Column("REASON", _REASON.format("Ready"), "Reason of READY, in one word."),
             _AGE,
-            Column("SENDS", ".status.ordered.sendingGroup", "Ordered: who takes them.", priority=1),
-            Column("MESSAGE", ".status.message", "What is awaited.", priority=1),
+            Column(
+                "SENDS",
+                ".status.ordered.sendingGroup",
+                "Group that takes ordered sends.",
+                priority=1,
+            ),
+            Column("MESSAGE", ".status.message", "What the topic waits for.", priority=1),
         ),
     ),
     Kind(
@@ -90,14 +103,14 @@ KINDS: Final = (
         "brokerjobs",
         ("bj",),
         (
-            Column("TYPE", ".spec.type", "What it does."),
-            Column("GROUP", ".spec.group", "The group that it is about."),
-            Column("PHASE", ".status.phase", "Whether it ran."),
-            Column("VERDICT", ".status.verdict", "What it found."),
+            Column("TYPE", ".spec.type", "What the job does."),
+            Column("GROUP", ".spec.group", "The group whose journals it reads."),
+            Column("PHASE", ".status.phase", "Whether the job ran."),
+            Column("VERDICT", ".status.verdict", "The verdict on the data."),
             Column("EXIT", ".status.exitCode", "The worst exit code.", "integer"),
-            Column("REASON", _REASON.format("Consistent"), "Why, in a word."),
+            Column("REASON", _REASON.format("Consistent"), "Reason of VERDICT, in one word."),
             _AGE,
-            Column("MESSAGE", ".status.message", "The same in a sentence.", priority=1),
+            Column("MESSAGE", ".status.message", "PHASE or VERDICT in one sentence.", priority=1),
         ),
     ),
 )
@@ -156,7 +169,7 @@ def _schema(model: type[Part]) -> Json:
     properties = schema["properties"]
     properties["apiVersion"] = {
         "type": "string",
-        "description": "Which version of the schema this is: fmq.io/v1alpha1.",
+        "description": "Version of the resource's schema: fmq.io/v1alpha1.",
     }
     properties["kind"] = {"type": "string", "description": f"{model.__name__}."}
     properties["metadata"] = {"type": "object"}

@@ -82,19 +82,24 @@ class Metadata(Part):
 
 
 class Condition(Part):
-    """One thing that is so, or not, or not known."""
+    """One statement about the resource that is true, false or not known."""
 
-    type: Annotated[str, Field(max_length=64, description="What it is about, e.g. Ready.")]
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
-    reason: Annotated[str, Field(max_length=128, description="Why, in one word for programs.")]
+    type: Annotated[str, Field(max_length=64, description="The condition's name, e.g. Ready.")]
+    status: Literal["True", "False", "Unknown"] = Field(
+        description="Whether the condition is true, false or not known."
+    )
+    reason: Annotated[
+        str, Field(max_length=128, description="Reason of the status, one word for programs.")
+    ]
     message: Annotated[
-        str, Field(max_length=2048, description="Why, and what to do about it, for people.")
+        str,
+        Field(max_length=2048, description="Reason of the status, and what to do, for people."),
     ] = ""
     observed_generation: Annotated[
-        int, Field(description="The generation of the resource that this is about.")
+        int, Field(description="The generation of the resource that the condition describes.")
     ] = 0
     last_transition_time: Annotated[
-        str, Field(max_length=32, description="Since when the status is what it is.")
+        str, Field(max_length=32, description="When the condition's status last changed.")
     ] = ""
 
 
@@ -102,7 +107,7 @@ Conditions = Annotated[
     tuple[Condition, ...],
     Field(
         max_length=32,
-        description="Conditions of the resource; each names the generation that it is about.",
+        description="Conditions of the resource; each names the generation that it describes.",
         json_schema_extra=list_map("type"),
     ),
 ]

@@ -88,7 +88,7 @@ class ZooKeeper(Part):
         json_schema_extra=_without_pattern,
         max_length=512,
         description="host:port of each server, separated by commas (an IPv6 address in brackets); "
-        "a /path after the last one keeps all that is FMQ's below it.",
+        "a /path after the last one is the root of all of FMQ's nodes.",
     )
 
 
@@ -109,19 +109,25 @@ class Policy(Part):
         "the same with an fsync every flushIntervalMs (interval), or once on the disk (fsync).",
     )
     flush_interval_ms: int = Field(
-        default=1000, ge=1, le=3_600_000, description="Between two fsyncs, with flush: interval."
+        default=1000,
+        ge=1,
+        le=3_600_000,
+        description="Milliseconds between two fsyncs, with flush: interval.",
     )
     slave_counts: SlaveCounts = Field(
-        default=SlaveCounts.DURABLE, description="When a slave counts: sent, received or durable."
+        default=SlaveCounts.DURABLE,
+        description="When a slave counts: once the message is sent to it (sent), in its memory "
+        "(received), or on its disk (durable).",
     )
     how_many: HowMany = Field(
         default=HowMany.ONE,
         description="Slaves that must count: none, one, majority (of all brokers), all (in "
-        "sync), or zones (one in the master's zone and one in another: two brokers in each of two "
-        "zones, for a master that is alone in its zone takes no messages).",
+        "sync), or zones (one in the master's zone and one in another; it needs two brokers in "
+        "each of two zones, as a master that is alone in its zone takes no messages).",
     )
     strict: bool = Field(
-        default=False, description="With howMany all: every configured slave, in sync or not."
+        default=False,
+        description="With howMany: all, whether every configured slave must count, in sync or not.",
     )
 
 
@@ -155,15 +161,16 @@ class Promotion(Part):
 
     policy: PromotionPolicy = Field(
         default=PromotionPolicy.OFF,
-        description="off: reads go on at a slave, writes wait for the master or a person. after: "
-        "the slave that serves the reads, the most advanced one in sync, becomes master after "
-        "afterSeconds.",
+        description="off: a slave serves the reads, writes wait for the master or a person. after: "
+        "after afterSeconds, the slave that serves the reads (the most advanced in-sync slave) "
+        "becomes master.",
     )
     after_seconds: int = Field(
         default=300,
         ge=30,
         le=86_400,
-        description="With policy: after, seconds for which the master must have been gone.",
+        description="With policy: after, seconds for which the master must be gone before a slave "
+        "is promoted.",
     )
 
 
@@ -229,21 +236,21 @@ class BrokerGroupSpec(Part):
     )
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=8)] = Field(
         default=(),
-        description="Names of the Secrets to pull it with.",
+        description="Names of the Secrets for pulling the image.",
         json_schema_extra=NO_TWICE,
     )
     policy: Policy = Field(default=Policy(), description=Policy.__doc__ or "")
     strict_takeover: bool = Field(
         default=False,
-        description="A returning master whose consumers' newest offsets are lost waits for a "
-        "person, instead of delivering some messages again.",
+        description="Whether a returning master whose consumers' newest offsets are lost waits for "
+        "a person, instead of delivering some messages again.",
     )
     slave_reads: bool = Field(
-        default=True, description="A slave serves the reads while the master is gone."
+        default=True, description="Whether a slave serves the reads while the master is gone."
     )
     permissions: Annotated[tuple[BrokerPermission, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(),
-        description="Brokers that may serve less than everything.",
+        description="Brokers that may serve less than FULL, and how much.",
         json_schema_extra=list_map("broker"),
     )
     switchover: Switchover | None = Field(
@@ -254,10 +261,13 @@ class BrokerGroupSpec(Part):
     promotion: Promotion = Field(default=Promotion(), description=Promotion.__doc__ or "")
     paused: bool = Field(
         default=False,
-        description="The operator only reports, and changes nothing. The group goes on by itself.",
+        description="Whether the operator only reports and changes nothing. The brokers keep "
+        "serving and failing over without it.",
     )
     hibernated: bool = Field(
-        default=False, description="No broker runs; volumes and state are kept."
+        default=False,
+        description="Whether all brokers are stopped, with their volumes and the group's state "
+        "kept.",
     )
     storage: Storage = Field(default=Storage(), description=Storage.__doc__ or "")
     settings: BrokerTuning = Field(default=BrokerTuning(), description=BrokerTuning.__doc__ or "")
@@ -272,14 +282,15 @@ class BrokerGroupSpec(Part):
         default=3600,
         ge=60,
         le=86_400,
-        description="Seconds that a broker may take to answer after its start before it is "
-        "restarted. A broker that reads its journal answers, and is not restarted for that.",
+        description="Seconds after which a started broker that does not answer is restarted. A "
+        "broker that still reads its journal answers, so it is not restarted.",
     )
     termination_grace_seconds: int = Field(
         default=60,
         ge=30,
         le=3600,
-        description="Seconds that a broker may take to stop: it hands over its role and flushes.",
+        description="Seconds that a broker may take to stop, in which it hands over its role and "
+        "flushes its journal.",
     )
 
 

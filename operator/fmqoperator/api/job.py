@@ -51,13 +51,13 @@ class Archive(Part):
     )
     live: bool = Field(
         default=False,
-        description="Read from the brokers at work, slaves first, instead of a broker's volume: "
-        "none is mounted, so it runs on any node, and what is read is as of now.",
+        description="Whether to read from the running brokers, slaves first, instead of a broker's "
+        "volume. The job then mounts no volume and runs on any node.",
     )
     ignore_missing: bool = Field(
         default=False,
-        description="Archived files that are gone were moved away on purpose: the verdict is not "
-        "Incomplete for them.",
+        description="Whether missing archived files were moved away on purpose: then they do not "
+        "make the verdict Incomplete.",
     )
 
 
@@ -101,45 +101,50 @@ class BrokerJobSpec(Part):
     )
 
     type: JobType = Field(
-        description="check: read journals, and compare those that lie on one node. rebuild-index: "
-        "recreate the index files of a broker of a hibernated group. archive: topics to Parquet."
+        description="check: read journals, and compare those on one node. rebuild-index: recreate "
+        "the index files of a broker of a hibernated group. archive: write topics as Parquet."
     )
     group: DnsLabel = Field(
         min_length=1, description="The BrokerGroup in this namespace whose journals the job reads."
     )
     brokers: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(),
-        description="Brokers of that group; left out: all.",
+        description="Brokers of the group whose journals the job reads; left out: all.",
         json_schema_extra=NO_TWICE,
     )
     level: Literal["quick", "standard", "deep"] = Field(
         default="standard",
-        description="Of a check: headers and indexes, control batches too, or every byte.",
+        description="What a check reads. quick: headers and indexes. standard: control batches "
+        "too. deep: every byte.",
     )
     engine: JobEngine = Field(
         default=JobEngine.AUTO,
-        description="spark: a SparkApplication, which needs all the volumes on one node. local: "
-        "plain Jobs, one for each node. auto: the first where it can be, else the second.",
+        description="spark: one SparkApplication, which needs all the volumes on one node. local: "
+        "one Job per node. auto: spark if the volumes are on one node, else local.",
     )
-    executors: int = Field(default=2, ge=1, le=100, description="Spark's executors.")
+    executors: int = Field(
+        default=2, ge=1, le=100, description="Number of executors, with engine: spark."
+    )
     rate_bytes_per_s: int = Field(
-        default=0, ge=0, description="Most bytes to read per second, in total; 0: no limit."
+        default=0, ge=0, description="Maximum bytes to read per second, in total; 0: no limit."
     )
     archive: Archive | None = Field(default=None, description=Archive.__doc__ or "")
     image: str | None = Field(
         default=None,
         min_length=1,
         max_length=512,
-        description="The job's image, with the command `fmq`; left out: image.spark of the chart "
-        "on Spark and for an archive, if that is set, else the broker's. An archive needs one with "
-        "pyarrow (the extra `spark`; Dockerfile.spark makes one).",
+        description="The job's image, which must have the command `fmq`. Left out: for an archive "
+        "and on Spark the chart's image.spark if set, else the broker's image. An archive needs "
+        "pyarrow in the image (the extra `spark`; Dockerfile.spark builds such an image).",
     )
     resources: Resources = Field(
         default=Resources(),
-        description="Of each of the job's pods. On Spark limits.memory is what a pod gets, 1Gi at "
-        "least.",
+        description="Requests and limits of each of the job's pods. With engine: spark, "
+        "limits.memory is the memory of a pod and must be at least 1Gi.",
     )
-    retries: int = Field(default=2, ge=0, le=10, description="How often a failed pod is replaced.")
+    retries: int = Field(
+        default=2, ge=0, le=10, description="How many times a failed pod is replaced."
+    )
     timeout_seconds: int = Field(
         default=86_400, ge=60, le=2_592_000, description="Seconds after which the job is stopped."
     )
@@ -176,7 +181,7 @@ class BrokerJobStatus(Part):
     """The state, as the operator last observed it."""
 
     observed_generation: int = Field(
-        default=0, description="The generation that this status is about."
+        default=0, description="The generation of the resource that the status describes."
     )
     phase: JobPhase = Field(default=JobPhase.PENDING, description="Whether the job ran.")
     verdict: Verdict = Field(default=Verdict.UNKNOWN, description="The verdict on the data.")
@@ -185,16 +190,16 @@ class BrokerJobStatus(Part):
         description="0 clean, 1 warnings, 2 inconsistent, 3 incomplete, 64 wrong usage, "
         "69 unavailable.",
     )
-    message: Words = Field(default="", description="The phase, or the verdict, in a sentence.")
+    message: Words = Field(default="", description="The phase, or the verdict, in one sentence.")
     children: Annotated[tuple[ShortText, ...], Field(max_length=MAX_BROKERS)] = Field(
-        default=(), description="The Jobs or the SparkApplication that do the work."
+        default=(), description="Names of the Jobs, or of the SparkApplication, that do the work."
     )
-    started_ms: int | None = Field(default=None, description="When it started (unix ms).")
+    started_ms: int | None = Field(default=None, description="When the job started (Unix ms).")
     started_at: Annotated[str, Field(max_length=32)] = Field(
-        default="", description="When it started."
+        default="", description="When the job started."
     )
     finished_at: Annotated[str, Field(max_length=32)] = Field(
-        default="", description="When it ended."
+        default="", description="When the job ended."
     )
     conditions: Conditions = ()
 

@@ -35,11 +35,11 @@ class Storage(Part):
         default="10Gi",
         pattern=QUANTITY,
         max_length=32,
-        description="Size of each broker's volume. It may grow, never shrink; what no volume was "
-        "grown to yet (status.volumeSize) may be taken back.",
+        description="Size of each broker's volume. It may grow, never shrink; a size that no "
+        "volume has reached yet (see status.volumeSize) may be lowered again.",
     )
     storage_class_name: ObjectName | None = Field(
-        default=None, description="Left out: the cluster's default class."
+        default=None, description="Storage class of the volumes; left out: the cluster's default."
     )
     on_delete: Reclaim = Field(
         default=Reclaim.RETAIN,
@@ -69,27 +69,32 @@ class Resources(Part):
     )
     requests: Quantities = Field(
         default={"cpu": "250m", "memory": "512Mi"},
-        description="Resources that a node must have free.",
+        description="Resources that a node must have free for the pod.",
     )
     limits: Quantities = Field(
         default={"memory": "1Gi"},
-        description="Limits of the container. A limit of cpu makes failovers slower.",
+        description="Limits of the container. A cpu limit makes failovers slower.",
     )
 
 
 class Toleration(Part):
     """A taint of nodes that brokers bear."""
 
-    key: ShortText | None = Field(default=None, description="The taint's key; left out: any.")
-    operator: Literal["Exists", "Equal"] = Field(
-        default="Equal", description="Whether the value must be equal, or is not looked at."
+    key: ShortText | None = Field(
+        default=None, description="Key of the tolerated taint; left out: any."
     )
-    value: ShortText | None = Field(default=None, description="The taint's value.")
+    operator: Literal["Exists", "Equal"] = Field(
+        default="Equal",
+        description="Equal: the taint's value must equal `value`. Exists: any value is tolerated.",
+    )
+    value: ShortText | None = Field(default=None, description="Value of the tolerated taint.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="The taint's effect; left out: all."
+        default=None, description="Effect of the tolerated taint; left out: all effects."
     )
     toleration_seconds: int | None = Field(
-        default=None, ge=0, description="With NoExecute: how long it is borne."
+        default=None,
+        ge=0,
+        description="With effect: NoExecute, seconds for which the taint is tolerated.",
     )
 
 
@@ -105,17 +110,19 @@ class Scheduling(Part):
     """Where brokers run."""
 
     across_nodes: Spread = Field(
-        default=Spread.PREFERRED, description="No two brokers of the group on one node."
+        default=Spread.PREFERRED,
+        description="Whether each broker of the group must, or should, have a node of its own.",
     )
     across_zones: Spread = Field(
-        default=Spread.PREFERRED, description="The group's brokers evenly over the zones."
+        default=Spread.PREFERRED,
+        description="Whether the group's brokers must, or should, be spread evenly over zones.",
     )
     node_selector: StringMap = Field(default={}, description="Labels that a node must have.")
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = Field(
-        default=(), description="Taints of nodes that brokers bear."
+        default=(), description="Taints of nodes that the brokers tolerate."
     )
     priority_class_name: ObjectName | None = Field(
-        default=None, description="The pods' priority class."
+        default=None, description="Priority class of the pods."
     )
 
 
@@ -124,10 +131,13 @@ class Service(Part):
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         default="ClusterIP",
-        description="How they are reached. NodePort and LoadBalancer serve only clients that also "
-        "resolve and reach the brokers' own names in the cluster, which brokers return to them.",
+        description="Type of the Services -rw and -ro. NodePort and LoadBalancer serve only "
+        "clients that also resolve and reach the brokers' own names in the cluster, which brokers "
+        "return to them.",
     )
-    annotations: StringMap = Field(default={}, description="For a load balancer's controller.")
+    annotations: StringMap = Field(
+        default={}, description="Annotations of the Services, such as for a load balancer."
+    )
 
 
 class Clients(Enum):
@@ -141,7 +151,7 @@ class Clients(Enum):
 class NetworkPolicy(Part):
     """Who may connect, where the cluster's network enforces it."""
 
-    enabled: bool = Field(default=True, description="Whether there is a NetworkPolicy at all.")
+    enabled: bool = Field(default=True, description="Whether the operator creates a NetworkPolicy.")
     clients: Clients = Field(
         default=Clients.ANYWHERE,
         description="Who may reach the client port: anywhere, pods of this namespace, or pods of "

@@ -27,7 +27,7 @@ class Access(Enum):
 
 
 class Phase(Enum):
-    """One word for what goes on."""
+    """The state of a group, in one word."""
 
     PENDING = "Pending"  # nothing exists yet, or the operator cannot start
     CREATING = "Creating"  # brokers start: the group was never opened, or sleeps no more
@@ -54,41 +54,52 @@ class BrokerStatus(Part):
     permission: Literal["FULL", "WRITE", "READ", "NONE", "UNKNOWN"] = Field(
         description="What the broker serves, by its own report; UNKNOWN: it did not answer."
     )
-    in_sync: bool = Field(default=False, description="Whether it is in the in-sync set.")
-    live: bool = Field(default=False, description="Whether its node in ZooKeeper exists.")
-    ready: bool = Field(default=False, description="Whether its pod is ready.")
-    epoch: int | None = Field(default=None, description="The newest epoch in its journal.")
-    journal_end: int | None = Field(default=None, description="Its journal's end, a position.")
-    lag_bytes: int | None = Field(
-        default=None, description="How far it is behind the master, as the master reports."
+    in_sync: bool = Field(default=False, description="Whether the broker is in the in-sync set.")
+    live: bool = Field(default=False, description="Whether the broker's node in ZooKeeper exists.")
+    ready: bool = Field(default=False, description="Whether the broker's pod is ready.")
+    epoch: int | None = Field(default=None, description="The newest epoch in the broker's journal.")
+    journal_end: int | None = Field(
+        default=None, description="The end of the broker's journal, a position in bytes."
     )
-    pod: ShortText = Field(default="", description="Its pod.")
-    node: ShortText = Field(default="", description="The node that it runs on.")
-    zone: ShortText = Field(default="", description="That node's zone.")
-    message: Words = Field(default="", description="What it waits for, or what is wrong with it.")
+    lag_bytes: int | None = Field(
+        default=None,
+        description="Bytes by which the broker is behind the master, as the master reports.",
+    )
+    pod: ShortText = Field(default="", description="Name of the broker's pod.")
+    node: ShortText = Field(default="", description="Name of the node that the pod runs on.")
+    zone: ShortText = Field(default="", description="Zone of the node that the pod runs on.")
+    message: Words = Field(
+        default="", description="What the broker waits for, or what is wrong with it."
+    )
 
 
 class LastTransition(Part):
     """The last change of the serving broker."""
 
     from_: ShortText = Field(
-        alias="from", description="The broker that served before, e.g. g1-0 FULL; or none."
+        alias="from",
+        description="The broker that served before the change, and its permission, e.g. g1-0 "
+        "FULL; or none.",
     )
-    to: ShortText = Field(description="The broker that serves since, e.g. g1-1 READ.")
+    to: ShortText = Field(
+        description="The broker that serves since the change, and its permission, e.g. g1-1 READ."
+    )
     cause: Words = Field(description="The reason of the change.")
-    at: Annotated[str, Field(max_length=32)] = Field(description="When it was observed.")
+    at: Annotated[str, Field(max_length=32)] = Field(
+        description="When the operator observed the change."
+    )
     epoch: int = Field(description="The epoch that the change opened.")
     read_outage_ms: int | None = Field(
         default=None,
-        description="How long no broker served reads, measured as a client would: from the end of "
-        "the container or the last answer of the broker that served. Left out: it lasts "
-        "(noReadsSince), or the operator did not see its start or end.",
+        description="Milliseconds for which no broker served reads, as a client sees it: from the "
+        "end of the container, or the last answer, of the broker that served. Left out: the outage "
+        "lasts (noReadsSince), or the operator did not see its start or end.",
     )
     write_outage_ms: int | None = Field(
         default=None,
-        description="How long no message could be acknowledged, measured as a client would: until "
-        "the policy can be met again, not only until there is a master. Left out: it lasts "
-        "(noWritesSince), or the operator did not see its start or end.",
+        description="Milliseconds for which no message could be acknowledged, as a client sees it: "
+        "until the policy can be met again, not only until there is a master. Left out: the outage "
+        "lasts (noWritesSince), or the operator did not see its start or end.",
     )
 
 
@@ -96,19 +107,19 @@ class Memory(Part):
     """What the operator must remember across its own restart."""
 
     master_gone_since_ms: int | None = Field(
-        default=None, description="Since when the master's node in ZooKeeper is gone (unix ms)."
+        default=None, description="When the master's node in ZooKeeper disappeared (Unix ms)."
     )
     no_reads_since_ms: int | None = Field(
         default=None,
-        description="Since when no broker serves reads (unix ms); 0: its start was not observed.",
+        description="When brokers stopped serving reads (Unix ms); 0: not observed.",
     )
     no_writes_since_ms: int | None = Field(
         default=None,
-        description="Since when no broker takes writes (unix ms); 0: its start was not observed.",
+        description="When brokers stopped taking writes (Unix ms); 0: not observed.",
     )
     unanswered_since_ms: int | None = Field(
         default=None,
-        description="Since when a live broker that should serve does not answer (unix ms).",
+        description="When a live broker that should serve stopped answering (Unix ms).",
     )
     last_served: ShortText = Field(
         default="", description="The broker that served at the last observation."
@@ -116,19 +127,22 @@ class Memory(Part):
     switchover_reason: Words = Field(default="", description="The reason of the move in progress.")
     restart_turn: Words = Field(
         default="",
-        description="The group's turn to restart, while it holds one: the operator's new image, "
-        "or template; or own: a change of this resource.",
+        description="What the group restarts its brokers for, while it is its turn: the operator's "
+        "new image or template, or `own`, a change of this resource.",
     )
     joining: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(), description="Brokers that were added and have never been in sync."
     )
     returning: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
-        default=(), description="Brokers that were restarted, or woken, and are not back in sync."
+        default=(),
+        description="Brokers that were restarted, or started after hibernation, and are not in "
+        "sync again.",
     )
     template: ShortText = Field(default="", description="A digest of the pods' template.")
     template_from_operator: bool = Field(
         default=False,
-        description="Whether the operator changed it, not this resource; or all pods have it.",
+        description="Whether the operator, not this resource, changed the pods' template, or all "
+        "pods have the template already.",
     )
 
 
@@ -136,7 +150,7 @@ class BrokerGroupStatus(Part):
     """The state, as the operator last observed it."""
 
     observed_generation: int = Field(
-        default=0, description="The generation that this status is about."
+        default=0, description="The generation of the resource that the status describes."
     )
     observed_at: Annotated[str, Field(max_length=32)] = Field(
         default="",
@@ -145,34 +159,38 @@ class BrokerGroupStatus(Part):
     )
     no_reads_since: Annotated[str, Field(max_length=32)] | None = Field(
         default=None,
-        description="Since when no broker serves reads; left out: one does, or the operator did "
-        "not see the start.",
+        description="When brokers stopped serving reads; left out: a broker serves them, or the "
+        "operator did not see the start.",
     )
     no_writes_since: Annotated[str, Field(max_length=32)] | None = Field(
         default=None,
-        description="Since when no message can be acknowledged; left out: it can be, or the "
+        description="When messages could no longer be acknowledged; left out: they can be, or the "
         "operator did not see the start.",
     )
     phase: Phase = Field(default=Phase.PENDING, description="The state of the group, in one word.")
-    message: Words = Field(default="", description="The phase, in a sentence.")
+    message: Words = Field(default="", description="The phase, in one sentence.")
     master: Annotated[str, Field(max_length=63)] = Field(
         default="", description="The group's master."
     )
     reader: Annotated[str, Field(max_length=63)] = Field(
         default="", description="The broker that serves the reads."
     )
-    access: Access = Field(default=Access.UNKNOWN, description="What the group serves.")
+    access: Access = Field(
+        default=Access.UNKNOWN, description="What the group serves: reads, writes, both or none."
+    )
     mode: Literal["NEW", "MASTER", "SLAVE_CONSUME", "HANDOVER", "UNKNOWN"] = Field(
         default="UNKNOWN", description="The mode of the group's state in ZooKeeper."
     )
-    epoch: int = Field(default=0, description="The group's epoch.")
+    epoch: int = Field(
+        default=0, description="The group's epoch; it rises at every change of the serving broker."
+    )
     replicas: int = Field(default=0, description="Number of brokers that exist.")
     ready_replicas: int = Field(default=0, description="Brokers whose pod is ready.")
     ready: ShortText = Field(default="", description="Ready and declared brokers, e.g. 2/2.")
     lag: ShortText = Field(default="", description="How far the last slave is behind the master.")
     selector: ShortText = Field(default="", description="Labels of the group's pods, for scale.")
     in_sync: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
-        default=(), description="The slaves in sync."
+        default=(), description="Slaves in the in-sync set."
     )
     volume_size: Annotated[str, Field(max_length=32)] = Field(
         default="",

@@ -47,7 +47,8 @@ class OrderedGroup(Part):
         default=WEIGHT.default,
         ge=WEIGHT.minimum,
         le=WEIGHT.maximum,
-        description="The heaviest group that may take the sends is used.",
+        description="The group's rank: sends go to the group of the highest weight that may take "
+        "them.",
     )
 
 
@@ -74,17 +75,18 @@ class OrderedTopic(Part):
         default=1,
         ge=QUEUES.minimum,
         le=QUEUES.maximum,
-        description="The queues; order is kept in each. This cannot be changed.",
+        description="Number of queues; order is kept within each. It cannot be changed.",
     )
     allow_single: bool = Field(
-        default=False, description="For tries: whether a group of one broker may be used."
+        default=False,
+        description="Whether a group of one broker may be used, which keeps one copy: for tests.",
     )
     lease_ms: int | None = Field(
         default=None,
         ge=1_000,
         le=60_000,
-        description="How long a master acknowledges sends without a look at ZooKeeper, in "
-        "milliseconds; left out: 4000.",
+        description="Milliseconds for which a master acknowledges sends after it last read the "
+        "chain from ZooKeeper; left out: 4000.",
     )
 
 
@@ -141,7 +143,8 @@ class TopicSpec(Part):
         json_schema_extra=list_map("group"),
     )
     ordered: OrderedTopic | None = Field(
-        default=None, description="For an ordered topic, instead of `groups`."
+        default=None,
+        description="Groups and queues of an ordered topic; set this or `groups`, not both.",
     )
     on_delete: Reclaim = Field(
         default=Reclaim.RETAIN,
@@ -153,40 +156,52 @@ class OrderedSegment(Part):
     """One segment of the chain."""
 
     number: int = Field(description="The segment's number.")
-    group: ShortText = Field(description="The group that holds it.")
+    group: ShortText = Field(description="The group that holds the segment.")
     end: SegmentEnd = Field(
-        description="Open: it takes the sends. Closing: its end is not given yet. Unknown: sends "
-        "go on elsewhere, and consumers stop before it."
+        description="Open: the segment takes the sends. Closing: its end is not known yet. "
+        "Unknown: its end is lost; sends go to a later segment, and consumers stop before this one."
     )
     messages: int | None = Field(
-        default=None, description="Its messages in all queues, once its end is known."
+        default=None,
+        description="Messages of the segment in all queues; left out until its end is known.",
     )
-    opened_at: ShortText = Field(default="", description="When it was opened.")
-    ended_at: ShortText = Field(default="", description="When its end was given, or given up.")
+    opened_at: ShortText = Field(default="", description="When the segment was opened.")
+    ended_at: ShortText = Field(
+        default="", description="When the segment's end was recorded, or declared unknown."
+    )
 
 
 class SubscriptionBehind(Part):
     """A subscription that has not reached the last segment."""
 
-    subscription: ShortText = Field(description="The subscription.")
-    segment: int = Field(description="The first segment that it still reads.")
+    subscription: ShortText = Field(description="Name of the subscription.")
+    segment: int = Field(description="The first segment that the subscription still reads.")
 
 
 class OrderedState(Part):
     """The chain of an ordered topic."""
 
     phase: ChainPhase = Field(
-        description="Open: a segment takes sends. Empty: there is none yet. Closing: the last one "
-        "takes no more. Ended: the next one is not open yet."
+        description="Open: a segment takes sends. Empty: there is no segment yet. Closing: the "
+        "last segment takes no more sends. Ended: the next segment is not open yet."
     )
-    since: ShortText = Field(default="", description="Since when.")
-    reason: Words = Field(default="", description="What takes the sends, or what they wait for.")
+    since: ShortText = Field(default="", description="When the chain came into this state.")
+    reason: Words = Field(
+        default="", description="The segment that takes the sends, or what sends wait for."
+    )
     open_segment: int = Field(default=0, description="The segment that takes sends; 0: none does.")
-    sending_group: ShortText = Field(default="", description="Its group.")
-    senders: int = Field(default=0, description="Senders in line, the active one included.")
-    segment_count: int = Field(default=0, description="Segments that some subscription may read.")
+    sending_group: ShortText = Field(
+        default="", description="The group of the segment that takes sends."
+    )
+    senders: int = Field(
+        default=0, description="Number of senders in line, the active one included."
+    )
+    segment_count: int = Field(
+        default=0, description="Number of segments that some subscription may still read."
+    )
     segment_groups: Annotated[tuple[ShortText, ...], Field(max_length=MAX_GROUPS)] = Field(
-        default=(), description="The groups that hold these: none may be deleted yet."
+        default=(),
+        description="Groups that hold segments of the chain: none of them may be deleted yet.",
     )
     segments: Annotated[tuple[OrderedSegment, ...], Field(max_length=MAX_SHOWN)] = Field(
         default=(), description=f"The last {MAX_SHOWN} segments."
@@ -197,7 +212,10 @@ class OrderedState(Part):
     subscriptions_behind: Annotated[tuple[SubscriptionBehind, ...], Field(max_length=MAX_SHOWN)] = (
         Field(default=(), description="Subscriptions that read an earlier segment than the last.")
     )
-    behind_count: int = Field(default=0, description="How many there are of these.")
+    behind_count: int = Field(
+        default=0,
+        description="Number of subscriptions that read an earlier segment than the last.",
+    )
 
 
 class TopicStatus(Part):
@@ -208,11 +226,11 @@ class TopicStatus(Part):
     )
 
     observed_generation: int = Field(
-        default=0, description="The generation that this status is about."
+        default=0, description="The generation of the resource that the status describes."
     )
     id: int = Field(default=0, description="The topic's number; 0: the topic does not exist yet.")
     queues: int = Field(
-        default=0, description="Its queues: of an ordinary topic in all groups together."
+        default=0, description="Number of queues; of an ordinary topic, in all groups together."
     )
     message: Words = Field(
         default="", description="What the topic waits for, or what is wrong with it."

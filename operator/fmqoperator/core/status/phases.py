@@ -1,4 +1,4 @@
-"""A BrokerGroup's phase: one word for what goes on, and a sentence. Pure.
+"""A BrokerGroup's phase: the group's state in one word, and in one sentence. Pure.
 
 The sentence names root causes first (`root_causes.py`), then what follows from them. A rollout that
 waits for a broker that cannot come up does not go on by itself: its phase is not `Updating`.

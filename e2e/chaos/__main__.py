@@ -99,25 +99,31 @@ def _say(text: str) -> None:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m e2e.chaos", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="the faults, and which can be made")
-    parser.add_argument("--only", action="append", default=[], help="this fault; more than once")
-    parser.add_argument("--seconds", type=float, default=10.0, help="each fault stands so long")
-    parser.add_argument("--soak", type=float, help="trouble by chance for so many seconds")
-    parser.add_argument("--failovers", type=int, help="measure so many kills of a master")
-    parser.add_argument("--fill", type=int, help="measure an empty slave that gets so many MiB")
+    parser.add_argument(
+        "--list", action="store_true", help="list the faults, and which this machine can make"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="run only this fault; may be repeated"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long each fault lasts")
+    parser.add_argument("--soak", type=float, help="make random faults for this many seconds")
+    parser.add_argument("--failovers", type=int, help="measure this number of kills of a master")
+    parser.add_argument("--fill", type=int, help="MiB that an empty slave copies, measured")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--slaves", type=int, default=1)
     parser.add_argument("--zookeepers", type=int, default=3)
-    parser.add_argument("--loopback", action="store_true", help="as if we were not root")
-    parser.add_argument("--dir", help="where logs and data lie; kept")
+    parser.add_argument(
+        "--loopback", action="store_true", help="use no network namespaces, as without root"
+    )
+    parser.add_argument("--dir", help="directory for logs and data, which are kept")
     return parser.parse_args(arguments)
 
 
 def _chosen(names: list[str]) -> list[type[Fault]]:
     known = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in names if name not in known]:
-        raise SystemExit(f"no fault {', '.join(unknown)}; there are: {', '.join(known)}")
+        raise SystemExit(f"unknown fault {', '.join(unknown)}; choose from {', '.join(known)}")
     return [known[name] for name in names] if names else list(FAULTS)
 
 

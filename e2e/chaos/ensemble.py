@@ -116,7 +116,7 @@ class Ensemble:
             _send(connection, connect + password_of(session_id))
             answer = connection.recv(4096)
             if len(answer) < 20 or struct.unpack_from(">i", answer, 8)[0] <= 0:
-                raise ZooKeeperFailed(f"{name} does not know session {session_id:#x} any more")
+                raise ZooKeeperFailed(f"{name} no longer has session {session_id:#x}")
             _send(connection, struct.pack(">ii", 1, _CLOSE_SESSION))
             connection.recv(4096)
 

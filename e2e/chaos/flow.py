@@ -138,8 +138,8 @@ class Flow:
             counts = ", ".join(f"{g}: {self.stored(g) - n + count}" for g, n in wanted.items())
             more = self.delivered() - delivered + count * len(groups)
             raise FlowFailed(
-                f"not {count} messages more in each group in {within_s:g} s, but stored in "
-                f"{counts}; {more} delivered"
+                f"timed out after {within_s:g} s, waiting for {count} more messages in each "
+                f"group; stored: {counts}; delivered: {more}"
             ) from None
 
     # ---- its end

@@ -146,7 +146,7 @@ class Soak:
                     if status not in (0, -signal.SIGTERM):  # the latter: it was just starting
                         self._stage.wrong(f"{broker} ended with status {status} after SIGTERM")
                 else:
-                    self._stage.wrong(f"{broker} lives on {_STOP_S:g} s after SIGTERM")
+                    self._stage.wrong(f"{broker} still runs {_STOP_S:g} s after SIGTERM")
                     self._stage.kill(broker)
                     await self._stage.has_ended(broker)
                 await asyncio.sleep(rng.uniform(*_PART_S) / 2)

@@ -114,7 +114,7 @@ class Stage:
         self.history.add(Down(now_ms(), broker, group, how))
 
     async def has_ended(self, part: str, within_s: float = _ENDS_S) -> bool:
-        """Wait until a part's process has ended; False if it lives on."""
+        """Wait until a part's process has ended; False if it still runs."""
         if self.cluster.is_zookeeper(part):
             return await self.cluster.ensemble.child(part).ended(within_s)
         return await self.cluster.ended(part, within_s)
@@ -123,7 +123,7 @@ class Stage:
         """Restart a broker in good order; returns when its group is whole."""
         self.cluster.kill(broker, signal.SIGTERM)
         if not await self.has_ended(broker):
-            raise Stuck(f"{broker} does not end after SIGTERM")
+            raise Stuck(f"{broker} still runs {_ENDS_S:g} s after SIGTERM")
         self.down(broker, Ending.STOPPED)
         self.cluster.start_part(broker)
         await self.whole()
@@ -168,7 +168,9 @@ class Stage:
                             return
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
-            raise Stuck(f"not in {within_s:g} s: {what}; {self._seen()}") from None
+            raise Stuck(
+                f"timed out after {within_s:g} s, waiting for: {what}; {self._seen()}"
+            ) from None
 
     async def until_state(
         self, group: str, condition: Callable[[GroupState], object], what: str
@@ -191,7 +193,7 @@ class Stage:
             f"{broker}: {sight.permission.name} {sight.mode} e{sight.epoch} ({sight.why})"
             for broker, sight in self.watch.latest.items()
         )
-        return f"brokers say: {looks}"
+        return f"brokers report: {looks}"
 
     # ---- afterwards
     def unexpected_ends(self, expected: set[str]) -> None:

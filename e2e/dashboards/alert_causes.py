@@ -68,4 +68,4 @@ def _witnessed(alerts: frozenset[str]) -> Iterator[None]:
     finally:
         Prometheus.witnesses.remove(look)
     if available() and alerts - seen:
-        raise NotCaused(f"not seen to fire: {', '.join(sorted(alerts - seen))}")
+        raise NotCaused(f"these alerts did not fire: {', '.join(sorted(alerts - seen))}")

@@ -100,7 +100,9 @@ class Prometheus:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             alerts = await asyncio.to_thread(self.alerts, pending=True)
-            raise Silent(f"{what}: not within {patience_s:g} s; alerts: {alerts}") from None
+            raise Silent(
+                f"timed out after {patience_s:g} s, waiting for: {what}; alerts: {alerts}"
+            ) from None
 
     def _get(self, what: str) -> Any:
         try:
@@ -127,7 +129,7 @@ def prometheus(
         found, until_s = Prometheus(port), time.monotonic() + _START_S
         while not found.ready():
             if process.poll() is not None or time.monotonic() > until_s:
-                raise Silent(f"prometheus does not come up: {log.read_text()[-2000:]}")
+                raise Silent(f"Prometheus did not start; end of its log: {log.read_text()[-2000:]}")
             time.sleep(_POLL_S)
         yield found
     finally:

@@ -32,7 +32,7 @@ def run(*command: str, given: str = "", patience_s: float = 600) -> str:
     )
     if done.returncode:
         output = (done.stderr.strip() or done.stdout.strip())[-3000:]
-        raise Failed(f"{shlex.join(command)[:300]}: status {done.returncode}: {output}")
+        raise Failed(f"{shlex.join(command)[:300]} ended with status {done.returncode}: {output}")
     return done.stdout
 
 
@@ -64,7 +64,9 @@ def until(look: Callable[[], T], what: str, patience_s: float = 180) -> T:
         if seen:
             return seen
         if time.monotonic() > end_s:
-            raise Failed(f"not within {patience_s:.0f} s: {what}; seen last: {seen!r}")
+            raise Failed(
+                f"timed out after {patience_s:.0f} s, waiting for: {what}; last seen: {seen!r}"
+            )
         time.sleep(0.2)
 
 

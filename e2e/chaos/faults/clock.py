@@ -47,7 +47,7 @@ class ClockJumps(Fault):
         for offset, text in ((_BACK, "the clock jumped by -"), (_AHEAD, "the clock jumped by 3")):
             _set(clock, offset)
             if not await _is_seen(stage, self._master, text):
-                raise NotFired(f"the status of {self._master} does not say: {text}")
+                raise NotFired(f"the status of {self._master} does not report {text!r}")
             off_s = await _off_s(stage, group)
             if off_s > _EXACT_S:
                 stage.wrong(f"{self._master} stores with a time that is {off_s:.0f} s off")

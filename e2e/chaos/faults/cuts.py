@@ -53,7 +53,7 @@ class CutMasterFromZooKeeper(_Cuts):
         self._both(stage, master, stage.cluster.ensemble.names, Cut.DROP)
         await self._felt(stage)
         if not await stage.cluster.until_live(master, live=False, within_s=_NOTICED_S):
-            raise NotFired(f"{master} is cut from ZooKeeper, but its session lives on")
+            raise NotFired(f"{master} is cut from ZooKeeper, but its session did not end")
         return f"cut {master} from ZooKeeper until its session had ended"
 
 
@@ -136,7 +136,7 @@ class OneWayToZooKeeper(_Cuts):
             stage.network.cut(master, server, Cut.DROP)
         await self._felt(stage)
         if not await stage.cluster.until_live(master, live=False, within_s=_NOTICED_S):
-            raise NotFired(f"{master} is not heard by ZooKeeper, but its session lives on")
+            raise NotFired(f"{master} is not heard by ZooKeeper, but its session did not end")
         return f"cut {master} → ZooKeeper until its session had ended"
 
 

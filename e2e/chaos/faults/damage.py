@@ -166,7 +166,7 @@ class _EmptyDisk(Fault):
         stage.fired("an empty disk")
         stage.kill(broker, Ending.POWER)
         if not await stage.has_ended(broker):
-            raise NotFired(f"{broker} lives on after SIGKILL")
+            raise NotFired(f"{broker} still runs after SIGKILL")
         empty(stage.cluster.brokers[BrokerId(broker)].data)
         return f"{broker} has an empty disk"
 

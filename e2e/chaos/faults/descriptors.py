@@ -39,7 +39,7 @@ class NoDescriptors(Fault):
         self._before = (pid, limits)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened, most))
         if not await self._refuses(stage.cluster.brokers[BrokerId(self._master)]):
-            raise NotFired(f"{self._master} takes new connections still")
+            raise NotFired(f"{self._master} still accepts connections at its descriptor limit")
         return f"{self._master} may have {opened} descriptors: it answers no new caller"
 
     async def _refuses(self, plan: BrokerPlan) -> bool:

@@ -37,9 +37,11 @@ class _SyncFails(Fault):
             start_new_session=True,
         )
         if not await stage.has_ended(broker):
-            raise NotFired(f"{broker} lives on; its calls: {_last_line(trace)}")
+            raise NotFired(
+                f"{broker} still runs after its fsyncs failed; its last call: {_last_line(trace)}"
+            )
         if "INJECTED" not in await asyncio.to_thread(trace.read_text):
-            raise NotFired(f"{broker} ended, but no call was seen to fail")
+            raise NotFired(f"{broker} ended, but strace injected no error into its calls")
         status = stage.cluster.exit_status(broker)
         if status != _FATAL:
             stage.wrong(f"{broker} ended with status {status} when its disk failed, not {_FATAL}")

@@ -15,7 +15,7 @@ class _Kill(Fault):
             stage.kill(part)
         for part in parts:
             if not await stage.has_ended(part):
-                raise NotFired(f"{part} lives on after SIGKILL")
+                raise NotFired(f"{part} still runs after SIGKILL")
 
     async def heal(self, stage: Stage) -> None:
         """Start the killed parts again."""
@@ -54,18 +54,18 @@ class KillSlave(_Kill):
 class KillTaker(_Kill):
     """First the master is killed, then the takeover reader."""
 
-    name = "kill-taker"
+    name = "kill-reader"
     what = "kill -9 of a master, then of the slave that has taken over"
 
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
         group, master = await stage.some_master()
         await self._kill(stage, master)
-        taker = await stage.taken_over(group)
-        stage.on.append(taker)
-        await stage.until(lambda: stage.serves(taker, Permission.READ), f"{taker} serves reads")
-        await self._kill(stage, taker)
-        return f"killed {master}, then {taker}"
+        reader = await stage.taken_over(group)
+        stage.on.append(reader)
+        await stage.until(lambda: stage.serves(reader, Permission.READ), f"{reader} serves reads")
+        await self._kill(stage, reader)
+        return f"killed {master}, then {reader}"
 
 
 class KillZooKeeperLeader(_Kill):

@@ -16,7 +16,7 @@ class _Pause(Fault):
         self._paused = broker
         stage.cluster.pause(broker)
         if not await stage.cluster.until_live(broker, live=False, within_s=30):
-            raise NotFired(f"{broker} is stopped, but its ZooKeeper session lives on")
+            raise NotFired(f"{broker} is stopped, but its ZooKeeper session did not end")
 
     async def heal(self, stage: Stage) -> None:
         """Wake the broker."""

@@ -32,7 +32,7 @@ class _Power(Fault):
             stage.kill(broker, Ending.POWER)
         for broker in brokers:
             if not await stage.has_ended(broker):
-                raise NotFired(f"{broker} lives on after SIGKILL")
+                raise NotFired(f"{broker} still runs after SIGKILL")
             cluster.disks[broker].unmount()
             cluster.disks[broker].mount()
 
@@ -109,10 +109,10 @@ class PowerLossUnflushed(_Power):
         here, there = await cluster.broker_status(master), await cluster.broker_status(slave)
         await self._cut_power(stage, master)
         if here is None or there is None or here.durable_end >= there.end:
-            raise NotFired(f"{master} had all on its disk that {slave} has")
-        taker = await stage.taken_over(group)
+            raise NotFired(f"{master} had fsynced all that {slave} has: nothing to lose")
+        reader = await stage.taken_over(group)
         ahead = there.end - here.durable_end
-        return f"{master} lost its power and {ahead:,} bytes; {taker} had them and took over"
+        return f"{master} lost its power and {ahead:,} bytes; {reader} had them and took over"
 
     @staticmethod
     async def _unflushed(stage: Stage, master: str) -> bool:

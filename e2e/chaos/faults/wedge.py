@@ -39,12 +39,12 @@ class WedgeMaster(Fault):
         )
         assert self._freezer.stdout is not None
         if await asyncio.to_thread(self._freezer.stdout.readline) != b"frozen\n":
-            raise NotFired(f"{master} could not be wedged")
+            raise NotFired(f"the event loop of {master} could not be frozen")
         await stage.until(
             lambda: not stage.watch.latest[master].mode, f"{master} answers no request"
         )
         if session == 0:
-            raise NotFired(f"{master} had no session")
+            raise NotFired(f"{master} had no ZooKeeper session to expire")
         slave = await stage.taken_over(group)  # the adapter lets a wedged loop's session go
         return f"wedged {master}, its other threads went on; {slave} took the reads over"
 

@@ -48,7 +48,7 @@ class _Expire(Fault):
     async def _expire(self, stage: Stage, *brokers: str) -> None:
         old = {broker: await stage.cluster.session_of(broker) for broker in brokers}
         if gone := [broker for broker, session in old.items() if not session]:
-            raise NotFired(f"{', '.join(gone)} had no session")
+            raise NotFired(f"{', '.join(gone)} had no ZooKeeper session to expire")
         for broker, session in old.items():
             await self._end(stage, broker, session)
         for broker, session in old.items():

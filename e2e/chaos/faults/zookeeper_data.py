@@ -59,7 +59,7 @@ class _ZooKeeperData(Fault):
             stage.cluster.kill(broker, signal.SIGTERM)
         for broker in alive:
             if not await stage.has_ended(broker):
-                raise Stuck(f"{broker} does not end after SIGTERM")
+                raise Stuck(f"{broker} still runs after SIGTERM")
             stage.down(broker, Ending.STOPPED)
 
     async def _create_topics(self, stage: Stage) -> None:
@@ -114,7 +114,7 @@ class ZooKeeperEmpty(_ZooKeeperData):
         for group in groups:
             state = await stage.cluster.groups.state(group)
             if state.mode is not Mode.NEW:
-                raise NotFired(f"ZooKeeper still knows a state of {group}: {state}")
+                raise NotFired(f"the emptied ZooKeeper still has a state of {group}: {state}")
         return f"emptied ZooKeeper, which held {len(groups)} groups, {len(self._topics)} topics"
 
     async def heal(self, stage: Stage) -> None:
@@ -157,12 +157,14 @@ class ZooKeeperOlder(_ZooKeeperData):
                 stage.kill(broker)
         for broker in cluster.brokers:
             if not await stage.has_ended(broker):
-                raise NotFired(f"{broker} lives on after SIGKILL")
+                raise NotFired(f"{broker} still runs after SIGKILL")
         await self._replace(stage, copy, "restored an older ZooKeeper")
         for group in groups:
             state = await cluster.groups.state(group)
             if state.epoch != before[group].epoch:
-                raise NotFired(f"the backup of {group} has epoch {state.epoch}")
+                raise NotFired(
+                    f"the backup of {group} has epoch {state.epoch}, not {before[group].epoch}"
+                )
         await self._start_slaves(stage, stale)
         return "killed all brokers after a failover in each group, restored an older ZooKeeper"
 
@@ -183,9 +185,9 @@ class ZooKeeperOlder(_ZooKeeperData):
         master = await stage.cluster.master_of(group)
         stage.kill(master)
         if not await stage.has_ended(master):
-            raise NotFired(f"{master} lives on after SIGKILL")
-        taker = await stage.taken_over(group)
-        await stage.until(lambda: stage.serves(taker, Permission.READ), f"{taker} serves reads")
+            raise NotFired(f"{master} still runs after SIGKILL")
+        reader = await stage.taken_over(group)
+        await stage.until(lambda: stage.serves(reader, Permission.READ), f"{reader} serves reads")
         stage.cluster.start_part(master)
         await stage.until(
             lambda: stage.serves(master, Permission.WRITE), f"{master} is back", _BOUND_S
@@ -200,7 +202,7 @@ class ZooKeeperOlder(_ZooKeeperData):
                 cluster.start_part(broker)
             for broker in sorted(some):
                 if not await cluster.until_live(broker, live=True, within_s=_BOUND_S):
-                    raise Stuck(f"{broker} has no live node")
+                    raise Stuck(f"{broker} has no live node {_BOUND_S:g} s after its start")
 
         def decided() -> bool:
             seen = [stage.watch.latest[broker] for broker in set(cluster.brokers) - masters]
@@ -216,7 +218,7 @@ class ZooKeeperOlder(_ZooKeeperData):
             return
         for broker in cluster.brokers:
             if not await cluster.until_live(broker, live=True, within_s=_BOUND_S):
-                raise Stuck(f"{broker} has no live node")
+                raise Stuck(f"{broker} has no live node {_BOUND_S:g} s after its start")
         for group in cluster.group_names:
             epoch = (await cluster.groups.state(group)).epoch
             await _fmq(stage, "cluster", "begin-again", group, "--epoch", str(epoch))

@@ -61,7 +61,7 @@ class Archived(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The progress that was noted last."""
+    """The progress that was last written to the replay's file."""
 
     place: Place
     of: list[str]  # the files in the order in which they are sent: those that may be started
@@ -69,7 +69,7 @@ class Progress(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One file in the order of sending."""
+    """One file of the archive, in the order in which files are sent."""
 
     unit: Unit
     file: ArchivedFile
@@ -94,13 +94,13 @@ class Replay:
         self._group, _ = open_group(folder, group)
         self._path = progress_path(folder, name)
         self._skips = {True: skip_lost, False: skip_missing}
-        self.state: dict[str, Any] = {}  # the sender's, as it was noted last
+        self.state: dict[str, Any] = {}  # the sender's state, as last written
         self.place = Place()
         self.done_before = 0
-        self.stop: Hole | None = None  # before it this run ends
+        self.stop: Hole | None = None  # the run ends before this hole
         self.skipped: list[Hole] = []
         self._order: list[_Step] = []
-        self._until = 0  # so many of them may be sent
+        self._until = 0  # number of steps that may be sent
         self._late: list[Unit] = []
         self._know()
 

@@ -132,7 +132,7 @@ def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
     difference.
     """
     made = []
-    stretches: dict[str, tuple[int, int]] = {}  # so many blocks, and where the last one ends
+    stretches: dict[str, tuple[int, int]] = {}  # number of blocks, end of the last
     for key in keys:
         wanted = _partly_readable(replicas, key)
         for replica, begin, end in _deviating(replicas, key):

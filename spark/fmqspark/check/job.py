@@ -48,7 +48,7 @@ CLEAN: Final = 0
 WARNINGS: Final = 1
 INCONSISTENT: Final = 2
 INCOMPLETE: Final = 3
-_LOOK_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 VERDICTS: Final = ("clean", "warnings", "inconsistent", "incomplete")
 """Verdicts by exit code."""
 
@@ -207,7 +207,7 @@ def _standing(view: DataDirectory, found_rows: list[Found]) -> list[Found]:
     """Return findings, except for files (M002) that a running broker has removed by now."""
     if not view.live or all(found.code != Code.M002.name for found in found_rows):
         return found_rows
-    time.sleep(_LOOK_AGAIN_S)
+    time.sleep(_RETRY_S)
     return [
         found
         for found in found_rows

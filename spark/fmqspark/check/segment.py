@@ -33,7 +33,7 @@ from fmqspark.check.tolerant_reader import PatchyBytes, open_patchy
 from fmqspark.source.files import Throttle, open_segment, read_small
 
 _LOOKS: Final = 10
-_LOOK_AGAIN_S: Final = 0.05
+_RETRY_S: Final = 0.05
 _STEP: Final = 1024 * 1024
 
 
@@ -196,7 +196,7 @@ class _Check:
         if not self._looks:
             return False
         self._looks -= 1
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_RETRY_S)
         self._data.refresh()
         return True
 

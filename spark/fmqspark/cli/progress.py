@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-EVERY_S: Final = 30.0
+INTERVAL_S: Final = 30.0
 """Seconds between two plain lines; a job that is shorter has none."""
 
 
@@ -21,7 +21,7 @@ def progress(what: str, now_s: Callable[[], float] = time.monotonic) -> Callable
 
     def report(done: int, of: int) -> None:
         nonlocal reported_s
-        if done < of and now_s() - reported_s >= EVERY_S:
+        if done < of and now_s() - reported_s >= INTERVAL_S:
             reported_s = now_s()
             sys.stderr.write(f"{what} {done} of {of} segments\n")
             sys.stderr.flush()

@@ -185,7 +185,7 @@ def _tasks(view: DataDirectory, seen: Survey, rate: float, dry: bool) -> list[In
     checkpoint = _checkpoint(view)
     files = seen.segments
     if seen.cut_at is not None:
-        files = files[:-1]  # the broker's next start cuts it, and removes its index
+        files = files[:-1]  # the broker's next start truncates this file and removes its index
     if view.live:
         files = files[:-_NEWEST_OF_A_BROKER]
     newest = None if view.live or not files else seen.segments[-1]

@@ -34,12 +34,12 @@ from fmqspark.source.files import Throttle
 from fmqwire.methods import READ_SEGMENT, ROUTES, SEGMENTS
 
 T = TypeVar("T")
-DIAL_S: Final = 5.0
-SILENT_S: Final = 90.0
-"""A broker that sends nothing for so long is taken for gone: its turn comes sooner."""
+DIAL_TIMEOUT_S: Final = 5.0
+SILENCE_TIMEOUT_S: Final = 90.0
+"""Silence after which a broker counts as gone; a waiting read is served sooner."""
 ROUNDS: Final = 4
-"""How many times in all brokers are asked for a range that none can give, a little apart."""
-_APART_S: Final = 1.0
+"""How many times all brokers are asked for a range that none has, `_RETRY_S` apart."""
+_RETRY_S: Final = 1.0
 _BUSY_TRIES: Final = 30
 _BUSY_S: Final = (0.05, 0.5)
 
@@ -237,7 +237,7 @@ class Patience:
         self._rounds += 1
         if self._rounds >= ROUNDS or not any(isinstance(f, _PASSING) for f in failures):
             return False
-        time.sleep(_APART_S)
+        time.sleep(_RETRY_S)
         return True
 
 
@@ -256,7 +256,7 @@ class Lines:
 
     def call(self, address: str, method: Any, request: Any) -> Any:
         """Make one call. Raises `BrokerGone`."""
-        return self._run(address, self._connection(address).call(method, request, DIAL_S))
+        return self._run(address, self._connection(address).call(method, request, DIAL_TIMEOUT_S))
 
     def fetch(self, address: str, request: SegmentRead) -> bytes:
         """Fetch a whole range. Raises `BrokerGone`, and what the broker refuses with."""
@@ -269,19 +269,21 @@ class Lines:
         raise busy
 
     async def _fetch(self, connection: Connection, request: SegmentRead) -> bytes:
-        stream = await connection.open(READ_SEGMENT, DIAL_S)
+        stream = await connection.open(READ_SEGMENT, DIAL_TIMEOUT_S)
         parts: list[bytes] = []
         try:
-            async with asyncio.timeout(SILENT_S) as limit:
+            async with asyncio.timeout(SILENCE_TIMEOUT_S) as limit:
                 await stream.send(request)
                 await stream.done_sending()
                 while (part := await stream.receive()) is not None:
                     if part.HasField("error"):
                         raise _refusal(connection.address, part.error)
                     parts.append(part.data)
-                    limit.reschedule(asyncio.get_running_loop().time() + SILENT_S)
+                    limit.reschedule(asyncio.get_running_loop().time() + SILENCE_TIMEOUT_S)
         except TimeoutError:
-            raise BrokerGone(f"{connection.address} sent nothing for {SILENT_S:.0f} s") from None
+            raise BrokerGone(
+                f"{connection.address} sent nothing for {SILENCE_TIMEOUT_S:.0f} s"
+            ) from None
         finally:
             stream.cancel()
         return b"".join(parts)

@@ -1,7 +1,7 @@
 """Divide what is read of a journal into splits, and the splits into Spark tasks.
 
-Planning reads no segment: what cannot match is left out by the SNAPs at both ends of a segment, and
-for the newest one by its headers, which the survey has. Leaves nothing on disk.
+Planning reads no segment. A segment that cannot match is left out by the SNAPs at its two ends; the
+newest segment, by its headers, which the survey has read. Nothing is written to disk.
 """
 
 from collections.abc import Iterator, Mapping

@@ -81,7 +81,8 @@ def look_at_replicas(
 def _no_answer(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
     """Return the error to raise if nothing could be read of any replica."""
     if isinstance(failures[0], BrokerGone):
-        return Unavailable(f"no broker answers: {'; '.join(map(str, failures))}")
+        failed = "; ".join(map(str, failures))
+        return Unavailable(f"no broker answers ({failed}): check the addresses and the network")
     return failures[0]
 
 

@@ -319,12 +319,12 @@ class SplitReader:
 def require_all(scan: HeaderScan, end: Position, of: str = "") -> None:
     """Raise `CorruptJournal` if the scan ended before `end`; `of`: whose bytes they are."""
     if scan.position < end:
-        why = scan.stop if isinstance(scan.stop, Fault) else "nothing is there"
+        why = scan.stop if isinstance(scan.stop, Fault) else "there are no bytes"
         raise damaged(scan.segment.base, scan.position, why, of)
 
 
 def _overlap(index: SegmentIndex, key: QueueKey) -> bool:
-    """Return whether an index names a place of a queue twice, and so misses another one."""
+    """Whether two entries of an index overlap: then it lacks the entry of another batch."""
     _, positions, sizes, _, _ = index.columns(key)
     ends = (at + (size & _U32) for at, size in zip(positions, sizes, strict=True))
     return any(map(gt, ends, positions[1:]))

@@ -43,7 +43,7 @@ from fmqspark.source.unread_rows import unread_below
 from fmqspark.spark.partitions import TaskPartition, partitions, print_notices, read
 
 _TRIES: Final = 30
-_APART_S: Final = 1.0
+_RETRY_S: Final = 1.0
 
 
 class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -181,7 +181,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tries = _TRIES if request.connect else 1
         for number in range(tries):
             if number:
-                time.sleep(_APART_S)
+                time.sleep(_RETRY_S)
             try:
                 found = request.survey(since)
             except Unavailable:

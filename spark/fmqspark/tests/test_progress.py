@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from fmqspark.cli.progress import EVERY_S, progress
+from fmqspark.cli.progress import INTERVAL_S, progress
 
 
 def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     at_s = 0.0
     report = progress("checked", lambda: at_s)
     for done in range(1, 11):
-        at_s += EVERY_S / 2
+        at_s += INTERVAL_S / 2
         report(done, 10)
     out, err = capsys.readouterr()
     assert not out

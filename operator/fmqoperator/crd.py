@@ -50,7 +50,9 @@ class Kind(NamedTuple):
 
 
 _REASON: Final = '.status.conditions[?(@.type=="{}")].reason'
-_AGE: Final = Column("AGE", ".metadata.creationTimestamp", "Time since the resource was created.", "date")
+_AGE: Final = Column(
+    "AGE", ".metadata.creationTimestamp", "Time since the resource was created.", "date"
+)
 
 KINDS: Final = (
     Kind(

@@ -1,9 +1,9 @@
 """Which Events are news, and which failures of a round to report. Pure: the time is given.
 
-What persists is reported once in `AGAIN_S`. What was over meanwhile (a whole round of the resource,
-in which nothing failed, did not report it) is news when it recurs; but no Event is reported more
-than `MOST` times in `AGAIN_S`, however often its cause comes and goes. None of this outlives the
-operator: plans compare with the status, this only keeps quick rounds from repeating.
+An Event whose cause persists is reported once in `REPEAT_AFTER_S`. If a whole round in which
+nothing failed did not report it, its cause was over: then it is news when it recurs. But no Event
+is reported more than `MOST` times in `REPEAT_AFTER_S`, however often its cause comes and goes. None
+of this outlives the operator: plans compare with the status, this stops repeats in quick rounds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from fmqoperator.api.times import is_moment, of_text
 from fmqoperator.core.actions import EmitEvent
 from fmqoperator.core.observation import Failure
 
-AGAIN_S: Final = 600.0
+REPEAT_AFTER_S: Final = 600.0
 MOST: Final = 5
 _KEPT: Final = 10_000
 _LASTING_ROUNDS: Final = 2
@@ -25,7 +25,7 @@ OLD_DEFINITION: Final = "OldDefinition"
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """When one Event was reported in the last `AGAIN_S`, and the last round that had it."""
+    """When one Event was reported in the last `REPEAT_AFTER_S`, and the last round that had it."""
 
     at_s: tuple[float, ...]
     round: int
@@ -46,7 +46,7 @@ class ReportedEvents:
         """Whether to report the Event now; if so, it counts as reported from then on."""
         this_round = self._rounds.setdefault(key[0], 0)
         before = self._reports.get(key, Reports((), this_round))
-        recent = tuple(at for at in before.at_s if now_s - at < AGAIN_S)
+        recent = tuple(at for at in before.at_s if now_s - at < REPEAT_AFTER_S)
         was_over = before.round < this_round - 1
         news = not recent or (was_over and len(recent) < MOST)
         self._reports[key] = Reports((*recent, now_s) if news else recent, this_round)
@@ -65,7 +65,7 @@ class ReportedEvents:
 
     def _drop_old(self, now_s: float) -> None:
         self._reports = {
-            key: one for key, one in self._reports.items() if now_s - one.at_s[-1] < AGAIN_S
+            key: one for key, one in self._reports.items() if now_s - one.at_s[-1] < REPEAT_AFTER_S
         }
         known = {uid for uid, _, _ in self._reports}
         self._rounds = {uid: n for uid, n in self._rounds.items() if uid in known}

@@ -157,7 +157,7 @@ class Failure:
     what: str  # e.g. "StatefulSet g1", "ZooKeeper"
     reason: str  # one word: Forbidden, Invalid, Unreachable, ...
     message: str
-    rounds: int = 1  # so many in a row, this one included
+    rounds: int = 1  # consecutive rounds with this failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from fmqoperator.core.plan_types import Hold, Leave, Move, Restart, Run, Step
 from fmqoperator.core.topics.chain_status import ChainSeen
 
 WAIT_MS: Final = 30_000
-"""For so long a step waits at most for ordered topics."""
+"""Longest time for which a step waits for ordered topics."""
 HOLD: Final = "OrderedTopicsLeave"
 _NAMED: Final = 3
 _PARAMS: Final = Params()

@@ -117,7 +117,7 @@ def _children(
 
 
 def _leaves(seen: Observation, step: Step | None) -> bool:
-    """Whether a broker is stopped for good now, or one that was is still stopping."""
+    """Whether a broker is being removed: this step removes it, or its pod is still stopping."""
     if isinstance(step, Leave) or not facts.volumes_go(seen):
         return isinstance(step, Leave)
     if seen.zookeeper is None or seen.pods is None:

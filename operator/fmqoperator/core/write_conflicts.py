@@ -1,9 +1,9 @@
 """Whether another writer changes an object again and again. Pure: the time is given.
 
 The writer may be another operator on the same namespaces, a webhook, an autoscaler of the
-StatefulSet: changing the object back each time is a fight for ever, and restarts pods with each
-turn. So an object that was changed `MOST` times in `AGAIN_S` is left as it is, reported, and tried
-once in `AGAIN_S` from then on.
+StatefulSet. Changing the object back each time would never end, and restart pods each time. So an
+object that was changed `MOST` times in `REPEAT_AFTER_S` is left as it is and reported, and from
+then on changed once in `REPEAT_AFTER_S`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fmqoperator.api.base import Json
 from fmqoperator.core.children.drift import drifted
 from fmqoperator.core.observation import HASH
 
-AGAIN_S: Final = 600.0
+REPEAT_AFTER_S: Final = 600.0
 MOST: Final = 5
 _KEPT: Final = 20_000
 
@@ -41,7 +41,7 @@ class Contests:
         before = self._made.get(key)
         if before is None or before.mark != mark_of(manifest):
             return False
-        return len(before.again_s) >= MOST and now_s - before.at_s < AGAIN_S
+        return len(before.again_s) >= MOST and now_s - before.at_s < REPEAT_AFTER_S
 
     def made(self, key: Key, manifest: Json, now_s: float) -> None:
         """Note that the object was made as wanted."""
@@ -50,13 +50,13 @@ class Contests:
         if before is not None and before.mark == mark:
             times = before.again_s
             if len(times) < MOST:
-                times = tuple(at for at in times if now_s - at < AGAIN_S)
-            elif now_s - before.at_s >= 2 * AGAIN_S:
+                times = tuple(at for at in times if now_s - at < REPEAT_AFTER_S)
+            elif now_s - before.at_s >= 2 * REPEAT_AFTER_S:
                 times = ()  # it stayed as it was made
             times = (*times, now_s)[-MOST:]
         self._made[key] = Made(mark, now_s, times)
         if len(self._made) > _KEPT:
-            self._made = {k: m for k, m in self._made.items() if now_s - m.at_s < AGAIN_S}
+            self._made = {k: m for k, m in self._made.items() if now_s - m.at_s < REPEAT_AFTER_S}
 
 
 def mark_of(made: Json) -> str:

@@ -23,7 +23,7 @@ from fmqport.coordination import Coordination
 from fmqport.sequential_nodes import in_sequence
 
 _VIEW_S: Final = 2.0
-"""For so long one look at a group serves all topics."""
+"""Age up to which one read of a group's state is used for all topics."""
 
 
 class _Group(NamedTuple):

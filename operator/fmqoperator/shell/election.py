@@ -1,9 +1,9 @@
-"""Which of several replicas works: what to do with the Lease that was read. Pure.
+"""Which of several replicas of the operator works: what to do with the Lease as read. Pure.
 
-The holder writes it again every `RENEW_S`. A replica that sees it unchanged for `DURATION_S`, by
-its own monotonic clock, takes it. The holder counts from before its last successful write and stops
-working after `GIVE_UP_S`, which is sooner: two never work at once. Clocks of machines are not
-compared.
+The holder writes the Lease again every `RENEW_S`. A replica that sees it unchanged for
+`DURATION_S`, by its own monotonic clock, takes it. The holder counts from before its last
+successful write and stops working after `RENEW_DEADLINE_S`, which is sooner: two never work at
+once. Clocks of machines are not compared.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 DURATION_S: Final = 15
 RENEW_S: Final = 4.0
-GIVE_UP_S: Final = 10.0
-_SHORTEST_S: Final = 0.5
+RENEW_DEADLINE_S: Final = 10.0
+_MIN_TIMEOUT_S: Final = 0.5
 
 Json = dict[str, Any]
 
@@ -57,13 +57,13 @@ def released(found: Json) -> Json:
 
 def still_held(renewed_s: float, now_s: float) -> bool:
     """Whether the holder may work on. `renewed_s`: before its last successful write was sent."""
-    return now_s - renewed_s < GIVE_UP_S
+    return now_s - renewed_s < RENEW_DEADLINE_S
 
 
 def pause_s(renewed_s: float, now_s: float) -> float:
     """Return the seconds until the next try to renew; the less is left, the sooner."""
     left_s = _left_s(renewed_s, now_s)
-    return min(RENEW_S, left_s, max(left_s / 2, _SHORTEST_S))
+    return min(RENEW_S, left_s, max(left_s / 2, _MIN_TIMEOUT_S))
 
 
 def patience_s(renewed_s: float, now_s: float) -> float:
@@ -72,7 +72,7 @@ def patience_s(renewed_s: float, now_s: float) -> float:
 
 
 def _left_s(renewed_s: float, now_s: float) -> float:
-    return max(0.0, renewed_s + GIVE_UP_S - now_s)
+    return max(0.0, renewed_s + RENEW_DEADLINE_S - now_s)
 
 
 def _spec(old: Json, me: str, now_text: str, *, taken: bool) -> Json:

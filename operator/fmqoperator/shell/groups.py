@@ -34,10 +34,10 @@ from fmqoperator.shell.unreadable import report_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
 
 _log = structlog.get_logger()
-_OLD_S: Final = 10.0  # an API server may be slow: what stops a broker is done by a newer look
-_AGAIN_S: Final = 0.1
-_LEAVE_S: Final = 2.0
-_LEAVE_TRIES: Final = 60  # and for as long as a broker may take to stop
+_MAX_AGE_S: Final = 10.0  # an API server may be slow: what stops a broker is done by a newer look
+_RETRY_S: Final = 0.1
+_CLEANUP_POLL_S: Final = 2.0
+_CLEANUP_TRIES: Final = 60  # and for as long as a broker may take to stop
 
 
 class Groups:
@@ -96,7 +96,9 @@ class Groups:
         They may never go: the objects may have been kept, or the wish come too late.
         """
         why = ""
-        for _ in range(_LEAVE_TRIES + int(group.spec.termination_grace_seconds / _LEAVE_S)):
+        for _ in range(
+            _CLEANUP_TRIES + int(group.spec.termination_grace_seconds / _CLEANUP_POLL_S)
+        ):
             if key in self._watched:
                 return
             if (claims := self._observer.cache.claims((key.namespace, key.name))) != {}:
@@ -113,7 +115,7 @@ class Groups:
                 else:
                     _log.info("group_state_removed", resource=str(key))
                     return
-            await asyncio.sleep(_LEAVE_S)
+            await asyncio.sleep(_CLEANUP_POLL_S)
         _log.warning("group_state_not_removed", resource=str(key), reason=why)
 
     async def _another(self, ensemble: Ensemble, group: BrokerGroup) -> str:
@@ -165,8 +167,8 @@ class Groups:
             if isinstance(action, Requeue):
                 pause_s = min(pause_s, action.after_ms / 1000)
                 continue
-            if time.monotonic() - looked_s > _OLD_S:
-                return _AGAIN_S, ()
+            if time.monotonic() - looked_s > _MAX_AGE_S:
+                return _RETRY_S, ()
             try:
                 await self._applier.do(group, body, action)
             except Failed as failed:

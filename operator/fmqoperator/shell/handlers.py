@@ -147,11 +147,11 @@ def _plain(body: Any) -> dict[str, Any]:
 class Patience:
     """How long kopf waits between two tries of a request, without an end.
 
-    kopf's own patience ends after a minute, and with it that watch: a permission that was missing
-    for so long, and is there now, would be of no use to an operator that sees nothing any more.
+    kopf would stop trying after a minute, and end the watch: a permission granted later would not
+    help an operator that watches nothing any more.
 
-    kopf takes one iterator for each request, a pause from it before each try, and drops it with the
-    request: so it is known here which requests fail now, and since when.
+    kopf takes one iterator per request and one pause from it before each try, and drops the
+    iterator with the request. So this object knows which requests fail now, and since when.
     """
 
     def __init__(self) -> None:

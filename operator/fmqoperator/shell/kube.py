@@ -24,7 +24,7 @@ NAMESPACE_ENDS: Final = "NamespaceTerminating"
 NOT_OURS: Final = "NotOurs"
 _MARKS: Final = ("app.kubernetes.io/managed-by", names.GROUP_LABEL, names.JOB_LABEL)
 _TIMEOUT_S: Final = 20.0
-_TOKEN_S: Final = 60.0  # a service account's token is read again so often: it is renewed under us
+_TOKEN_S: Final = 60.0  # interval of reading the service account's token, which is rotated
 
 PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "BrokerGroup": ("fmq.io/v1alpha1", "brokergroups"),
@@ -86,7 +86,7 @@ class Kube:
     """A client. Create it inside the running loop; `close` it."""
 
     def __init__(self, credentials: kopf.ConnectionInfo) -> None:
-        self.writes = 0  # so many requests that may change something
+        self.writes = 0  # number of requests that may change something
         self._credentials = credentials
         self._read_at = time.monotonic()
         connector = aiohttp.TCPConnector(ssl=credentials.as_ssl_context(), limit=16)

@@ -24,7 +24,7 @@ from fmqoperator.shell.election import (
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 
 _log = structlog.get_logger()
-_LOOK_S = 2.0
+_POLL_S = 2.0
 _CONFLICT = 409
 
 
@@ -52,7 +52,7 @@ class Lease:
             if self.holder != reported:
                 reported = self.holder
                 _log.info("standing_by", holder=reported)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         _log.info("lease_taken", lease=str(self._ref))
 
     async def keep(self) -> None:

@@ -23,7 +23,7 @@ from fmqoperator.shell.kube import Json, Kube, KubeError, Ref, collection
 _log = structlog.get_logger()
 
 REPORT_S: Final = 15.0
-_LOOK_S: Final = 5.0
+_POLL_S: Final = 5.0
 _EVERYWHERE: Final = ("Node", "StorageClass", "CustomResourceDefinition")
 _SEEN: Final = (
     *("BrokerGroup", "BrokerJob", "Topic", "Pod", "PersistentVolumeClaim", "Job"),
@@ -51,7 +51,7 @@ class Blindness:
     async def watch(self) -> None:
         """Report until the cache has views, or cancelled."""
         while not self._cache.views:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             if not self._cache.views and self._blind_s() > REPORT_S:
                 try:
                     await self._report(await self._why())

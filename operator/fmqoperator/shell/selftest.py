@@ -18,9 +18,9 @@ from fmqoperator.api.base import Json
 from fmqoperator.shell.kube import Kube, Ref, collection
 from fmqoperator.shell.process import LEASE, Options
 
-_PATIENCE_S = 60.0
-_GROUPS_S = 180.0
-_AGAIN_S = 2.0
+_TIMEOUT_S = 60.0
+_GROUPS_TIMEOUT_S = 180.0
+_RETRY_S = 2.0
 
 
 def main(arguments: list[str]) -> int:
@@ -39,10 +39,10 @@ def main(arguments: list[str]) -> int:
 async def _look(operator: str, namespace: str) -> None:
     kube = Kube.connect()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while why := await _not_yet(kube, operator, namespace):
                 print(f"waiting: {why}")  # noqa: T201
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
         # It may list where the operator works, which may not be the operator's own namespace.
         watched = Options.read(os.environ).namespaces or (namespace,)
         for kind, where in product(("BrokerGroup", "BrokerJob", "Topic"), watched):
@@ -55,7 +55,7 @@ async def _look(operator: str, namespace: str) -> None:
 
 async def _until_ready(kube: Kube, watched: tuple[str, ...]) -> None:
     """Wait for every group there to be Ready; raise `Unavailable` with the reason if one is not."""
-    until_s = time.monotonic() + _GROUPS_S
+    until_s = time.monotonic() + _GROUPS_TIMEOUT_S
     while True:
         lists = [await kube.ask("GET", collection("BrokerGroup", where)) for where in watched]
         bodies = [body for found in lists for body in found["items"]]
@@ -65,7 +65,7 @@ async def _until_ready(kube: Kube, watched: tuple[str, ...]) -> None:
         if time.monotonic() > until_s:
             raise Unavailable("; ".join(unready))
         print(f"waiting: {'; '.join(unready)}")  # noqa: T201
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(_RETRY_S)
 
 
 def unready_reason(body: Json) -> str:

@@ -47,8 +47,8 @@ from fmqproto.v1 import admin_pb2
 from fmqwire.methods import ALTER_TOPIC, CREATE_TOPIC, DELETE_TOPIC
 
 _log = structlog.get_logger()
-_LEAVE_S: Final = 2.0
-_LEAVE_TRIES: Final = 60
+_CLEANUP_POLL_S: Final = 2.0
+_CLEANUP_TRIES: Final = 60
 
 
 class Topics:
@@ -106,12 +106,12 @@ class Topics:
         if topic.spec.on_delete is not Reclaim.DELETE:
             return
         why = ""
-        for _ in range(_LEAVE_TRIES):
+        for _ in range(_CLEANUP_TRIES):
             try:
                 await self._forget(topic)
             except (FmqError, TimeoutError) as error:
                 why = str(error) or "ZooKeeper does not answer in time"
-                await asyncio.sleep(_LEAVE_S)
+                await asyncio.sleep(_CLEANUP_POLL_S)
             else:
                 return
         _log.warning("topic_not_removed", resource=str(key), reason=why)

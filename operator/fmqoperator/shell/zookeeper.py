@@ -45,10 +45,10 @@ costs it nothing but a new one. Not shorter: a busy operator whose loop is late 
 sessions again and again.
 """
 _FOR_EVER_S: Final = 1e9
-_LOOK_S: Final = 5.0
-_WORDS_S: Final = 30.0  # interval of finding out why no server answers
+_POLL_S: Final = 5.0
+_DIAGNOSIS_S: Final = 30.0  # interval of finding out why no server answers
 _REFUSED_S: Final = 10.0  # age at which a session that never started is replaced
-_UNUSED_S: Final = 300.0  # age at which an ensemble that no round uses is closed
+_UNUSED_AGE_S: Final = 300.0  # age at which an ensemble that no round uses is closed
 
 
 class Ensemble:
@@ -98,7 +98,7 @@ class Ensemble:
     async def read_group(self, cluster: str, group: str) -> InZooKeeper:
         """Read configuration, then state, then live nodes. Raises `Unavailable`, `Malformed`."""
         await self._connected()
-        async with asyncio.timeout(_LOOK_S):
+        async with asyncio.timeout(_POLL_S):
             return await self._read_group(cluster, GroupName(group))
 
     async def put_config(self, cluster: str, config: GroupConfig, version: int) -> None:
@@ -138,7 +138,7 @@ class Ensemble:
     ) -> tuple[frozenset[str], Versioned[TopicConfig] | None]:
         """Return the cluster's groups, and the topic if it exists. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_LOOK_S):
+        async with asyncio.timeout(_POLL_S):
             await self._session.sync(paths.cluster_root(cluster))
             groups = await self._session.children(paths.groups_node(cluster))
             node = await self._session.get(paths.topic_node(cluster, topic))
@@ -191,25 +191,25 @@ class Ensemble:
     ) -> ChainSeen:
         """Return the chain of an ordered topic, and its groups. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_LOOK_S):
+        async with asyncio.timeout(_POLL_S):
             return await self._chains.read(cluster, topic, number, map(GroupName, groups))
 
     async def chains_with(self, cluster: str, group: str) -> tuple[ChainSeen, ...]:
         """Return the chains whose sends the group takes, or may take. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_LOOK_S):
+        async with asyncio.timeout(_POLL_S):
             return await self._chains.with_group(cluster, GroupName(group))
 
     async def addresses(self, cluster: str, groups: Iterable[str]) -> list[str]:
         """Return the addresses of live brokers of these groups. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_LOOK_S):
+        async with asyncio.timeout(_POLL_S):
             return await self._chains.addresses(cluster, map(GroupName, groups))
 
     # ---- within
     async def _connected(self) -> None:
         """Wait a little for a session that was only just asked for. Raises `Unavailable`."""
-        left_s = self._started_s + _LOOK_S - time.monotonic()
+        left_s = self._started_s + _POLL_S - time.monotonic()
         if not self._starting.done() and left_s > 0:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
@@ -222,7 +222,7 @@ class Ensemble:
         Finding that out takes seconds: all groups wait for it together, once; the reason is used
         until it is found out again.
         """
-        old = time.monotonic() - self._words_s > _WORDS_S
+        old = time.monotonic() - self._words_s > _DIAGNOSIS_S
         if self.refused_s is None and old and self._asking is None:
             self._asking = asyncio.create_task(self._ask_why(), name=f"why not {self._address}")
         if not self._words and self._asking is not None:
@@ -231,7 +231,7 @@ class Ensemble:
 
     async def _ask_why(self) -> None:
         try:
-            self._words = await no_answer_text(self._address, _LOOK_S)
+            self._words = await no_answer_text(self._address, _POLL_S)
             self._words_s = time.monotonic()
         finally:
             self._asking = None
@@ -291,14 +291,14 @@ class Ensembles:
     async def tidy(self) -> None:
         """Close unused ensembles now and then, for ever: a wrong address is not dialed on."""
         while True:
-            await asyncio.sleep(_UNUSED_S / 5)
+            await asyncio.sleep(_UNUSED_AGE_S / 5)
             await self.leave_unused()
 
     async def leave_unused(self) -> None:
-        """Close the ensembles that no group has asked for in `_UNUSED_S`."""
+        """Close the ensembles that no group has asked for in `_UNUSED_AGE_S`."""
         now_s = time.monotonic()
         for address, ensemble in list(self._known.items()):
-            if now_s - ensemble.asked_s > _UNUSED_S:
+            if now_s - ensemble.asked_s > _UNUSED_AGE_S:
                 del self._known[address]
                 _log.info("zookeeper_closed", address=address)
                 await ensemble.close()

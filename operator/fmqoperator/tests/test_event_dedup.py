@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fmqoperator.core.event_dedup import (
-    AGAIN_S,
     MOST,
+    REPEAT_AFTER_S,
     ReportedEvents,
     counted,
     lasting,
@@ -49,7 +49,7 @@ def test_news(rounds: str, news: str) -> None:
 def test_lasting_trouble_is_reported_again_after_a_while() -> None:
     events = ReportedEvents()
     times = [now_s for now_s in range(0, 2000, 10) if events.is_news(KEY, now_s)]
-    assert times == [0, AGAIN_S, 2 * AGAIN_S, 3 * AGAIN_S]
+    assert times == [0, REPEAT_AFTER_S, 2 * REPEAT_AFTER_S, 3 * REPEAT_AFTER_S]
 
 
 def test_flapping_trouble_is_reported_a_bounded_number_of_times() -> None:
@@ -61,8 +61,8 @@ def test_flapping_trouble_is_reported_a_bounded_number_of_times() -> None:
             times.append(now_s)
         events.round_ended(KEY[0])
     for now_s in times:
-        assert sum(now_s <= other < now_s + AGAIN_S for other in times) <= MOST
-    assert len(times) >= MOST * 3600 / AGAIN_S - MOST
+        assert sum(now_s <= other < now_s + REPEAT_AFTER_S for other in times) <= MOST
+    assert len(times) >= MOST * 3600 / REPEAT_AFTER_S - MOST
 
 
 @pytest.mark.parametrize("other", [("uid-2", *KEY[1:]), (*KEY[:2], "other words")])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fmqoperator.core.observation import HASH
-from fmqoperator.core.write_conflicts import AGAIN_S, MOST, Contests, words
+from fmqoperator.core.write_conflicts import MOST, REPEAT_AFTER_S, Contests, words
 
 KEY = ("uid", "StatefulSet", "g1")
 
@@ -30,18 +30,20 @@ def attempt(contests: Contests, mark: str, now_s: float) -> bool:
 def test_repeated_writes_end_after_the_allowed_tries() -> None:
     contests = Contests()
     assert tries(contests, 20) == [at <= MOST for at in range(20)]
-    assert tries(contests, 20, AGAIN_S + MOST) == [at == 0 for at in range(20)], "one try more"
+    assert tries(contests, 20, REPEAT_AFTER_S + MOST) == [at == 0 for at in range(20)], (
+        "one try more"
+    )
 
 
 def test_object_that_stayed_as_made_may_be_made_again() -> None:
     contests = Contests()
     tries(contests, 20)
-    assert all(tries(contests, MOST, 3 * AGAIN_S))
+    assert all(tries(contests, MOST, 3 * REPEAT_AFTER_S))
 
 
 def test_occasional_manual_edit_is_reverted_each_time() -> None:
     contests = Contests()
-    pause_s = AGAIN_S / (MOST - 1)
+    pause_s = REPEAT_AFTER_S / (MOST - 1)
     assert all(attempt(contests, "a", at * pause_s) for at in range(50))
 
 

@@ -260,9 +260,9 @@ def _wanted(seen: JobSeen) -> tuple[str, ...]:
 
 
 def _to_do(seen: JobSeen) -> list[tuple[str, tuple[str, ...]]]:
-    """Return brokers by node ("" = on none) that are in no child yet."""
+    """Return nodes and their brokers for which no Job exists yet; node "": no pod runs."""
     if seen.job.spec.type is JobType.ARCHIVE and seen.children:
-        return []  # one is all, also if there is another master meanwhile
+        return []  # an archive has one child, even if the master has changed since
     if seen.job.spec.live:
         return [("", _wanted(seen))]  # any node will do
     done = {b for child in (seen.children or {}).values() for b in brokers_of(child)}
@@ -271,7 +271,7 @@ def _to_do(seen: JobSeen) -> list[tuple[str, tuple[str, ...]]]:
         if broker not in done:
             pod = (seen.brokers or {}).get(broker)
             node = "" if pod is None else pod.node
-            # Only the scheduler knows where a volume lies that no pod mounts now: one Job for each.
+            # Only the scheduler knows the node of an unmounted volume: such a broker gets a Job.
             by_node.setdefault((node, "" if node else broker), []).append(broker)
     return [(node, tuple(brokers)) for (node, _), brokers in by_node.items()]
 

@@ -6,7 +6,7 @@ import pytest
 
 from fmqoperator.shell.election import (
     DURATION_S,
-    GIVE_UP_S,
+    RENEW_DEADLINE_S,
     RENEW_S,
     Sight,
     next_step,
@@ -70,9 +70,9 @@ def test_released_lease_is_free() -> None:
 
 
 def test_the_holder_stops_before_another_may_start() -> None:
-    assert still_held(0, GIVE_UP_S - 0.1)
-    assert not still_held(0, GIVE_UP_S)
-    assert RENEW_S * 2 < GIVE_UP_S < DURATION_S - RENEW_S
+    assert still_held(0, RENEW_DEADLINE_S - 0.1)
+    assert not still_held(0, RENEW_DEADLINE_S)
+    assert RENEW_S * 2 < RENEW_DEADLINE_S < DURATION_S - RENEW_S
 
 
 def test_never_two_by_their_own_clocks() -> None:
@@ -106,7 +106,7 @@ def test_lease_holder_without_answers_stops_before_expiry(takes_s: float) -> Non
         now_s += pause_s(0, now_s)
         now_s += min(takes_s, patience_s(0, now_s))
         tries += 1
-        assert now_s <= GIVE_UP_S
+        assert now_s <= RENEW_DEADLINE_S
         assert tries < 20
     assert tries > 1
     assert pause_s(0, 0) == RENEW_S == patience_s(0, 0)

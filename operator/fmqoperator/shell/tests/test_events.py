@@ -79,7 +79,7 @@ async def test_nothing_waits_for_a_store_of_events_that_hangs(
 ) -> None:
     """Otherwise no round would get to its actions: the observation would be too old by then."""
     kube, events = made()
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.01, raising=False)
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.01, raising=False)
     kube.hangs = True
     for at in range(20):
         await asyncio.wait_for(events.emit(GROUP, "Normal", "Switchover", f"to g1-{at}"), 5)

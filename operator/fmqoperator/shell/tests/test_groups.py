@@ -95,7 +95,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_LEAVE_TRIES", 5)
+    monkeypatch.setattr(groups, "_CLEANUP_TRIES", 5)
 
     async def at_once(_seconds: float) -> None:
         return

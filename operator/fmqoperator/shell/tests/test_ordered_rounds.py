@@ -185,7 +185,7 @@ async def the_operator_switches_off_a_group(stage: Stage) -> None:
 
 
 async def deletion_waits_for_the_sender(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_LEAVE_S", 0)
+    monkeypatch.setattr(rounds, "_CLEANUP_POLL_S", 0)
     stage.body["spec"]["onDelete"] = "Delete"
     sender = f"{layout.senders_node('dev', 'changes')}/copier-0000000001"
     await stage.session.create(sender, b"", make_parents=True)

@@ -76,7 +76,7 @@ class FakeCache:
 async def test_the_topic_goes_with_its_resource(
     away: int, others: Any, on_delete: str, deleted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_LEAVE_S", 0)
+    monkeypatch.setattr(topics, "_CLEANUP_POLL_S", 0)
     ensemble = Ensemble(away)
     made = Topics(
         cast(Ensembles, ensemble), cast(Events, None), cast(Cache, FakeCache(*others)), NO_BROKERS

@@ -65,7 +65,7 @@ async def questions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Questions]
     asked = Questions()
     monkeypatch.setattr(zookeeper, "ZooKeeperSession", Session)
     monkeypatch.setattr(zookeeper, "no_answer_text", asked)
-    monkeypatch.setattr(zookeeper, "_LOOK_S", 0.0)
+    monkeypatch.setattr(zookeeper, "_POLL_S", 0.0)
     monkeypatch.setattr(Session, "refuses", "")
     monkeypatch.setattr(Session, "open", [])
     yield asked
@@ -108,7 +108,7 @@ async def test_reason_is_refreshed_while_the_old_one_is_reported(
     known = Ensembles()
     questions.answer.set()
     await why(known)
-    monkeypatch.setattr(zookeeper, "_WORDS_S", -1.0)
+    monkeypatch.setattr(zookeeper, "_DIAGNOSIS_S", -1.0)
     questions.answer.clear()
     for _ in range(5):
         assert await why(known) == f"no server at {A}"

@@ -1,7 +1,7 @@
 """`python -m bench.consume URL TOPIC...`: the benchmark's consumer process.
 
-Says `ready` when it consumes; reads a number from standard input and says `done` when it has
-consumed so many.
+Prints `ready` when it consumes; reads a number from standard input, and prints `done` when it has
+consumed that number of messages.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ class Load:
         self._made = 0
 
     async def run(self, cell: Cell, seconds: float) -> tuple[Run, Cpu]:
-        """One run of about so long."""
+        """Run one cell for about `seconds`."""
         self._made += 1
         names = [f"bench-{self._made}-{number}" for number in range(cell.topics)]
         async with fmqclient.connect(self._url) as client:
@@ -59,7 +59,7 @@ class _Meter:
         self._before = [cpu_s(process) for process in self._processes]
 
     def per_message(self, count: int) -> Cpu:
-        """Microseconds of each since then, for each of so many messages."""
+        """Return the microseconds per message that each process has used since the start."""
         used = zip(self._processes, self._before, strict=True)
         return Cpu(*(1e6 * (cpu_s(process) - before) / count for process, before in used))
 
@@ -71,7 +71,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 class Sender:
-    """Keeps so many sends outstanding: each acknowledgement makes the next send."""
+    """Keeps `OUTSTANDING` sends in flight: each acknowledgement starts the next send."""
 
     def __init__(self, producer: Producer, topics: Sequence[str], value: bytes) -> None:
         self._producer = producer
@@ -84,7 +84,7 @@ class Sender:
         self.latencies_s: list[float] = []
 
     async def run(self, seconds: float) -> float:
-        """Send for so long and wait for the last acknowledgement; the time it really took."""
+        """Send for `seconds` and wait for the last acknowledgement; return the time taken."""
         self.latencies_s = []
         self._done = asyncio.get_running_loop().create_future()
         start = time.perf_counter()
@@ -133,7 +133,7 @@ class Consumer:
         return self
 
     async def wait_for(self, count: int) -> None:
-        """Until it has consumed so many."""
+        """Wait until the consumer has consumed `count` messages."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -108,7 +108,7 @@ async def _rates(client: Client, seconds: float, turns: int) -> None:
 
 
 async def _send_for(send: Send, value: bytes, window: int, seconds: float) -> int:
-    """Keep `window` records without an ack for so long; return how many were acknowledged."""
+    """Keep `window` records without an ack for `seconds`; return how many were acknowledged."""
     until_s, done = time.monotonic() + seconds, 0
     waiting: set[asyncio.Future[Any]] = set()
     while time.monotonic() < until_s:

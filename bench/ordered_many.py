@@ -122,7 +122,7 @@ async def _idle(cluster: DevCluster, client: Client, count: int, seconds: float)
 
 
 async def _busy(cluster: DevCluster, seconds: float) -> dict[str, float]:
-    """Return the share of a core that each broker uses, over so many seconds."""
+    """Return the share of a core that each broker uses, within `seconds`."""
     brokers = [plan.id for name in GROUPS for plan in cluster.group(name)]
     processes = {broker: psutil.Process(cluster.pid(broker)) for broker in brokers}
     before = {broker: cpu_s(process) for broker, process in processes.items()}

@@ -32,7 +32,7 @@ SETTINGS: Final[Mapping[str, str | int]] = {"segment_bytes": 1 << 20}
 ANY: Final = Limits(acked_records=0, reader_changes=0)
 """Limits without minimums: only the whole run decides whether enough happened."""
 
-_LOOKED_S: Final = 30.0
+_STATUS_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ async def arena(
 async def _watched(watch: Watch) -> AsyncIterator[None]:
     watching = asyncio.create_task(watch.run())
     try:
-        async with asyncio.timeout(_LOOKED_S):
+        async with asyncio.timeout(_STATUS_TIMEOUT_S):
             while not watch.has_seen_all():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         yield

@@ -17,7 +17,7 @@ from fmqadapters.process.free_ports import free_ports
 from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper, Peers, ZooKeeperFailed
 from fmqdev.processes import Child
 
-_UP_S: Final = 90.0
+_START_TIMEOUT_S: Final = 90.0
 _POLL_S: Final = 0.05
 
 
@@ -70,13 +70,13 @@ class Ensemble:
     async def wait_serving(self, names: Sequence[str]) -> None:
         """Wait until these servers serve. Raises `ZooKeeperFailed`."""
         try:
-            async with asyncio.timeout(_UP_S):
+            async with asyncio.timeout(_START_TIMEOUT_S):
                 for name in names:
                     while not await asyncio.to_thread(self._servers[name].ready):  # noqa: ASYNC110
                         await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise ZooKeeperFailed(
-                f"{name} does not serve after {_UP_S:g} s; see {self._servers[name].log}"
+                f"{name} does not serve after {_START_TIMEOUT_S:g} s; see {self._servers[name].log}"
             ) from None
 
     def child(self, name: str) -> Child:

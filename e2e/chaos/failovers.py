@@ -29,7 +29,7 @@ _BACKLOG: Final = 2000
 _VALUE: Final = b"x" * 200
 _PACE_S: Final = 0.04
 _BUFFERED_S: Final = 0.2
-_BOUND_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Failovers:
         await cluster.ended(master)
         started_ms, started_s = now_ms(), time.monotonic()
         cluster.start_part(master)
-        await cluster.wait_healthy(within_s=_BOUND_S)
+        await cluster.wait_healthy(within_s=_TIMEOUT_S)
         self.figures.whole_s.append(time.monotonic() - started_s)
         assert (await cluster.groups.state(VICTIM)).mode is Mode.MASTER
         await self._flows(now_ms())
@@ -140,7 +140,7 @@ class Failovers:
     async def _flows(self, since_ms: float) -> float:
         """Wait until every queue has given again; return when the last one did."""
         from_ms = since_ms + _BUFFERED_S * 1000
-        async with asyncio.timeout(_BOUND_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while True:
                 first = [
                     next((at for at in self._came[queue] if at > from_ms), None)

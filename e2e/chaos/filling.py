@@ -19,9 +19,9 @@ from fmqcore.ids import BrokerId
 GROUP: Final = "g1"
 _TOPIC: Final = "filling"
 _LARGE: Final = 512 * 1024
-_EVERY_S: Final = 0.005
+_INTERVAL_S: Final = 0.005
 _BEFORE_S: Final = 15.0
-_WHOLE_S: Final = 300.0
+_SYNC_TIMEOUT_S: Final = 300.0
 
 
 class Filling:
@@ -48,7 +48,7 @@ class Filling:
                 self._took_ms = []
                 begin_s = time.monotonic()
                 cluster.start_part(slave)
-                await cluster.wait_healthy([GROUP], within_s=_WHOLE_S)
+                await cluster.wait_healthy([GROUP], within_s=_SYNC_TIMEOUT_S)
                 seconds = time.monotonic() - begin_s
                 during = self._took_ms
             finally:
@@ -83,7 +83,7 @@ class Filling:
                 await producer.send(_TOPIC, b"x" * 1000, group=GROUP, queue=number % 4)
                 self._took_ms.append((time.perf_counter() - started) * 1000)
                 number += 1
-                await asyncio.sleep(_EVERY_S)
+                await asyncio.sleep(_INTERVAL_S)
 
 
 def _line(what: str, took_ms: list[float]) -> str:

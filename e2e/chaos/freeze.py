@@ -14,7 +14,7 @@ import time
 SEIZE, INTERRUPT, CONT, DETACH = 0x4206, 0x4207, 7, 17
 WALL = 0x40000000
 EPOLL_WAIT, EPOLL_PWAIT = "232", "281"  # of x86_64
-_GIVE_UP_S = 20.0
+_TIMEOUT_S = 20.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -24,7 +24,7 @@ def main() -> int:
     """Freeze the thread, print a line, wait for the end of input, let it go."""
     pid = int(sys.argv[1])
     _ptrace(SEIZE, pid)
-    until = time.monotonic() + _GIVE_UP_S
+    until = time.monotonic() + _TIMEOUT_S
     while not _stopped_while_waiting(pid):
         if time.monotonic() > until:
             sys.stderr.write(f"the main thread of {pid} is never found waiting\n")

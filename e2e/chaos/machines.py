@@ -24,7 +24,7 @@ CLIENTS: Final = "clients"
 """This process: producers, consumers, and observers."""
 
 _NET: Final = "10.77"
-_UP_S: Final = 10.0
+_START_TIMEOUT_S: Final = 10.0
 _FILTER: Final = """
 table ip fmq {
     chain forward { type filter hook forward priority 0; }
@@ -125,7 +125,7 @@ class Namespaces:
     @staticmethod
     def _wait_for(holder: int) -> None:
         """Wait until the holder has left this process's namespace."""
-        own, until = os.readlink("/proc/self/ns/net"), time.monotonic() + _UP_S
+        own, until = os.readlink("/proc/self/ns/net"), time.monotonic() + _START_TIMEOUT_S
         while os.readlink(f"/proc/{holder}/ns/net") == own:
             if time.monotonic() > until:
                 raise ToolFailed("a new network namespace did not come up")

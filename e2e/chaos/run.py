@@ -16,7 +16,7 @@ from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.flow import Flow
 from e2e.chaos.ground import Ground
 from e2e.chaos.judge import ENOUGH, Outcome, Verdict
-from e2e.chaos.stage import BOUND_S, Stage
+from e2e.chaos.stage import TIMEOUT_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.history.events import Phase, PhaseName
@@ -101,9 +101,9 @@ class Run:
         fired = False
         try:
             await flow.start(cluster.group_names)
-            await flow.moved(_WARM, cluster.group_names, BOUND_S)
+            await flow.moved(_WARM, cluster.group_names, TIMEOUT_S)
             fired = await self._hurt(kind(), stage, outcome)
-            await flow.moved(_WARM, cluster.group_names, BOUND_S)
+            await flow.moved(_WARM, cluster.group_names, TIMEOUT_S)
             outcome.findings += await flow.finish(_DRAIN_S)
         except FmqError as error:
             outcome.findings.append(f"{type(error).__name__}: {error}")

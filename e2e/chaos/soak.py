@@ -25,7 +25,7 @@ _CALM: Final = 0.25
 _CALM_S: Final = 6.0
 _PART_S: Final = (0.1, 6.0)
 _PAUSE_S: Final = (0.2, 3.0)
-_STOP_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 60.0
 
 
 class Soak:
@@ -140,13 +140,13 @@ class Soak:
         if broker := self._free(rng, brokers=True):
             with self._on(FaultKind.STOP, "SIGTERM", broker):
                 self._cluster.kill(broker, signal.SIGTERM)
-                if await self._stage.has_ended(broker, _STOP_S):
+                if await self._stage.has_ended(broker, _STOP_TIMEOUT_S):
                     self._stage.down(broker, Ending.STOPPED)
                     status = self._cluster.exit_status(broker)
                     if status not in (0, -signal.SIGTERM):  # the latter: it was just starting
                         self._stage.wrong(f"{broker} ended with status {status} after SIGTERM")
                 else:
-                    self._stage.wrong(f"{broker} still runs {_STOP_S:g} s after SIGTERM")
+                    self._stage.wrong(f"{broker} still runs {_STOP_TIMEOUT_S:g} s after SIGTERM")
                     self._stage.kill(broker)
                     await self._stage.has_ended(broker)
                 await asyncio.sleep(rng.uniform(*_PART_S) / 2)

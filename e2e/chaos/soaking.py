@@ -11,7 +11,7 @@ from e2e.chaos.flow import Flow
 from e2e.chaos.ground import Ground
 from e2e.chaos.judge import CHANGES_IN_ALL, ENOUGH_IN_ALL
 from e2e.chaos.soak import Soak
-from e2e.chaos.stage import BOUND_S, Stage
+from e2e.chaos.stage import TIMEOUT_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.history.events import FaultKind, Phase, PhaseName
@@ -67,7 +67,7 @@ async def _under_traffic(options: Options, ground: Ground, found: Arena, came: S
     hands = Soak(stage, disks=ground.disks is None)
     try:
         await flow.start()
-        await flow.moved(_WARM, cluster.group_names, BOUND_S)
+        await flow.moved(_WARM, cluster.group_names, TIMEOUT_S)
         history.add(Phase(now_ms(), PhaseName.TROUBLE))
         telling = asyncio.create_task(_report_progress(options, flow, hands))
         try:
@@ -77,7 +77,7 @@ async def _under_traffic(options: Options, ground: Ground, found: Arena, came: S
         history.add(Phase(now_ms(), PhaseName.HEALED))
         await stage.whole()
         history.add(Phase(now_ms(), PhaseName.WHOLE))
-        await flow.moved(_WARM, cluster.group_names, BOUND_S)
+        await flow.moved(_WARM, cluster.group_names, TIMEOUT_S)
         came.findings += await flow.finish(_DRAIN_S)
     except* FmqError as group:
         came.findings += [f"{type(error).__name__}: {error}" for error in group.exceptions]

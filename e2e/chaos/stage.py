@@ -24,9 +24,9 @@ from fmqcore.zk.group_state import GroupState, Mode
 from fmqdev.broker_process import tail
 from fmqport.coordination import ConnectionLost
 
-BOUND_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.05
-_ENDS_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 30.0
 
 
 class Stuck(FmqError):
@@ -113,7 +113,7 @@ class Stage:
         group = broker.rpartition("-")[0]
         self.history.add(Down(now_ms(), broker, group, how))
 
-    async def has_ended(self, part: str, within_s: float = _ENDS_S) -> bool:
+    async def has_ended(self, part: str, within_s: float = _STOP_TIMEOUT_S) -> bool:
         """Wait until a part's process has ended; False if it still runs."""
         if self.cluster.is_zookeeper(part):
             return await self.cluster.ensemble.child(part).ended(within_s)
@@ -123,12 +123,12 @@ class Stage:
         """Restart a broker in good order; returns when its group is whole."""
         self.cluster.kill(broker, signal.SIGTERM)
         if not await self.has_ended(broker):
-            raise Stuck(f"{broker} still runs {_ENDS_S:g} s after SIGTERM")
+            raise Stuck(f"{broker} still runs {_STOP_TIMEOUT_S:g} s after SIGTERM")
         self.down(broker, Ending.STOPPED)
         self.cluster.start_part(broker)
         await self.whole()
 
-    async def whole(self, within_s: float = BOUND_S) -> None:
+    async def whole(self, within_s: float = TIMEOUT_S) -> None:
         """Wait until every group is as configured and in sync.
 
         Raises `ClusterFailed`, which names what is missing.
@@ -147,7 +147,7 @@ class Stage:
         return self.watch.serves(broker, need)
 
     async def until(
-        self, condition: Callable[[], object], what: str, within_s: float = BOUND_S
+        self, condition: Callable[[], object], what: str, within_s: float = TIMEOUT_S
     ) -> None:
         """Wait until the condition holds. Raises `Stuck`."""
 
@@ -157,7 +157,7 @@ class Stage:
         await self.until_async(met, what, within_s)
 
     async def until_async(
-        self, condition: Callable[[], Awaitable[object]], what: str, within_s: float = BOUND_S
+        self, condition: Callable[[], Awaitable[object]], what: str, within_s: float = TIMEOUT_S
     ) -> None:
         """Wait until an asynchronous condition holds. Raises `Stuck`."""
         try:

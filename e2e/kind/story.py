@@ -57,7 +57,7 @@ _PAST: Final[dict[str, list[Event]]] = {}
 _NAME: Final = "witness"
 _PROGRAM: Final = "e2e.kind.witness"
 _NUMBERS: Final = count(1)
-_BOUND_S: Final = 300.0
+_TIMEOUT_S: Final = 300.0
 
 Report = dict[str, str]
 
@@ -116,7 +116,7 @@ class Story:
         kubectl("delete", "pod", _NAME, "-n", self.namespace, "--ignore-not-found", "--now")
         apply(_pod(self.groups, seed, "" if self.chain is None else self.chain.name))
         from_ms = _now_ms()
-        printed_ms = until(lambda: self._printed("started"), "messages flow", _BOUND_S)
+        printed_ms = until(lambda: self._printed("started"), "messages flow", _TIMEOUT_S)
         self.started_ms = float(printed_ms)
         if not from_ms <= self.started_ms <= _now_ms():
             pytest.fail("the cluster has another clock than this machine: nothing can be judged")
@@ -181,7 +181,7 @@ def story(
         raise
     assert recorder.healed_ms, "a story ends with `healed`"
     for each in recorder.groups:
-        each.wait_ready(_BOUND_S)
+        each.wait_ready(_TIMEOUT_S)
     recorder.whole()
     if chain is not None:
         chain.wait_calm()

@@ -12,7 +12,7 @@ from e2e.kind.tools import get, kubectl, until
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
-AWAY_S = 60
+OUTAGE_S = 60
 
 
 def test_zookeeper_has_no_quorum_for_a_minute(pair: Group, report: Report) -> None:
@@ -28,7 +28,7 @@ def test_zookeeper_has_no_quorum_for_a_minute(pair: Group, report: Report) -> No
             assert (
                 condition["reason"] == "Unreachable" and "fmq-zookeeper-0" in condition["message"]
             ), condition
-            time.sleep(AWAY_S)
+            time.sleep(OUTAGE_S)
             assert pair.status["access"] == "FULL", "the master reports it itself"
             assert pair.condition("WriteAvailable")["status"] == "True"
             report["no quorum: kubectl get bg"] = pair.row()

@@ -15,9 +15,9 @@ from fmqclient import FmqError
 
 Figures = dict[str, Any]
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 BITE = 4  # messages of the backlog at once; the backlog must outlast the traffic
-EVERY_S = 0.02
+INTERVAL_S = 0.02
 
 
 class Gap:
@@ -37,7 +37,7 @@ async def produce(client: fmqclient.Client, topic: str, seconds: float, every_s:
     """Send; return acknowledged, unanswered and refused messages."""
     acked, unknown, gap = [], [], Gap()
     end, n = time.monotonic() + seconds, 0
-    async with client.producer(delivery_timeout_s=PATIENCE_S) as producer:
+    async with client.producer(delivery_timeout_s=TIMEOUT_S) as producer:
         while time.monotonic() < end:
             try:
                 await producer.send(topic, b"%d" % n, key=b"%d" % (n % 7))
@@ -77,7 +77,7 @@ async def read_backlog(client: fmqclient.Client, topic: str, done: asyncio.Event
             for message in await subscription.fetch(BITE, timeout=1):
                 gap.success()
                 await message.ack()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(INTERVAL_S)
     return gap.longest_ms
 
 
@@ -86,8 +86,8 @@ async def main(brokers: str, topic: str, seconds: str, every_ms: str) -> int:
         await client.admin().create_topic(topic, queues=4, if_not_exists=True)
         backlog = f"{topic}-backlog"
         await client.admin().create_topic(backlog, queues=4, if_not_exists=True)
-        async with client.producer(delivery_timeout_s=PATIENCE_S) as producer:
-            enough = int(float(seconds) * 2 / EVERY_S * BITE)
+        async with client.producer(delivery_timeout_s=TIMEOUT_S) as producer:
+            enough = int(float(seconds) * 2 / INTERVAL_S * BITE)
             await producer.send_batch(backlog, [b"%d" % n for n in range(enough)])
         done = asyncio.Event()
         consuming = asyncio.create_task(consume(client, topic, done))

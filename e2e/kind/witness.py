@@ -5,9 +5,10 @@ Usage: python -m e2e.kind.witness GROUPS NAMESPACE BROKERS ZOOKEEPER SEED [ORDER
 GROUPS, BROKERS: names, with commas between. ORDERED: an ordered topic that exists.
 
 Runs inside the broker's image, with the modules of `e2e` that it needs. It has the traffic and the
-looks of `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
-in ZooKeeper. Prints `started MS` when messages flow, and ends in order once a file `finish` exists;
-then prints `over` and waits to be read and removed. Leaves in /tmp: `history.jsonl`, `seen.json`.
+watch of `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
+in ZooKeeper. Prints `started MS` when messages flow, and ends its traffic once a file `finish`
+exists; then prints `over` and waits until its files are read and the pod is deleted. Leaves in
+/tmp: `history.jsonl`, `seen.json`.
 """
 
 import asyncio
@@ -29,8 +30,8 @@ FOLDER: Final = Path("/tmp")  # of the pod
 STARTED: Final = "started"
 OVER: Final = "over"
 FINISH: Final = "finish"
-_WARM: Final = 100
-_BOUND_S: Final = 120.0
+_WARM_UP_MESSAGES: Final = 100  # in each group, before and after the watched time
+_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.1
 
 
@@ -92,13 +93,13 @@ def _seat(broker: str) -> Seat:
 
 async def _play(flow: Flow, groups: list[str], ordered: str) -> list[str]:
     await flow.start(declared=ordered)
-    await flow.moved(_WARM, groups, _BOUND_S)
+    await flow.moved(_WARM_UP_MESSAGES, groups, _TIMEOUT_S)
     print(f"{STARTED} {now_ms():.0f}", flush=True)
     while not (FOLDER / FINISH).exists():
         flow.check()
         await asyncio.sleep(_POLL_S)
-    await flow.moved(_WARM, groups, _BOUND_S)
-    return await flow.finish(_BOUND_S)
+    await flow.moved(_WARM_UP_MESSAGES, groups, _TIMEOUT_S)
+    return await flow.finish(_TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def _hunt(chosen: list[Module], asked: argparse.Namespace) -> None:
 def _tried_group(
     copy: Path, modules: list[Module], asked: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """The results of modules with the same tests."""
+    """Yield the results of modules that have the same tests."""
     known, listed = _known(), equivalent.load()
     left: list[tuple[Mutant, Module]] = []
     for module in modules:
@@ -98,16 +98,16 @@ def _tried_group(
 
 
 def _reach(copy: Path, modules: list[Module], served: serving.Group) -> Reach:
-    """What the tests call; recorded once for the same texts of modules and tests."""
-    names = [each.file for each in modules] + list(modules[0].paths())
-    kept = REACHES / f"{_of_texts(copy, names)}.json"
-    if kept.exists():
-        return Reach.read(kept)
+    """Return which functions the tests call; cached by the texts of modules and tests."""
+    names = [module.file for module in modules] + list(modules[0].paths())
+    cache = REACHES / f"{_of_texts(copy, names)}.json"
+    if cache.exists():
+        return Reach.read(cache)
     ran, reach = served.reach(3600.0)
     if ran.outcome != "survived":
-        _print(f"left out, they fail or are too slow without a mutant: {ran.verdict.text()}")
+        _print(f"tests left out, as they fail or are slow without a mutant: {ran.verdict.text()}")
     if reach.tests:
-        reach.write(kept)
+        reach.write(cache)
     else:
         _print(ran.log[-2000:])
     return reach

@@ -59,15 +59,15 @@ class Group:
         line.close()
 
     def reach(self, limit_s: float) -> tuple[Ran, Reach]:
-        """Run all tests, and record which functions each test calls; one that fails is left out."""
+        """Run all tests and record which functions each calls; failing tests are left out."""
         ran = self._ask(_Order(None, (), limit_s))
         whole = not ran.verdict.broken and "(all)" not in ran.verdict.late  # else not recorded
         return ran, Reach.read(self._notes) if whole else Reach({}, {})
 
     def run(self, plant: Plant, tests: Sequence[str], limit_s: float) -> Ran | None:
-        """Run these tests with the mistake, until one fails. None: it is not in a function.
+        """Run these tests with the mistake, until one fails; None: the mistake is in no function.
 
-        A test that fails without the mistake, too, makes the run broken.
+        If the failed test also fails without the mistake, the run is broken.
         """
         ran = self._ask(_Order(plant, tuple(tests), limit_s))
         if ran.verdict.broken == _UNPLANTED:

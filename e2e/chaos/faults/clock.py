@@ -12,7 +12,7 @@ from e2e.chaos.stage import Stage
 from e2e.history.events import FaultKind
 
 _BACK, _AHEAD = "-86400", "+3600"
-_SEEN_S: Final = 20.0
+_NOTICE_TIMEOUT_S: Final = 20.0
 _EXACT_S: Final = 120.0
 _STORED: Final = 50
 _POLL_S: Final = 0.1
@@ -65,7 +65,7 @@ class ClockJumps(Fault):
 async def _is_seen(stage: Stage, broker: str, text: str) -> bool:
     """Return whether the broker notices that its clock jumped."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_SEEN_S):
+        async with asyncio.timeout(_NOTICE_TIMEOUT_S):
             while True:
                 status = await stage.cluster.broker_status(broker)
                 if status is not None and text in status.reason:
@@ -78,7 +78,7 @@ async def _off_s(stage: Stage, group: str) -> float:
     """Return how many seconds the group's store times are off, at most, for new messages."""
     flow, worst_s, seen = stage.flow, 0.0, 0
     async with (
-        asyncio.timeout(_SEEN_S),
+        asyncio.timeout(_NOTICE_TIMEOUT_S),
         flow.door.client("clock") as client,
         client.consumer(flow.topic, group="clock", start="latest") as consumer,
     ):

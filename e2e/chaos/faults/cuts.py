@@ -5,7 +5,7 @@ from e2e.chaos.machines import CLIENTS, Cut
 from e2e.chaos.stage import Stage
 from e2e.history.events import FaultKind
 
-_NOTICED_S = 30.0
+_NOTICE_TIMEOUT_S = 30.0
 
 
 class _Cuts(Fault):
@@ -52,7 +52,7 @@ class CutMasterFromZooKeeper(_Cuts):
         _, master = await stage.some_master()
         self._both(stage, master, stage.cluster.ensemble.names, Cut.DROP)
         await self._felt(stage)
-        if not await stage.cluster.until_live(master, live=False, within_s=_NOTICED_S):
+        if not await stage.cluster.until_live(master, live=False, within_s=_NOTICE_TIMEOUT_S):
             raise NotFired(f"{master} is cut from ZooKeeper, but its session did not end")
         return f"cut {master} from ZooKeeper until its session had ended"
 
@@ -135,7 +135,7 @@ class OneWayToZooKeeper(_Cuts):
         for server in stage.cluster.ensemble.names:
             stage.network.cut(master, server, Cut.DROP)
         await self._felt(stage)
-        if not await stage.cluster.until_live(master, live=False, within_s=_NOTICED_S):
+        if not await stage.cluster.until_live(master, live=False, within_s=_NOTICE_TIMEOUT_S):
             raise NotFired(f"{master} is not heard by ZooKeeper, but its session did not end")
         return f"cut {master} → ZooKeeper until its session had ended"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from e2e.chaos.fault import Fault, NotFired
-from e2e.chaos.stage import BOUND_S, Stage
+from e2e.chaos.stage import TIMEOUT_S, Stage
 from e2e.chaos.watch import setup_of
 from e2e.history.events import Ending, FaultKind
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
@@ -104,7 +104,7 @@ class PowerLossUnflushed(_Power):
         await cluster.groups.put_config(replace(config, policy=lazy))
         stage.history.add(await setup_of(cluster))
         await stage.until_async(lambda: self._unflushed(stage, master), f"{master} fsyncs nothing")
-        await stage.flow.moved(_UNFLUSHED, [group], BOUND_S)
+        await stage.flow.moved(_UNFLUSHED, [group], TIMEOUT_S)
         [slave, *_] = await cluster.slaves_of(group)
         here, there = await cluster.broker_status(master), await cluster.broker_status(slave)
         await self._cut_power(stage, master)

@@ -24,7 +24,7 @@ from fmqcore.zk.group_state import Mode
 
 _OLDER: Final = "newer epoch than the group's state"
 _SOME: Final = 20
-_BOUND_S: Final = 120.0
+_TIMEOUT_S: Final = 120.0
 """Long enough for all brokers to start on a busy machine."""
 
 
@@ -91,7 +91,7 @@ class _ZooKeeperData(Fault):
             number = topic.id
             return True
 
-        await stage.until_async(created, f"topic {name} is created", _BOUND_S)
+        await stage.until_async(created, f"topic {name} is created", _TIMEOUT_S)
         return number
 
 
@@ -190,7 +190,7 @@ class ZooKeeperOlder(_ZooKeeperData):
         await stage.until(lambda: stage.serves(reader, Permission.READ), f"{reader} serves reads")
         stage.cluster.start_part(master)
         await stage.until(
-            lambda: stage.serves(master, Permission.WRITE), f"{master} is back", _BOUND_S
+            lambda: stage.serves(master, Permission.WRITE), f"{master} is back", _TIMEOUT_S
         )
 
     async def _start_slaves(self, stage: Stage, stale: set[str]) -> None:
@@ -201,14 +201,14 @@ class ZooKeeperOlder(_ZooKeeperData):
             for broker in sorted(some):
                 cluster.start_part(broker)
             for broker in sorted(some):
-                if not await cluster.until_live(broker, live=True, within_s=_BOUND_S):
-                    raise Stuck(f"{broker} has no live node {_BOUND_S:g} s after its start")
+                if not await cluster.until_live(broker, live=True, within_s=_TIMEOUT_S):
+                    raise Stuck(f"{broker} has no live node {_TIMEOUT_S:g} s after its start")
 
         def decided() -> bool:
             seen = [stage.watch.latest[broker] for broker in set(cluster.brokers) - masters]
             return all(_OLDER in sight.why or sight.permission for sight in seen)
 
-        await stage.until(decided, "each slave names the newer epoch, or serves", _BOUND_S)
+        await stage.until(decided, "each slave names the newer epoch, or serves", _TIMEOUT_S)
 
     async def heal(self, stage: Stage) -> None:
         """Start the masters, let each group begin again, create what the backup lacks."""
@@ -217,8 +217,8 @@ class ZooKeeperOlder(_ZooKeeperData):
         if not self._replaced:
             return
         for broker in cluster.brokers:
-            if not await cluster.until_live(broker, live=True, within_s=_BOUND_S):
-                raise Stuck(f"{broker} has no live node {_BOUND_S:g} s after its start")
+            if not await cluster.until_live(broker, live=True, within_s=_TIMEOUT_S):
+                raise Stuck(f"{broker} has no live node {_TIMEOUT_S:g} s after its start")
         for group in cluster.group_names:
             epoch = (await cluster.groups.state(group)).epoch
             await _fmq(stage, "cluster", "begin-again", group, "--epoch", str(epoch))

@@ -312,9 +312,9 @@ def test_group_option_selects_the_journal(played: Played, monkeypatch: pytest.Mo
 
 def test_invalid_options_are_reported() -> None:
     cases: list[tuple[dict[str, str], str]] = [
-        ({"connect": SLAVE, "path": "/x"}, "name one of the two"),
+        ({"connect": SLAVE, "path": "/x"}, "exclude each other: name brokers"),
         ({"connect": "nowhere"}, "begins with fmq://"),
-        ({"connect": SLAVE, "uncommitted": "true"}, "only what is committed"),
+        ({"connect": SLAVE, "uncommitted": "true"}, "return only committed data"),
         ({"path": "/x", "group": "g1"}, "option group needs option connect"),
     ]
     for options, sentence in cases:

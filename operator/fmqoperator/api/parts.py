@@ -111,7 +111,7 @@ class Scheduling(Part):
 
     across_nodes: Spread = Field(
         default=Spread.PREFERRED,
-        description="Whether each broker of the group must, or should, have a node of its own.",
+        description="Whether each broker of the group must, or should, run on a separate node.",
     )
     across_zones: Spread = Field(
         default=Spread.PREFERRED,

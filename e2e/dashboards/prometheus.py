@@ -129,7 +129,9 @@ def prometheus(
         found, until_s = Prometheus(port), time.monotonic() + _START_S
         while not found.ready():
             if process.poll() is not None or time.monotonic() > until_s:
-                raise Silent(f"Prometheus did not start; end of its log: {log.read_text()[-2000:]}")
+                raise Silent(
+                    f"Prometheus did not start; the end of the log: {log.read_text()[-2000:]}"
+                )
             time.sleep(_POLL_S)
         yield found
     finally:

@@ -35,17 +35,27 @@ def _setting(default: T, meaning: str) -> T:
 class ProducerSettings:
     """One producer."""
 
-    acks: str = _setting("replicated", f"When a send is answered: {', '.join(LEVELS)}.")
-    linger_ms: float = _setting(0.0, "Records are gathered so long; 0: as soon as the loop turns.")
-    max_outstanding_bytes: int = _setting(32 * MIB, "Without an outcome; over it, `send` waits.")
-    max_outstanding_records: int = _setting(100_000, "Without an outcome; over it, `send` waits.")
-    max_batch_bytes: int = _setting(MAX_PAYLOAD, "Of one queue's records in one message.")
-    max_batch_records: int = _setting(MAX_RECORDS, "Of one queue's records in one message.")
-    pipeline: int = _setting(4, "Unanswered messages per broker group.")
-    delivery_timeout_s: float = _setting(120.0, "A record without an outcome is then given up.")
-    close_timeout_s: float = _setting(30.0, "The last flush takes so long at most.")
-    born_time: bool = _setting(False, "Store when each record was handed in: 8 bytes a record.")
-    client_name: str = _setting("", "For people, in a broker's lists: `connect(name=)`.")
+    acks: str = _setting("replicated", f"Level at which a send is answered: {', '.join(LEVELS)}.")
+    linger_ms: float = _setting(
+        0.0, "Time for which records are gathered; 0: until the event loop's next turn."
+    )
+    max_outstanding_bytes: int = _setting(
+        32 * MIB, "Maximum bytes of records without an outcome; above it, `send` waits."
+    )
+    max_outstanding_records: int = _setting(
+        100_000, "Maximum records without an outcome; above it, `send` waits."
+    )
+    max_batch_bytes: int = _setting(MAX_PAYLOAD, "Maximum bytes of a batch of one queue.")
+    max_batch_records: int = _setting(MAX_RECORDS, "Maximum records of a batch of one queue.")
+    pipeline: int = _setting(4, "Maximum unanswered requests per broker group.")
+    delivery_timeout_s: float = _setting(
+        120.0, "Time after which a record without an outcome fails."
+    )
+    close_timeout_s: float = _setting(30.0, "Maximum time of the flush when the producer closes.")
+    born_time: bool = _setting(
+        False, "Store the time at which each record was sent: 8 bytes per record."
+    )
+    client_name: str = _setting("", "Name shown in a broker's lists, from `connect(name=)`.")
 
     def __post_init__(self) -> None:
         if self.acks not in LEVELS:
@@ -92,13 +102,25 @@ class ConsumerSettings:
     start: Start = _setting(
         "earliest", "Where the group begins: earliest, latest, a datetime, ms since 1970 UTC."
     )
-    ack: str = _setting("manual", "Or auto: acknowledged when the next message is asked for.")
-    buffer_bytes: int = _setting(4 * MIB, "Delivered and not yet taken, per broker group.")
-    prefetch: int = _setting(10_000, "Messages delivered and not yet taken, per broker group.")
-    ack_timeout_s: float = _setting(0.0, "Not acknowledged by then: again; 0: the broker's time.")
-    close_timeout_s: float = _setting(5.0, "The last acknowledgements take so long at most.")
-    temporary: bool = _setting(False, "A new group goes some minutes after its last member.")
-    client_name: str = _setting("", "For people, in a broker's lists: `connect(name=)`.")
+    ack: str = _setting(
+        "manual", "manual: the program acks; auto: a message is acked when the next is taken."
+    )
+    buffer_bytes: int = _setting(
+        4 * MIB, "Maximum bytes delivered and not yet taken, per broker group."
+    )
+    prefetch: int = _setting(
+        10_000, "Maximum messages delivered and not yet taken, per broker group."
+    )
+    ack_timeout_s: float = _setting(
+        0.0, "Time after which an unacknowledged message is redelivered; 0: the broker's setting."
+    )
+    close_timeout_s: float = _setting(
+        5.0, "Maximum time of the last acknowledgements when the consumer closes."
+    )
+    temporary: bool = _setting(
+        False, "Delete the group, if it is new, some minutes after its last member has left."
+    )
+    client_name: str = _setting("", "Name shown in a broker's lists, from `connect(name=)`.")
 
     def __post_init__(self) -> None:
         for what, name in (("topic", self.topic), ("consumer group", self.group)):
@@ -126,11 +148,13 @@ def start_at(start: Start) -> tuple[client_pb2.StartAt, int]:
             try:
                 return client_pb2.START_TIME, max(0, int(start.timestamp() * 1000))
             except (ValueError, OverflowError):  # local time, at an end of the calendar
-                raise InvalidArgument(f"{start} is no time that a message can have") from None
+                raise InvalidArgument(
+                    f"start {start} is a time that no message can have: use a time after 1970"
+                ) from None
         case int() if 0 <= start < 2**63 and not isinstance(start, bool):
             return client_pb2.START_TIME, start
         case _:
             raise InvalidArgument(
-                f"{start!r} is no place to start: 'earliest', 'latest', a datetime, or "
+                f"start {start!r} must be 'earliest', 'latest', a datetime, or "
                 "milliseconds since 1970 UTC (a whole number below 2**63)"
             )

@@ -53,7 +53,7 @@ async def test_queues_are_pairs(client: fmqclient.Client, queues: Any) -> None:
 
 
 async def test_invalid_consumer_arguments_are_refused(client: fmqclient.Client) -> None:
-    with pytest.raises(fmqclient.InvalidArgument, match="True is no place to start"):
+    with pytest.raises(fmqclient.InvalidArgument, match="start True must be"):
         client.consumer("orders", group="billing", start=True)
     given: Any
     async with client.consumer("orders", group="billing") as sub:

@@ -56,7 +56,7 @@ async def delete_group(
         if state is not None:
             await coordination.delete(layout.state_node(cluster, group), state.version)
     except BadVersion:
-        raise Unavailable(f"{root} was changed by somebody else meanwhile") from None
+        raise Unavailable(f"{root} was changed by another writer meanwhile: try again") from None
     await coordination.delete(layout.live_node(cluster, group))
     await coordination.delete(layout.chains_node(cluster, group))
     await coordination.delete(root)
@@ -141,6 +141,6 @@ def _names(node: str, raw: bytes) -> Names:
         return removed_from_json(raw)
     except Malformed as error:
         raise Unavailable(
-            f'{node} in ZooKeeper does not decode ({error}): it says {{"removed": [NAMES]}}, or '
-            "nothing"
+            f'{node} in ZooKeeper does not decode ({error}): it must be {{"removed": [NAMES]}}, or '
+            "empty"
         ) from error

@@ -82,5 +82,5 @@ def _decoded(node: str, raw: bytes) -> TopicNumbers:
     except Malformed as error:
         raise Unavailable(
             f"{node} in ZooKeeper does not decode, so no topic can be made: {error}; "
-            'it says {"next_id": N}, N above every topic\'s id'
+            'it must be {"next_id": N}, N above every topic\'s id'
         ) from error

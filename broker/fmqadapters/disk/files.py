@@ -36,7 +36,7 @@ def checked_name(name: str) -> str:
     Raises `InvalidArgument` otherwise.
     """
     if not _NAME.fullmatch(name) or name == LOCK_NAME or name.endswith(_TMP):
-        raise InvalidArgument(f"{name!r} is no name for a file of ours")
+        raise InvalidArgument(f"{name!r} is not a valid name of a file in a data directory")
     return name
 
 

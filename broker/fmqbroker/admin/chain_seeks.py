@@ -150,7 +150,7 @@ def _require_place(
     for queue in queues:
         if request.expected_seek_numbers.get(queue, starts[queue]) != starts[queue]:
             raise StaleAssignment(
-                f"consumer group {group} was moved in queue {queue} of topic {chain.topic} "
-                "meanwhile: look where it is, and ask again"
+                f"another seek has moved consumer group {group} in queue {queue} of topic "
+                f"{chain.topic}: read its offsets again (fmq group describe), then seek again"
             )
     return heads

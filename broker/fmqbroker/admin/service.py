@@ -130,14 +130,17 @@ class AdminService:
         self._gate.require(Permission.READ)
         require_name("consumer group", request.group)
         if request.to not in client_pb2.StartAt.values():
-            raise InvalidArgument(f"seek to {request.to} is not known")
+            raise InvalidArgument(f"seek target {request.to} is not a value of StartAt")
         if not request.topic:
-            raise InvalidArgument("a seek names one topic")
+            raise InvalidArgument("the seek names no topic: set topic")
         topic = self._topic(request.topic)
         count = topic.queues_in(self._broker_group)
         queues = sorted(set(request.queues)) or list(range(count))
         if queues[-1] >= count:
-            raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
+            raise UnknownQueue(
+                f"queue {queues[-1]} does not exist: topic {topic.name} has queues 0 to "
+                f"{count - 1} in group {self._broker_group}"
+            )
         slices, reply = Slices(), admin_pb2.SeekReply()
         if topic.ordered and self._seeks is not None:
             reply.ask_group = await self._seeks.seek(topic, request, queues) or ""
@@ -189,8 +192,8 @@ class AdminService:
         for queue, now in self._rows.seek_numbers_in(topic, group, targets).items():
             if request.expected_seek_numbers.get(queue, now) != now:
                 raise StaleAssignment(
-                    f"consumer group {group} was moved in queue {queue} of topic {topic.name} "
-                    "meanwhile: look where it is, and ask again"
+                    f"another seek has moved consumer group {group} in queue {queue} of topic "
+                    f"{topic.name}: read its offsets again (fmq group describe), then seek again"
                 )
         live = self._groups.get(group, topic.id)
         if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet

@@ -291,7 +291,7 @@ class ClusterView:
             await self._read([("topic", name)])
         created = self.topics.get(name)
         if created is None:
-            raise Unavailable(f"topic {name!r} was deleted by somebody else meanwhile: try again")
+            raise Unavailable(f"topic {name!r} was deleted by another client meanwhile: try again")
         return created
 
     async def reread_topic(self, name: str) -> None:
@@ -310,7 +310,10 @@ class ClusterView:
             raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
         topic = topic_from_json(stored.data)
         if number and topic.id != number:
-            raise NotFound(f"topic {name!r} is another one by now: it has not the id {number}")
+            raise NotFound(
+                f"topic {name!r} was recreated: it has the id {topic.id}, not {number}; list the "
+                "topics again"
+            )
         topics = layout.topics_node(self._cluster)
         await forget_topic_id(self._coordination, topics, name, topic.id)
         try:
@@ -377,7 +380,7 @@ class ClusterView:
         for group in groups:
             if group not in self.configs:
                 known = ", ".join(sorted(self.configs)) or "none"
-                raise NotFound(f"there is no group {group!r}; there are: {known}")
+                raise NotFound(f"there is no group {group!r}; the groups are {known}")
             self.require_lasting(group)
 
     def _checked(

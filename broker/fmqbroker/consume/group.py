@@ -385,7 +385,8 @@ class ConsumerGroup:
     def _current(self, session: Session, queue: int, generation: int) -> bool:
         if not 0 <= queue < len(self.progress):
             raise UnknownQueue(
-                f"topic {self.topic} has queues 0 to {len(self.progress) - 1} here, not {queue}"
+                f"queue {queue} does not exist: topic {self.topic} has queues 0 to "
+                f"{len(self.progress) - 1} in this broker's group"
             )
         holding = self._assignments.holdings[queue]
         holds = self.sessions.get(holding.session) is session

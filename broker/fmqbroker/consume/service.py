@@ -61,7 +61,7 @@ _REFRESH_S: Final = 1.0
 _LAST_WORDS_S: Final = 1.0
 """Time for the consumer to end its side after the last message before reading is stopped."""
 _MAX_ID: Final = 256
-_STOPPING: Final = "this broker is stopping: look at the routes"
+_STOPPING: Final = "this broker is stopping: ask for the routes again"
 
 _log = structlog.get_logger()
 

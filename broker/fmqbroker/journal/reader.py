@@ -38,7 +38,7 @@ class Reader:
         if data is not None:
             return data
         if position > self._tail.end:
-            raise NotFound(f"position {position} is past the end, {self._tail.end}")
+            raise NotFound(f"position {position} is above the journal's end {self._tail.end}")
         segment = self._store.segment_of(position)
         end = min(segment.end, self._flusher.written_end)
         length = min(max(max_bytes, HEADER_LEN), end - position)

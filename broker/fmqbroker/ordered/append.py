@@ -180,7 +180,7 @@ class OrderedAppend:
         """Read the chain as it is now. Raises `Overloaded` without an answer."""
         term, name = self.term.held, self._name_of(topic_id)
         if not term:
-            raise errors.NoPermission("this broker is not the master now: look at the routes")
+            raise errors.NoPermission("this broker is not the master now: ask for the routes again")
         await self._copies.compare()
         try:
             async with asyncio.timeout(_READ_S):
@@ -271,7 +271,9 @@ class OrderedAppend:
         """Return why the batch will never be acknowledged here; None while it may be."""
         newest = self.term.newest
         if stored.term != newest:
-            return errors.DeliveryUnknown(f"appended in epoch {stored.term}, now it is {newest}")
+            return errors.DeliveryUnknown(
+                f"appended in epoch {stored.term}, but the broker is in epoch {newest}"
+            )
         chain, segment = self.cache.of(stored.topic_id), stored.segment
         if chain is None:
             return errors.DeliveryUnknown("the topic was deleted")

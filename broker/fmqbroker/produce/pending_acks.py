@@ -109,7 +109,7 @@ class AckQueue:
     def _loss_reason(self, first: Waiting, epoch: Epoch) -> str | None:
         """Return why `first` can no longer be acknowledged; None while it can."""
         if first.epoch != epoch:
-            return f"appended in epoch {first.epoch}, now it is {epoch}"
+            return f"appended in epoch {first.epoch}, but the broker is in epoch {epoch}"
         if first.failed_below < self._commit.failed_below >= first.end:
             cause = self._commit.unwritable_reason or "an in-sync slave"
             return f"lost before the policy held: {cause}"

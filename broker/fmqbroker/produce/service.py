@@ -186,7 +186,7 @@ class ProduceService:
         name, opened = opening.open.sender.topic, False
         try:
             if self.intake.stopping:
-                raise errors.NoPermission("this broker is stopping: look at the routes")
+                raise errors.NoPermission("this broker is stopping: ask for the routes again")
             await self.refresh_topics(lambda: name in self.view.topics)
             topic = self._topic_of(name)
             if not topic.ordered:
@@ -224,7 +224,7 @@ class ProduceService:
     def require_write(self) -> None:
         """Raise `NoPermission` if this broker is stopping or may not serve writes."""
         if self.intake.stopping:
-            raise errors.NoPermission("this broker is stopping: look at the routes")
+            raise errors.NoPermission("this broker is stopping: ask for the routes again")
         self.gate.require(Permission.WRITE)
 
     def is_full(self) -> bool:
@@ -273,23 +273,31 @@ class ProduceService:
         size = len(payload)
         if size > settings.max_payload_bytes or count > settings.max_records:
             raise errors.TooLarge(
-                f"{size} bytes and {count} records: a batch here has at most "
-                f"{settings.max_payload_bytes} bytes and {settings.max_records} records"
+                f"a batch of {size} bytes and {count} records is too large: this broker takes at "
+                f"most {settings.max_payload_bytes} bytes and {settings.max_records} records"
             )
         if batch.attrs & ~KNOWN_ATTRS:
             if batch.attrs & Attrs.CODEC_MASK:
-                raise errors.Unsupported(f"codec {batch.attrs & Attrs.CODEC_MASK} is not known")
-            raise errors.Malformed(f"attrs {batch.attrs:#06x} has unknown bits")
+                raise errors.Unsupported(
+                    f"codec {batch.attrs & Attrs.CODEC_MASK} of the batch is not supported: send "
+                    "it uncompressed"
+                )
+            raise errors.Malformed(f"attrs {batch.attrs:#06x} of the batch has unknown bits")
         if not count or size < 4 * (count + 1):
             raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
         if batch.deliver_at_ms:
-            raise errors.Unsupported("deliver_at_ms: this version delivers at once only")
+            raise errors.Unsupported(
+                "deliver_at_ms is set, but this version delivers at once only: leave it out"
+            )
         if batch.ack not in _LEVELS:
-            raise errors.Unsupported(f"ack level {batch.ack} is not known")
+            raise errors.Unsupported(f"ack level {batch.ack} of the batch is not supported")
         if crc32c(payload) != batch.payload_crc:
             raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
         if self.waiting_bytes > 2 * settings.total_window_bytes:
-            raise errors.Overloaded("twice the broker's window waits already: send again later")
+            raise errors.Overloaded(
+                f"{self.waiting_bytes} bytes of this session wait, over twice total_window_bytes: "
+                "send again later"
+            )
 
     def _queues_here(self, topic: TopicConfig) -> int:
         queues = topic.queues_in(self._group)
@@ -418,7 +426,8 @@ class ProduceSession:
         now = self._service.gate.epoch
         if self.epoch != now:
             raise errors.NoPermission(
-                f"this session was opened in epoch {self.epoch}, now it is {now}: open another"
+                f"this session was opened in epoch {self.epoch}, but the broker is in epoch {now}: "
+                "open a new session"
             )
 
     async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:
@@ -475,7 +484,10 @@ class ProduceSession:
         topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
         self._service.check(batch)
         if queue_id >= (queues := self._service.queues_of(topic_id)):
-            raise errors.UnknownQueue(f"queue {queue_id}: the topic has {queues} here, from 0")
+            raise errors.UnknownQueue(
+                f"queue {queue_id} does not exist: topic id {topic_id} has queues 0 to "
+                f"{queues - 1} in this broker's group"
+            )
         done: ProducedBatch | Appended | None = None
         size = 0
         producer_id = 0 if level == _ONE_WAY else self.producer_id  # no retry: nothing to know

@@ -320,7 +320,8 @@ class Upstream:
         seen = max(read, self._journal.epoch, self._group.state.value.epoch)
         if message.epoch < seen and message.HasField("append"):
             raise LinkBroken(
-                f"master {self._master.id} appends in epoch {message.epoch}, it is {seen} now"
+                f"master {self._master.id} appends in epoch {message.epoch}, but this slave knows "
+                f"epoch {seen}"
             )
         return message.epoch >= seen
 

@@ -144,7 +144,7 @@ def test_replay_note_that_no_longer_fits_is_refused() -> None:
     ],
 )
 def test_impossible_replay_note_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=r"does not decode: .*--name"):
+    with pytest.raises(InvalidArgument, match=r"cannot be decoded .*--name"):
         plan(plan().state() | wrong)
 
 

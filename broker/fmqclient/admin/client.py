@@ -86,7 +86,9 @@ class Admin:
         """
         require_name("topic", name)
         if isinstance(groups, str) or not isinstance(groups, Iterable | None):
-            raise InvalidArgument(f"groups={groups!r} must be a list of names, or have weights")
+            raise InvalidArgument(
+                f"groups={groups!r} must be a list of group names, or a mapping of names to weights"
+            )
         weights = groups if isinstance(groups, Mapping) else dict.fromkeys(groups or (), 1)
         for group, weight in weights.items():
             check_text("group", group)

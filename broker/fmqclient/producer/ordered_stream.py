@@ -149,7 +149,9 @@ class SegmentStream:
     async def _open(self, group: GroupName) -> Stream:
         route = self._routes.table.groups.get(group)
         if route is None:
-            raise Unavailable(f"the routes do not know group {group}")
+            raise Unavailable(
+                f"the brokers' routes do not name group {group}: is it removed, or all of it down?"
+            )
         broker, stream, answer = await open_at_first(
             self._connections,
             candidates(route, Permission.WRITE),

@@ -262,7 +262,9 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
     if header.magic != MAGIC:
         raise BadBatch(BatchFault.MAGIC, f"magic is {header.magic:#06x}, not {MAGIC:#06x}")
     if header.version != VERSION:
-        raise BadBatch(BatchFault.VERSION, f"version is {header.version}, this is {VERSION}")
+        raise BadBatch(
+            BatchFault.VERSION, f"version is {header.version}, this program reads {VERSION}"
+        )
     crc = _header_crc(bytes(data[at : at + HEADER_LEN]))
     if header.header_crc != crc:
         raise BadBatch(
@@ -294,7 +296,8 @@ def check_payload(header: BatchHeader, payload: Buffer) -> None:
     """Raise `BadBatch` unless `payload` (exactly `payload_len` bytes) matches its CRC."""
     if len(payload) != header.payload_len:
         raise BadBatch(
-            BatchFault.SHORT, f"{len(payload)} bytes of payload, header says {header.payload_len}"
+            BatchFault.SHORT,
+            f"payload has {len(payload)} bytes, its header states {header.payload_len}",
         )
     crc = crc32c(payload)
     if crc != header.payload_crc:

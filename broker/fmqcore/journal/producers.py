@@ -144,7 +144,7 @@ class ProducerTable:
                 return None
             raise ProducerFenced(
                 f"producer {producer_id} writes to topic {key[0]} queue {key[1]} in session "
-                f"{producer_epoch}, but session {epoch} is at work: open a new producer"
+                f"{producer_epoch}, but session {epoch} is active: open a new producer"
             )
         last_sequence, last_count, *_ = _BATCH.unpack_from(entry, len(entry) - _BATCH.size)
         expected = (last_sequence + last_count) % _SEQUENCES

@@ -270,7 +270,8 @@ def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
         segment = segment_of_snap(header)
         if segment is None:
             raise BadBatch(
-                BatchFault.LENGTH, f"SNAP says that its segment has {header.base_offset} bytes"
+                BatchFault.LENGTH,
+                f"SNAP states an invalid segment length of {header.base_offset} bytes",
             )
     elif header.type == BatchType.SNAP:
         raise BadBatch(BatchFault.TYPE, "a SNAP within a segment")
@@ -285,7 +286,7 @@ def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
             f"length {header.total_len} does not fit the segment, which ends at {segment.end}",
         )
     if header.position != cursor.position:
-        raise BadBatch(BatchFault.POSITION, f"the batch says that it is at {header.position}")
+        raise BadBatch(BatchFault.POSITION, f"the batch states the position {header.position}")
     if cursor.prev_header_crc not in (None, header.prev_header_crc):
         raise BadBatch(
             BatchFault.CHAIN,
@@ -320,7 +321,9 @@ def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor)
     payload_end = begin + header.payload_len
     end = at + header.total_len
     if len(data) < end:
-        raise BadBatch(BatchFault.SHORT, f"{len(data) - at} bytes, the header says {end - at}")
+        raise BadBatch(
+            BatchFault.SHORT, f"the batch has {len(data) - at} bytes, its header states {end - at}"
+        )
     payload = data[begin:payload_end]
     check_payload(header, payload)
     if payload_end != end and any(data[payload_end:end]):

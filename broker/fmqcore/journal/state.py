@@ -407,7 +407,7 @@ def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, 
 def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int, int]:
     version, flags, queues, epochs, topics, offsets = fields.take(_SNAP)
     if version != _SNAP_VERSION:
-        raise fields.malformed(f"its version is {version}, this is {_SNAP_VERSION}")
+        raise fields.malformed(f"its version is {version}, this program reads {_SNAP_VERSION}")
     return flags, queues, epochs, topics, offsets
 
 

@@ -263,7 +263,7 @@ class HeaderScan:
                 f"length {header.total_len} does not fit the segment, which ends at {segment.end}",
             )
         if header.position != position:
-            raise BadBatch(BatchFault.POSITION, f"the batch says that it is at {header.position}")
+            raise BadBatch(BatchFault.POSITION, f"the batch states the position {header.position}")
         if self._prev not in (None, header.prev_header_crc):
             raise BadBatch(
                 BatchFault.CHAIN,

@@ -195,9 +195,9 @@ class PayloadScan:
         try:
             header = parse_header(raw)
             if header.position != position or header.total_len != self._places.lengths[i]:
-                raise BadBatch(BatchFault.POSITION, "it is not the batch that is looked for")
+                raise BadBatch(BatchFault.POSITION, "there is another batch than the index names")
             if header.type != BatchType.DATA:
-                raise BadBatch(BatchFault.TYPE, "it holds no records")
+                raise BadBatch(BatchFault.TYPE, "the batch holds no records")
             if self._payloads:
                 begin = at + HEADER_LEN
                 payload = window[begin : begin + header.payload_len]

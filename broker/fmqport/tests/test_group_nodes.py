@@ -49,7 +49,7 @@ async def test_another_version_and_a_live_broker_are_refused(harness: Harness) -
     await two.delete(LIVE)
     await one.set(layout.config_node("c", G1), config_to_json(CONFIG), 0)
     for version in (0, -1):
-        with pytest.raises(Unavailable, match="was changed by somebody else"):
+        with pytest.raises(Unavailable, match="was changed by another writer"):
             await delete_group(one, "c", G1, version)
     assert await one.children(ROOT) == ["config", "live", "state"]
     await delete_group(one, "c", G1, 1)

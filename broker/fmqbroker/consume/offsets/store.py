@@ -338,8 +338,8 @@ class OffsetStore(KnownProgress):
     def _refusal(self) -> NoPermission:
         state = self._group.state.value
         return NoPermission(
-            f"offsets are not kept here now ({self._keeping.value}): mode {state.mode.value}, "
-            f"epoch {state.epoch}, reader {state.reader or 'none'}; look at the routes"
+            f"this broker keeps no offsets now ({self._keeping.value}): mode {state.mode.value}, "
+            f"epoch {state.epoch}, reader {state.reader or 'none'}; ask for the routes again"
         )
 
     async def _gather(self) -> None:

@@ -144,7 +144,7 @@ async def test_seek_that_another_one_preceded_is_refused(tmp_path: Path, zookeep
         expected = {"expected_seek_numbers": {0: 0}}
         assert not (await seek(stage.one, to=START_EARLIEST, **expected)).HasField("error")
         late = await seek(stage.two, to=START_LATEST, **expected)
-        refused(late, ErrorCode.STALE_ASSIGNMENT, "was moved in queue 0")
+        refused(late, ErrorCode.STALE_ASSIGNMENT, "in queue 0 of topic")
         chain = await stage.chain()
         assert chain.heads == APP
         now = {0: chain.last_start}

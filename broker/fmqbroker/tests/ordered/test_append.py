@@ -84,7 +84,7 @@ async def test_position_of_an_earlier_term_does_not_count(bench: OrderedBench) -
     bench.open_term(2)
     (ack,) = line.take_due()
     assert ack.code == wire.DELIVERY_UNKNOWN
-    assert "appended in epoch 1, now it is 2" in ack.message
+    assert "appended in epoch 1, but the broker is in epoch 2" in ack.message
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def decode(data: Buffer) -> SideFile:
         raise Malformed(f"{NAME} has {len(raw)} bytes: too few for its head")
     magic, version, _, epoch = _HEAD.unpack_from(raw)
     if magic != MAGIC or _U32.unpack_from(raw, _HEAD.size)[0] != crc32c(raw[: _HEAD.size]):
-        raise Malformed(f"{NAME} does not begin with a good head")
+        raise Malformed(f"{NAME} does not begin with a valid head")
     if version != VERSION:
-        raise Malformed(f"{NAME} has version {version}, this is {VERSION}")
+        raise Malformed(f"{NAME} has version {version}, this program reads {VERSION}")
     payloads: list[bytes] = []
     at = HEAD_LEN
     while (payload := _frame_at(raw, at)) is not None:

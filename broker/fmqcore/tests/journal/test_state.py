@@ -234,7 +234,7 @@ def test_sequences_wrap() -> None:
 def test_newer_session_fences_and_restarts_sequences() -> None:
     writer = produced(3, producer_epoch=4)
     check = writer.state.check_sequence
-    with pytest.raises(ProducerFenced, match="session 4 is at work"):
+    with pytest.raises(ProducerFenced, match="session 4 is active"):
         check(5, 3, QUEUE, 3, 1)
     assert check(5, 5, QUEUE, 700, 1) is None
     writer.data(7, 0, [b"v"], producer_id=5, producer_epoch=5, base_sequence=700)

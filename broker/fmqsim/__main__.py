@@ -72,9 +72,9 @@ def _arguments() -> argparse.Namespace:
     add("--topics", action="store_true", help="topics change, and one comes and goes")
     add("--ordered", action="store_true", help="every seed has an ordered topic, not every third")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
-    add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
-    add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
-    add("--within-s", type=int, default=0, help="begin no seed after so many seconds (0 = all)")
+    add("--twice-every", type=int, default=50, help="run each n-th seed twice (0 = never)")
+    add("--stop-after", type=int, default=0, help="stop after this number of failures (0 = never)")
+    add("--within-s", type=int, default=0, help="seconds after which no seed is started (0 = all)")
     return parser.parse_args()
 
 

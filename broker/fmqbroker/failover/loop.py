@@ -46,7 +46,7 @@ _log = structlog.get_logger()
 _QUIET_S: Final = 0.01  # between two rounds: a burst of signals makes one
 _RETRY_S: Final = 0.2  # after a step that failed
 _MOVE_PAUSE_MS: Final = 10_000  # at most, between two tries to give way
-_FLUSH_S: Final = 5.0  # an orderly stop waits so long for the disk
+_FLUSH_S: Final = 5.0  # maximum wait for the disk at an orderly stop
 
 
 class Failover:

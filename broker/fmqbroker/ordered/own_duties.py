@@ -38,7 +38,7 @@ class Holdings(Protocol):
         ...
 
     def durable_ends(self, topic: Chain) -> PerQueue:
-        """Return the ends of this broker's own journal, durable."""
+        """Return, per queue, the end of what is fsynced in this broker's journal."""
         ...
 
     def own_view(self, topic: Chain) -> GroupView:
@@ -75,7 +75,7 @@ class Readers(Protocol):
 
 
 class Step(NamedTuple):
-    """What came of a look at one chain."""
+    """The result of reading one chain."""
 
     acted: bool = False  # look again at once
     poll: bool = False  # look again in a while: nothing announces what is awaited

@@ -53,10 +53,11 @@ def consume(
         str, typer.Option("--format", help="%t %g %q %o %k %v %T %I %h %a %c %K %V, see above")
     ] = DEFAULT,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")
+        int,
+        typer.Option("--count", "-n", min=0, help="stop after this number of messages; 0 = all"),
     ] = 0,
     timeout: Annotated[
-        float, typer.Option(min=0, help="stop when nothing came for so many seconds; 0 = never")
+        float, typer.Option(min=0, help="seconds without a message after which to stop; 0 = never")
     ] = 0,
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", "-e", help="stop at what is the end when we start")

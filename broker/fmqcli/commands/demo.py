@@ -58,7 +58,7 @@ def demo(
 
 
 Job = Callable[[int | None, Path], Coroutine[None, None, bool]]
-"""Runs a demo with so many messages in a folder, prints its report; returns whether all is well."""
+"""Runs a demo (number of messages, folder), prints its report; returns whether all is well."""
 
 
 def _demo(job: Job, messages: int | None, directory: Path, *, keep: bool) -> int:

@@ -26,7 +26,7 @@ from fmqcore.ids import GroupName
 _AT_ONCE = 10_000  # messages outstanding
 _LONGEST_NAME = 65_535  # bytes of a header's name
 _FILE_HELP = "read this file; - or left out: standard input"
-_STALLED_S = 3.0  # after so long without any answer, say why
+_STALLED_S = 3.0  # time without any answer after which the reason is printed
 
 
 def produce(
@@ -47,13 +47,15 @@ def produce(
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
     rate: Annotated[float, typer.Option(min=0, help="messages a second at most; 0 = no limit")] = 0,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")
+        int,
+        typer.Option("--count", "-n", min=0, help="stop after this number of messages; 0 = all"),
     ] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
     group: Annotated[str | None, typer.Option(help="to this broker group only")] = None,
     queue: Annotated[int | None, typer.Option(min=0, help="to this queue only")] = None,
     linger_ms: Annotated[
-        float, typer.Option(min=0, max=1_000_000, help="gather messages for so long")
+        float,
+        typer.Option(min=0, max=1_000_000, help="milliseconds for which messages are gathered"),
     ] = 0,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="to an ordered topic, as its one active sender")

@@ -13,7 +13,7 @@ class Handout:
     """Deliveries of all sessions of a consumer, merged; `take` returns one message at a time."""
 
     def __init__(self, prefetch: int) -> None:
-        self._quarter = max(1, prefetch // 4)  # ranges are no longer: so often credit is given back
+        self._quarter = max(1, prefetch // 4)  # maximum range; credit is given back per range
         self.reports = True  # what is taken is handed over (else `hand_over` reports it)
         self._batches: deque[DeliveredBatch] = deque()
         self._batch: DeliveredBatch | None = None  # being handed out

@@ -35,7 +35,7 @@ from fmqcore.ids import GroupName, Offset
 from fmqcore.zk.chain import PerQueue
 
 SLOW_RETRY: Final = 5
-"""A segment that takes no more is tried again after so many times the usual pause."""
+"""Factor of the usual pause before a segment that takes no more records is tried again."""
 
 OWN_ROLE_MS: Final = 3000
 """A sender that has joined the line again learns within this time that a later epoch is its own."""
@@ -66,7 +66,7 @@ class Batch:
     queue: int
     sequence: int  # of the first record
     content: Content
-    open_attempts: int = 0  # sent so often without a certain refusal: 0 = it is stored nowhere
+    open_attempts: int = 0  # sends without a certain refusal; 0: stored nowhere
 
     @property
     def end(self) -> int:
@@ -132,7 +132,7 @@ class QueueState:
 
     unacked: int  # the lowest sequence without an ack
     batches: deque[Batch] = field(default_factory=deque)  # L11
-    sent: int = 0  # so many of them were sent over this stream, in order
+    sent: int = 0  # number of them sent over this stream, in order
     retry_ms: int = 0  # not before
     rewound_at: int = 0  # refusals of batches up to this correlation are answered by a rewind
 

@@ -89,9 +89,10 @@ class Topic:
         return buffer
 
     def note_placed(self, key: bytes) -> None:
-        """Note that a record of a key has a queue: none handed in before may be placed again.
+        """Note that a key has a queue: earlier records of the key may not move to another one.
 
-        Called for the first record of a key after a batch started to stay, at least.
+        Batches that stay with their group keep the set of keys that may still move (`free_keys`).
+        Called at least for the first record of a key after a batch started to stay.
         """
         if self._staying and key:
             self._staying = [batch for batch in self._staying if batch.tracked]

@@ -46,7 +46,7 @@ class Fields:
         raw = self.raw(length)
         text = raw.decode("ascii", "replace")
         if not is_name(text):
-            raise self.malformed(f"{raw!r} is no name")
+            raise self.malformed(f"{raw!r} is not a name")
         return text
 
     @property
@@ -78,6 +78,6 @@ class Fields:
 def encode_name(name: str) -> bytes:
     """Encode a name for `Fields.name`; raise `Malformed`."""
     if not is_name(name):
-        raise Malformed(f"{name!r} is no name")
+        raise Malformed(f"{name!r} is not a name")
     raw = name.encode("ascii")
     return _LENGTH.pack(len(raw)) + raw

@@ -107,7 +107,7 @@ def view_of(case: Case, group: GroupName) -> GroupView:
 
 
 def has_room(chain: Chain, limit_bytes: int = MAX_CHAIN_BYTES) -> bool:
-    """Return whether the chain takes less than so many bytes, and may get another segment."""
+    """Return whether the chain is below the size limit in bytes, so it may get another segment."""
     entries = (len(chain.segments) + len(chain.heads)) * (8 + chain.queues)
     if entries * _ENTRY_BYTES < limit_bytes and not any(s.passed for s in chain.segments):
         return True

@@ -117,7 +117,7 @@ class SimCalls:
     def __init__(self, files: FileSystem, process: Process | None) -> None:
         self.dead = False
         self.trapped = False  # it died in the middle of a call
-        self.fuse: int | None = None  # so many more calls before it is dead
+        self.fuse: int | None = None  # calls left before the disk fails
         self.tear: Random | None = None  # then a write may be done by half
         self._files = files
         self._process = process

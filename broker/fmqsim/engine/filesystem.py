@@ -157,7 +157,7 @@ class FileSystem:
         self.capacity = capacity
         self.taken = 0  # by others
         self.names: dict[str, Inode] = {}
-        self.failing_syncs = 0  # so many syncs to come say EIO
+        self.failing_syncs = 0  # number of next syncs that fail with EIO
         self.failing_writes = 0
         self.failing_reads = 0
         self.trap: Trap | None = None

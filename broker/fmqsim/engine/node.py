@@ -255,7 +255,7 @@ class Node:
         self._release()
 
     def work(self, seconds: float) -> None:
-        """Hold all callbacks for so long: the last one takes this time."""
+        """Hold all callbacks for a time, as if the last one took it."""
         self.busy = True
         self._loop.at_world(seconds, self._done, self.process)
 

@@ -72,7 +72,7 @@ class Link:
         self.loss = 0.0  # this share of what is sent needs to be sent again: late
         self.cut = False
         self.stalled = False
-        self.lose_next_reply = 0  # so many messages are lost, with their connection
+        self.lose_next_reply = 0  # number of messages that are lost, with their connection
         self.pipes: dict[Pipe, None] = {}
 
     def draw(self, random: Random) -> float:

@@ -69,7 +69,7 @@ class Host:
         self.world = world
         self.name = name
         self.node = Node(world.loop, name, drift=1 + world.loop.random.uniform(-drift, drift))
-        self.held = 0  # so many want it down
+        self.held = 0  # number of faults that hold it down
         self.lives = 0
 
     @property

@@ -112,7 +112,7 @@ def test_replay_note_that_no_longer_fits_is_refused() -> None:
     cases: list[tuple[str, dict[str, Any], TopicConfig, bool]] = [
         ("was recreated", noted, replace(TOPIC, id=TopicId(4)), False),
         ("the other setting of --same-queue", noted, TOPIC, True),
-        ("does not decode", {"producer": 1}, TOPIC, False),
+        ("cannot be decoded", {"producer": 1}, TOPIC, False),
     ]
     for sentence, state, topic, same in cases:
         with pytest.raises(InvalidArgument, match=sentence):

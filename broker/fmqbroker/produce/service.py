@@ -295,8 +295,8 @@ class ProduceService:
             raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
         if self.waiting_bytes > 2 * settings.total_window_bytes:
             raise errors.Overloaded(
-                f"{self.waiting_bytes} bytes of this session wait, over twice total_window_bytes: "
-                "send again later"
+                f"{self.waiting_bytes} bytes of all producers wait in this broker, over twice "
+                "total_window_bytes: send again later"
             )
 
     def _queues_here(self, topic: TopicConfig) -> int:

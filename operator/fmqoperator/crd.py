@@ -65,7 +65,7 @@ KINDS: Final = (
             Column("READY", ".status.ready", "Ready and declared brokers."),
             Column("PHASE", ".status.phase", "The group's state in one word."),
             Column("EPOCH", ".status.epoch", "The group's epoch.", "integer"),
-            Column("LAG", ".status.lag", "How far the last slave is behind the master."),
+            Column("LAG", ".status.lag", "Largest lag of a slave behind the master."),
             _AGE,
             Column("READER", ".status.reader", "The broker that serves the reads.", priority=1),
             Column(

@@ -45,7 +45,7 @@ costs it nothing but a new one. Not shorter: a busy operator whose loop is late 
 sessions again and again.
 """
 _FOR_EVER_S: Final = 1e9
-_POLL_S: Final = 5.0
+_READ_TIMEOUT_S: Final = 5.0
 _DIAGNOSIS_S: Final = 30.0  # interval of finding out why no server answers
 _REFUSED_S: Final = 10.0  # age at which a session that never started is replaced
 _UNUSED_AGE_S: Final = 300.0  # age at which an ensemble that no round uses is closed
@@ -98,7 +98,7 @@ class Ensemble:
     async def read_group(self, cluster: str, group: str) -> InZooKeeper:
         """Read configuration, then state, then live nodes. Raises `Unavailable`, `Malformed`."""
         await self._connected()
-        async with asyncio.timeout(_POLL_S):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             return await self._read_group(cluster, GroupName(group))
 
     async def put_config(self, cluster: str, config: GroupConfig, version: int) -> None:
@@ -138,7 +138,7 @@ class Ensemble:
     ) -> tuple[frozenset[str], Versioned[TopicConfig] | None]:
         """Return the cluster's groups, and the topic if it exists. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_POLL_S):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             await self._session.sync(paths.cluster_root(cluster))
             groups = await self._session.children(paths.groups_node(cluster))
             node = await self._session.get(paths.topic_node(cluster, topic))
@@ -191,25 +191,25 @@ class Ensemble:
     ) -> ChainSeen:
         """Return the chain of an ordered topic, and its groups. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_POLL_S):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             return await self._chains.read(cluster, topic, number, map(GroupName, groups))
 
     async def chains_with(self, cluster: str, group: str) -> tuple[ChainSeen, ...]:
         """Return the chains whose sends the group takes, or may take. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_POLL_S):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             return await self._chains.with_group(cluster, GroupName(group))
 
     async def addresses(self, cluster: str, groups: Iterable[str]) -> list[str]:
         """Return the addresses of live brokers of these groups. Raises as `read_group`."""
         await self._connected()
-        async with asyncio.timeout(_POLL_S):
+        async with asyncio.timeout(_READ_TIMEOUT_S):
             return await self._chains.addresses(cluster, map(GroupName, groups))
 
     # ---- within
     async def _connected(self) -> None:
         """Wait a little for a session that was only just asked for. Raises `Unavailable`."""
-        left_s = self._started_s + _POLL_S - time.monotonic()
+        left_s = self._started_s + _READ_TIMEOUT_S - time.monotonic()
         if not self._starting.done() and left_s > 0:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
@@ -231,7 +231,7 @@ class Ensemble:
 
     async def _ask_why(self) -> None:
         try:
-            self._words = await no_answer_text(self._address, _POLL_S)
+            self._words = await no_answer_text(self._address, _READ_TIMEOUT_S)
             self._words_s = time.monotonic()
         finally:
             self._asking = None

@@ -65,7 +65,7 @@ async def questions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Questions]
     asked = Questions()
     monkeypatch.setattr(zookeeper, "ZooKeeperSession", Session)
     monkeypatch.setattr(zookeeper, "no_answer_text", asked)
-    monkeypatch.setattr(zookeeper, "_POLL_S", 0.0)
+    monkeypatch.setattr(zookeeper, "_READ_TIMEOUT_S", 0.0)
     monkeypatch.setattr(Session, "refuses", "")
     monkeypatch.setattr(Session, "open", [])
     yield asked

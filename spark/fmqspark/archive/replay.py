@@ -183,7 +183,7 @@ class Replay:
         file = self._order[number].file
         if rows != file.rows:
             raise Malformed(
-                f"{self._folder / file.path} has {rows} rows, not as in the archive's ledger: "
+                f"{self._folder / file.path} has {rows} rows, but the archive's ledger states "
                 f"{file.rows}: {REMEDY}"
             )
 

@@ -319,7 +319,7 @@ def test_headers_and_tags_come_back(tmp_path: Path) -> None:
 
 def test_replay_of_no_archive_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(InvalidArgument, match="is no archive"):
+    with pytest.raises(InvalidArgument, match="is not an archive"):
         replayed(out)
     a = write(tmp_path / "a", small())
     archive(out, a, group="g1")

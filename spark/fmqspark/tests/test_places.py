@@ -78,7 +78,7 @@ def test_empty_name_is_not_the_working_directory(
     before = listed(tmp_path)
     code, output, err = run(capsys, *given)
     assert (code, output) == (64, "")
-    assert "a folder's name is empty" in err
+    assert "the folder's name is empty" in err
     assert run_fmq(["job", *given]) == 64
     assert listed(tmp_path) == before
 

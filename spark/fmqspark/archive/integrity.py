@@ -14,7 +14,7 @@ from fmqspark.archive.ledger import ArchivedFile, Ledger
 
 _BLOCK: Final = 1024 * 1024
 REMEDY: Final = (
-    "bring it back from a backup, or archive what the journal still has into another folder"
+    "restore it from a backup, or archive what the journal still has into another folder"
 )
 
 _REMEDIES: Final = (

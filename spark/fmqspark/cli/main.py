@@ -310,7 +310,7 @@ def _members(
         raise InvalidArgument("--group is empty: name a broker group, or leave the option out")
     if bool(connect) == bool(directories):
         raise InvalidArgument(
-            "name either data directories or brokers (--connect fmq://...): exactly one of the two"
+            "name either data directories or brokers (--connect fmq://...), not both"
         )
     from fmqspark.source.brokers import Members, brokers_of
 

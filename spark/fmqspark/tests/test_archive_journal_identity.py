@@ -15,7 +15,7 @@ from fmqspark.tests.test_archive import archive, everything, other_journal, smal
 from fmqspark.tests.test_archive_absent_replica import BASES, full, younger
 
 pytestmark = pytest.mark.spark
-REFUSED = r"holds this journal already as 'journal', under 'g1' .* twice: say --group journal"
+REFUSED = r"holds this journal already as 'journal', under 'g1' .* twice: use --group journal"
 
 
 def test_another_name_is_refused(tmp_path: Path) -> None:

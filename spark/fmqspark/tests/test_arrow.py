@@ -180,5 +180,5 @@ def test_batches_before_a_bad_one_are_delivered_whole() -> None:
 
 
 def test_missing_column_is_reported() -> None:
-    with pytest.raises(InvalidArgument, match="no column 'body': there are topic, queue"):
+    with pytest.raises(InvalidArgument, match="unknown column 'body': use topic, queue"):
         batches(writer_of({"values": [b"x"]}), ("body",))

@@ -150,7 +150,7 @@ class SegmentStream:
         route = self._routes.table.groups.get(group)
         if route is None:
             raise Unavailable(
-                f"the brokers' routes do not name group {group}: is it removed, or all of it down?"
+                f"no broker's routes name group {group}: start its brokers, or see the groups"
             )
         broker, stream, answer = await open_at_first(
             self._connections,

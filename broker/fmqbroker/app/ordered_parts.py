@@ -81,7 +81,6 @@ class OrderedParts:
             cache, name, gate, copies, self._holdings.held_end, self._ends.changed
         )
         self.kept = KeptSegments(cache, view, name, journal)
-        self.figures = ChainFigures(cache, self.senders, clock)
 
     def follow_readers(self, groups: GroupTable) -> None:
         """Make the parts that need the consumer groups."""
@@ -97,6 +96,7 @@ class OrderedParts:
             self._seals,
             self._progress,
         )
+        self.figures = ChainFigures(self.cache, self.senders, self._clock, own.short_segment)
         self.coordinator = Coordinator(
             self._name,
             self._clock,

@@ -5,7 +5,7 @@ topic. Leaves nothing on disk.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from fmqbroker.ordered.chain_cache import ChainCache
@@ -27,7 +27,11 @@ class TopicFigures(NamedTuple):
 class ChainFigures:
     """Watches the cached chains, and the senders of this broker."""
 
-    def __init__(self, cache: ChainCache, senders: Senders, clock: Clock) -> None:
+    def __init__(
+        self, cache: ChainCache, senders: Senders, clock: Clock, short: Callable[[Chain], int]
+    ) -> None:
+        """`short` returns the segment whose end this broker's group does not reach; 0 = none."""
+        self._short = short
         self._cache = cache
         self._senders = senders
         self._clock = clock
@@ -50,6 +54,7 @@ class ChainFigures:
                     self._waiting_since_ms.get(of),
                     now_ms,
                     self._senders.trouble_since_ms(of),
+                    self._short(chain),
                 ),
                 {reason: switches[reason] for reason in REASONS},
             )

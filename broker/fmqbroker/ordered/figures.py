@@ -6,7 +6,8 @@
 | `fmq_ordered_unavailable_seconds`   | `Figures.unavailable_s`: a sender waits, and no segment  |
 |                                     | is open, or its group is in trouble and no other can go  |
 |                                     | on; a broker without a waiting sender exports 0          |
-| `fmq_ordered_blocked_subscriptions` | `Figures.blocked_subscriptions`                          |
+| `fmq_ordered_blocked_subscriptions` | `Figures.blocked_subscriptions`; of an end that is not   |
+|                                     | reached, only the group's master exports them            |
 | `fmq_ordered_unknown_ends`          | `Figures.unknown_ends`                                   |
 | `fmq_ordered_switches_total`        | `switch_reason(before, after)` at each change that       |
 |                                     | `ChainCache` reads: one for each reason that is not ""   |
@@ -28,22 +29,29 @@ class Figures:
 
     segments: int  # not dropped yet
     unavailable_s: float
-    blocked_subscriptions: int  # they stop before an end that is not known
+    blocked_subscriptions: int  # they stop before an end that is not known, or not reached
     unknown_ends: int
 
 
 def figures_of(
-    chain: Chain, waiting_since_ms: int | None, now_ms: int, trouble_since_ms: int | None = None
+    chain: Chain,
+    waiting_since_ms: int | None,
+    now_ms: int,
+    trouble_since_ms: int | None = None,
+    short: int = 0,
 ) -> Figures:
     """Return the figures at `now_ms`, wall clock.
 
     `waiting_since_ms`: since when a sender has been in line, as this broker knows; None = none is.
-    `trouble_since_ms`: since when the open segment takes no sends; None = it does.
+    `trouble_since_ms`: since when the open segment takes no sends; None = it does. `short`: the
+    segment whose end this broker's group does not reach; 0 = none.
     """
+    blocked = {wait.subscription for wait in read_waits(chain)}
+    blocked |= {name for name, numbers in chain.heads if short and short in numbers}
     return Figures(
         segments=len(chain.segments),
         unavailable_s=_unavailable_s(chain, waiting_since_ms, now_ms, trouble_since_ms),
-        blocked_subscriptions=len({wait.subscription for wait in read_waits(chain)}),
+        blocked_subscriptions=len(blocked),
         unknown_ends=sum(segment.end_unknown for segment in chain.segments),
     )
 

@@ -7,7 +7,7 @@ does not reach an end, since who gave it lost its records, the master lowers it:
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -16,13 +16,14 @@ from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params, Serving
-from fmqcore.ordered.lowering import lower_end
+from fmqcore.ordered.lowering import lower_end, short_segment
 from fmqcore.ordered.machine import decide
 from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import Mode
 
 _log = structlog.get_logger()
+_AWAY: Final = "a member that is not in sync may hold the records below it"
 
 
 class Holdings(Protocol):
@@ -102,6 +103,7 @@ class OwnDuties:
         self._seals = seals
         self._readers = readers
         self._unended: dict[TopicId, None] = {}  # their END waits
+        self._short: dict[TopicId, str] = {}  # why an end that is not reached stays, as last logged
         self._due: Callable[[TopicId], None] = lambda _: None
 
     @property
@@ -143,25 +145,41 @@ class OwnDuties:
         if serving is Serving.NOTHING:
             return Step()
         chain, poll = stored.value, False
-        short = serving is Serving.MASTER and self._is_short(chain)
+        short = self.short_segment(chain)
+        if not short:
+            self._short.pop(chain.topic_id, None)
         for duty, due in _DUE.items():
             if not due(chain, self._group) and not (duty is Duty.END and short):
                 continue
-            decision = decide(duty, chain, self._evidence(duty, chain, serving), now_ms, params)
+            evidence = self._evidence(duty, chain, serving)
+            decision = decide(duty, chain, evidence, now_ms, params)
             if decision.action is not Action.WAIT:
                 await self._take(stored, decision)
                 return Step(acted=True)
             if duty is Duty.END:
                 self._unended[chain.topic_id], poll = None, True
+            if duty is Duty.END and short:
+                known = evidence.whole_ends is not None
+                self._note_short(chain, short, decision.why if known else _AWAY)
         return Step(poll=poll)
 
-    def _is_short(self, chain: Chain) -> bool:
-        """Whether this broker's journal does not reach the newest end in the group."""
-        own = (s for s in reversed(chain.segments) if s.group == self._group and s.end is not None)
-        newest = next(own, None)
-        if newest is None:
-            return False
-        return lower_end(newest, self._holdings.durable_ends(chain)) != newest.end
+    def _note_short(self, chain: Chain, segment: int, reason: str) -> None:
+        """Log once why consumers wait at an end that this broker does not reach."""
+        if self._short.get(chain.topic_id) != reason:
+            self._short[chain.topic_id] = reason
+            _log.warning("chain_end_not_reached", topic=chain.topic, segment=segment, reason=reason)
+
+    def short_segment(self, chain: Chain) -> int:
+        """Return the first segment whose end this group's master does not reach; 0 = none."""
+        if self.serving() is not Serving.MASTER:
+            return 0
+        own = [s for s in chain.segments if s.group == self._group and s.end is not None]
+        ends = self._holdings.durable_ends(chain) if own else ()
+        if not own or lower_end(own[-1], ends) == own[-1].end:
+            return 0  # an end is no lower than those before it (K6)
+        short = short_segment(chain, self._group, ends)
+        assert short is not None
+        return short.number
 
     def _whole_ends(self, chain: Chain) -> PerQueue | None:
         view = self._holdings.own_view(chain)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fmqbroker.ordered.chain_figures import ChainFigures
 from fmqcore.ids import TopicId
-from fmqcore.tests.ordered.chains import CLOSING, EMPTY, OPEN
+from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, OPEN
 from fmqcore.zk.chain import Chain
 
 NOW_MS = 1_700_000_000_000
@@ -23,7 +23,8 @@ class Parts:
         self.changed: Callable[[TopicId], None] = lambda _: None
         self.moved: Callable[[TopicId], None] = lambda _: None
         parts: Any = self
-        self.figures = ChainFigures(parts, parts, parts)
+        self.short = 0
+        self.figures = ChainFigures(parts, parts, parts, lambda _: self.short)
 
     def topics(self) -> list[Chain]:
         return [self.chain] if self.chain is not None else []
@@ -81,3 +82,13 @@ def test_open_segment_counts_while_its_group_is_in_trouble() -> None:
     parts.now_ms += 4_000
     (row,) = parts.figures
     assert row.figures.unavailable_s == 3
+
+
+def test_consumers_at_an_end_that_is_not_reached_are_blocked() -> None:
+    parts = Parts()
+    parts.change(replace(DONE, heads=(("app", (1,)), ("late", (1,)), ("past", (2,)))))
+    (row,) = parts.figures
+    assert row.figures.blocked_subscriptions == 0
+    parts.short = 1
+    (row,) = parts.figures
+    assert row.figures.blocked_subscriptions == 2

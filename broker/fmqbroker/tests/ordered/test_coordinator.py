@@ -176,11 +176,13 @@ async def test_whole_group_lowers_an_end_that_no_member_reaches(zookeeper: str) 
         home = await cast.start(G1)
         await until(lambda: home.coordinator.looks > 3)
         assert (await cast.chain(T)).segments[0].end == (4,)  # the other member may hold it
+        assert home.own.short_segment(await cast.chain(T)) == 1
         cast.holdings[G1].view = replace(cast.holdings[G1].view, missing=())
         lowered = await cast.until(T, lambda c: c.segments[0].end != (4,), "the end is lower")
         (first, *_) = lowered.segments
         assert (first.end, first.passed, first.loss) == ((2,), (("app", (3,)),), False)
         assert lowered.segments[1:] == segments[1:]
+        assert home.own.short_segment(lowered) == 0
 
 
 async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> None:

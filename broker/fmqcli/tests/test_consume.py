@@ -65,6 +65,27 @@ def test_no_ack_is_allowed_only_for_a_named_group(
     assert (capfd.readouterr().out, sub.acks) == ("v\n", acks)
 
 
+class Dropped(Sub):
+    """All records of this ordered topic lie in a segment that other groups have left."""
+
+    async def fetch(self, *_: object) -> list[Any]:
+        return []
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        return [QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=5, acked=5)]
+
+
+def test_records_that_never_come_do_not_keep_it_from_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield Dropped()
+
+    monkeypatch.setattr(consume, "client", client)
+    assert main.run(["consume", "t", "-g", "g", "-e"]) == 0
+
+
 class Failing(Sub):
     """Its reader is lost once all is printed; then progress is unavailable `silent` times."""
 

@@ -19,6 +19,7 @@ from fmqcore.consume.offsets.takeover_record import decode_record, encode_record
 from fmqcore.errors import Malformed, NoPermission
 from fmqcore.ids import Epoch, Offset
 from fmqcore.journal.state import TOMBSTONE_MS
+from fmqcore.turns import finish
 from fmqcore.zk.group_state import Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFile, DiskFull
@@ -301,6 +302,7 @@ async def test_masters_side_entries_do_not_outlive_a_tombstone(tmp_path: Path) -
         await rig.offsets.put({key(): tombstone(version)})
         state = rig.journal.state
         state.settle(state.snapshot(rig.clock.wall_ms() + 2 * TOMBSTONE_MS))
+        finish(state.dropping())
         assert rig.offsets.get(key()) is None
         assert known(rig) == []
 

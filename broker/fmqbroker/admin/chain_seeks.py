@@ -151,6 +151,6 @@ def _require_place(
         if request.expected_seek_numbers.get(queue, starts[queue]) != starts[queue]:
             raise StaleAssignment(
                 f"another seek has moved consumer group {group} in queue {queue} of topic "
-                f"{chain.topic}: read its offsets again (fmq group describe), then seek again"
+                f"{chain.topic}: read its offsets again (`fmq group lag`), then seek again"
             )
     return heads

@@ -193,7 +193,7 @@ class AdminService:
             if request.expected_seek_numbers.get(queue, now) != now:
                 raise StaleAssignment(
                     f"another seek has moved consumer group {group} in queue {queue} of topic "
-                    f"{topic.name}: read its offsets again (fmq group describe), then seek again"
+                    f"{topic.name}: read its offsets again (`fmq group lag`), then seek again"
                 )
         live = self._groups.get(group, topic.id)
         if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet

@@ -101,8 +101,8 @@ class Plan:
             plan = cls(noted, producer, sequences, bool(state["same_queue"]), run)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidArgument(
-                f"the noted progress does not decode: {error!r}; with another --name all is sent "
-                "again"
+                f"the stored progress of the replay cannot be decoded ({error!r}): choose another "
+                "--name to send everything again"
             ) from None
         if noted.id != topic.id:
             raise InvalidArgument(
@@ -171,14 +171,14 @@ class Plan:
 def _number(value: object, bits: int = 32) -> int:
     """Return a noted number. Raises `ValueError`."""
     if not isinstance(value, int) or not 0 <= value < 1 << bits:
-        raise ValueError(f"{value!r} is no number of {bits} bits")
+        raise ValueError(f"{value!r} is not a number of {bits} bits")
     return value
 
 
 def _group(value: object) -> GroupName:
     """Return a noted group name. Raises `ValueError`."""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no name of a group")
+        raise ValueError(f"{value!r} is not a group's name")
     return GroupName(value)
 
 

@@ -80,7 +80,7 @@ async def bad_creations(stage: Stage) -> None:
     create = ("topic", "create", "changes", "--ordered")
     assert "needs two groups or more" in await stage.refused(*create, "--groups", "g1")
     code, _, err = await stage.fmq(*create, "--groups", "g1,g9")
-    assert (code, "there is no group 'g9'; there are: g1, g2" in err) == (1, True)
+    assert (code, "there is no group 'g9'; the groups are g1, g2" in err) == (1, True)
     code, out, err = await stage.fmq("ordered", "status")
     assert (code, out, "there is no ordered topic" in err) == (0, "", True)
     code, _, err = await stage.fmq("topic", "describe", "changes")

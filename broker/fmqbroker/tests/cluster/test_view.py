@@ -216,7 +216,7 @@ async def test_bad_topics_are_refused_by_name_of_the_fault(
 
 
 async def test_a_topic_in_an_unknown_group_is_not_found(view: ClusterView) -> None:
-    with pytest.raises(NotFound, match="no group 'gx'; there are: g1, g2"):
+    with pytest.raises(NotFound, match="no group 'gx'; the groups are g1, g2"):
         await view.create_topic("a", 1, [TopicGroup(GroupName("gx"), 1)], if_not_exists=True)
     assert not view.topics
 

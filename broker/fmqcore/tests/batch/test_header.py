@@ -161,7 +161,7 @@ def test_payload_is_checked_against_its_crc() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(BadBatch, match="payload CRC"):
             check_payload(parsed, changed)
-    with pytest.raises(BadBatch, match="99 bytes of payload"):
+    with pytest.raises(BadBatch, match="payload has 99 bytes"):
         check_payload(parsed, payload[:99])
 
 

@@ -89,6 +89,7 @@ def status(output: OutputOption = Output.TABLE, directory: Folder = None) -> Non
     _run(lambda: _status(directory or state_folder("dev"), output))
 
 
+_NO_ZOOKEEPER: Final = "its ZooKeeper is not running: fmq dev down, then fmq dev up"
 Broker = Annotated[str, typer.Argument(help="its id, as in `fmq dev status`")]
 
 
@@ -132,8 +133,8 @@ async def _start(folder: Path, broker: str, *, running: bool) -> None:
     cluster = _with(folder, broker)
     if cluster.alive(broker) and not running:
         raise ClusterFailed(f"{broker} runs already, process {cluster.pid(broker)}")
-    if not (cluster.options.zookeeper or cluster.alive(ZOOKEEPER)):
-        raise ClusterFailed("its ZooKeeper is not running: fmq dev down, then fmq dev up")
+    if not _has_zookeeper(cluster):
+        raise ClusterFailed(_NO_ZOOKEEPER)
     _refuse_foreign(cluster)
     await cluster.restart(broker)
     await cluster.wait_answers(broker)
@@ -207,6 +208,13 @@ async def _status(folder: Path, output: Output) -> None:
         )
     _show(output, await cluster.status())
     talk(f"logs and data are in {folder}; ZooKeeper is at {cluster.zookeeper_address}")
+    if not _has_zookeeper(cluster):
+        talk(_NO_ZOOKEEPER)
+
+
+def _has_zookeeper(cluster: DevCluster) -> bool:
+    """Whether its own ZooKeeper runs; true of one that it was given."""
+    return bool(cluster.options.zookeeper) or cluster.alive(ZOOKEEPER)
 
 
 def _where(folder: Path) -> str:

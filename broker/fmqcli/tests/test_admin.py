@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fmqclient.admin.infos import BrokerStatus, ReplicaStatus
 from fmqcore.errors import UnknownTopic
 from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqdev.broker_process import BrokerStatus as DevStatus
+from fmqdev.cluster import ZOOKEEPER
 from fmqdev.cluster_plan import BrokerPlan
 
 
@@ -199,3 +201,24 @@ def test_unknown_slave_lag_is_not_shown() -> None:
     assert "?" in status._cells(row, silent)
     assert "5 B" in status._cells(row, replace(silent, durable_end=7, lag_bytes=5))
     assert "0 B" in status._cells(row, replace(silent, lag_bytes=0))
+
+
+@pytest.mark.parametrize(("given", "runs"), [("", False), ("", True), ("zk:2181", False)])
+def test_dev_status_names_a_zookeeper_that_does_not_run(
+    given: str, runs: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def brokers() -> list[DevStatus]:
+        return []
+
+    cluster = SimpleNamespace(
+        options=SimpleNamespace(zookeeper=given),
+        running=True,
+        alive=lambda name: runs and name == ZOOKEEPER,
+        status=brokers,
+        zookeeper_address=given or "127.0.0.1:2181",
+    )
+    monkeypatch.setattr(dev, "_attached", lambda _: cluster)
+    assert main.run(["dev", "status"]) == 0
+    assert ("its ZooKeeper is not running: fmq dev down" in capsys.readouterr().err) == (
+        not runs and not given
+    )

@@ -4,6 +4,7 @@ As `double.py`: not a broker; nothing is stored on a disk or replicated, and eve
 the master has. `judge_batch`, `decide` and `records_before` are the brokers' own.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,27 @@ class Session:
     opening: client_pb2.ProduceOpen
     epoch: int = 0
     heard: list[client_pb2.ProduceRequest] = field(default_factory=list)
+    _replies: "asyncio.Queue[client_pb2.ProduceReply | None]" = field(default_factory=asyncio.Queue)
+
+    def send(self, reply: client_pb2.ProduceReply) -> None:
+        """Let the reply leave after those before it: a stream takes one at a time."""
+        self._replies.put_nowait(reply)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Write the replies until the context ends, and those that wait then, if it ends well."""
+        task = asyncio.create_task(self._write())
+        try:
+            yield
+            self._replies.put_nowait(None)
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _write(self) -> None:
+        while (reply := await self._replies.get()) is not None:
+            await self.stream.send(reply)
 
 
 class OrderedBroker(BrokerDouble):
@@ -55,30 +77,28 @@ class OrderedBroker(BrokerDouble):
         chain = self.cluster
         session = chain.enter(stream, opening)
         self.streams.append(stream)
+        opened = client_pb2.ProduceOpened(
+            window_bytes=1 << 20,
+            max_batch_bytes=self.max_batch_bytes,
+            heartbeat_ms=chain.heartbeat_ms if session.own else 0,
+            sender_id=session.place,
+        )
         try:
-            await stream.send(
-                client_pb2.ProduceReply(
-                    opened=client_pb2.ProduceOpened(
-                        window_bytes=1 << 20,
-                        max_batch_bytes=self.max_batch_bytes,
-                        heartbeat_ms=chain.heartbeat_ms if session.own else 0,
-                        sender_id=session.place,
-                    )
-                )
-            )
-            await chain.publish(session)
-            while (request := await stream.receive()) is not None:
-                session.heard.append(request)
-                self.requests.append(request)
-                if request.HasField("sender_report"):
-                    chain.note_report(session, request.sender_report)
-                judged = [self._judged(session, batch) for batch in request.batches]
-                acks = [ack for ack in judged if ack is not None]
-                if acks:
-                    await stream.send(client_pb2.ProduceReply(acks=acks))
-                await chain.coordinate()
+            async with session.writing():
+                session.send(client_pb2.ProduceReply(opened=opened))
+                chain.publish(session)
+                while (request := await stream.receive()) is not None:
+                    session.heard.append(request)
+                    self.requests.append(request)
+                    if request.HasField("sender_report"):
+                        chain.note_report(session, request.sender_report)
+                    judged = [self._judged(session, batch) for batch in request.batches]
+                    acks = [ack for ack in judged if ack is not None]
+                    if acks:
+                        session.send(client_pb2.ProduceReply(acks=acks))
+                    chain.coordinate()
         finally:
-            await chain.leave(session)
+            chain.leave(session)
 
     def _judged(
         self, session: Session, batch: client_pb2.ProduceBatch
@@ -136,10 +156,10 @@ class OrderedDouble(ClusterDouble):
             self.line.append(place)
         return session
 
-    async def leave(self, session: Session) -> None:
+    def leave(self, session: Session) -> None:
         if session.own and session.place in self.line:
             self.line.remove(session.place)
-            await self.coordinate()
+            self.coordinate()
 
     def note_report(self, session: Session, report: client_pb2.SenderReport) -> None:
         unacked = tuple(report.first_unacked[queue] for queue in range(self.queues))
@@ -147,12 +167,12 @@ class OrderedDouble(ClusterDouble):
         self.reports.append(made)
         self.report = made
 
-    async def publish(self, session: Session) -> None:
+    def publish(self, session: Session) -> None:
         """Send what the chain is now, as a broker does."""
-        await self.coordinate()
-        await self._send_state(session)
+        self.coordinate()
+        self._send_state(session)
 
-    async def _send_state(self, session: Session) -> None:
+    def _send_state(self, session: Session) -> None:
         chain, last = self.chain, self.chain.last
         active = chain.sender.id == session.place
         if session.epoch and chain.sender.epoch > session.epoch:
@@ -168,7 +188,7 @@ class OrderedDouble(ClusterDouble):
                 self._add_last(state, queue)
         else:
             state.reason = f"sender {self.line[0] if self.line else '?'} is first in line"
-        await session.stream.send(client_pb2.ProduceReply(sender_state=state))
+        session.send(client_pb2.ProduceReply(sender_state=state))
 
     def _add_last(self, state: client_pb2.SenderState, queue: int) -> None:
         own = next(s for s in self.chain.segments if s.sender_epoch == state.sender_epoch)
@@ -206,7 +226,7 @@ class OrderedDouble(ClusterDouble):
             assert group.append(batch, 0) == made.offset
         return None
 
-    async def coordinate(self) -> None:
+    def coordinate(self) -> None:
         """Take every step that is due, and report each to the senders."""
         while True:
             step = self._next_step()
@@ -217,7 +237,7 @@ class OrderedDouble(ClusterDouble):
             self.chain = step
             for session in list(self.sessions):
                 if session.own and session.place in self.line:
-                    await self._send_state(session)
+                    self._send_state(session)
 
     def _next_step(self) -> Chain | None:
         views = {
@@ -249,14 +269,14 @@ class OrderedDouble(ClusterDouble):
                 return made.edit
         return None
 
-    async def switch(self) -> None:
+    def switch(self) -> None:
         """Close the open segment, as a person asks."""
         assert self.chain.closing is None
         self.chain = replace(self.chain, closing="planned")
         for session in list(self.sessions):
             if session.own and session.place in self.line:
-                await self._send_state(session)
-        await self.coordinate()
+                self._send_state(session)
+        self.coordinate()
 
     def values_of_chain(self, queue: int = 0) -> list[bytes]:
         """What a consumer gets of a queue: the sequences in order, each once."""

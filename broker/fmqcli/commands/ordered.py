@@ -21,7 +21,7 @@ from fmqcli.common import (
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.errors import InvalidArgument
 from fmqcore.ordered.waits import read_waits
-from fmqcore.zk.chain import chain_to_json
+from fmqcore.zk.chain import Chain, Segment, chain_to_json
 
 app = typer.Typer(
     help="Ordered topics: the chain of segments, switch, release.", no_args_is_help=True
@@ -90,29 +90,32 @@ def release(
     brokers: Brokers = BROKERS,
 ) -> None:
     """End a segment where the members that are left end it: the others are lost for good."""
-    if not yes and run(lambda: _is_ended(brokers, topic, segment)):  # else it is refused anyway
+    old = run(lambda: _segment(brokers, topic, segment))
+    ended = old is not None and (old.end is not None or old.end_unknown)
+    if not yes and ended:  # else it is refused anyway
         loss = "; messages that only a lost member held are LOST" if accept_loss else ""
         confirm(f"End segment {segment} of {topic} where its group's live brokers end it{loss}?")
 
-    async def work() -> tuple[OrderedTopicStatus, OrderedTopicStatus]:
+    async def work() -> OrderedTopicStatus:
         async with client(brokers) as connected:
-            ordered = connected.admin().ordered
-            (before,) = await ordered.status(topic)
-            return before, await ordered.release(topic, segment, accept_loss=accept_loss)
+            after: OrderedTopicStatus = await connected.admin().ordered.release(
+                topic, segment, accept_loss=accept_loss
+            )
+            return after
 
-    before, after = run(work)
-    old, new = before.chain.segment(segment), after.chain.segment(segment)
+    after = run(work)
+    new = after.chain.segment(segment)
     if old is not None and old.end is not None and new is not None and new.end == old.end:
         talk(f"segment {segment} of {topic} has its end, and its members reach it: nothing to do")
     _show(output, [after])
 
 
-async def _is_ended(brokers: str, topic: str, number: int) -> bool:
-    """Return whether the chain has the segment, and sends no longer go to it."""
+async def _segment(brokers: str, topic: str, number: int) -> Segment | None:
+    """Return a segment of the topic's chain as it is now."""
     async with client(brokers) as connected:
         (found,) = await connected.admin().ordered.status(topic)
-    segment = found.chain.segment(number)
-    return segment is not None and (segment.end is not None or segment.end_unknown)
+    chain: Chain = found.chain
+    return chain.segment(number)
 
 
 def chain_groups(text: str) -> dict[str, int]:

@@ -47,6 +47,7 @@ _QUIET_S: Final = 0.01  # between two rounds: a burst of signals makes one
 _RETRY_S: Final = 0.2  # after a step that failed
 _MOVE_PAUSE_MS: Final = 10_000  # at most, between two tries to give way
 _FLUSH_S: Final = 5.0  # maximum wait for the disk at an orderly stop
+_LAST_STEPS: Final = (Action.YIELD, Action.HAND_OVER)  # of an orderly stop
 
 
 class Failover:
@@ -180,16 +181,29 @@ class Failover:
         edit: GroupState | None = None
         try:
             async with asyncio.timeout(_FLUSH_S):
-                if self._terms.held and self._group.connected:
-                    await self._offsets.checkpoint()
-                    await self._group.refresh()
-                    decision = self._decide(fresh=True)
-                    # F16: any other step rests on more than `leave` does.
-                    edit = decision.edit if decision.action is Action.YIELD else None
+                edit = await self._last_edit()
                 await self._terms.leave(edit, self._group.state.version, why)
         except (FmqError, TimeoutError) as error:
             self._terms.drop(why)
             _log.warning("left_untidily", reason=str(error) or "time is out")
+
+    async def _last_edit(self) -> GroupState | None:
+        """Return the state in which a broker that stops leaves the group; None: as it is.
+
+        A master gives the reads away. A reader without a master leaves its frozen record there.
+        """
+        involved = self._terms.held or self._terms.frozen is not None
+        if not involved or not self._group.connected:
+            return None
+        if self._terms.held:
+            await self._offsets.checkpoint()
+        await self._group.refresh()
+        decision = self._decide(fresh=True)
+        if decision.action is Action.FREEZE:
+            await self._terms.freeze(record_term(self._group.state.value), decision.why)
+            decision = self._decide(fresh=True)
+        # F16: any other step rests on more than `leave` does.
+        return decision.edit if decision.action in _LAST_STEPS else None
 
     # ---- one round
     async def _round(self, tasks: asyncio.TaskGroup) -> None:

@@ -12,6 +12,8 @@ connection) and be made again from its beginning.
   broker's durable end, the lease is renewed, the gate opened.
 - *yield* (master, an orderly stop): the gate is closed and the tenure given up; what was appended
   is durable; the broker's live node is removed; then compare-and-set SLAVE_CONSUME(e+1, a slave).
+- *leave record* (reader, an orderly stop while the master is gone): *freeze*; what was appended is
+  durable; the broker's live node is removed; then compare-and-set HANDOVER(e+1) with the record.
 - *move* (master): the gate is closed and the tenure given up; what was appended is durable, and the
   successor has all that; then compare-and-set SLAVE_CONSUME(e+1, the successor).
 - *take over* (reader): it serves nothing (nothing yet, or its record is frozen); its journal is
@@ -49,7 +51,7 @@ from fmqcore.failover.evidence import Record
 from fmqcore.failover.term_rules import Tenure, record_term
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import SlaveCounts
-from fmqcore.zk.group_state import GroupState
+from fmqcore.zk.group_state import GroupState, Mode
 
 _log = structlog.get_logger()
 
@@ -224,12 +226,20 @@ class Terms:
         return True
 
     async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
-        """Stop in order (*yield* above); with `edit`, a slave takes the reads over at once."""
+        """Stop in order (*yield* and *leave record* above); `edit`: what it leaves to others."""
         p = self._parts
         self.drop(why)
         await p.journal.wait_durable(p.journal.end)
         await p.group.withdraw()
-        if edit is not None and await p.group.change(lambda _: edit, version) is not None:
+        if edit is None:
+            return
+        # F4: a hand-over is announced only after its record is frozen.
+        assert edit.mode is not Mode.HANDOVER or self.frozen is not None
+        if await p.group.change(lambda _: edit, version) is None:
+            return
+        if edit.mode is Mode.HANDOVER:
+            _log.info("hand_over", epoch=edit.epoch, reason=edit.reason)
+        else:
             _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
 
     async def freeze(self, term: Epoch, why: str) -> None:

@@ -251,6 +251,11 @@ RECORD_IN: Final = Guard(
     _record_in,
     "{me} waits for reader {reader} to hand over its offsets",
 )
+SERVED_HERE: Final = Guard(
+    "what readers have shown is in the journal",
+    lambda c: not lacks_served(c),
+    "{me} lacks what reader {reader} may have shown: it waits for {reader}",
+)
 RECORD_SEALED: Final = Guard(
     "the state holds the reader's whole record",
     lambda c: c.state.offsets_final,
@@ -392,6 +397,11 @@ FROZEN: Final = Guard(
     "this broker's record of this term is frozen",
     _is_frozen,
     "the offsets of {me} are not frozen",
+)
+RECORD_FITS: Final = Guard(
+    "the frozen record fits into the group's state",
+    lambda c: c.evidence.frozen_offsets is not None,
+    "the offsets of {me} are too many for ZooKeeper: they stay on its disk",
 )
 NOT_SERVING: Final = Guard(
     "this broker no longer holds this term, or has frozen it",

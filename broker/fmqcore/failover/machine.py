@@ -24,10 +24,12 @@ could be older than the state.
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
 |                  |        | heard, and enough after an unclean start                |           |
-|                  |        | session; the successor gone before it claimed      | OPEN      |
+|                  |        | session; the reader gone before it claimed         | OPEN      |
 | SLAVE_CONSUME(e) | reader | session; wanted; successor                         | TAKE OVER |
 |                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
 |                  |        | gone, in isr, not behind, slaves asked, all others live)|           |
+|                  |        | frozen; session; stopping; master gone; record fits     | HAND_OVER |
+|                  |        | held; session; stopping; master gone                    | FREEZE    |
 |                  |        | frozen; session; master back                            | HAND_OVER |
 |                  |        | frozen; cut off; linked                                 | SEND      |
 |                  |        | held; session; master back                              | FREEZE    |
@@ -39,6 +41,9 @@ could be older than the state.
 |                  |        | session; best                                           | CLAIM     |
 | HANDOVER(e)      | master | session; record in; reader and enough slaves heard      | OPEN      |
 |                  |        | the same, reader gone but the state holds its record    | OPEN      |
+|                  |        | session; reader gone; the state holds its record; what  | OPEN      |
+|                  |        | it showed is in a journal that has the term opened      |           |
+|                  |        | last; the linked slaves heard, and enough               |           |
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
 |                  |        | heard, and enough after an unclean start                |           |

@@ -50,8 +50,9 @@ SUCCESSOR: Final = Guard(
     "{me} restarted since {master} gave way to it",
 )
 UNUSED: Final = Guard(
+    # A claim writes the claimant's journal end, which is beyond 0.
     "this broker gave way, and no broker has claimed since",
-    lambda c: c.state.successor_incarnation != "",
+    lambda c: c.state.max_delivered_position == 0,
     "{me} waits for reader {reader} to hand over its offsets",
 )
 GIVEN_UP: Final = Guard(

@@ -58,16 +58,20 @@ _PROMOTABLE: Final = (
     m.NOT_GATHERING,
     m.ALL_LIVE,
 )
-_LOST_RECORD: Final = (
-    *_OPEN,
-    g.READER_GONE,
-    g.READER_GONE_LONG,
-    g.LENIENT,
+_WITHOUT_READER: Final = (
     g.JOURNAL_KEPT,
     g.LINKED_HEARD,
     g.ENOUGH_HEARD,
     lost_journals.NOT_EMPTY,
 )
+_LOST_RECORD: Final = (
+    *_OPEN,
+    g.READER_GONE,
+    g.READER_GONE_LONG,
+    g.LENIENT,
+    *_WITHOUT_READER,
+)
+_LEAVING: Final = (g.STOPPING, g.SESSION, g.STATE_CURRENT, g.MASTER_GONE)
 _SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD, g.SERVED_IN, lost_journals.NOT_EMPTY)
 
 _ROWS: Final[tuple[Row, ...]] = (
@@ -164,6 +168,14 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
+        (*_LEAVING, g.FROZEN, g.RECORD_FITS),
+        Action.HAND_OVER,
+        transitions.leave_record,
+    ),
+    Row(Mode.SLAVE_CONSUME, Part.READER, (*_LEAVING, g.HELD), Action.FREEZE),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
         (g.HELD, g.SESSION, g.STATE_CURRENT, g.MASTER_BACK),
         Action.FREEZE,
     ),
@@ -202,6 +214,13 @@ _ROWS: Final[tuple[Row, ...]] = (
         Mode.HANDOVER,
         Part.MASTER,
         (*_OPEN, g.READER_GONE, g.RECORD_SEALED, *_SUFFIXES),
+        Action.OPEN,
+        transitions.open_handed_over,
+    ),
+    Row(
+        Mode.HANDOVER,
+        Part.MASTER,
+        (*_OPEN, g.READER_GONE, g.RECORD_SEALED, g.SERVED_HERE, *_WITHOUT_READER),
         Action.OPEN,
         transitions.open_handed_over,
     ),

@@ -97,6 +97,12 @@ def hand_over(case: Case) -> GroupState:
     )
 
 
+def leave_record(case: Case) -> GroupState:
+    """HANDOVER(e+1): the reader is being stopped while the master is gone; its record is whole."""
+    why = f"{case.me} is being stopped, and leaves its offsets to master {case.state.master}"
+    return replace(hand_over(case), reason=why)
+
+
 def open_first(case: Case) -> GroupState:
     """MASTER(1); over a journal that has records, MASTER of the epoch after its last."""
     again = ", over a journal from before" if case.evidence.has_records else ""

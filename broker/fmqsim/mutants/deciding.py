@@ -238,7 +238,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "the master goes without waiting until who is wanted has all that it has",
         (
             "fmqbroker/failover/loop.py",
-            "decision.edit if decision.action is Action.YIELD else None",
+            "decision.edit if decision.action in _LAST_STEPS else None",
             "decision.edit",
         ),
         tests=(

@@ -251,21 +251,6 @@ async def test_a_slave_gone_for_good_in_slave_consume(
         assert master.journal.state.offsets[KEY].floor == 9
 
 
-async def test_stopped_reader_leaves_confirmed_acks_to_the_next(
-    zookeeper: str, tmp_path: Path
-) -> None:
-    async with group_of(zookeeper, tmp_path, M, S) as net:
-        master, slave = await whole(net, S)
-        await master.kill()
-        await until(lambda: slave.serves is READ)
-        await slave.ack(9, 5)
-        await slave.stop()
-        master = await Node(net, M).start()
-        await until(lambda: master.serves is FULL)
-        assert master.state.degraded, "without its reader"
-        assert master.journal.state.offsets[KEY].floor == 9
-
-
 async def test_another_slave_takes_over_from_the_first(zookeeper: str, tmp_path: Path) -> None:
     async with group_of(zookeeper, tmp_path, M, S, T) as net:
         master, first, second = await whole(net, S, T)

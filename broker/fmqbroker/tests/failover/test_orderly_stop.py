@@ -1,11 +1,11 @@
-"""An orderly stop gives away the reads only, whatever step was due next."""
+"""What an orderly stop leaves behind: the reads to a slave, a reader's offsets to the master."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fmqbroker.tests.failover_harness import M, S, group_of, until, whole
+from fmqbroker.tests.failover_harness import KEY, M, Node, S, T, group_of, until, whole
 from fmqcore.ids import Permission
 from fmqcore.zk.group_state import Mode, state_from_json
 
@@ -32,3 +32,51 @@ async def test_stopping_master_names_no_successor(zookeeper: str, tmp_path: Path
         assert node is not None
         state = state_from_json(node.data)
         assert (state.mode, state.epoch, state.successor_incarnation) == (Mode.MASTER, 1, "")
+
+
+async def test_stopped_reader_leaves_its_offsets_to_the_master(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    """All members of a group stop, as at hibernation; its reader comes back late, or never."""
+    async with group_of(zookeeper, tmp_path, M, S) as net:
+        master, reader = await whole(net, S)
+        await master.stop()
+        await until(lambda: reader.serves is Permission.READ)
+        await reader.ack(5, 2)
+        await reader.stop()
+        master = await Node(net, M, takeover_wait_ms=600_000).start()
+        await until(lambda: master.serves is Permission.FULL)
+        assert master.journal.state.offsets[KEY].floor == 5
+        assert not master.state.degraded
+        assert S in master.state.reason
+
+
+async def test_master_that_gave_reads_that_none_took_reopens(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    async with group_of(zookeeper, tmp_path, M, S) as net:
+        master, successor = await whole(net, S)
+        await successor.proxy.cut()  # it does not see that it is to serve
+        await master.stop()
+        await successor.kill()
+        master = await Node(net, M, takeover_wait_ms=600_000).start()
+        await until(lambda: master.state.mode is Mode.SLAVE_CONSUME or master.serves)
+        await until(lambda: master.serves is Permission.FULL)
+        assert not master.state.degraded
+
+
+async def test_stopped_reader_leaves_its_offsets_to_the_next(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    async with group_of(zookeeper, tmp_path, M, S, T) as net:
+        master, *slaves = await whole(net, S, T)
+        await master.kill()
+        await until(lambda: any(n.serves is Permission.READ for n in slaves))
+        reader = next(n for n in slaves if n.serves)
+        other = next(n for n in slaves if n is not reader)
+        await reader.ack(5, 2)
+        await reader.stop()
+        await until(lambda: other.serves is Permission.READ)
+        entry = other.offsets.get(KEY)
+        assert entry is not None
+        assert entry.floor == 5

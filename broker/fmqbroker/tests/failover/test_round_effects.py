@@ -295,6 +295,8 @@ async def test_each_vain_move_waits_longer_for_the_next() -> None:
         (3, True, Action.WAIT, False),
         (3, False, Action.YIELD, False),
         (0, True, Action.YIELD, False),
+        (3, True, Action.HAND_OVER, True),
+        (0, True, Action.HAND_OVER, False),
     ],
 )
 async def test_a_stop_gives_the_reads_away_by_a_yield_alone(

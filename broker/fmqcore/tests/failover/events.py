@@ -104,6 +104,8 @@ def _zookeeper(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, 
         yield from _renewal(w, i, b)
         if w.stops and i == w.zk.master:
             yield from _stop(w, _read_state(w, b)._replace(live=w.nodes), p)
+        if w.stops and i == w.zk.reader != w.zk.master:
+            yield from _stop_reader(w, i, _read_state(w, b)._replace(live=w.nodes), p)
 
 
 def _wishes(w: World, i: int, b: Broker) -> Iterator[int]:
@@ -125,6 +127,19 @@ def _stop(w: World, seen: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
             looking=False, tenure=0, lease=False, stands=False, stood=False,
             flying=from_state(d.edit, seen.view.rec),
         )  # fmt: skip
+        yield f"stop {i}", _with(looked, i, leaving, nodes=w.nodes - {i})
+
+
+def _stop_reader(w: World, i: int, seen: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
+    """An orderly stop while the master is gone: the record is frozen, and goes into the state."""
+    looked = _with(w, i, seen._replace(looking=False), stops=w.stops - 1)
+    d = decision_of(looked, i, p, fresh=True, gone_long=False, stopping=True)
+    if d.action is Action.FREEZE:
+        looked = _take(looked, i, d, p)
+        d = decision_of(looked, i, p, fresh=True, gone_long=False, stopping=True)
+    if d.action is Action.HAND_OVER:
+        looked = _take(looked, i, d, p)
+        leaving = looked.brokers[i]._replace(stands=False, stood=False)
         yield f"stop {i}", _with(looked, i, leaving, nodes=w.nodes - {i})
 
 

@@ -53,7 +53,8 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     isr -= {S} if f.get("s_out") else set()
     reader = M if mode is Mode.MASTER else S
     sealed = f.get("sealed", False)
-    max_delivered_position = Position(2 * f.get("lacks", False))  # the journal ends at 1
+    claimed = Position(0 if f.get("unclaimed") else 1)  # the journal ends at 1
+    max_delivered_position = Position(2) if f.get("lacks") else claimed
     successor = "i" if f.get("successor") else ""
     base = Epoch(EPOCH + 1 if f.get("gathering") else 0)
     opened = EPOCH if mode is Mode.MASTER else Epoch(EPOCH - 1)
@@ -119,7 +120,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         checks=PARAMS.patience_checks if f.get("patient") else int(f.get("checked", False)),
         next_check_ms=NOW + 1 if f.get("not_due") else NOW,
         frozen=term if f.get("frozen") else Epoch(0),
-        frozen_offsets="cmVj",
+        frozen_offsets=None if f.get("large") else "cmVj",
         behind=f.get("behind", False),
         next_move_ms=NOW + 1 if f.get("slow") else NOW,
         links={
@@ -220,9 +221,12 @@ def _returns(f: Facts, mode: Mode) -> Action:
         return Action.OPEN
     if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):
         return Action.OPEN
-    unused = mode is Mode.SLAVE_CONSUME and f.get("successor")
+    unused = mode is Mode.SLAVE_CONSUME and f.get("unclaimed") and not lacks
     whole = not f.get("hollow") or (reader_heard and f.get("t")) or f.get("gathering")
     if unused and gone and linked_heard and enough and whole:
+        return Action.OPEN
+    left = mode is Mode.HANDOVER and f.get("sealed") and not lacks
+    if left and gone and linked_heard and enough and whole:
         return Action.OPEN
     long = f.get("long") and not lacks  # then not long enough
     if gone and long and f.get("lenient", True) and linked_heard and enough and whole:
@@ -250,6 +254,11 @@ def consume_reader(f: Facts) -> Action:
         return Action.TAKE_OVER
     if session and f.get("wish") and frozen and promotable:
         return Action.TAKE_OVER
+    leaving = session and f.get("stopping") and f.get("master_gone")
+    if leaving and frozen and not f.get("large"):
+        return Action.HAND_OVER
+    if leaving and serving:
+        return Action.FREEZE
     if session and back and frozen:
         return Action.HAND_OVER
     if cut_off and stream and frozen:
@@ -293,9 +302,9 @@ OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "emptied", "alone", "riva
 RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
              "long", "lenient", "sealed", "away", "lacks")  # fmt: skip
 GIVEN = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
-         "long", "successor", "hollow", "gathering", "away")  # fmt: skip
+         "long", "unclaimed", "hollow", "gathering", "away")  # fmt: skip
 EMPTIED = ("session", "fresh", "record", "reader_heard", "t", "emptied", "reader_gone", "long",
-           "sealed", "successor", "both")  # fmt: skip
+           "sealed", "unclaimed", "both")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "again", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
@@ -328,6 +337,9 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "emptied", "unproven",
       "lacks")),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "stopping", "large",
+      "lease_out")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
     (Mode.HANDOVER, M, hand_over_master, RETURNING),
     (Mode.HANDOVER, S, hand_over_reader,
@@ -339,14 +351,15 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.MASTER, M, master_master, ("held", "session", "fresh", "newer")),
     (Mode.SLAVE_CONSUME, M, consume_master,
      ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long",
-      "successor")),
+      "unclaimed")),
     (Mode.HANDOVER, M, hand_over_master,
      ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "sealed")),
     (Mode.MASTER, M, master_master,
      ("held", "session", "fresh", "wish", "reader_heard", "fits", "whole", "newer", "stopping")),
     (Mode.MASTER, S, master_slave, (*CLAIMING, "master_gone", "fits", "newer")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
-     ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "fits", "newer")),
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "fits", "newer",
+      "stopping")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "master_gone", "wish", "successor", "lost", "fits",
       "newer")),

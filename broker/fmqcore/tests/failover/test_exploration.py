@@ -58,6 +58,14 @@ def test_an_orderly_stop_gives_the_reads_away() -> None:
     assert 5_000 < worlds < 1_000_000
 
 
+@pytest.mark.parametrize(("slaves", "limit"), [(1, 1_000_000), (2, 60_000)])
+def test_a_stopping_reader_leaves_its_record(slaves: int, limit: int) -> None:
+    start = taken_over(slaves, cuts=0, crashes=1)._replace(stops=2)
+    worlds, way = explore(start, GOOD, 1_000, limit)
+    assert not way
+    assert worlds > 20_000
+
+
 @pytest.mark.parametrize("root", [whole, taken_over, handing_over, learner, new])
 def test_two_slaves_bounded_worlds_keep_the_invariants(root: Root) -> None:
     worlds, way = explore(root(2, cuts=3, crashes=1), GOOD, 100, 25_000)

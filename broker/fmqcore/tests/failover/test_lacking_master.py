@@ -103,8 +103,8 @@ WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
 @pytest.mark.parametrize(
     ("max_delivered_position", "gone_ms", "lenient", "action"),
     [
-        (0, WAIT_MS - 1, True, Action.WAIT),
-        (0, WAIT_MS, True, Action.OPEN),
+        (1, WAIT_MS - 1, True, Action.WAIT),
+        (1, WAIT_MS, True, Action.OPEN),
         (50, WAIT_MS, True, Action.OPEN),  # everything is here
         (51, WAIT_MS, True, Action.WAIT),
         (51, SERVED_WAIT_MS - 1, True, Action.WAIT),
@@ -234,7 +234,7 @@ def test_master_with_new_disk_waits_for_its_long_lost_reader(
 def test_term_reopens_over_a_previous_term_the_state_lacks(
     mode: Mode, journal: int, action: Action, known: bool
 ) -> None:
-    facts = {"session": True, "fresh": True, "reader_gone": True, "successor": True}
+    facts = {"session": True, "fresh": True, "reader_gone": True, "unclaimed": True}
     facts |= {"t": True, "away": True}
     found = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
     stands = state(mode, facts)
@@ -248,7 +248,7 @@ def test_term_reopens_over_a_previous_term_the_state_lacks(
 @pytest.mark.parametrize("mode", [Mode.MASTER, Mode.SLAVE_CONSUME])
 def test_empty_in_sync_set_has_returned_nothing(mode: Mode) -> None:
     """An empty set is not unanimous here: the journal was lost, and no slave has another."""
-    facts = {"session": True, "fresh": True, "reader_gone": True, "successor": True, "long": True}
+    facts = {"session": True, "fresh": True, "reader_gone": True, "unclaimed": True, "long": True}
     lost = replace(evidence(mode, facts), journal_epoch=Epoch(0), links={})
     stands = replace(state(mode, facts), isr=frozenset())
     decision = decide(M, config(facts), stands, lost, NOW, PARAMS)

@@ -42,6 +42,7 @@ class Zk(NamedTuple):
     successor: bool = False  # the process that `Broker.same` marks
     base: int = 0
     lost: int | None = None
+    claimed: bool = False  # since the master opened its term
 
 
 class Broker(NamedTuple):
@@ -147,6 +148,7 @@ def to_state(zk: Zk) -> GroupState:
         offsets=str(zk.rec),
         offsets_final=zk.sealed,
         degraded=zk.degraded,
+        max_delivered_position=Position(int(zk.claimed)),
     )
 
 
@@ -164,6 +166,7 @@ def from_state(state: GroupState, rec: int) -> Zk:
         bool(state.successor_incarnation),
         state.required_epoch,
         NAMES.index(state.declared_lost) if state.declared_lost else None,
+        state.max_delivered_position > 0,
     )
 
 
@@ -181,7 +184,7 @@ def decision_of(
     b = w.brokers[i]
     master = b.view.master
     linked = stream_of(master, i) in w.links
-    stopping = stopping and i == master
+    stopping = stopping and i in (master, b.view.reader)
     links = slaves_of(w, i) if i == master else EMPTY
     held = b.tenure
     wanted = master if wanted is None else wanted
@@ -202,6 +205,7 @@ def decision_of(
         live={NAMES[j]: LIVE[j] for j in b.live},
         held=Epoch(held),
         stopping=stopping,
+        journal_end=Position(1),
         journal_epoch=Epoch(b.view.epoch if i == master and not b.view.base else 1),
         upstream_connected=linked,
         upstream_caught_up=linked,
@@ -270,7 +274,7 @@ def whole(slaves: int, *, cuts: int, crashes: int) -> World:
 def taken_over(slaves: int, *, cuts: int, crashes: int) -> World:
     """The master is dead, slave 1 serves the reads."""
     w = whole(slaves, cuts=cuts, crashes=crashes)
-    zk = w.zk._replace(mode=Mode.SLAVE_CONSUME, epoch=2, reader=1)
+    zk = w.zk._replace(mode=Mode.SLAVE_CONSUME, epoch=2, reader=1, claimed=True)
     live = w.nodes - {0}
     known = Broker(view=zk, current=True, live=live)
     master = Broker(up=False, stands=False)

@@ -351,8 +351,10 @@ def _transition(seen: Observation) -> Iterator[Action]:
     before, state = seen.group.status, facts.state_of(seen)
     # With a status that is new, or was unreadable, an old change is no news.
     if state.epoch > before.epoch and (before.epoch or before.mode != "UNKNOWN"):
-        better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.successor_incarnation)
-        calm = better and not state.degraded
+        handed = state.mode is Mode.HANDOVER and facts.is_live(seen, state.master)
+        moved = handed or bool(state.successor_incarnation)
+        asked = moved or seen.group.spec.hibernated
+        calm = (state.mode is Mode.MASTER or asked) and not state.degraded
         message = f"epoch {state.epoch}: {facts.why(state)}"
         yield EmitEvent("Normal" if calm else "Warning", "EpochOpened", message)
 

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.ids import BrokerId
+from fmqcore.ids import BrokerId, Epoch
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.base import Json
 from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.core.actions import EmitEvent
+from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
@@ -199,3 +201,30 @@ def test_reads_that_are_handed_back_are_a_switch() -> None:
     assert (found["phase"], found["message"], found["access"]) == ("Switching", why, "NONE")
     die(made, "g1-0")
     assert status(made.seen())["phase"] == "Down"
+
+
+def test_offsets_of_a_stopped_reader_are_in_zookeeper() -> None:
+    made = running()
+    made.state = replace(
+        made.state, mode=Mode.HANDOVER, epoch=Epoch(3), reader=BrokerId("g1-1"), reason="it stops"
+    )
+    for final, place in ((False, "at g1-1"), (True, "in ZooKeeper")):
+        made.state = replace(made.state, offsets_final=final)
+        found = {c["type"]: c for c in status(made.seen())["conditions"]}["OffsetsSynced"]
+        assert f"newest consumer offsets are {place} until g1-0 returns" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("master_lives", "hibernated", "kind"),
+    [(True, False, "Normal"), (False, False, "Warning"), (False, True, "Normal")],
+)
+def test_last_reader_that_stops_warns_unless_asked(
+    master_lives: bool, hibernated: bool, kind: str
+) -> None:
+    made = running()
+    made.state = replace(made.state, mode=Mode.HANDOVER, epoch=Epoch(3), reader=BrokerId("g1-1"))
+    if not master_lives:
+        die(made, "g1-0")
+    made.spec(hibernated=hibernated)
+    events = [a for a in plan(made.seen()) if isinstance(a, EmitEvent)]
+    assert [e.type for e in events if e.reason == "EpochOpened"] == [kind]

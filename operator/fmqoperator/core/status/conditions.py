@@ -242,7 +242,8 @@ def _offsets(seen: Observation) -> Verdict:
         return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     match state.mode:
         case Mode.SLAVE_CONSUME | Mode.HANDOVER:
-            why = f"the newest consumer offsets are at {state.reader} until {state.master} returns"
+            place = "in ZooKeeper" if state.offsets_final else f"at {state.reader}"
+            why = f"the newest consumer offsets are {place} until {state.master} returns"
             return Verdict(kind, "False", "AtReader", why)
         case Mode.NEW | Mode.MASTER:
             if state.degraded:

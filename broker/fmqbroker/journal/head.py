@@ -109,6 +109,7 @@ class Head:
         self.being_cut = False  # no append may happen meanwhile
         self._last_ms = 0
         self._chained = tail.end == 0  # False: whatever the next SNAP says is right
+        self._built: tuple[tuple[Position, int, int], Snapshot] | None = None  # by `_own_snapshot`
 
     def adopt(self, loaded: Loaded | None) -> None:
         """Continue from the tail's end, with the state that a scan of the newest segment found."""
@@ -116,6 +117,7 @@ class Head:
         last = self._store.last
         self._segment_end = last.end if last else self.end
         self._freeing.add(self.state.freeing())
+        self._built = None
         if loaded is None:
             self.state, self.epoch, self.last_header_crc = JournalState(), Epoch(0), 0
             self._chained, self._last_ms = self.end == 0, 0
@@ -313,7 +315,7 @@ class Head:
         self._space.follows = True
         data = bytes(data)  # no copy if it is that already
         headers = check_batches(data, self._cursor())  # R1: it chains to what is here, to the bit
-        snapshot = self._own_snapshot(headers, data)
+        snapshot, self._built = self._own_snapshot(headers, data), None
         snaps = {} if snaps is None else snaps
         payloads = _control_payloads(headers, data, snaps, known=snapshot is not None)
         claim = self._claim_of(headers)
@@ -342,11 +344,18 @@ class Head:
             self._last_ms = headers[-1].store_ms
 
     def _own_snapshot(self, headers: Sequence[BatchHeader], data: bytes) -> Snapshot | None:
-        """Return the broker's own snapshot if it equals a leading SNAP: no need to decode that."""
+        """Return the broker's own snapshot if it equals a leading SNAP: no need to decode that.
+
+        It is built once for `unpacking` and `append_replica`: while the end is the same, so is the
+        state.
+        """
         if not headers or headers[0].type != BatchType.SNAP or not self._chained:
             return None
         snap = headers[0]
-        own = self.state.snapshot(snap.store_ms, *snap_room(snap.base_offset))
+        key = self.end, snap.store_ms, snap.base_offset
+        if self._built is None or self._built[0] != key:
+            self._built = key, self.state.snapshot(snap.store_ms, *snap_room(snap.base_offset))
+        own = self._built[1]
         same = own.payload == data[HEADER_LEN : HEADER_LEN + snap.payload_len]
         return own if same else None
 

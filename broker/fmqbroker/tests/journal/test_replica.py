@@ -27,7 +27,7 @@ from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchFault, BatchType, se
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.segments import snap_batch
-from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
+from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey, Snapshot
 from fmqcore.turns import FREED
 
 
@@ -200,6 +200,35 @@ async def test_a_snap_that_a_slave_would_write_itself_is_not_decoded(
 
 def segment_starts(journal: Journal) -> list[int]:
     return [segment.base for segment in journal._parts.store.segments]
+
+
+async def test_a_slave_builds_its_own_snapshot_once_for_a_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To compare it with a long SNAP, before and when it is appended: each build is a long turn."""
+    built, snapshot = list[int](), JournalState.snapshot
+
+    def watched(self: JournalState, *args: int) -> Snapshot:
+        built.append(id(self))
+        return snapshot(self, *args)
+
+    async with (
+        running(tmp_path / "m", segment_bytes=1 << 20) as master,
+        running(tmp_path / "s") as slave,
+    ):
+        keys = [OffsetKey("g", TOPIC, queue) for queue in range(4000)]
+        entries = dict.fromkeys(keys, OffsetEntry(1, Offset(0)))
+        master.append(epoch(1))
+        master.append(control(BatchType.OFFSETS, encode_offsets(entries)))
+        await follow(master, slave, 1 << 20)
+        for _ in range(2):
+            master.append(data(bytes(600_000)))
+        monkeypatch.setattr(JournalState, "snapshot", watched)
+        while slave.end < master.end:
+            batches = await master.read(slave.end, 1 << 20)
+            slave.append_replica(slave.end, batches, await slave.unpack(batches))
+        assert built == [id(slave.state)]
+        assert slave.state == master.state
 
 
 async def test_replaced_tables_are_freed_in_short_turns(tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ class Resumes:
         return cut or self._flusher.written_end >= self._captured.position
 
     async def _capture(self) -> None:
-        head, last = self._head, self._store.last
+        head = self._head
+        await in_turns(head.state.preparing_snapshot())
+        if head.being_cut:  # since one of those turns
+            return
+        last = self._store.last
         if last is None or not last.base < head.end < last.end:
             self._flusher.care_at = self._next(head.end)
             return

@@ -106,6 +106,11 @@ class SnapEntries:
             count += self._hours[hour].count
         return parts, count
 
+    def joining(self) -> Turns[None]:
+        """Do in pieces what shortens the next `parts`; entries may change meanwhile."""
+        for packed in (self._progress, *self._hours.values()):
+            yield from packed.joining()
+
     def leave(self, hour: int) -> None:
         """Begin to drop the tombstones of an hour; none of that hour may be leaving already."""
         assert hour not in self._leaving

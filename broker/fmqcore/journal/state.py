@@ -273,6 +273,10 @@ class JournalState:
         parts += [producers, properties]
         return Snapshot(b"".join(parts), hours, idle, now_ms)
 
+    def preparing_snapshot(self) -> Turns[None]:
+        """Do in pieces what shortens the next `snapshot`; the state may change meanwhile."""
+        yield from self._packed.joining()
+
     def settle(self, snapshot: Snapshot) -> None:
         """Forget what the snapshot, just taken and now stored, left out.
 

@@ -565,6 +565,26 @@ async def test_an_index_is_stored_and_read_in_short_turns(tmp_path: Path) -> Non
     await rig.journal.close()
 
 
+async def test_a_resume_file_of_many_groups_takes_short_turns(tmp_path: Path) -> None:
+    """All progress has changed since the last one; a roll right after it is short, too."""
+    async with running(Rig(tmp_path, segment_bytes=4 * 1024 * 1024)) as rig:
+        for n in range(8000):
+            keys = [OffsetKey(f"group-{n:05}", TOPIC.id, queue) for queue in (0, 1)]
+            payload = encode_offsets(dict.fromkeys(keys, OffsetEntry(1 << 32, Offset(1))))
+            rig.journal.state.merge_offsets(decode_offsets_packed(payload), store_ms=1)
+        rig.produce(0, bytes(1_400_000))
+        await rig.journal.wait_durable(rig.journal.end)
+        await in_short_turns(rig.journal._resumes.at_close())
+        assert (tmp_path / RESUME).exists()
+
+        async def rolled() -> None:
+            rig.produce(0, bytes(2_900_000))
+
+        start = rig.journal.end
+        await in_short_turns(rolled())
+        assert rig.journal.end - start > 2_900_000 + 8000 * 2 * 40
+
+
 async def test_topics_are_claimed_in_short_turns(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         names = {TopicId(n): f"t{n:05}" for n in range(1, QUEUES + 1)}

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.consume.offsets.packed_entries import PackedOffsets
 from fmqcore.ids import TopicId
+from fmqcore.turns import Turns
 
 KEYS = st.builds(
     OffsetKey,
@@ -16,7 +17,7 @@ KEYS = st.builds(
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), KEYS, st.binary(min_size=1, max_size=3)),
-        st.tuples(st.sampled_from(["take", "join", "drop", "pop"]), KEYS, st.just(b"")),
+        st.tuples(st.sampled_from(["take", "join", "prepare", "drop", "pop"]), KEYS, st.just(b"")),
     ),
     max_size=40,
 )
@@ -27,6 +28,7 @@ def test_any_changes_then_the_same_bytes_as_a_sorted_table(
     steps: list[tuple[str, OffsetKey, bytes]],
 ) -> None:
     packed, table = PackedOffsets(), dict[OffsetKey, bytes]()
+    preparing: Turns[None] | None = None
     for step, key, raw in steps:
         if step == "put":
             assert packed.put(key, raw) is (key not in table)
@@ -40,6 +42,10 @@ def test_any_changes_then_the_same_bytes_as_a_sorted_table(
             (group, topic), queues = packed.pop_block()
             gone = [other for other in table if other[:2] == (group, topic)]
             assert sorted(queues) == sorted(table.pop(other) and other.queue_id for other in gone)
+        elif step == "prepare":
+            preparing = preparing or packed.joining()
+            if next(preparing, "at its end") is not None:
+                preparing = None
         else:
             packed.parts()
     assert (packed.count, packed.size) == (len(table), sum(map(len, table.values())))

@@ -19,7 +19,9 @@ Name = Annotated[str, typer.Argument(help="the topic")]
 ChainGroups = Annotated[
     str,
     typer.Option(
-        "--groups", metavar="GROUP[:WEIGHT],...", help="of an ordered topic: two or more, all"
+        "--groups",
+        metavar="GROUP[:WEIGHT],...",
+        help="of an ordered topic: two or more, all; WEIGHT: its rank, from 1 on",
     ),
 ]
 
@@ -229,6 +231,8 @@ def _where(topic: TopicInfo) -> str:
 def _group(group: Any, *, ordered: bool) -> str:
     queues = "1 queue" if group.queues == 1 else f"{group.queues} queues"
     weight = "" if group.weight == 1 else f"weight {group.weight}"
+    if ordered and not group.weight:
+        weight = "left the chain"
     facts = ", ".join(fact for fact in ("" if ordered else queues, weight) if fact)
     return f"{group.group} ({facts})" if facts else str(group.group)
 

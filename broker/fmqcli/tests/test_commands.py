@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fmqcli import common, main
-from fmqcli.commands import produce
+from fmqcli.commands import produce, topics
 from fmqcli.common import moment
 from fmqcli.output.formats import as_json, formatter
 from fmqclient.consumer.ack_tracker import AckTracker
@@ -18,8 +18,9 @@ from fmqcore.batch.columns import encode, encode_headers
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType, encode_header, padding
 from fmqcore.errors import InvalidArgument
-from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.ids import Epoch, GroupName, Offset, Position, TopicId
 from fmqcore.tests.journal.writer import sample
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 
 
@@ -279,3 +280,11 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     wanted = "produce consume topic group status broker demo dev journal version"
     assert all(f" {name} " in text for name in wanted.split())
+
+
+def test_topic_list_names_a_group_that_left_the_chain() -> None:
+    groups = (TopicGroup(GroupName("g1"), 1, weight=0), TopicGroup(GroupName("g2"), 1, weight=2))
+    topic = TopicConfig("t", TopicId(1), groups, ordered=True)
+    assert topics._where(topic) == "ordered over g1 (left the chain), g2 (weight 2)"
+    ordinary = TopicConfig("t", TopicId(1), groups)
+    assert topics._where(ordinary) == "g1 (1 queue, weight 0), g2 (1 queue, weight 2)"

@@ -189,9 +189,11 @@ async def groups(stage: Stage) -> None:
     assert "needs two groups or more" in await stage.refused(
         "topic", "alter", "changes", "--groups", "g1"
     )
-    code, out, err = await stage.fmq("topic", "alter", "changes", "--groups", "g2,g1:0")
-    assert (code, "ordered over g1 (weight 0), g2" in out) == (0, True), (out, err)
-    assert [(g.group, g.weight) for g in (await stage.chain()).groups] == [(G2, 1), (G1, 0)]
+    alter = ("topic", "alter", "changes", "--groups")
+    assert "group g1 has weight 0" in await stage.refused(*alter, "g2,g1:0")
+    code, out, err = await stage.fmq(*alter, "g2:3,g1:2")
+    assert (code, "ordered over g1 (weight 2), g2 (weight 3)" in out) == (0, True), (out, err)
+    assert [(g.group, g.weight) for g in (await stage.chain()).groups] == [(G2, 3), (G1, 2)]
 
 
 async def deletion(stage: Stage) -> None:

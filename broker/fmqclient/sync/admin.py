@@ -139,9 +139,10 @@ class OrderedAdmin:
     ) -> TopicInfo:
         """Create an ordered topic over two groups or more, and return it.
 
-        `groups`: names, or names with weights: of drained groups the heaviest is used. Each has two
-        brokers or more, unless `allow_single` (for tries). With more than one queue the order is
-        kept per queue. Raises `AlreadyExists`, `InvalidArgument`, `NotFound` (a group).
+        `groups`: names, or names with weights (1 or more): of drained groups the heaviest is
+        used. Each has two brokers or more, unless `allow_single` (for tries). With more than one
+        queue the order is kept per queue. Raises `AlreadyExists`, `InvalidArgument`, `NotFound` (a
+        group).
         """
         return self._loop.run(
             self._ordered.create(

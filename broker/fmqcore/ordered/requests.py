@@ -188,3 +188,9 @@ def _require_groups(topic: str, groups: Sequence[ChainGroup]) -> None:
         )
     if len(set(names)) < len(names):
         raise InvalidArgument(f"ordered topic {topic}: a group occurs twice in {', '.join(names)}")
+    if weightless := [g.group for g in groups if g.weight < 1]:
+        raise InvalidArgument(
+            f"ordered topic {topic}: group {weightless[0]} has weight 0, and a weight is a rank, "
+            "1 or more: give the preferred groups a higher one, or leave this one out: it gets no "
+            "new messages then, and consumers still read what it holds"
+        )

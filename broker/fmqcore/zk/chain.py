@@ -33,7 +33,7 @@ PerSubscription = tuple[tuple[str, PerQueue], ...]
 
 
 class ChainGroup(NamedTuple):
-    """A group that the chain may use. Weight: a higher one is preferred."""
+    """A group that the chain may use. Weight: a rank from 1 on, a higher one is preferred."""
 
     group: GroupName
     weight: int = 1

@@ -17,7 +17,10 @@ _ORDERED = ((ORDERED.name, "true"),)
 
 @dataclass(frozen=True, slots=True)
 class TopicGroup:
-    """A group that holds queues of a topic. Weight 0: no new messages, still read."""
+    """A group that holds queues of a topic. Weight 0: no new messages, still read.
+
+    Of an ordered topic weight 0 means that the group left the chain.
+    """
 
     group: GroupName
     queues: int

@@ -45,7 +45,7 @@ class OrderedGroup(Part):
     group: DnsLabel = Field(min_length=1, description="The group's name.")
     weight: int = Field(
         default=WEIGHT.default,
-        ge=WEIGHT.minimum,
+        ge=1,  # 0 would read as "no sends"; a group that is left out gets none
         le=WEIGHT.maximum,
         description="The group's rank: sends go to the group of the highest weight that may take "
         "them.",

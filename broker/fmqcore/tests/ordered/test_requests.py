@@ -55,6 +55,16 @@ def test_a_chain_needs_two_groups_of_two() -> None:
         requests.create_chain("t", 1, (GROUPS[0], GROUPS[0]), TWO)
 
 
+@pytest.mark.parametrize("weights", [(0, 0), (1, 0)])
+def test_weight_zero_is_refused_at_creation_and_change(weights: tuple[int, int]) -> None:
+    """It reads as "no sends", but the machine would still use the group when it has no other."""
+    groups = [ChainGroup(g, weight) for g, weight in zip((G1, G2), weights, strict=True)]
+    with pytest.raises(InvalidArgument, match=r"has weight 0.*leave this one out"):
+        requests.create_chain("t", 1, groups, TWO)
+    with pytest.raises(InvalidArgument, match=r"has weight 0.*leave this one out"):
+        requests.change_groups(OPEN, groups, TWO)
+
+
 def test_single_brokers_are_for_tries_and_still_must_exist() -> None:
     assert requests.create_chain("t", 1, GROUPS, {G1: 1, G2: 1}, allow_single=True).allow_single
     with pytest.raises(InvalidArgument, match="g2 has 0 brokers"):

@@ -24,7 +24,7 @@ from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.serving.gate import Gate
 from fmqcore.errors import NoPermission, Unavailable
-from fmqcore.ordered.subscriptions import add_at, first_number, newest_number, number_at
+from fmqcore.ordered.subscriptions import add_at, first_number, named, newest_number, number_at
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import client_pb2
@@ -58,6 +58,8 @@ class Subscriptions:
             async with self._adding:
                 group = await self._subscribe(name, topic, start, start_ms, temporary=temporary)
         else:
+            if not temporary and name in chain.temporary:
+                await self._chains.edit(topic.name, lambda stored: named(stored, name))
             group = await self._open(name, topic, temporary=temporary)
         if self._gate.epoch != epoch:
             raise NoPermission(f"the group has come to epoch {self._gate.epoch}: open again")
@@ -107,7 +109,8 @@ class Subscriptions:
                 queues = topic.queues_in(self._chains.broker_group)
                 found = await self._groups.positions(topic.id, queues, start, start_ms)
                 offsets = dict(enumerate(found))
-            added = partial(_added, name, number, offsets, start, start_ms, self._groups.wall_ms())
+            begin, now_ms = (number, offsets, start, start_ms), self._groups.wall_ms()
+            added = partial(_added, name, *begin, now_ms, temporary)
             chain = await self._chains.edit(topic.name, added)
             if chain.heads_of(name) is not None:
                 _log.info("subscription_added", group=name, topic=topic.name, segment=number)
@@ -149,11 +152,12 @@ def _added(
     start: int,
     start_ms: int,
     wall_ms: int,
+    temporary: bool,
     chain: Chain,
 ) -> Chain:
     """The chain with the new group, unless it would begin elsewhere by now."""
     moved = place_of(chain, start, start_ms) != number
-    return chain if moved else add_at(chain, name, number, offsets, wall_ms)
+    return chain if moved else add_at(chain, name, number, offsets, wall_ms, temporary=temporary)
 
 
 def place_of(chain: Chain, start: int, start_ms: int) -> int:

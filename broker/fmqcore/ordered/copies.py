@@ -138,6 +138,7 @@ def restored(chain: Chain, known: Chain) -> Chain:
             groups=chain.groups if is_new else known.groups,  # of a new one: a person's wish
             heads=_heads(chain, known),
             start_numbers=_start_numbers(chain, known),
+            temporary=_temporary(chain, known),
             last_start=max(chain.last_start, known.last_start),
             closing=None,
             closing_class="",
@@ -154,6 +155,12 @@ def _start_numbers(chain: Chain, known: Chain) -> PerSubscription:
     names = {name for name, _ in known.heads}
     others = {name: numbers for name, numbers in chain.start_numbers if name not in names}
     return sorted_pairs(others | dict(known.start_numbers))
+
+
+def _temporary(chain: Chain, known: Chain) -> frozenset[str]:
+    """The consumer groups that neither knows by name."""
+    by_name = {name for c in (chain, known) for name, _ in c.heads if name not in c.temporary}
+    return (chain.temporary | known.temporary) - by_name
 
 
 def _heads(chain: Chain, known: Chain) -> PerSubscription:

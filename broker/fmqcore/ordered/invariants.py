@@ -141,6 +141,8 @@ def _starts(chain: Chain) -> Iterator[str]:
     for name, _ in (*chain.start_numbers, *chain.start_offsets):
         if name not in names:
             yield f"{name} has a start and no head"
+    for name in sorted(chain.temporary - names):
+        yield f"{name} is temporary and has no head"
     highest = max((max(numbers) for _, numbers in chain.start_numbers), default=0)
     if highest > chain.last_start:
         yield f"start {highest} was never given: the last one is {chain.last_start}"

@@ -33,6 +33,8 @@ def add_at(
     number: int,
     offsets: Mapping[int, int] | None = None,
     wall_ms: int = 0,
+    *,
+    temporary: bool = False,
 ) -> Chain:
     """Give a new subscription its heads at a segment; one that is there keeps its heads.
 
@@ -40,7 +42,7 @@ def add_at(
     is dropped by now, it begins at the first record that is kept. `wall_ms`: as for `_started`.
     """
     if chain.heads_of(subscription) is not None:
-        return chain
+        return chain if temporary else named(chain, subscription)
     many = (len(chain.heads) + 1) * chain.queues > MAX_HEADS
     if many or not has_room(chain, _MOST_BYTES):
         raise InvalidArgument(
@@ -49,9 +51,17 @@ def add_at(
             f"(`fmq group list --topic {chain.topic}`), or read it with one of them"
         )
     heads = dict(chain.heads) | {subscription: (0,) * chain.queues}
-    added = replace(chain, heads=sorted_pairs(heads))
+    unnamed = chain.temporary | ({subscription} if temporary else frozenset())
+    added = replace(chain, heads=sorted_pairs(heads), temporary=unnamed)
     numbers = dict.fromkeys(range(chain.queues), number)
     return _started(added, subscription, numbers, offsets or {}, wall_ms)
+
+
+def named(chain: Chain, subscription: str) -> Chain:
+    """Return the chain in which this subscription, opened by name, is not temporary (any more)."""
+    if subscription not in chain.temporary:
+        return chain
+    return replace(chain, temporary=chain.temporary - {subscription})
 
 
 def _started(
@@ -116,6 +126,7 @@ def remove_subscription(chain: Chain, subscription: str) -> Chain:
         heads=_others(chain.heads, subscription),
         start_numbers=_others(chain.start_numbers, subscription),
         start_offsets=_others(chain.start_offsets, subscription),
+        temporary=chain.temporary - {subscription},
     )
 
 

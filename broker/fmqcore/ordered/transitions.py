@@ -98,12 +98,13 @@ def move_heads(case: Case) -> Chain:
 def droppable(case: Case) -> int:
     """Return how many of the first segments may go: known ends, and left by all subscriptions.
 
-    The last segment stays. Without a subscription a segment stays until retention has emptied it.
+    The last segment stays. Without a named subscription a segment stays until retention has emptied
+    it: a temporary one keeps what it reads, but was there for itself alone.
     """
     chain, count = case.chain, 0
     for segment in chain.segments[:-1]:
         left = all(min(numbers) > segment.number for _, numbers in chain.heads)
-        wanted = not chain.heads and segment.number not in case.evidence.expired
+        wanted = not chain.has_named_readers and segment.number not in case.evidence.expired
         if segment.end is None or not left or wanted:
             break
         count += 1

@@ -122,6 +122,8 @@ class Chain:
     start_numbers: PerSubscription = ()
     # where that start begins in the head's segment; 0, or no name: at its first record
     start_offsets: PerSubscription = ()
+    # whose consumer groups were not named: they keep segments, but no later group is in their place
+    temporary: frozenset[str] = frozenset()
     last_start: int = 0  # the highest start number that was ever given
     floor: Floor = field(default_factory=Floor)
     lease_ms: int = DEFAULT_LEASE_MS  # the same for all brokers: a coordinator waits it out
@@ -147,6 +149,11 @@ class Chain:
     def heads_of(self, subscription: str) -> PerQueue | None:
         """Return the subscription's heads; None if it has none yet."""
         return next((ks for name, ks in self.heads if name == subscription), None)
+
+    @property
+    def has_named_readers(self) -> bool:
+        """Whether a subscription is there that is not temporary."""
+        return any(name not in self.temporary for name, _ in self.heads)
 
     def start_numbers_of(self, subscription: str) -> PerQueue:
         """Return the subscription's start numbers per queue."""
@@ -201,7 +208,8 @@ def chain_from_json(raw: bytes) -> Chain:
         if not 1 <= queues <= MAX_QUEUES:
             raise ValueError(f"queues: {queues} is not between 1 and {MAX_QUEUES}")
         sender, floor = data.get("sender", {}), data.get("floor", {})
-        heads, start_numbers, start_offsets = _places_from_dict(data.get("heads", {}), queues)
+        places = data.get("heads", {})
+        heads, start_numbers, start_offsets = _places_from_dict(places, queues)
         return Chain(
             topic=read_name(data["topic"]),
             queues=queues,
@@ -217,6 +225,7 @@ def chain_from_json(raw: bytes) -> Chain:
             heads=heads,
             start_numbers=start_numbers,
             start_offsets=start_offsets,
+            temporary=frozenset(name for name, own in places.items() if own.get(_TEMPORARY)),
             last_start=int(data.get("last_start", 0)),
             floor=Floor(
                 number=int(floor.get("k", 0)),
@@ -238,6 +247,7 @@ _CHAIN_KEYS: Final = frozenset(
 ) | {"allow_single", "closing_class", "closing_since_ms", "last_start", "topic_id"}
 _START_NUMBER: Final = "start_number"
 _START_OFFSET: Final = "start_offset"
+_TEMPORARY: Final = "temporary"
 _SEGMENT_KEYS: Final = frozenset(
     ("k", "group", "sender_epoch", "first_sequence", "start", "end", "last_sequence", "passed")
 ) | {"loss", "opened_ms", "ended_ms"}
@@ -323,6 +333,8 @@ def _places_to_dict(chain: Chain) -> dict[str, dict[str, Any]]:
         places[name][_START_NUMBER] = numbers[0] if alike else _to_dict(numbers)
     for name, offsets in chain.start_offsets:
         places[name][_START_OFFSET] = {q: n for q, n in _to_dict(offsets).items() if n}
+    for name in chain.temporary:
+        places[name][_TEMPORARY] = True
     return places
 
 
@@ -334,6 +346,7 @@ def _places_from_dict(
     for text, place in data.items():
         name, own = read_name(text), dict(place)
         number, offset = own.pop(_START_NUMBER, 0), own.pop(_START_OFFSET, {})
+        own.pop(_TEMPORARY, None)
         heads[name] = _from_dict(own, queues)
         if isinstance(number, Mapping):
             numbers[name] = _from_dict(number, queues)

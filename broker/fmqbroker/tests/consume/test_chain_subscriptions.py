@@ -55,6 +55,17 @@ async def test_first_session_adds_its_group(
             assert (await stage.chain()).heads == (("app", (head,)),), "it has its place already"
 
 
+@pytest.mark.parametrize("start", [START_EARLIEST, START_LATEST])
+async def test_unnamed_group_counts_as_named_once_it_was_named(
+    tmp_path: Path, zookeeper: str, start: int
+) -> None:
+    async with staged(tmp_path, zookeeper, OPEN) as stage:
+        async with reading(stage.one, start=start, temporary=True):
+            assert (await stage.chain()).temporary == {"app"}
+        async with reading(stage.one, start=start):
+            assert (await stage.chain()).temporary == frozenset()
+
+
 async def test_latest_begins_at_the_end_of_the_newest_segment(
     tmp_path: Path, zookeeper: str
 ) -> None:

@@ -94,6 +94,13 @@ def test_groups_that_the_copy_lacks_keep_a_place() -> None:
     assert not broken_invariants(after)
 
 
+def test_restored_chain_knows_which_groups_were_not_named() -> None:
+    known = add_at(opened_next(LATER), "fmq-1", 1, temporary=True)
+    known = add_at(known, "fmq-2", 1, temporary=True)
+    behind = add_at(add_at(ENDED, "fmq-2", 1), "fmq-3", 1, temporary=True)
+    assert copies.restored(behind, known).temporary == {"fmq-1", "fmq-3"}
+
+
 def test_restored_chain_keeps_starts_and_gives_no_number_again() -> None:
     """Else progress that counted from a start which only the newer chain knew would count again."""
     known = add_at(replace(opened_next(LATER), heads=()), "app", 1, {0: 12}, 100)

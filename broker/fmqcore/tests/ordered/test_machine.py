@@ -121,6 +121,14 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("drained", Duty.TIDY, replace(DONE, heads=(("app", (2,)),)), {}, Action.DROP),
     ("read still", Duty.TIDY, DONE, {}, Action.WAIT),
     ("never read", Duty.TIDY, replace(DONE, heads=()), {}, Action.WAIT),
+    ("read by an unnamed group", Duty.TIDY,
+     replace(DONE, heads=(("app", (2,)),), temporary=frozenset({"app"})), {}, Action.WAIT),
+    ("an unnamed group reads still", Duty.TIDY,
+     replace(DONE, heads=(("app", (2,)), ("fmq-1", (1,))), temporary=frozenset({"fmq-1"})),
+     {"expired": frozenset({1})}, Action.WAIT),
+    ("expired, left by an unnamed group", Duty.TIDY,
+     replace(DONE, heads=(("app", (2,)),), temporary=frozenset({"app"})),
+     {"expired": frozenset({1})}, Action.DROP),
     ("expired", Duty.TIDY, replace(DONE, heads=()), {"expired": frozenset({1})}, Action.DROP),
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Offset
 from fmqcore.ordered import requests, subscriptions
 from fmqcore.ordered.delivery import due_heads, floor_since_start, window
-from fmqcore.ordered.invariants import broken_step
+from fmqcore.ordered.invariants import broken_invariants, broken_step
 from fmqcore.ordered.lag import to_come
 from fmqcore.ordered.transitions import with_heads
 from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, ENDED, G1, G2, G3, NEXT, OPEN
@@ -118,6 +118,15 @@ def test_start_in_a_dropped_segment_is_the_first_kept_one() -> None:
     moved = subscriptions.seek(dropped, "app", {0: 1}, {0: 12})
     for chain, name in ((added, "new"), (moved, "app")):
         assert (chain.heads_of(name), chain.start_offsets_of(name)) == ((2,), (0,))
+
+
+def test_temporary_group_opened_by_name_is_kept() -> None:
+    unnamed = subscriptions.add_at(DONE, "fmq-1", 1, temporary=True)
+    assert unnamed.temporary == {"fmq-1"}
+    assert subscriptions.add_at(unnamed, "fmq-1", 1, temporary=True) is unnamed
+    assert subscriptions.add_at(unnamed, "fmq-1", 1).temporary == frozenset()
+    assert subscriptions.add_at(DONE, "app", 1, temporary=True).temporary == frozenset()
+    assert not broken_invariants(subscriptions.remove_subscription(unnamed, "fmq-1"))
 
 
 def test_removed_group_leaves_nothing_to_one_of_its_name() -> None:

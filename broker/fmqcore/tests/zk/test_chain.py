@@ -38,6 +38,7 @@ FULL = Chain(
     heads=(("app", (4, 5)), ("audit", (5, 5)), ("copy", (5, 4))),
     start_numbers=(("app", (3, 3)), ("copy", (2, 4))),
     start_offsets=(("app", (0, 21)),),
+    temporary=frozenset({"copy"}),
     last_start=4,
     floor=Floor(3, 2, (4, 6), (("app", (5, 6)),), (None, RecordPlace(1, 6, 2, G2, Offset(9)))),
     lease_ms=3_000,
@@ -62,6 +63,7 @@ def test_json_is_as_the_design_has_it() -> None:
     assert data["heads"]["app"] == app
     assert data["heads"]["audit"] == {"0": 5, "1": 5}
     assert data["heads"]["copy"]["start_number"] == {"0": 2, "1": 4}
+    assert [name for name, place in data["heads"].items() if "temporary" in place] == ["copy"]
 
 
 def test_unknown_keys_are_written_back() -> None:

@@ -10,7 +10,7 @@ it knows, one that is newer names records that an older copy lacks.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fmqcore.batch.header import BatchType
 from fmqcore.errors import FmqError, InvalidArgument, Malformed
@@ -29,7 +29,13 @@ from fmqspark.source.files import Throttle, read_small
 from fmqspark.source.members import MemberPath
 from fmqspark.source.names import learn_names
 from fmqspark.source.snaps import counted
-from fmqspark.source.survey import Survey, survey
+from fmqspark.source.survey import Gap, NoSegmentFile, Survey, survey
+
+_NO_FILE: Final = (
+    "the segment file is missing: if another member of the group has it, move this whole data "
+    "directory away and start the broker, which then copies the journal; otherwise restore the "
+    "file from a copy"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ def check_ordered(
             continue
         for gap in found.gaps:
             stored[number].whole = False
-            outcome.unread.append(f"{_name(member)} positions {gap.begin}–{gap.end}: {gap.why}")
+            outcome.unread.append(f"{_name(member)} positions {gap.begin}–{gap.end}: {_why(gap)}")
     results = _scanned(engine, tasks, report_progress)
     for result in results:
         _add(stored[result.task.member], result, outcome)
@@ -139,6 +145,13 @@ def check_ordered(
 
 def _name(member: MemberPath) -> str:
     return f"{member.group}={member.path}"
+
+
+def _why(gap: Gap) -> str:
+    """Return why a member cannot give a range: of each member its own file is asked for."""
+    if isinstance(gap.why, NoSegmentFile):
+        return _NO_FILE
+    return str(gap.why)
 
 
 def _require_topic(chain: Chain, member: MemberPath, found: Survey) -> None:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from fmqcore.errors import InvalidArgument, Malformed
 from fmqcore.ids import GroupName
+from fmqcore.journal.journal_identity import INCARNATIONS, decode_home
 from fmqcore.zk.chain import NO_TOPIC, Chain, chain_from_json
+from fmqspark.source.files import read_small
 
 
 class MemberPath(NamedTuple):
@@ -37,7 +39,41 @@ def members_of(chain: Chain, named: Iterable[str]) -> tuple[MemberPath, ...]:
                 f"{text}: {chain.topic} is not in group {group}: use {', '.join(sorted(groups))}"
             )
         found.append(MemberPath(GroupName(group), path))
+    _require_homes(chain, found)
     return tuple(found)
+
+
+def _require_homes(chain: Chain, members: Iterable[MemberPath]) -> None:
+    """Raise `InvalidArgument` for a directory that belongs to another group, by its own file.
+
+    Otherwise its records would count as faults of the group that it was named for. A copy without
+    that file is taken as named.
+    """
+    clusters: dict[str, str] = {}
+    for group, path in members:
+        cluster, slash, home = _home(path).partition("/")
+        if not slash:
+            continue
+        if home != group:
+            raise InvalidArgument(
+                f"{group}={path}: this directory belongs to group {home} of cluster {cluster}, by "
+                f"its file {INCARNATIONS}: name it as {home}={path}"
+            )
+        clusters.setdefault(cluster, path)
+    if len(clusters) > 1:
+        named = ", ".join(f"{path} to {cluster}" for cluster, path in clusters.items())
+        raise InvalidArgument(
+            f"the directories belong to different clusters ({named}), and ordered topic "
+            f"{chain.topic} belongs to one: name the directories of that one alone"
+        )
+
+
+def _home(path: str) -> str:
+    """Return `cluster/group` as the directory names it; "" if it does not."""
+    try:
+        return decode_home(read_small(path, INCARNATIONS) or b"")
+    except (Malformed, OSError):
+        return ""
 
 
 def paths_of(members: Sequence[MemberPath], group: GroupName) -> tuple[str, ...]:

@@ -43,6 +43,10 @@ _LOOKS: Final = 3
 _UNKNOWN: Final = "no directory has a readable checkpoint, so the commit end is unknown"
 
 
+class NoSegmentFile(CorruptJournal):
+    """A range of which no named replica has a segment file; what else they have is whole."""
+
+
 class Gap(NamedTuple):
     """A range that some replica must have and none can give; the reader of the rest reports it."""
 
@@ -404,9 +408,9 @@ def _newest_ms(behind: Snap) -> int:
     return behind.corrected_from_ms or behind.store_ms
 
 
-def no_file(begin: int, end: int) -> CorruptJournal:
+def no_file(begin: int, end: int) -> NoSegmentFile:
     """Return the error for a range of which there is no segment file."""
-    return CorruptJournal(
+    return NoSegmentFile(
         f"positions {begin} to {end} are on none of the directories: a segment file is missing; "
         "name a replica that has it, too"
     )

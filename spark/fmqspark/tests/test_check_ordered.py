@@ -10,6 +10,7 @@ import pytest
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import TopicId
+from fmqcore.journal.journal_identity import INCARNATIONS
 from fmqcore.zk.chain import Chain, Floor, Sender, chain_to_json
 from fmqspark.check.job import CLEAN, INCOMPLETE, INCONSISTENT, WARNINGS
 from fmqspark.check.ordered import OrderedOptions, OrderedOutcome, check_ordered
@@ -270,6 +271,29 @@ def test_file_without_a_chain_is_refused(tmp_path: Path, text: str) -> None:
 def test_directory_needs_a_group_of_the_chain(text: str) -> None:
     with pytest.raises(InvalidArgument, match="g1"):
         members_of(CHAIN, [text])
+
+
+def test_directory_of_another_group_is_named(tmp_path: Path) -> None:
+    paths = members(tmp_path)
+    for member in paths:
+        (Path(member.path) / INCARNATIONS).write_text(f"dev/{member.group}\n")
+    assert members_of(CHAIN, named(paths)) == paths
+    swapped = [f"g2={paths[0].path}", *named(paths[1:])]
+    with pytest.raises(InvalidArgument, match=rf"belongs to group g1 .*: name it as g1={tmp_path}"):
+        members_of(CHAIN, swapped)
+    (Path(paths[3].path) / INCARNATIONS).write_text("prod/g2\n")
+    with pytest.raises(InvalidArgument, match=r"different clusters .*g1-0 to dev, .*g2-1 to prod"):
+        members_of(CHAIN, named(paths))
+
+
+def test_member_without_its_file_is_to_copy_it(tmp_path: Path) -> None:
+    paths = members(tmp_path)
+    next(Path(paths[0].path).glob("*.journal")).unlink()
+    outcome = checked(paths)
+    assert (outcome.findings, outcome.exit_code) == ([], INCOMPLETE)
+    (why,) = outcome.unread
+    assert why.startswith(f"g1={paths[0].path} positions 0–")
+    assert "move this whole data directory away and start the broker" in why
 
 
 def test_chain_of_another_cluster_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from fmqcore.ordered.evidence import Evidence, GroupView, Params
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.requests import release, switch
 from fmqcore.ordered.senders import line_of
-from fmqcore.ordered.waits import send_state
+from fmqcore.ordered.waits import send_state, stuck_segments
 from fmqcore.zk.chain import Chain, PerQueue, chain_to_json
 from fmqcore.zk.group_state import GroupState
 from fmqcore.zk.topic import TopicConfig
@@ -138,7 +138,8 @@ class OrderedAdmin:
 
     async def _status_of(self, topic: TopicConfig, chain: Chain) -> admin_pb2.OrderedTopicStatus:
         line = line_of(await self._chains.senders(topic), chain.sender.id)
-        state = send_state(chain, self._groups(chain), line, self._clock.wall_ms(), _PARAMS)
+        views = self._groups(chain)
+        state = send_state(chain, views, line, self._clock.wall_ms(), _PARAMS)
         return admin_pb2.OrderedTopicStatus(
             topic=topic.name,
             chain=chain_to_json(chain),
@@ -149,6 +150,10 @@ class OrderedAdmin:
             groups=[
                 admin_pb2.ChainGroupStatus(group=name, obstacle=reason)
                 for name, reason in state.obstacles.items()
+            ],
+            stuck=[
+                admin_pb2.StuckSegment(segment=number, remedy=remedy)
+                for number, remedy in stuck_segments(chain, views).items()
             ],
         )
 

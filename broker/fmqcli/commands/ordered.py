@@ -156,7 +156,9 @@ def _json(status: OrderedTopicStatus) -> dict[str, Any]:
         "senders": list(status.senders),
         "groups": [{"group": g, "obstacle": o} for g, o in status.obstacles.items()],
         "waiting_subscriptions": [
-            {**wait._asdict(), "queues": list(wait.queues)} for wait in read_waits(status.chain)
+            {**wait._asdict(), "queues": list(wait.queues)}
+            for wait in read_waits(status.chain, status.stuck)
         ],
+        "stuck_segments": [{"segment": n, "remedy": text} for n, text in status.stuck.items()],
         "chain": json.loads(chain_to_json(status.chain)),
     }

@@ -9,7 +9,8 @@
 with more queues a segment shows its number of records.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.cells import cell_len
@@ -39,7 +40,7 @@ def picture(status: OrderedTopicStatus, width: int | None) -> list[str]:
         for group, reason in status.obstacles.items()
         if reason
     ]
-    lines += [f"  {_waiting(chain, wait, status)}" for wait in read_waits(chain)]
+    lines += [f"  {line}" for line in _stuck(status)]
     return lines
 
 
@@ -59,13 +60,29 @@ def _sends(status: OrderedTopicStatus) -> str:
     return reason if closing is None else f"{reason} (closed because {closing})"
 
 
-def _waiting(chain: Chain, wait: ReadWait, status: OrderedTopicStatus) -> str:
-    queues = "" if chain.queues == 1 else f" in queues {', '.join(map(str, wait.queues))}"
-    return (
-        f"{wait.subscription} waits{queues}{_age(wait.since_ms, status.answered_ms)} for the end "
-        f"of segment {wait.segment}: bring back a member of {wait.group}, or run "
-        f"`fmq ordered release {chain.topic} {wait.segment}`"
+def _stuck(status: OrderedTopicStatus) -> Iterator[str]:
+    """Yield a line for each segment without a way on: who waits there, since when, what to do."""
+    waits = defaultdict[int, list[ReadWait]](list)
+    for wait in read_waits(status.chain, status.stuck):
+        waits[wait.segment].append(wait)
+    for number, remedy in status.stuck.items():
+        segment = status.chain.segment(number)
+        assert segment is not None
+        for wait in waits[number]:
+            yield f"{_waiting(status, wait, segment)}: {remedy}"
+        if not waits[number]:
+            age = _age(segment.ended_ms, status.answered_ms)
+            yield f"segment {number} in {segment.group} has no known end{age}: {remedy}"
+
+
+def _waiting(status: OrderedTopicStatus, wait: ReadWait, segment: Segment) -> str:
+    queues = "" if status.chain.queues == 1 else f" in queues {', '.join(map(str, wait.queues))}"
+    where = (
+        f"for the end of segment {wait.segment}"
+        if segment.end_unknown
+        else (f"within segment {wait.segment}")
     )
+    return f"{wait.subscription} waits{queues}{_age(wait.since_ms, status.answered_ms)} {where}"
 
 
 def _age(since_ms: int, now_ms: int) -> str:

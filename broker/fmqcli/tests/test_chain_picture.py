@@ -52,12 +52,17 @@ def test_open_chain_is_drawn_with_groups_segments_and_readers() -> None:
 def test_unknown_end_is_drawn_and_its_readers_wait() -> None:
     first = replace(CHAIN.segments[0], end=None, end_unknown=True, ended_ms=NOW - 8_000)
     chain = replace(CHAIN, segments=(first, *CHAIN.segments[1:]))
-    lines = picture(replace(STATUS, chain=chain), None)
+    status = replace(STATUS, chain=chain, stuck={1: "start g1-0"})
+    lines = picture(status, None)
     assert "  g1       ├ 1 ─?              ├ 71 ─▶" in lines
-    assert lines[-1] == (
-        "  billing waits for 8 s for the end of segment 1: bring back a member of g1, or run "
-        "`fmq ordered release changes 1`"
-    )
+    assert lines[-1] == "  billing waits for 8 s for the end of segment 1: start g1-0"
+    alone = picture(replace(status, chain=replace(chain, heads=())), None)
+    assert alone[-1] == "  segment 1 in g1 has no known end for 8 s: start g1-0"
+
+
+def test_reader_within_a_segment_of_a_lost_group_is_named() -> None:
+    lines = picture(replace(STATUS, stuck={1: "start g1-0"}), None)
+    assert lines[-1] == "  billing waits within segment 1: start g1-0"
 
 
 def test_closing_is_drawn_with_its_reason() -> None:

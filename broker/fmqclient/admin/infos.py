@@ -1,7 +1,7 @@
 """Return values of the admin: plain frozen dataclasses."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fmqcore.consume.offsets.lag import lag
 from fmqcore.ids import Permission
@@ -117,6 +117,8 @@ class OrderedTopicStatus:
     answered_ms: int  # ages count from here
     senders: tuple[str, ...]  # in line, the active one first
     obstacles: Mapping[str, str]  # by group: why it may not take the next segment; "" = it may
+    # by segment that consumers cannot read to its end: what to do
+    stuck: Mapping[int, str] = field(default_factory=dict)
 
 
 def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
@@ -191,4 +193,5 @@ def ordered_status_of(row: admin_pb2.OrderedTopicStatus, answered_ms: int) -> Or
         answered_ms=answered_ms,
         senders=tuple(row.senders),
         obstacles={g.group: g.obstacle for g in row.groups},
+        stuck={segment.segment: segment.remedy for segment in row.stuck},
     )

@@ -80,6 +80,8 @@ class GroupView:
     # The master reports them after it has read the chain as it is now: a batch of an earlier
     # segment that it took later would lie at the start of the next one.
     full: bool = False  # a disk limit is reached
+    serves_reads: bool = False  # the broker that serves its reads is there: for people
+    away: tuple[BrokerId, ...] = ()  # configured and not there at all: for people
     avoid: str = ""  # why the operator keeps the group out; "" = it does not. Used as a last resort
 
 

@@ -11,6 +11,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 def view_of_nodes(config: GroupConfig, state: GroupState, live: Collection[BrokerId]) -> GroupView:
     """Return the view without what only the group's master knows: its ends, its disk limit."""
     master = state.master or config.master
+    reader = master if state.mode is Mode.MASTER else state.reader
     return GroupView(
         reachable=master in live,
         takes_writes=state.mode is Mode.MASTER and master in live,
@@ -21,6 +22,8 @@ def view_of_nodes(config: GroupConfig, state: GroupState, live: Collection[Broke
             for member in config.members
             if member.id not in live or (member.id != master and member.id not in state.isr)
         ),
+        serves_reads=state.mode is not Mode.NEW and reader in live,
+        away=tuple(member.id for member in config.members if member.id not in live),
         avoid=why_avoided(config),
     )
 

@@ -159,7 +159,7 @@ LAST_KNOWN: Final = Guard(
     "the chain's last record is known",
     lambda c: chain_end(c.chain) is not None,
     "sender {next_sender} waits for the end of segment {unended} in {unended_group}: bring its "
-    "members back, let the sender accept an unknown end, or run `fmq ordered release`",
+    "members back (`fmq ordered status` names them), or let the sender accept an unknown end",
 )
 ACCEPTS_UNKNOWN: Final = Guard(
     "the sender accepts not to know the chain's last record",

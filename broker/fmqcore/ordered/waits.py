@@ -1,6 +1,6 @@
 """Which party of an ordered topic waits for which, since when: for people and conditions. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from fmqcore.ordered.evidence import Action, Duty, Evidence, GroupView, Params, 
 from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.table import RULES
-from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain import Chain, Segment
 
 _LASTING_RULES: Final = replace(
     RULES,
@@ -22,12 +22,12 @@ _LASTING_RULES: Final = replace(
 
 
 class ReadWait(NamedTuple):
-    """A subscription that stops before the unknown end of a segment, in these queues."""
+    """A subscription that cannot read a segment to its end, in these queues."""
 
     subscription: str
     queues: tuple[int, ...]
     segment: int
-    group: GroupName  # whose members can give the end
+    group: GroupName  # whose members can help
     since_ms: int  # wall clock; 0 = not known
 
 
@@ -69,14 +69,57 @@ def send_state(
     return SendState(phase, why, since, reasons)
 
 
-def read_waits(chain: Chain) -> list[ReadWait]:
-    """Return the subscriptions that wait for an end which is not known, by name and segment."""
+def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[int, str]:
+    """Return, by segment that consumers cannot read to its end, what a person can do.
+
+    Its end is not known, or consumers read it and no broker of its group is there to serve them.
+    """
+    read = {number for _, numbers in chain.heads for number in numbers}
+    return {
+        s.number: _remedy(chain.topic, s, groups.get(s.group))
+        for s in chain.segments
+        if s.end_unknown or (s.number in read and s.group in groups and _unserved(groups[s.group]))
+    }
+
+
+def _unserved(view: GroupView) -> bool:
+    return bool(view.members) and not view.serves_reads
+
+
+def _remedy(topic: str, segment: Segment, view: GroupView | None) -> str:
+    """What can be done depends on which of the group's brokers are there."""
+    release, group = f"`fmq ordered release {topic} {segment.number}`", segment.group
+    if view is None:
+        return f"bring back a member of {group}, or run {release}"
+    away, waiting = (", ".join(names) for names in (view.away, view.missing))
+    if not view.serves_reads and not away:
+        return f"no broker serves the reads of {group} yet, though all are there: see `fmq status`"
+    if not view.serves_reads:
+        return (
+            f"no broker serves the reads of {group}: start {away}; if their data is lost for good, "
+            f"start them without it, run `fmq cluster begin-again {group}`, and then {release} "
+            "with --accept-loss"
+        )
+    if away:
+        return f"{group} may lack what {away} holds: start {away}; if lost for good, run {release}"
+    if waiting:
+        return f"wait until {waiting} is in sync in {group}, or run {release}"
+    return (
+        f"all brokers of {group} are there; if they serve (`fmq status`) and do not give it, run "
+        f"{release}"
+    )
+
+
+def read_waits(chain: Chain, stuck: Collection[int] = ()) -> list[ReadWait]:
+    """Return the subscriptions that wait for an end which is not known, by name and segment.
+
+    Also those that read one of the segments `stuck`.
+    """
     waits = []
     for name, numbers in chain.heads:
         for segment in chain.segments:
             queues = tuple(q for q, number in enumerate(numbers) if number == segment.number)
-            if segment.end_unknown and queues:
-                waits.append(
-                    ReadWait(name, queues, segment.number, segment.group, segment.ended_ms)
-                )
+            if queues and (segment.end_unknown or segment.number in stuck):
+                since_ms = segment.ended_ms if segment.end_unknown else 0
+                waits.append(ReadWait(name, queues, segment.number, segment.group, since_ms))
     return waits

@@ -77,6 +77,8 @@ class ChainReader:
         self, cluster: str, topic: str, chain: Chain | None, groups: Iterable[GroupName]
     ) -> ChainSeen:
         wanted = {*groups, *(() if chain is None else _groups_of(chain))}
+        if chain is not None:  # what to do about an end depends on who can give it
+            wanted |= {segment.group for segment in chain.segments if segment.end_unknown}
         views = {group: (await self._group(cluster, group)).view for group in sorted(wanted)}
         places = in_sequence(await self._session.children(paths.senders_node(cluster, topic)))
         known = {group: view for group, view in views.items() if view is not None}

@@ -11,7 +11,7 @@ from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
 from fmqoperator.core.topics.chain_status import ChainSeen
 
 G1, G2 = GroupName("g1"), GroupName("g2")
-WHOLE = GroupView(reachable=True, takes_writes=True, members=2)
+WHOLE = GroupView(reachable=True, takes_writes=True, members=2, serves_reads=True)
 SENDER = "copier-0000000001"
 
 

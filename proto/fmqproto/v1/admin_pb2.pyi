@@ -323,7 +323,7 @@ class OrderedStatusReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[OrderedTopicStatus, _Mapping]]] = ..., has_more: _Optional[bool] = ..., answered_ms: _Optional[int] = ...) -> None: ...
 
 class OrderedTopicStatus(_message.Message):
-    __slots__ = ("topic", "chain", "phase", "reason", "since_ms", "senders", "groups")
+    __slots__ = ("topic", "chain", "phase", "reason", "since_ms", "senders", "groups", "stuck")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +331,7 @@ class OrderedTopicStatus(_message.Message):
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     SENDERS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
     topic: str
     chain: bytes
     phase: str
@@ -338,7 +339,16 @@ class OrderedTopicStatus(_message.Message):
     since_ms: int
     senders: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedCompositeFieldContainer[ChainGroupStatus]
-    def __init__(self, topic: _Optional[str] = ..., chain: _Optional[bytes] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., since_ms: _Optional[int] = ..., senders: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ChainGroupStatus, _Mapping]]] = ...) -> None: ...
+    stuck: _containers.RepeatedCompositeFieldContainer[StuckSegment]
+    def __init__(self, topic: _Optional[str] = ..., chain: _Optional[bytes] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., since_ms: _Optional[int] = ..., senders: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ChainGroupStatus, _Mapping]]] = ..., stuck: _Optional[_Iterable[_Union[StuckSegment, _Mapping]]] = ...) -> None: ...
+
+class StuckSegment(_message.Message):
+    __slots__ = ("segment", "remedy")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    segment: int
+    remedy: str
+    def __init__(self, segment: _Optional[int] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class ChainGroupStatus(_message.Message):
     __slots__ = ("group", "obstacle")

@@ -157,6 +157,8 @@ async def test_chain_behind_the_journals_is_named_and_not_released(
         stage.behind = "the chain is older than the journals"
         status = await stage.calls.ordered_status(OrderedStatusRequest(topic="changes"))
         assert status.topics[0].reason == stage.behind
+        assert [stuck.segment for stuck in status.topics[0].stuck] == [1]
+        assert "all brokers of g1 are there" in status.topics[0].stuck[0].remedy
         refused = await stage.release(1)
         assert (refused.error.code, refused.error.message) == (
             client_pb2.UNAVAILABLE,

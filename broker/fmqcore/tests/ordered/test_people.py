@@ -2,12 +2,25 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fmqcore.ids import BrokerId, Epoch, GroupName
 from fmqcore.ordered.evidence import GroupView, Params, Phase
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.moments import stamped
-from fmqcore.ordered.waits import ReadWait, SendState, read_waits, send_state
-from fmqcore.tests.ordered.chains import CLOSING, EMPTY, ENDED, G1, G2, G3, LACKING, NEXT, OPEN
+from fmqcore.ordered.waits import ReadWait, SendState, read_waits, send_state, stuck_segments
+from fmqcore.tests.ordered.chains import (
+    CLOSING,
+    DONE,
+    EMPTY,
+    ENDED,
+    G1,
+    G2,
+    G3,
+    LACKING,
+    NEXT,
+    OPEN,
+)
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.group_config import GroupConfig, KeptOut, Member, Removal
 from fmqcore.zk.group_state import GroupState, Mode
@@ -15,7 +28,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 A, B = BrokerId("g1-0"), BrokerId("g1-1")
 CONFIG = GroupConfig(G1, A, (Member(A, "a:1"), Member(B, "b:1")))
 SERVING = GroupState(Mode.MASTER, Epoch(1), A, A, frozenset([B]))
-BY_NODES = GroupView(reachable=True, takes_writes=True, members=2)
+BY_NODES = GroupView(reachable=True, takes_writes=True, members=2, serves_reads=True)
 """A whole group, whose master was not asked for its ends."""
 
 
@@ -137,3 +150,45 @@ def test_subscription_waits_for_an_unknown_end_only() -> None:
     chain = replace(NEXT, segments=(unknown, NEXT.segments[1]))
     assert read_waits(chain) == [ReadWait("app", (0,), 1, G1, 3)]
     assert read_waits(replace(chain, heads=(("app", (2,)),))) == []
+
+
+TAKEN = GroupState(Mode.SLAVE_CONSUME, Epoch(2), A, B)
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "remedy"),
+    [
+        (SERVING, {A, B}, "all brokers of g1 are there; if they serve (`fmq status`) and do not "
+         "give it, run {}"),
+        (SERVING, {A}, "g1 may lack what g1-1 holds: start g1-1; if lost for good, run {}"),
+        (TAKEN, {B}, "g1 may lack what g1-0 holds: start g1-0; if lost for good, run {}"),
+        (replace(SERVING, isr=frozenset()), {A, B}, "wait until g1-1 is in sync in g1, or run {}"),
+        (SERVING, set(), "no broker serves the reads of g1: start g1-0, g1-1; if their data is "
+         "lost for good, start them without it, run `fmq cluster begin-again g1`, and then {} with "
+         "--accept-loss"),
+        (TAKEN, {A}, "no broker serves the reads of g1: start g1-1; if their data is lost for "
+         "good, start them without it, run `fmq cluster begin-again g1`, and then {} with "
+         "--accept-loss"),
+        (GroupState(), {A, B}, "no broker serves the reads of g1 yet, though all are there: see "
+         "`fmq status`"),
+    ],
+)  # fmt: skip
+def test_advice_on_an_unknown_end_depends_on_who_is_there(
+    state: GroupState, live: set[BrokerId], remedy: str
+) -> None:
+    views = {G1: view_of_nodes(CONFIG, state, live)}
+    assert stuck_segments(NEXT, views) == {1: remedy.format("`fmq ordered release changes 1`")}
+    unread = replace(OPEN, heads=())
+    assert stuck_segments(unread, views) == {}
+
+
+def test_advice_on_an_end_of_a_group_not_seen_is_general() -> None:
+    assert "bring back a member of g1, or run" in stuck_segments(NEXT, {})[1]
+
+
+def test_reader_of_a_group_that_is_gone_waits() -> None:
+    views = {G1: view_of_nodes(CONFIG, SERVING, set())}
+    stuck = stuck_segments(DONE, views)
+    assert stuck[1].startswith("no broker serves the reads of g1: start g1-0, g1-1;")
+    assert read_waits(DONE, stuck) == [ReadWait("app", (0,), 1, G1, 0)]
+    assert stuck_segments(DONE, {G1: view_of_nodes(CONFIG, SERVING, {A})}) == {}

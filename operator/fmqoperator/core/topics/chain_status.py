@@ -12,7 +12,7 @@ from fmqcore.ordered.chain_ends import chain_end
 from fmqcore.ordered.context import Case, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import Evidence, GroupView, Params, Phase
-from fmqcore.ordered.waits import read_waits, send_state
+from fmqcore.ordered.waits import read_waits, send_state, stuck_segments
 from fmqcore.zk.chain import Chain, Segment
 from fmqoperator.api.times import as_text
 from fmqoperator.api.topic import (
@@ -85,7 +85,7 @@ def verdicts(seen: ChainSeen | None, now_ms: int, why_unknown: str) -> tuple[Ver
         reason = "ChainUnknown" if seen is None else "NoChain"
         why = why_unknown if seen is None else "the topic's chain is not created yet"
         return Verdict(SENDS, "Unknown", reason, why), Verdict(READS, "Unknown", reason, why)
-    return _sends(seen, seen.chain, now_ms), _reads(seen.chain)
+    return _sends(seen, seen.chain, now_ms), _reads(seen, seen.chain)
 
 
 def events(before: OrderedState | None, seen: ChainSeen | None) -> Iterator[EmitEvent]:
@@ -93,9 +93,9 @@ def events(before: OrderedState | None, seen: ChainSeen | None) -> Iterator[Emit
 
     Without a status before there is nothing to compare with.
     """
-    chain = None if seen is None else seen.chain
-    if before is None or chain is None:
+    if before is None or seen is None or seen.chain is None:
         return
+    chain = seen.chain
     last, known = chain.last, max((s.number for s in before.segments), default=0)
     if chain.closing is not None and last is not None and before.phase in ("Open", "Empty"):
         message = f"segment {last.number} in {last.group} takes no more sends: {chain.closing}"
@@ -104,14 +104,14 @@ def events(before: OrderedState | None, seen: ChainSeen | None) -> Iterator[Emit
         yield EmitEvent(
             "Normal", "SegmentOpened", f"{last.group} takes the sends in segment {last.number}"
         )
+    remedies = stuck_segments(chain, seen.views)
     for segment in chain.segments:
         if segment.end_unknown and segment.number not in before.unknown_ends:
             message = (
                 f"the end of segment {segment.number} in {segment.group} is not known: consumers "
-                f"stop before it; bring a broker of {segment.group} back, or run `fmq ordered "
-                f"release {chain.topic} {segment.number}`"
+                f"stop before it; {remedies[segment.number]}"
             )
-            yield EmitEvent("Warning", "EndUnknown", message)
+            yield EmitEvent("Warning", "EndUnknown", message[:_WORDS])
         if segment.end is not None and segment.number in before.unknown_ends:
             message = f"the end of segment {segment.number} in {segment.group} is known now"
             yield EmitEvent("Normal", "EndGiven", message)
@@ -137,7 +137,7 @@ def _sends(seen: ChainSeen, chain: Chain, now_ms: int) -> Verdict:
     return Verdict(SENDS, "False", "Switching", state.why)
 
 
-def _reads(chain: Chain) -> Verdict:
+def _reads(seen: ChainSeen, chain: Chain) -> Verdict:
     waits = read_waits(chain)
     if not waits:
         return Verdict(READS, "False", "NotBlocked", "")
@@ -145,8 +145,7 @@ def _reads(chain: Chain) -> Verdict:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     message = (
         f"{', '.join(names[:3])}{more} cannot read on: the end of segment {first.segment} in "
-        f"{first.group} is not known; bring a broker of {first.group} back, or run `fmq ordered "
-        f"release {chain.topic} {first.segment}`"
+        f"{first.group} is not known; {stuck_segments(chain, seen.views)[first.segment]}"
     )
     return Verdict(READS, "True", "EndUnknown", message)
 

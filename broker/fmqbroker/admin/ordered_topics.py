@@ -5,6 +5,7 @@ segment's group hold, so the broker that serves the group's reads answers it. `f
 decides what may be asked; a handler raises what it refuses.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from fmqbroker.cluster.chain_nodes import ChainNodes
@@ -36,6 +37,9 @@ from fmqwire import methods
 _REPLY_BYTES: Final = 1 << 20
 """A status reply ends behind the topic with which it exceeds this size."""
 _PARAMS: Final = Params()
+Views = Mapping[GroupName, GroupView]
+AskMasters = Callable[[Chain, Views], Awaitable[Views]]
+"""Returns groups as their masters see them, from what ZooKeeper shows of them."""
 
 
 class OrderedAdmin:
@@ -53,6 +57,7 @@ class OrderedAdmin:
         offsets: OffsetStore,
         replication: MasterReplication,
         copies: ChainCopies,
+        ask_masters: AskMasters,
     ) -> None:
         self._broker_group = GroupName(settings.group)
         self._clock = clock
@@ -64,6 +69,7 @@ class OrderedAdmin:
         self._offsets = offsets
         self._replication = replication
         self._copies = copies
+        self._ask_masters = ask_masters
 
     @property
     def handlers(self) -> Handlers:
@@ -77,11 +83,14 @@ class OrderedAdmin:
     async def ordered_status(
         self, _: CallContext, request: admin_pb2.OrderedStatusRequest
     ) -> admin_pb2.OrderedStatusReply:
-        """Return the chain of one ordered topic, or of all, a page at a time."""
+        """Return the chain of one ordered topic, or of all, a page at a time.
+
+        For one, the masters of the chain are asked for their ends, too.
+        """
         reply = admin_pb2.OrderedStatusReply(answered_ms=self._clock.wall_ms())
         if request.topic:
             topic = await self._chains.topic(request.topic)
-            reply.topics.append(await self._status(topic))
+            reply.topics.append(await self._asked_status(topic))
             return reply
         for name in await self._chains.topics():
             if name <= request.after:
@@ -102,11 +111,14 @@ class OrderedAdmin:
         topic = await self._chains.topic(request.topic)
         reason = request.reason or "a person asked for it"
 
+        await self._view.refresh()  # another group must be whole now, and reach its earlier ends
+        now = (await self._chains.read(topic)).value
+        views = await self._ask_masters(now, self._groups(now))
+
         def change(chain: Chain) -> Chain:
-            evidence = Evidence(groups=self._groups(chain))
+            evidence = Evidence(groups=self._groups(chain) | dict(views))
             return switch(chain, evidence, request.chain_segment, _PARAMS, reason)
 
-        await self._view.refresh()  # another group must be whole now
         chain = await self._chains.edit(topic, change)
         return admin_pb2.OrderedSwitchReply(topic=await self._status_of(topic, chain))
 
@@ -136,9 +148,17 @@ class OrderedAdmin:
     async def _status(self, topic: TopicConfig) -> admin_pb2.OrderedTopicStatus:
         return await self._status_of(topic, (await self._chains.read(topic)).value)
 
-    async def _status_of(self, topic: TopicConfig, chain: Chain) -> admin_pb2.OrderedTopicStatus:
+    async def _asked_status(self, topic: TopicConfig) -> admin_pb2.OrderedTopicStatus:
+        chain = (await self._chains.read(topic)).value
+        views = await self._ask_masters(chain, self._groups(chain))
+        return await self._status_of(topic, chain, views)
+
+    async def _status_of(
+        self, topic: TopicConfig, chain: Chain, views: Views | None = None
+    ) -> admin_pb2.OrderedTopicStatus:
+        """Return the status; `views`: the groups, if not as ZooKeeper shows them."""
         line = line_of(await self._chains.senders(topic), chain.sender.id)
-        views = self._groups(chain)
+        views = self._groups(chain) if views is None else views
         state = send_state(chain, views, line, self._clock.wall_ms(), _PARAMS)
         return admin_pb2.OrderedTopicStatus(
             topic=topic.name,

@@ -337,6 +337,7 @@ class _Parts:
             self._offsets,
             self._master,
             self._ordered.copies,
+            self._ordered.ends_of.views,
         )
 
     def _clock_doubt(self) -> str | None:

@@ -72,10 +72,10 @@ class OrderedParts:
             journal, clock, name, term, cache, self._lease, self._seals, self._ends, commit, copies
         )
         self.group_ends = GroupEnds(journal, cache, self._holdings, copies)
-        self._caller = GroupEndsCaller(transport, view, name, me, self.group_ends)
+        self.ends_of = GroupEndsCaller(transport, view, name, me, self.group_ends)
         self.senders = Senders(coordination, cluster, clock, cache)
         self.sessions = OrderedSessions(
-            settings, clock, self.senders, self._caller, self._append, lambda: gate.epoch
+            settings, clock, self.senders, self.ends_of, self._append, lambda: gate.epoch
         )
         self.reads = ChainReads(
             cache, name, gate, copies, self._holdings.held_end, self._ends.changed
@@ -103,7 +103,7 @@ class OrderedParts:
             self._view,
             self.cache,
             self.senders,
-            self._caller,
+            self.ends_of,
             own,
             self.copies,
             _PARAMS,

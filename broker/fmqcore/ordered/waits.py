@@ -9,9 +9,10 @@ from fmqcore.ordered.context import Case, phase_of, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, obstacle
 from fmqcore.ordered.evidence import Action, Duty, Evidence, GroupView, Params, Phase
 from fmqcore.ordered.guards import has_trouble
+from fmqcore.ordered.lowering import loses, lowered, short_segment
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.table import RULES
-from fmqcore.zk.chain import Chain, Segment
+from fmqcore.zk.chain import Chain, PerQueue, Segment
 
 _LASTING_RULES: Final = replace(
     RULES,
@@ -72,14 +73,22 @@ def send_state(
 def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[int, str]:
     """Return, by segment that consumers cannot read to its end, what a person can do.
 
-    Its end is not known, or consumers read it and no broker of its group is there to serve them.
+    Its end is not known; or consumers read it, and no broker of that group serves them,
+    or its members have lost what lies below its end (if `groups` has their ends).
     """
     read = {number for _, numbers in chain.heads for number in numbers}
-    return {
-        s.number: _remedy(chain.topic, s, groups.get(s.group))
-        for s in chain.segments
-        if s.end_unknown or (s.number in read and s.group in groups and _unserved(groups[s.group]))
-    }
+    found: dict[int, str] = {}
+    for segment in chain.segments:
+        view = groups.get(segment.group)
+        if segment.end_unknown:
+            found[segment.number] = _remedy(chain.topic, segment, view)
+        elif view is None or segment.number not in read:
+            continue
+        elif _unserved(view):
+            found[segment.number] = _remedy(chain.topic, segment, view)
+        elif view.ends is not None and short_segment(chain, segment.group, view.ends) is segment:
+            found[segment.number] = _loss_remedy(chain, segment, view.ends)
+    return found
 
 
 def _unserved(view: GroupView) -> bool:
@@ -108,6 +117,16 @@ def _remedy(topic: str, segment: Segment, view: GroupView | None) -> str:
         f"all brokers of {group} are there; if they serve (`fmq status`) and do not give it, run "
         f"{release}"
     )
+
+
+def _loss_remedy(chain: Chain, segment: Segment, ends: PerQueue) -> str:
+    group, missing = segment.group, f"the members of {segment.group} end below its end"
+    if loses(chain, lowered(chain, segment, ends, {})):
+        return (
+            f"{missing}, and acknowledged records are lost: accept that by `fmq ordered release "
+            f"{chain.topic} {segment.number}` with --accept-loss"
+        )
+    return f"{missing}: the master of {group} lowers it once the sender has sent the rest again"
 
 
 def read_waits(chain: Chain, stuck: Collection[int] = ()) -> list[ReadWait]:

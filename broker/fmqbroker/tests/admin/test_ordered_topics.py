@@ -11,7 +11,7 @@ import pytest
 
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.admin import ordered_topics
-from fmqbroker.admin.ordered_topics import OrderedAdmin
+from fmqbroker.admin.ordered_topics import OrderedAdmin, Views
 from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.replication.view import LinkView
 from fmqbroker.tests.calls import Calls
@@ -69,8 +69,13 @@ class Stage:
         parts: Any = (rig.settings, rig.hand, rig.journal, rig.gate, rig.group, view, chains)
         self.behind: str | None = None
         copies = SimpleNamespace(behind=lambda _: self.behind)
-        others: Any = (rig.offsets, self.replication, copies)
+        self.ends: dict[GroupName, tuple[int, ...]] = {}
+        others: Any = (rig.offsets, self.replication, copies, self.asked)
         self.calls = Calls(OrderedAdmin(*parts, *others))
+
+    async def asked(self, _: Chain, nodes: Views) -> Views:
+        """Return the groups with the ends that their masters give."""
+        return {name: replace(view, ends=self.ends.get(name)) for name, view in nodes.items()}
 
     async def put(self, topic: TopicConfig, chain: Chain) -> None:
         for node, data in (
@@ -87,13 +92,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(path: Path, zookeeper: str) -> AsyncIterator[Stage]:
+async def staged(path: Path, zookeeper: str, chain: Chain = CHAIN) -> AsyncIterator[Stage]:
     session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
     await session.start(30)
     try:
         async with running(Rig(path)) as rig:
             stage = Stage(rig, session)
-            await stage.put(CHANGES, CHAIN)
+            await stage.put(CHANGES, chain)
             yield stage
     finally:
         await session.close()
@@ -183,6 +188,40 @@ async def test_status_of_all_topics_comes_in_pages(
         assert ([t.topic for t in first.topics], first.has_more) == (["changes"], True)
         rest = await stage.calls.ordered_status(OrderedStatusRequest(after="deeds"))
         assert ([t.topic for t in rest.topics], rest.has_more) == (["events"], False)
+
+
+def short_chain() -> Chain:
+    """A chain whose first segment, in g1, ends at 2; the second is open in g2."""
+    first, second = CHAIN.segments
+    return replace(CHAIN, segments=(replace(first, end=(2,), end_unknown=False), second))
+
+
+async def test_status_names_an_end_that_a_group_does_not_reach(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    async with staged(tmp_path, zookeeper, short_chain()) as stage:
+        asked = OrderedStatusRequest(topic="changes")
+        (whole,) = (await stage.calls.ordered_status(asked)).topics
+        assert ([g.obstacle for g in whole.groups], list(whole.stuck)) == (["", ""], [])
+        stage.ends = {G1: (1,), G2: (0,)}
+        (status,) = (await stage.calls.ordered_status(asked)).topics
+        assert "its journal ends below segment 1" in status.groups[0].obstacle
+        (stuck,) = status.stuck
+        assert (stuck.segment, "acknowledged records are lost" in stuck.remedy) == (1, True)
+
+
+async def test_switch_to_a_group_that_lost_records_is_refused(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    async with staged(tmp_path, zookeeper, short_chain()) as stage:
+        stage.ends = {G1: (1,), G2: (0,)}
+        asked = OrderedSwitchRequest(topic="changes", chain_segment=2, reason="planned")
+        refused = await stage.calls.ordered_switch(asked)
+        assert "g1: its journal ends below segment 1" in refused.error.message
+        stage.ends = {}
+        await stage.session.create(layout.chains_node(C, G2), b"", make_parents=True)
+        closed = await stage.calls.ordered_switch(asked)
+        assert chain_from_json(closed.topic.chain).closing == "planned"
 
 
 async def test_switch_of_an_earlier_segment_changes_nothing(tmp_path: Path, zookeeper: str) -> None:

@@ -192,3 +192,13 @@ def test_reader_of_a_group_that_is_gone_waits() -> None:
     assert stuck[1].startswith("no broker serves the reads of g1: start g1-0, g1-1;")
     assert read_waits(DONE, stuck) == [ReadWait("app", (0,), 1, G1, 0)]
     assert stuck_segments(DONE, {G1: view_of_nodes(CONFIG, SERVING, {A})}) == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "remedy"), [(14, None), (12, "lowers it once"), (11, "release changes 1` with --acc")]
+)
+def test_reader_below_an_end_that_is_lost_waits(end: int, remedy: str | None) -> None:
+    views = {G1: replace(BY_NODES, ends=(end,))}
+    found = stuck_segments(DONE, views)
+    assert list(found) == ([] if remedy is None else [1])
+    assert remedy is None or remedy in found[1]

@@ -93,6 +93,7 @@ class OffsetRows:
             row.committed = entry.floor
             row.acked_ahead = acked_above(entry, begin, end)
         if chains is not None:
+            row.committed = max(row.committed, chains.started_at(group, topic.id, queue))
             # So that the row's lag is what the segments here still have to give.
             left = chains.to_come(group, topic.id, queue, entry, begin, end)
             row.acked_ahead = max(end - max(row.committed, begin) - left, 0)

@@ -22,7 +22,7 @@ from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import Window, visible_end, window
 from fmqcore.ordered.evidence import Serving
-from fmqcore.ordered.lag import to_come
+from fmqcore.ordered.lag import started_at, to_come
 from fmqcore.ordered.subscriptions import remove_subscription
 from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.group_state import Mode
@@ -157,6 +157,13 @@ class ChainReads:
         if chain is None or queue >= chain.queues:
             return 0
         return to_come(chain, subscription, self.broker_group, queue, entry, begin, end)
+
+    def started_at(self, subscription: str, topic_id: TopicId, queue: int) -> Offset:
+        """Return the offset at which its last seek lets it start in a queue here; 0 = anywhere."""
+        chain = self._cache.of(topic_id)
+        if chain is None or queue >= chain.queues:
+            return Offset(0)
+        return started_at(chain, subscription, self.broker_group, queue)
 
     def may_expire(self, subscription: str, topic_id: TopicId) -> bool:
         """Return whether this broker group may delete a group that has no members here.

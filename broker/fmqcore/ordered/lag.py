@@ -40,6 +40,17 @@ def to_come(
     return total
 
 
+def started_at(chain: Chain, subscription: str, group: GroupName, queue: int) -> Offset:
+    """Return the offset at which the subscription starts in the group's queue, after a seek.
+
+    0 if it starts elsewhere, or at a segment's first record.
+    """
+    heads = chain.heads_of(subscription)
+    segment = None if heads is None else chain.segment(heads[queue])
+    here = segment is not None and segment.group == group
+    return Offset(chain.start_offsets_of(subscription)[queue] if here else 0)
+
+
 def _ranges(
     chain: Chain, subscription: str, group: GroupName, queue: int, end: Offset
 ) -> Iterator[Range]:

@@ -94,6 +94,8 @@ async def test_seek_to_an_offset_starts_there(tmp_path: Path, zookeeper: str) ->
             await until(lambda: consumer.got)
             reply = await seek(stage.two, by_offset=True, offset=1)
             assert not reply.HasField("error"), reply.error.message
+            rows = [(row.begin, row.committed, row.end, row.acked_ahead) for row in reply.queues]
+            assert rows == [(0, 1, 2, 0)], "shown where it starts"
             await until(lambda: len(consumer.got) == 2)
             assert [d.first_offset for d in consumer.got] == [0, 1]
 

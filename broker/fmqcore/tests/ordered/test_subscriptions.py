@@ -10,7 +10,7 @@ from fmqcore.ids import Offset
 from fmqcore.ordered import requests, subscriptions
 from fmqcore.ordered.delivery import due_heads, floor_since_start, window
 from fmqcore.ordered.invariants import broken_invariants, broken_step
-from fmqcore.ordered.lag import to_come
+from fmqcore.ordered.lag import started_at, to_come
 from fmqcore.ordered.transitions import with_heads
 from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, ENDED, G1, G2, G3, NEXT, OPEN
 from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment
@@ -109,6 +109,12 @@ def test_start_offset_counts_in_the_first_segment_only() -> None:
     assert window(moved, "new", 0, G2, 0, 0).first == 2, "1 and 2 are records 3 and 4 again"
     beyond = subscriptions.add_at(THREE, "new", 1, {0: 99})
     assert due_heads(beyond, G1, {"new": (0,)}) == {"new": (2,)}, "nothing of 1 is left to read"
+
+
+def test_start_offset_is_shown_in_its_group_only() -> None:
+    chain = subscriptions.seek(AT_TWO, "app", {0: 2}, {0: 2}, 100)
+    assert [started_at(chain, "app", group, 0) for group in (G1, G2)] == [0, 2]
+    assert started_at(chain, "other", G2, 0) == 0
 
 
 def test_start_in_a_dropped_segment_is_the_first_kept_one() -> None:

@@ -207,7 +207,7 @@ class OrderedProducer(MustBeClosed):
 
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
-            self._opening(""), self._state, self._connections, self._routes, self._clock,
+            self._opening(""), topic_id, self._state, self._connections, self._routes, self._clock,
             self._watch, self._learn,
         )  # fmt: skip
         self._stream = SegmentStream(

@@ -22,7 +22,7 @@ from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.ordered_state import OrderedState, Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
-from fmqcore.errors import FmqError, Unavailable, error_of
+from fmqcore.errors import FmqError, Unavailable, UnknownTopic, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock
 from fmqport.transport import CallRefused, Stream, TransportError
@@ -41,6 +41,7 @@ class Line:
     def __init__(
         self,
         opening: client_pb2.ProduceOpen,
+        topic_id: int,
         state: OrderedState,
         connections: Connections,
         routes: Routes,
@@ -51,6 +52,7 @@ class Line:
         self.sender_id = ""  # the newest place; "" = none yet
         self.why = "connecting"  # it has none, for people
         self._opening = opening
+        self._topic_id = topic_id
         self._state = state
         self._connections = connections
         self._routes = routes
@@ -76,6 +78,7 @@ class Line:
             try:
                 stream = await self._open()
             except FmqError as error:
+                await self._require_topic(error)
                 self._require_passing(error)
                 self.why = str(error)
                 self._routes.request_refresh()
@@ -90,6 +93,23 @@ class Line:
                 backoff.reset()
             self._routes.request_refresh()
             await backoff.wait()
+
+    async def _require_topic(self, error: FmqError) -> None:
+        """Raise `UnknownTopic` if the topic in which this sender has had a place was deleted.
+
+        One broker may be cut off from ZooKeeper: it is deleted if none that answers knows it.
+        """
+        name = self._opening.sender.topic
+        if not self.sender_id or not isinstance(error, UnknownTopic):
+            return
+        with suppress(Unavailable):
+            try:
+                await self._routes.refresh()
+                config = await self._routes.topic(name)
+            except UnknownTopic:
+                raise UnknownTopic(f"ordered topic {name} was deleted") from None
+            if config.id != self._topic_id:
+                raise UnknownTopic(f"ordered topic {name} was deleted and created again")
 
     def _require_passing(self, error: FmqError) -> None:
         """Raise an error that the next try would meet again."""
@@ -151,6 +171,7 @@ class Line:
             await until_one_fails(self._receive(stream), self._send(stream), self._probe())
         except FmqError as error:
             cause = error.error if isinstance(error, CallRefused) else error
+            await self._require_topic(cause)
             self._require_passing(cause)
             self.why = str(cause)
         if self._state.error is None:

@@ -8,7 +8,7 @@ from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, reco
 from fmqclient.producer.ordered_state import Batch, Role, per_queue
 from fmqcore.batch.columns import BadColumns, decode, decode_headers
 from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
-from fmqcore.errors import DeliveryUnknown, FmqError, SenderFenced, Unavailable
+from fmqcore.errors import DeliveryUnknown, FmqError, SenderFenced, Unavailable, UnknownTopic
 from fmqcore.ids import GroupName, Offset
 from fmqproto.v1 import client_pb2
 
@@ -94,7 +94,8 @@ def error_of_unsent(error: FmqError) -> FmqError:
     """Return the error of records that were in no batch yet when the producer ends."""
     if isinstance(error, SenderFenced):
         return error
-    return Unavailable(f"not stored: {error}")
+    kind = UnknownTopic if isinstance(error, UnknownTopic) else Unavailable
+    return kind(f"not stored: {error}")
 
 
 def wire_batch(

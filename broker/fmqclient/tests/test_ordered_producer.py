@@ -10,7 +10,7 @@ import fmqclient
 from fmqclient.producer.ordered_records import OrderedResult, error_of_cut
 from fmqclient.producer.ordered_state import Batch
 from fmqclient.tests.double import until
-from fmqclient.tests.ordered_double import ordered_cluster
+from fmqclient.tests.ordered_double import OrderedDouble, ordered_cluster
 from fmqcore.errors import (
     BadCrc,
     DeliveryUnknown,
@@ -79,6 +79,36 @@ async def test_lost_streams_and_refusals_keep_the_order() -> None:
             await p.send_batch([b"%d" % n for n in range(60)])
         assert len(seen) > 5
         assert double.values_of_chain() == [b"%d" % n for n in range(60)]
+
+
+def unknown_topic(double: OrderedDouble) -> None:
+    """Let the broker that keeps the place end its session, as it knows the topic no more."""
+    error = client_pb2.Error(code=client_pb2.UNKNOWN_TOPIC, message="there is no topic")
+    next(s for s in double.sessions if s.own).send(client_pb2.ProduceReply(error=error))
+
+
+async def test_deleted_topic_ends_the_sender_typed() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes", delivery_timeout_s=20) as p:
+            await p.send(b"1")
+            double.fate = lambda batch: Overloaded("not now")
+            waiting = p.send_nowait(b"2")
+            del double.topics["changes"]
+            unknown_topic(double)
+            with pytest.raises(UnknownTopic, match="not stored: ordered topic changes was deleted"):
+                await waiting
+            with pytest.raises(UnknownTopic, match="was deleted"):
+                p.send_nowait(b"3")
+        assert len([s for s in double.sessions if s.own]) == 1, "no place was asked for again"
+
+
+async def test_topic_unknown_to_one_broker_goes_on() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"1")
+            unknown_topic(double)
+            await until(lambda: len([s for s in double.sessions if s.own]) == 2)
+            assert (await p.send(b"2")).sequence == 2
 
 
 async def test_second_sender_waits_and_learns_the_last_record() -> None:

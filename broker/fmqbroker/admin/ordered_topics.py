@@ -19,7 +19,7 @@ from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
-from fmqcore.ids import GroupName, Permission
+from fmqcore.ids import GroupName, Permission, TopicId
 from fmqcore.ordered.delivery import floor_since_start
 from fmqcore.ordered.evidence import Evidence, GroupView, Params
 from fmqcore.ordered.group_views import view_of_nodes
@@ -37,6 +37,12 @@ from fmqwire import methods
 _REPLY_BYTES: Final = 1 << 20
 """A status reply ends behind the topic with which it exceeds this size."""
 _PARAMS: Final = Params()
+_UNKNOWN: Final = "unknown"
+"""The phase of a chain that cannot be read now."""
+_NOT_KNOWN: Final = (
+    "how sends stand is not known, and no segment is opened, ended or left by consumers until it "
+    "is back. Start ZooKeeper; if it runs, mend the way to it (`fmq status` shows each broker)"
+)
 Views = Mapping[GroupName, GroupView]
 AskMasters = Callable[[Chain, Views], Awaitable[Views]]
 """Returns groups as their masters see them, from what ZooKeeper shows of them."""
@@ -58,7 +64,9 @@ class OrderedAdmin:
         replication: MasterReplication,
         copies: ChainCopies,
         ask_masters: AskMasters,
+        cached: Callable[[TopicId], Chain | None],
     ) -> None:
+        self._settings = settings
         self._broker_group = GroupName(settings.group)
         self._clock = clock
         self._journal = journal
@@ -70,6 +78,7 @@ class OrderedAdmin:
         self._replication = replication
         self._copies = copies
         self._ask_masters = ask_masters
+        self._cached = cached  # chains of this group's topics, as read last
 
     @property
     def handlers(self) -> Handlers:
@@ -85,8 +94,19 @@ class OrderedAdmin:
     ) -> admin_pb2.OrderedStatusReply:
         """Return the chain of one ordered topic, or of all, a page at a time.
 
-        For one, the masters of the chain are asked for their ends, too.
+        For one, the masters of the chain are asked for their ends, too. Without ZooKeeper it
+        returns the chains as they were read last, in phase "unknown", or raises `Unavailable`.
         """
+        try:
+            return await self._status_now(request)
+        except Unavailable as error:
+            if self._group.connected:
+                raise
+            return self._last_known(request, error)
+
+    async def _status_now(
+        self, request: admin_pb2.OrderedStatusRequest
+    ) -> admin_pb2.OrderedStatusReply:
         reply = admin_pb2.OrderedStatusReply(answered_ms=self._clock.wall_ms())
         if request.topic:
             topic = await self._chains.topic(request.topic)
@@ -145,6 +165,35 @@ class OrderedAdmin:
         return admin_pb2.OrderedReleaseReply(topic=await self._status_of(topic, chain))
 
     # ---- status
+    def _last_known(
+        self, request: admin_pb2.OrderedStatusRequest, error: Unavailable
+    ) -> admin_pb2.OrderedStatusReply:
+        now_ms, since_ms = self._clock.wall_ms(), self._group.disconnected_ms
+        topics = [t for t in self._view.topics.values() if t.ordered and t.name > request.after]
+        chains = [self._cached(t.id) for t in topics if request.topic in ("", t.name)]
+        age = f" for {max(now_ms - since_ms, 0) // 1000} s" if since_ms else ""
+        cause = f"broker {self._settings.broker} has no connection to ZooKeeper"
+        known = sorted((c for c in chains if c is not None), key=lambda c: c.topic)
+        if not known:
+            raise Unavailable(f"{cause}{age}: {_NOT_KNOWN}. {error}") from error
+        statuses = (
+            admin_pb2.OrderedTopicStatus(
+                topic=chain.topic,
+                chain=chain_to_json(chain),
+                phase=_UNKNOWN,
+                reason=f"{cause}: {_NOT_KNOWN}. The chain is as it was read last",
+                since_ms=since_ms,
+            )
+            for chain in known
+        )
+        reply = admin_pb2.OrderedStatusReply(answered_ms=now_ms)
+        for status in statuses:
+            if reply.ByteSize() > _REPLY_BYTES:
+                reply.has_more = True
+                break
+            reply.topics.append(status)
+        return reply
+
     async def _status(self, topic: TopicConfig) -> admin_pb2.OrderedTopicStatus:
         return await self._status_of(topic, (await self._chains.read(topic)).value)
 

@@ -338,6 +338,7 @@ class _Parts:
             self._master,
             self._ordered.copies,
             self._ordered.ends_of.views,
+            self._ordered.cache.of,
         )
 
     def _clock_doubt(self) -> str | None:

@@ -71,6 +71,7 @@ class GroupStore:
         self._configured: GroupConfig | None = None
         self._on_master: list[Callable[[], None]] = []
         self._on_lost: list[Callable[[], None]] = []
+        self.disconnected_ms = 0  # wall clock: since when ZooKeeper is away; 0 = it is not
         self.unsettled = False  # a change by this broker got no answer: it may or may not stand
         self._coordination = coordination
         self._clock = clock
@@ -259,6 +260,10 @@ class GroupStore:
 
     # ---- inside
     def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self.disconnected_ms = 0
+        else:
+            self.disconnected_ms = self.disconnected_ms or self._clock.wall_ms()
         if state is SessionState.LOST:
             for callback in self._on_lost:
                 callback()

@@ -111,7 +111,7 @@ class OrderedTopicStatus:
 
     topic: str
     chain: Chain
-    phase: str  # of the sends: empty, open, closing, ended
+    phase: str  # of the sends: empty, open, closing, ended; unknown without ZooKeeper
     reason: str  # what takes the sends, or what they wait for
     since_ms: int  # since when in this phase; 0 = not known
     answered_ms: int  # ages count from here

@@ -70,7 +70,11 @@ class Stage:
         self.behind: str | None = None
         copies = SimpleNamespace(behind=lambda _: self.behind)
         self.ends: dict[GroupName, tuple[int, ...]] = {}
-        others: Any = (rig.offsets, self.replication, copies, self.asked)
+        self.cached: Chain | None = None
+        group: Any = rig.group
+        group.connected, group.disconnected_ms = True, 0
+        asked: Any = (self.asked, lambda _: self.cached)
+        others: Any = (rig.offsets, self.replication, copies, *asked)
         self.calls = Calls(OrderedAdmin(*parts, *others))
 
     async def asked(self, _: Chain, nodes: Views) -> Views:
@@ -208,6 +212,28 @@ async def test_status_names_an_end_that_a_group_does_not_reach(
         assert "its journal ends below segment 1" in status.groups[0].obstacle
         (stuck,) = status.stuck
         assert (stuck.segment, "acknowledged records are lost" in stuck.remedy) == (1, True)
+
+
+async def test_status_without_zookeeper_is_the_last_chain_known(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    async with staged(tmp_path, zookeeper) as stage:
+        group: Any = stage.rig.group
+        group.connected, group.disconnected_ms = False, stage.rig.hand.wall_ms() - 8_000
+        view: Any = stage.rig.cluster
+        view.topics = {CHANGES.name: CHANGES}
+        await stage.session.close()
+        for asked in (OrderedStatusRequest(topic="changes"), OrderedStatusRequest()):
+            stage.cached = None
+            refused = await stage.calls.ordered_status(asked)
+            assert refused.error.code == client_pb2.UNAVAILABLE
+            assert "no connection to ZooKeeper for 8 s" in refused.error.message
+            assert "Start ZooKeeper" in refused.error.message
+            stage.cached = CHAIN
+            (status,) = (await stage.calls.ordered_status(asked)).topics
+            assert (chain_from_json(status.chain), status.phase) == (CHAIN, "unknown")
+            assert status.since_ms == group.disconnected_ms
+            assert "Start ZooKeeper" in status.reason
 
 
 async def test_switch_to_a_group_that_lost_records_is_refused(

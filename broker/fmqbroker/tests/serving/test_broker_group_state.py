@@ -26,7 +26,7 @@ from fmqcore.ids import BrokerId, Epoch, GroupName, Position
 from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json, state_to_json
 from fmqcore.zk.live_broker import LiveBroker, live_to_json
-from fmqport.coordination import ConnectionLost
+from fmqport.coordination import ConnectionLost, SessionState
 
 pytestmark = pytest.mark.processes
 
@@ -298,6 +298,20 @@ async def test_live_node_is_recreated_after_expiry(zookeeper: str, admin: ZooKee
         assert node is not None
         assert node.owner == session.session_id
         assert store.live[M].end == 9
+
+
+async def test_time_without_zookeeper_counts_from_the_first_loss(
+    zookeeper: str, admin: ZooKeeperSession
+) -> None:
+    async with session_of(zookeeper) as session, store_of(session) as store:
+        assert store.disconnected_ms == 0
+        store._on_session(SessionState.SUSPENDED)
+        since_ms = store.disconnected_ms = store.disconnected_ms - 1_000
+        assert since_ms > 0
+        store._on_session(SessionState.LOST)
+        assert store.disconnected_ms == since_ms
+        store._on_session(SessionState.CONNECTED)
+        assert store.disconnected_ms == 0
 
 
 async def test_a_node_from_before_a_restart_is_replaced(

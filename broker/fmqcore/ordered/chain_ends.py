@@ -1,6 +1,12 @@
-"""Up to which sequences a chain holds records, per queue. Pure."""
+"""Up to which sequences a chain holds records, per queue. Pure.
 
-from fmqcore.zk.chain import Chain, PerQueue
+Each function reads the chain once: it may have thousands of segments.
+"""
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from fmqcore.zk.chain import Chain, PerQueue, Segment
 
 
 def chain_end(chain: Chain) -> PerQueue | None:
@@ -15,8 +21,40 @@ def known_end(chain: Chain) -> PerQueue:
 
     A segment without a known end counts with its first sequences: all before were acknowledged.
     """
-    values = [(0,) * chain.queues]
+    return tuple(max(column) for column in zip(*_known(chain), strict=True))
+
+
+def known_ends(chain: Chain) -> Iterator[PerQueue]:
+    """Yield for each segment the `known_end` of the chain up to it."""
+    ends = accumulate(_known(chain), highest)
+    next(ends)  # before the first segment
+    return ends
+
+
+def _known(chain: Chain) -> Iterator[PerQueue]:
+    yield chain.floor.last_sequence or (0,) * chain.queues
+    for segment in chain.segments:
+        yield segment.last_sequence or tuple(n - 1 for n in segment.first_sequence)
+
+
+def reached_before(chain: Chain) -> Iterator[tuple[Segment, PerQueue | None]]:
+    """Yield each segment with the highest sequences of the same sender epoch before it.
+
+    None if there is none, an earlier end is not known, or a person accepted a loss.
+    """
+    reached: dict[int, PerQueue | None] = {}
     if chain.floor.last_sequence:
-        values.append(chain.floor.last_sequence)
-    values.extend(s.last_sequence or tuple(n - 1 for n in s.first_sequence) for s in chain.segments)
-    return tuple(max(column) for column in zip(*values, strict=True))
+        reached[chain.floor.sender_epoch] = chain.floor.last_sequence
+    for segment in chain.segments:
+        epoch, last = segment.sender_epoch, segment.last_sequence
+        yield segment, reached.get(epoch)
+        before = reached.get(epoch, last)
+        if last is None or before is None or segment.loss:
+            reached[epoch] = None
+        else:
+            reached[epoch] = highest(last, before)
+
+
+def highest(one: PerQueue, other: PerQueue) -> PerQueue:
+    """Return the greater number of each queue."""
+    return tuple(max(pair) for pair in zip(one, other, strict=True))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
+from fmqcore.ordered.chain_ends import reached_before
 from fmqcore.zk.chain import Chain, PerQueue, Segment
 
 
@@ -85,8 +86,7 @@ def _sender_epochs(chain: Chain) -> Iterator[str]:
 
 
 def _gaps(chain: Chain) -> Iterator[str]:
-    for segment in chain.segments:
-        reached = reached_before(chain, segment)
+    for segment, reached in reached_before(chain):
         if reached is not None and not _reaches(
             tuple(n + 1 for n in reached), segment.first_sequence
         ):
@@ -94,22 +94,6 @@ def _gaps(chain: Chain) -> Iterator[str]:
                 f"segment {segment.number} starts with sequences {segment.first_sequence}, the "
                 f"segments before it end with {reached}"
             )
-
-
-def reached_before(chain: Chain, segment: Segment) -> PerQueue | None:
-    """Return the highest sequence of the same sender epoch before `segment`, per queue.
-
-    None if there is none, an earlier end is not known, or a person accepted a loss.
-    """
-    epoch = segment.sender_epoch
-    earlier = [s for s in chain.segments if s.number < segment.number and s.sender_epoch == epoch]
-    lasts = [s.last_sequence for s in earlier]
-    if chain.floor.sender_epoch == epoch and chain.floor.last_sequence:
-        lasts.append(chain.floor.last_sequence)
-    known = [last for last in lasts if last is not None]
-    if not known or len(known) < len(lasts) or any(s.loss for s in earlier):
-        return None
-    return tuple(max(values) for values in zip(*known, strict=True))
 
 
 def _own_ends(chain: Chain) -> Iterator[str]:
@@ -130,10 +114,11 @@ def _head_range(chain: Chain) -> Iterator[str]:
 
 
 def _passed_ends(chain: Chain) -> Iterator[str]:
+    unended = [segment.number for segment in chain.segments if segment.end is None]
     for name, numbers in chain.heads:
-        for segment in chain.segments:
-            if segment.end is None and max(numbers) > segment.number:
-                yield f"{name} passed segment {segment.number}, whose end is not known"
+        for number in unended:
+            if max(numbers) > number:
+                yield f"{name} passed segment {number}, whose end is not known"
 
 
 def _starts(chain: Chain) -> Iterator[str]:

@@ -7,10 +7,10 @@ delivered twice.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from fmqcore.ids import GroupName, Offset
-from fmqcore.ordered.chain_ends import known_end
-from fmqcore.ordered.invariants import reached_before
+from fmqcore.ordered.chain_ends import known_end, known_ends, reached_before
 from fmqcore.zk.chain import Chain, PerQueue, PerSubscription, Segment, sorted_pairs
 
 
@@ -91,8 +91,7 @@ def _passed(
 
 def has_gap(chain: Chain) -> bool:
     """Whether a segment begins above all earlier segments with its sender epoch."""
-    for segment in chain.segments:
-        reached = reached_before(chain, segment)
+    for segment, reached in reached_before(chain):
         if reached is not None and any(
             f > r + 1 for f, r in zip(segment.first_sequence, reached, strict=True)
         ):
@@ -102,13 +101,11 @@ def has_gap(chain: Chain) -> bool:
 
 def _breaks_off(before: Chain, after: Chain) -> bool:
     """Whether the chain ends lower before a segment of another sender, which begins above that."""
-    for at, (earlier, segment) in enumerate(zip(after.segments, after.segments[1:], strict=False)):
-        if earlier.sender_epoch == segment.sender_epoch:
-            continue
-        ends = (known_end(replace(c, segments=c.segments[: at + 1])) for c in (before, after))
-        if any(
-            new < min(old, first - 1)
-            for old, new, first in zip(*ends, segment.first_sequence, strict=True)
+    ends = zip(known_ends(before), known_ends(after), strict=True)
+    for (earlier, segment), (old, new) in zip(pairwise(after.segments), ends, strict=False):
+        if earlier.sender_epoch != segment.sender_epoch and any(
+            n < min(o, first - 1)
+            for o, n, first in zip(old, new, segment.first_sequence, strict=True)
         ):
             return True
     return False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fmqcore.ids import GroupName
-from fmqcore.ordered.chain_ends import chain_end, known_end
+from fmqcore.ordered.chain_ends import chain_end, highest, known_end
 from fmqcore.ordered.context import Case, given_end, last_segment, target_of
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible
@@ -120,7 +120,7 @@ def drop(case: Case) -> Chain:
         if segment.loss and following.sender_epoch == segment.sender_epoch:
             # The gap that a person accepted counts as passed, or K5 would find it here again.
             lost = tuple(first - 1 for first in following.first_sequence)
-            floor = replace(floor, last_sequence=_highest(floor.last_sequence, lost))
+            floor = replace(floor, last_sequence=highest(floor.last_sequence, lost))
     return replace(chain, segments=chain.segments[count:], floor=floor)
 
 
@@ -129,7 +129,7 @@ def _lowered(floor: Floor, segment: Segment) -> Floor:
     last, passed = segment.last_sequence, segment.passed
     assert last is not None
     if floor.sender_epoch == segment.sender_epoch and floor.last_sequence:
-        last = _highest(last, floor.last_sequence)
+        last = highest(last, floor.last_sequence)
         passed = _merged(floor.passed, passed)
     records = _later_records(floor, segment, len(last))
     return Floor(segment.number, segment.sender_epoch, last, passed, records)
@@ -146,12 +146,8 @@ def _later_records(floor: Floor, segment: Segment, queues: int) -> tuple[RecordP
 def _merged(one: PerSubscription, other: PerSubscription) -> PerSubscription:
     values = dict(one)
     for name, numbers in other:
-        values[name] = _highest(numbers, values.get(name, numbers))
+        values[name] = highest(numbers, values.get(name, numbers))
     return sorted_pairs(values)
-
-
-def _highest(one: PerQueue, other: PerQueue) -> PerQueue:
-    return tuple(max(pair) for pair in zip(one, other, strict=True))
 
 
 def with_heads(chain: Chain, moved: Mapping[str, PerQueue]) -> Chain:

@@ -77,6 +77,8 @@ def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[
     or its members have lost what lies below its end (if `groups` has their ends).
     """
     read = {number for _, numbers in chain.heads for number in numbers}
+    ends = {name: view.ends for name, view in groups.items() if view.ends is not None}
+    short = {name: short_segment(chain, name, of_group) for name, of_group in ends.items()}
     found: dict[int, str] = {}
     for segment in chain.segments:
         view = groups.get(segment.group)
@@ -86,7 +88,7 @@ def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[
             continue
         elif _unserved(view):
             found[segment.number] = _remedy(chain.topic, segment, view)
-        elif view.ends is not None and short_segment(chain, segment.group, view.ends) is segment:
+        elif view.ends is not None and short[segment.group] is segment:
             found[segment.number] = _loss_remedy(chain, segment, view.ends)
     return found
 
@@ -135,10 +137,11 @@ def read_waits(chain: Chain, stuck: Collection[int] = ()) -> list[ReadWait]:
     Also those that read one of the segments `stuck`.
     """
     waits = []
+    waiting = [s for s in chain.segments if s.end_unknown or s.number in stuck]
     for name, numbers in chain.heads:
-        for segment in chain.segments:
+        for segment in waiting:
             queues = tuple(q for q, number in enumerate(numbers) if number == segment.number)
-            if queues and (segment.end_unknown or segment.number in stuck):
+            if queues:
                 since_ms = segment.ended_ms if segment.end_unknown else 0
                 waits.append(ReadWait(name, queues, segment.number, segment.group, since_ms))
     return waits

@@ -110,31 +110,12 @@ def first_offset(chain: Chain, segment: Segment, subscription: str, queue: int) 
     A sender sends again into k+1 what was not acknowledged in k; what of that is stored in k, or in
     any earlier segment of this sender, is delivered there. None: such an end is not known.
     """
-    skip = delivered_before(chain, segment, subscription, queue)
+    skip = chain.delivered_before(segment, subscription, queue)
     if skip is None:
         return None
     start = segment.start[queue]
     first = start + max(0, skip + 1 - segment.first_sequence[queue])
     return first if segment.end is None else min(first, segment.end[queue])
-
-
-def delivered_before(chain: Chain, segment: Segment, subscription: str, queue: int) -> int | None:
-    """Return the highest sequence of this sender that segments before `segment` deliver."""
-    highest, floor = 0, chain.floor
-    if floor.sender_epoch == segment.sender_epoch and floor.last_sequence:
-        passed = dict(floor.passed).get(subscription, floor.last_sequence)
-        highest = max(floor.last_sequence[queue], passed[queue])
-    for earlier in chain.segments:
-        if earlier.number >= segment.number:
-            break
-        if earlier.sender_epoch != segment.sender_epoch:
-            continue
-        last = earlier.last_sequence
-        if last is None:
-            return None
-        passed = dict(earlier.passed).get(subscription, last)
-        highest = max(highest, last[queue], passed[queue])
-    return highest
 
 
 def due_heads(

@@ -102,9 +102,11 @@ def droppable(case: Case) -> int:
     it: a temporary one keeps what it reads, but was there for itself alone.
     """
     chain, count = case.chain, 0
+    named = chain.has_named_readers
+    lowest = min((min(numbers) for _, numbers in chain.heads), default=chain.next_number)
     for segment in chain.segments[:-1]:
-        left = all(min(numbers) > segment.number for _, numbers in chain.heads)
-        wanted = not chain.has_named_readers and segment.number not in case.evidence.expired
+        left = lowest > segment.number
+        wanted = not named and segment.number not in case.evidence.expired
         if segment.end is None or not left or wanted:
             break
         count += 1

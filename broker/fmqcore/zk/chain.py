@@ -105,6 +105,28 @@ class Floor:
     last_records: tuple[RecordPlace | None, ...] = ()  # the greatest: a sender starts after it
 
 
+class _Repeats(NamedTuple):
+    """What senders may have sent again, for `Chain.delivered_before`."""
+
+    before: tuple[PerQueue | None, ...]  # by segment: the sender's highest sequences before it
+    passed: tuple[Floor | Segment, ...]  # those with records that a subscription had finished
+
+
+def _repeats_of(chain: "Chain") -> _Repeats:
+    zeros, before = (0,) * chain.queues, list[PerQueue | None]()
+    epoch = chain.floor.sender_epoch
+    highest: PerQueue | None = chain.floor.last_sequence or zeros
+    for segment in chain.segments:  # the segments of one sender lie together (K4)
+        if segment.sender_epoch != epoch:
+            epoch, highest = segment.sender_epoch, zeros
+        before.append(highest)
+        last = segment.last_sequence
+        if highest is not None:
+            highest = None if last is None else tuple(map(max, highest, last))
+    parts: tuple[Floor | Segment, ...] = (chain.floor, *chain.segments)
+    return _Repeats(tuple(before), tuple(part for part in parts if part.passed))
+
+
 @dataclass(frozen=True, slots=True)
 class Chain:
     """The whole state of one ordered topic: one node, so one compare-and-set changes it."""
@@ -130,6 +152,7 @@ class Chain:
     allow_single: bool = False  # a group of one broker may be used: for tries only
     topic_id: TopicId = NO_TOPIC  # a chain of another number is a deleted topic's
     extra: Extra = ()
+    _repeats: _Repeats | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def last(self) -> Segment | None:
@@ -145,6 +168,25 @@ class Chain:
         """Return the segment of that number, or None if it is dropped or not opened yet."""
         index = number - self.floor.number - 1
         return self.segments[index] if 0 <= index < len(self.segments) else None
+
+    def delivered_before(self, segment: Segment, subscription: str, queue: int) -> int | None:
+        """Return the highest sequence of the segment's sender that segments before it deliver.
+
+        None: the end of one of these is not known. All but `passed` is computed once for a chain,
+        because each delivery needs it.
+        """
+        if self._repeats is None:
+            object.__setattr__(self, "_repeats", _repeats_of(self))
+        assert self._repeats is not None
+        before = self._repeats.before[segment.number - self.floor.number - 1]
+        if before is None:
+            return None
+        highest = before[queue]
+        for part in self._repeats.passed:
+            if part.number < segment.number and part.sender_epoch == segment.sender_epoch:
+                passed = dict(part.passed).get(subscription, before)
+                highest = max(highest, passed[queue])
+        return highest
 
     def heads_of(self, subscription: str) -> PerQueue | None:
         """Return the subscription's heads; None if it has none yet."""

@@ -1,6 +1,6 @@
 """The work of each function over a chain grows with its length, and not with the square of that.
 
-`_Counted` counts how often segments are read.
+`_Counted` counts how often segments and heads are read.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,19 +9,27 @@ from typing import Any, SupportsIndex
 
 import pytest
 
+from fmqcore.ids import Offset
+from fmqcore.ordered.context import Case
+from fmqcore.ordered.delivery import due_heads
+from fmqcore.ordered.eligibility import CONDITIONS
+from fmqcore.ordered.evidence import Evidence, Params
 from fmqcore.ordered.invariants import broken_invariants
+from fmqcore.ordered.lag import to_come
 from fmqcore.ordered.lowering import has_gap, loses, only_consumed
+from fmqcore.ordered.reading import read_order
+from fmqcore.ordered.transitions import droppable
 from fmqcore.ordered.waits import read_waits
 from fmqcore.tests.ordered.chains import EMPTY, G1, G2
 from fmqcore.zk.chain import Chain, Segment, Sender
 
 _LENGTH = 10_000
 _READS = 40
-"""Most reads of a segment by one call."""
+"""Most reads by one call, for each segment."""
 
 
-class _Counted(tuple[Segment, ...]):
-    """Segments that allow a number of reads in proportion to their count."""
+class _Counted(tuple[Any, ...]):
+    """Parts of a chain that allow a number of reads in proportion to its length."""
 
     reads: list[int]
 
@@ -29,38 +37,52 @@ class _Counted(tuple[Segment, ...]):
         self.reads[0] += count
         assert self.reads[0] <= _READS * _LENGTH, "the chain is read too often"
 
-    def __iter__(self) -> Iterator[Segment]:
-        for segment in super().__iter__():
+    def __iter__(self) -> Iterator[Any]:
+        for part in super().__iter__():
             self.note(1)
-            yield segment
+            yield part
 
     def __getitem__(self, at: SupportsIndex | slice) -> Any:
         found = super().__getitem__(at)
-        self.note(len(found) if isinstance(found, tuple) else 1)
+        self.note(len(found) if isinstance(at, slice) else 1)
         return found
 
 
-def _long(senders: int = 1) -> Chain:
-    """A chain over two groups: each segment has one record, a hundred subscriptions read it."""
-    segments = _Counted(
+def _counted(chain: Chain) -> Chain:
+    parts = _Counted(chain.segments), _Counted(chain.heads)
+    parts[0].reads = parts[1].reads = [0]
+    return replace(chain, segments=parts[0], heads=parts[1])
+
+
+def _long(senders: int, records: int = 1) -> Chain:
+    """A chain over two groups; a hundred subscriptions read it."""
+    segments = (
         Segment(
             number=number,
             group=(G1, G2)[number % 2],
             sender_epoch=1 + (number - 1) * senders // _LENGTH,
-            first_sequence=(number,),
+            first_sequence=(1 + (number - 1) * records,),
             start=(number // 2,),
-            end=(number // 2 + 1,),
+            end=(number // 2 + records,),
         )
         for number in range(1, _LENGTH + 1)
     )
-    segments.reads = [0]
     return replace(
         EMPTY,
-        segments=segments,
+        segments=tuple(segments),
         closing="its group is drained",
         sender=Sender("copier-1", senders),
         heads=tuple((f"app-{n:02}", (1 + 100 * n,)) for n in range(100)),
     )
+
+
+def _lag(chain: Chain) -> int:
+    return to_come(chain, "app-00", G1, 0, None, Offset(0), Offset(_LENGTH))
+
+
+def _droppable(chain: Chain) -> int:
+    left = replace(chain, heads=tuple((name, (9_901,)) for name, _ in chain.heads))
+    return droppable(Case(_counted(left), Evidence(), 0, Params(), CONDITIONS))
 
 
 @pytest.mark.parametrize("senders", [1, _LENGTH], ids=["one sender", "a sender each"])
@@ -72,8 +94,20 @@ def _long(senders: int = 1) -> Chain:
         lambda chain: not loses(chain, chain),
         lambda chain: not only_consumed(chain),
         lambda chain: read_waits(chain) == [],
+        lambda chain: _lag(chain) == _LENGTH // 2,
+        lambda chain: len(read_order(chain, {}).stretches) == _LENGTH,
+        lambda chain: not due_heads(chain, G2, {name: (0,) for name, _ in chain.heads}),
+        lambda chain: _droppable(chain) == 9_900,
     ],
-    ids=["invariants", "has gap", "loses", "only consumed", "read waits"],
+    ids=[
+        *("invariants", "has gap", "loses", "only consumed", "read waits", "lag", "read order"),
+        *("due heads", "droppable"),
+    ],
 )
 def test_long_chain_is_read_a_few_times(work: Callable[[Chain], bool], senders: int) -> None:
-    assert work(_long(senders=senders))
+    assert work(_counted(_long(senders)))
+
+
+def test_head_passes_a_long_row_of_empty_segments() -> None:
+    chain = _counted(_long(1, records=0))
+    assert due_heads(chain, G2, {"app-00": (0,)}) == {"app-00": (_LENGTH,)}

@@ -16,7 +16,7 @@ from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params, Serving
-from fmqcore.ordered.lowering import lower_end, short_segment
+from fmqcore.ordered.lowering import short_segment
 from fmqcore.ordered.machine import decide
 from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.codec import Versioned
@@ -173,13 +173,8 @@ class OwnDuties:
         """Return the first segment whose end this group's master does not reach; 0 = none."""
         if self.serving() is not Serving.MASTER:
             return 0
-        own = [s for s in chain.segments if s.group == self._group and s.end is not None]
-        ends = self._holdings.durable_ends(chain) if own else ()
-        if not own or lower_end(own[-1], ends) == own[-1].end:
-            return 0  # an end is no lower than those before it (K6)
-        short = short_segment(chain, self._group, ends)
-        assert short is not None
-        return short.number
+        short = short_segment(chain, self._group, self._holdings.durable_ends(chain))
+        return 0 if short is None else short.number
 
     def _whole_ends(self, chain: Chain) -> PerQueue | None:
         view = self._holdings.own_view(chain)

@@ -23,8 +23,11 @@ def lower_end(segment: Segment, ends: PerQueue) -> PerQueue:
 
 
 def short_segment(chain: Chain, group: GroupName, ends: PerQueue) -> Segment | None:
-    """Return the first segment of `group` with an end that its queues' `ends` do not reach."""
-    own = (s for s in chain.segments if s.group == group and s.end is not None)
+    """Return the first segment of `group` that can end earlier, as `ends` do not reach its end."""
+    own = [s for s in chain.segments if s.group == group and s.end is not None]
+    newest = own[-1].end if own else None
+    if newest is None or all(e >= n for e, n in zip(ends, newest, strict=True)):
+        return None  # an end is no lower than those before it (K6)
     return next((s for s in own if lower_end(s, ends) != s.end), None)
 
 

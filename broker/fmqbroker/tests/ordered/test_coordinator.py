@@ -164,7 +164,8 @@ async def test_whole_group_lowers_an_end_that_no_member_reaches(zookeeper: str) 
         segments = (
             Segment(1, G1, 1, (1,), (0,), end=(4,)),
             Segment(2, G2, 1, (2,), (7,), end=(10,)),
-            Segment(3, G2, 1, (5,), (10,)),
+            Segment(3, G1, 1, (5,), (4,), end=(4,)),
+            Segment(4, G2, 1, (5,), (10,)),
         )
         heads = (("app", (1,)), ("late", (1,)))
         await cast.create(

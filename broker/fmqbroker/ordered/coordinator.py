@@ -291,7 +291,7 @@ class Coordinator:
         now_ms = self._clock.monotonic_ms()
         evidence = self._evidence(chain, memory, _hoped(chain, nodes), ())
         decision = self._decide(chain, evidence)
-        ended = chain.closing is not None and (last.end is not None or last.end_unknown)
+        ended = chain.closing is not None and last.has_ended
         if decision.action is Action.WAIT and not ended:
             memory.stand_in = None
             if decision.wake_ms is not None:

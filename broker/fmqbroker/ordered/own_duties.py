@@ -224,11 +224,7 @@ class OwnDuties:
 
 def _end_due(chain: Chain, group: GroupName) -> bool:
     """A segment of this group waits for its end."""
-    closing = chain.last if chain.closing is not None else None
-    return any(
-        s.group == group and s.end is None and (s.end_unknown or s is closing)
-        for s in chain.segments
-    )
+    return any(True for _ in chain.due_ends(group))
 
 
 def _heads_due(chain: Chain, group: GroupName) -> bool:

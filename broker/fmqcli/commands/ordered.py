@@ -91,8 +91,7 @@ def release(
 ) -> None:
     """End a segment where the members that are left end it: the others are lost for good."""
     old = run(lambda: _segment(brokers, topic, segment))
-    ended = old is not None and (old.end is not None or old.end_unknown)
-    if not yes and ended:  # else it is refused anyway
+    if not yes and old is not None and old.has_ended:  # else it is refused anyway
         loss = "; messages that only a lost member held are LOST" if accept_loss else ""
         confirm(f"End segment {segment} of {topic} where its group's live brokers end it{loss}?")
 

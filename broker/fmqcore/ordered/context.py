@@ -61,19 +61,13 @@ def phase_of(duty: Duty, case: Case) -> Phase:
         return Phase.EMPTY
     if case.chain.closing is None:
         return Phase.OPEN
-    return Phase.ENDED if last.end is not None or last.end_unknown else Phase.CLOSING
+    return Phase.ENDED if last.has_ended else Phase.CLOSING
 
 
 def target_of(case: Case) -> Segment | None:
     """Return the first segment of this broker's group whose end is due, or else is too high."""
     chain, evidence = case.chain, case.evidence
-    closing = chain.last if chain.closing is not None else None
-    due = (
-        s
-        for s in chain.segments
-        if s.group == evidence.group and s.end is None and (s.end_unknown or s is closing)
-    )
-    target = next(due, None)
+    target = next(chain.due_ends(evidence.group), None)
     if target is None and evidence.whole_ends is not None:
         return short_segment(chain, evidence.group, evidence.whole_ends)
     return target

@@ -58,11 +58,10 @@ def _open_segments(chain: Chain) -> Iterator[str]:
     for segment in chain.segments:
         if segment.end is not None and segment.end_unknown:
             yield f"the end of segment {segment.number} is given and unknown"
-        if segment is not chain.last and segment.end is None and not segment.end_unknown:
+        if segment is not chain.last and not segment.has_ended:
             yield f"segment {segment.number} is open and not the last"
     last = chain.last
-    done = last is not None and (last.end is not None or last.end_unknown)
-    if done and chain.closing is None:
+    if last is not None and last.has_ended and chain.closing is None:
         yield "the last segment has ended and no reason is there"
     if last is None and chain.closing is not None:
         yield "a reason to close, and no segment"

@@ -100,7 +100,7 @@ def release(
         raise InvalidArgument(
             f"ordered topic {chain.topic} has no segment {number}: `fmq ordered status` lists them"
         )
-    if segment.end is None and not segment.end_unknown:
+    if not segment.has_ended:
         raise InvalidArgument(
             f"segment {number} of {chain.topic} is not ended: switch first, and release it once "
             "its end is unknown"
@@ -170,7 +170,7 @@ def give_up_group(chain: Chain, group: GroupName) -> Chain:
     for segment in chain.segments:
         if segment.group != group or segment.end == segment.start:
             continue
-        if segment.end is None and not segment.end_unknown:
+        if not segment.has_ended:
             if chain.closing is None:
                 chain = close(chain, f"group {group} is lost for good", CloseReason.REMOVAL)
             chain = with_segment(chain, replace(segment, end_unknown=True))

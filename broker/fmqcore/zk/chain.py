@@ -6,7 +6,7 @@ broker must not drop what a newer one has written, because every change rewrites
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -76,6 +76,11 @@ class Segment:
     opened_ms: int = 0  # wall clock, for people (`fmqcore.ordered.moments`); 0 = not known
     ended_ms: int = 0  # when its end was given or declared unknown
     extra: Extra = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its end is given, or declared unknown: it takes no more records."""
+        return self.end is not None or self.end_unknown
 
     @property
     def last_sequence(self) -> PerQueue | None:
@@ -168,6 +173,15 @@ class Chain:
         """Return the segment of that number, or None if it is dropped or not opened yet."""
         index = number - self.floor.number - 1
         return self.segments[index] if 0 <= index < len(self.segments) else None
+
+    def due_ends(self, group: GroupName) -> Iterator[Segment]:
+        """Return the segments of a group whose end is to be given: closing ones, unknown ends."""
+        closing = self.last if self.closing is not None else None
+        return (
+            s
+            for s in self.segments
+            if s.group == group and s.end is None and (s.end_unknown or s is closing)
+        )
 
     def delivered_before(self, segment: Segment, subscription: str, queue: int) -> int | None:
         """Return the highest sequence of the segment's sender that segments before it deliver.

@@ -30,7 +30,6 @@ from fmqcore.ids import GroupName
 from fmqcore.ordered.context import Case, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible
 from fmqcore.ordered.evidence import Evidence, Params
-from fmqcore.zk.chain import Segment
 from fmqcore.zk.group_config import KeptOut
 from fmqoperator.core import facts, steps
 from fmqoperator.core import switchovers as moves
@@ -142,12 +141,8 @@ def _waits_for(seen: ChainSeen, group: str) -> bool:
     last = None if chain is None else chain.last
     if chain is None or last is None or last.group != group:
         return False
-    ended = chain.closing is not None and _has_ended(last)
+    ended = chain.closing is not None and last.has_ended
     return not ended or bool(seen.line)  # without a sender nothing follows
-
-
-def _has_ended(segment: Segment) -> bool:
-    return segment.end is not None or segment.end_unknown
 
 
 def _switches(seen: Observation, here: Iterable[ChainSeen], why: str) -> Iterable[SwitchSends]:

@@ -149,8 +149,7 @@ def master_view(chain: Chain) -> int:
     last = chain.last
     segments, floor = chain.segments, chain.floor
     if last is not None:
-        ended = last.end is not None or last.end_unknown
-        closing = chain.closing or ("closing" if ended else None)
+        closing = chain.closing or ("closing" if last.has_ended else None)
         bare = replace(last, end=None, end_unknown=False)
         segments, floor = (bare,), Floor(last.number - 1)
         chain = replace(chain, closing=closing)

@@ -110,3 +110,12 @@ def test_nodes_have_their_places() -> None:
     assert chain_node("dev", "changes") == "/fmq/dev/ordered/changes"
     assert senders_node("dev", "changes") == "/fmq/dev/ordered/changes/senders"
     assert chains_node("dev", G1) == "/fmq/dev/groups/g1/chains"
+
+
+def test_ends_are_due_of_closing_and_unknown_segments() -> None:
+    def due(chain: Chain, group: GroupName) -> list[int]:
+        return [segment.number for segment in chain.due_ends(group)]
+
+    assert (due(FULL, G1), due(FULL, G2)) == ([6], [5])
+    assert due(replace(FULL, closing=None), G1) == [], "it is open"
+    assert [segment.has_ended for segment in FULL.segments] == [True, True, False]

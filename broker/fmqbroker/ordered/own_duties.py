@@ -148,17 +148,19 @@ class OwnDuties:
         short = self.short_segment(chain)
         if not short:
             self._short.pop(chain.topic_id, None)
-        for duty, due in _DUE.items():
-            if not due(chain, self._group) and not (duty is Duty.END and short):
+        for duty, is_due in _DUE.items():
+            due = is_due(chain, self._group)
+            lowers = duty is Duty.END and short > 0 and not due
+            if not due and not lowers:
                 continue
-            evidence = self._evidence(duty, chain, serving)
+            evidence = self._short_evidence(chain) if lowers else self._evidence(duty, chain)
             decision = decide(duty, chain, evidence, now_ms, params)
             if decision.action is not Action.WAIT:
                 await self._take(stored, decision)
                 return Step(acted=True)
             if duty is Duty.END:
                 self._unended[chain.topic_id], poll = None, True
-            if duty is Duty.END and short:
+            if lowers:
                 known = evidence.whole_ends is not None
                 self._note_short(chain, short, decision.why if known else _AWAY)
         return Step(poll=poll)
@@ -180,10 +182,19 @@ class OwnDuties:
         view = self._holdings.own_view(chain)
         return view.ends if view.takes_writes and not view.missing else None
 
-    def _evidence(self, duty: Duty, chain: Chain, serving: Serving) -> Evidence:
+    def _short_evidence(self, chain: Chain) -> Evidence:
+        """Return what the master needs to lower an end: progress only if its group is whole."""
+        whole = self._whole_ends(chain)
+        progress = {} if whole is None else self._readers.progress(chain)
+        return Evidence(
+            group=self._group, serving=Serving.MASTER, whole_ends=whole, progress=progress
+        )
+
+    def _evidence(self, duty: Duty, chain: Chain) -> Evidence:
         """Return the part of the evidence that the duty reads."""
         match duty:
             case Duty.END:
+                serving = self.serving()
                 master = serving is Serving.MASTER
                 return Evidence(
                     group=self._group,
@@ -191,8 +202,6 @@ class OwnDuties:
                     sealed=self._seals.sealed_of(chain.topic_id),
                     held=self._holdings.held(chain) if master else None,
                     durable_ends=None if master else self._holdings.durable_ends(chain),
-                    whole_ends=self._whole_ends(chain) if master else None,
-                    progress=self._readers.progress(chain),
                 )
             case Duty.HEADS:
                 return Evidence(group=self._group, progress=self._readers.progress(chain))

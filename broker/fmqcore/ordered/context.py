@@ -1,12 +1,12 @@
 """What one decision sees: the case, its guards, and questions that several of them ask. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from fmqcore.ids import GroupName
 from fmqcore.ordered.evidence import Duty, Evidence, GroupView, Params, Phase, Serving
-from fmqcore.ordered.lowering import short_segment
+from fmqcore.ordered.lowering import lowered, short_segment
 from fmqcore.zk.chain import Chain, PerQueue, Segment, chain_to_json
 
 MAX_CHAIN_BYTES: Final = 512 * 1024
@@ -36,6 +36,7 @@ class Case:
     now_ms: int
     params: Params
     conditions: tuple[Condition, ...]  # of a group that may take the next segment
+    lowered: Chain | None = None  # phase SHORT: the chain with the lower end
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,17 @@ def target_of(case: Case) -> Segment | None:
     if target is None and evidence.whole_ends is not None:
         return short_segment(chain, evidence.group, evidence.whole_ends)
     return target
+
+
+def with_lower_end(case: Case) -> Case:
+    """Return the case of phase SHORT with the chain in which the segment ends where its group does.
+
+    Computed once: guards judge that chain, and the step writes it.
+    """
+    target, whole = target_of(case), case.evidence.whole_ends
+    assert target is not None
+    assert whole is not None
+    return replace(case, lowered=lowered(case.chain, target, whole, case.evidence.progress))
 
 
 def given_end(case: Case) -> PerQueue | None:

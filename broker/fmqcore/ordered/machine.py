@@ -54,6 +54,7 @@ from fmqcore.ordered.context import (
     phase_of,
     target_of,
     view_of,
+    with_lower_end,
 )
 from fmqcore.ordered.eligibility import eligible
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, Params, Phase
@@ -82,7 +83,10 @@ def decide(
     `now_ms` is the broker's own monotonic clock. A WAIT has a sentence on what is awaited.
     """
     case = Case(chain, evidence, now_ms, params, rules.conditions)
-    rows = rules.rows[duty, phase_of(duty, case)]
+    phase = phase_of(duty, case)
+    if phase is Phase.SHORT:
+        case = with_lower_end(case)
+    rows = rules.rows[duty, phase]
     row = next((r for r in rows if all(guard.holds(case) for guard in r.guards)), None)
     if row is None:
         why = _waiting_for(case, duty, rows)

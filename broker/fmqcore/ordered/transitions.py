@@ -12,7 +12,7 @@ from fmqcore.ordered.context import Case, given_end, last_segment, target_of
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible
 from fmqcore.ordered.evidence import CloseReason
-from fmqcore.ordered.lowering import lowered, with_segment
+from fmqcore.ordered.lowering import with_segment
 from fmqcore.zk.chain import (
     Chain,
     Floor,
@@ -40,10 +40,8 @@ def give_end(case: Case) -> Chain:
 
 def lower_end(case: Case) -> Chain:
     """The segment ends where the whole group does: no member holds more."""
-    target, whole = target_of(case), case.evidence.whole_ends
-    assert target is not None
-    assert whole is not None
-    return lowered(case.chain, target, whole, case.evidence.progress)
+    assert case.lowered is not None
+    return case.lowered
 
 
 def declare_unknown(case: Case) -> Chain:

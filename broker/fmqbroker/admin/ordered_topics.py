@@ -261,10 +261,10 @@ class OrderedAdmin:
         segment = chain.segment(number)
         if segment is None:
             return {}
-        progress, starts, zeros = {}, dict(chain.start_numbers), (0,) * chain.queues
-        for name, _ in chain.heads:
+        progress = {}
+        for name, place in chain.places.items():
             entries = [self._offsets.get(OffsetKey(name, topic.id, q)) for q in range(chain.queues)]
-            pairs = zip(entries, starts.get(name, zeros), strict=True)
+            pairs = zip(entries, place.start_numbers, strict=True)
             floors = (floor_since_start(entry, number) for entry, number in pairs)
             progress[name] = tuple(map(max, floors, segment.start))
         return progress

@@ -47,10 +47,9 @@ class FinishedProgress:
         """Return the next offset of each queue by subscription: all before it is acked."""
         if topic.topic_id not in self._due:
             return {}
-        starts, zeros = dict(topic.start_numbers), (0,) * topic.queues
         return {
-            name: self._floors(name, topic.topic_id, starts.get(name, zeros))
-            for name, _ in topic.heads
+            name: self._floors(name, topic.topic_id, place.start_numbers)
+            for name, place in topic.places.items()
         }
 
     def expired(self, topic: Chain) -> frozenset[int]:

@@ -126,12 +126,12 @@ def due_heads(
     `progress`: per subscription the next offset of each queue in this group: all below are acked
     since its start (`floor_since_start`).
     """
-    due, starts, zeros = dict[str, PerQueue](), dict(chain.start_offsets), (0,) * chain.queues
-    for name, numbers in chain.heads:
+    due = dict[str, PerQueue]()
+    for name, (numbers, _, starts) in chain.places.items():
         done = progress.get(name)
         if done is None:
             continue
-        places = zip(numbers, done, starts.get(name, zeros), strict=True)
+        places = zip(numbers, done, starts, strict=True)
         moved = tuple(
             _next_head(chain, group, name, queue, *place) for queue, place in enumerate(places)
         )

@@ -161,23 +161,18 @@ def _changed_segments(before: Chain, after: Chain, lowers: bool) -> Iterator[str
 
 def _fallen_heads(before: Chain, after: Chain) -> Iterator[str]:
     """A head goes back only with a new start: progress of the one before is void then."""
-    was, old_starts, starts = (
-        dict(values) for values in (before.heads, before.start_numbers, after.start_numbers)
-    )
-    zeros = (0,) * after.queues
-    for name, numbers in after.heads:
-        old, since = was.get(name, numbers), old_starts.get(name, zeros)
-        same = (o == n for o, n in zip(since, starts.get(name, zeros), strict=True))
-        if any(n < o and s for n, o, s in zip(numbers, old, same, strict=True)):
-            yield f"{name} goes back from {old} to {numbers}"
+    for name, place in after.places.items():
+        old = before.places.get(name, place)
+        same = (o == n for o, n in zip(old.start_numbers, place.start_numbers, strict=True))
+        if any(n < o and s for n, o, s in zip(place.heads, old.heads, same, strict=True)):
+            yield f"{name} goes back from {old.heads} to {place.heads}"
 
 
 def _old_starts(before: Chain, after: Chain) -> Iterator[str]:
     if after.last_start < before.last_start:
         yield f"the last start fell from {before.last_start} to {after.last_start}"
-    was = dict(before.start_numbers)
     for name, numbers in after.start_numbers:
-        old = was.get(name, (0,) * before.queues)
+        old = before.start_numbers_of(name)
         given = {n for n, o in zip(numbers, old, strict=True) if n != o}
         if given and min(given) <= before.last_start:
             yield f"start {min(given)} of {name} was given before"

@@ -72,15 +72,15 @@ def _passed(
     chain: Chain, before: Segment, after: Segment, progress: Mapping[str, PerQueue]
 ) -> PerSubscription:
     """The highest sequence that each subscription has finished here, if above the end."""
-    passed, starts, last = dict(before.passed), dict(chain.start_offsets), after.last_sequence
+    passed, last = dict(before.passed), after.last_sequence
     assert last is not None
-    for name, numbers in chain.heads:
+    for name, (numbers, _, starts) in chain.places.items():
         done = progress.get(name, before.start)
         finished = []
         for queue in range(chain.queues):
             offset = done[queue]
             if numbers[queue] == before.number:
-                offset = max(offset, starts.get(name, before.start)[queue])
+                offset = max(offset, starts[queue])
             if before.end is not None:
                 left = numbers[queue] > before.number
                 offset = before.end[queue] if left else min(offset, before.end[queue])

@@ -12,7 +12,7 @@ from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName
 from fmqcore.ordered.context import MAX_CHAIN_BYTES, has_room
 from fmqcore.ordered.invariants import broken_step, require_sound
-from fmqcore.zk.chain import Chain, Floor, PerQueue, PerSubscription, Segment, sorted_pairs
+from fmqcore.zk.chain import Chain, Floor, PerQueue, PerSubscription, Place, Segment, sorted_pairs
 
 MAX_HEADS: Final = 16_384
 """Maximum heads of a chain: subscriptions times queues."""
@@ -206,16 +206,15 @@ def oldest_kept(
     first = next((s for s in chain.segments if s.group == group and chain.heads), None)
     if first is None:
         return None
-    numbers, offsets = dict(chain.start_numbers), dict(chain.start_offsets)
-    zeros = (0,) * chain.queues
 
-    def unread_from(name: str, heads: PerQueue, queue: int) -> int:
-        done = floor(name, queue, numbers.get(name, zeros)[queue])
-        reached = max(done, offsets.get(name, zeros)[queue])
-        return _unread_from(first, heads[queue], reached, queue)
+    def unread_from(name: str, place: Place, queue: int) -> int:
+        done = floor(name, queue, place.start_numbers[queue])
+        reached = max(done, place.start_offsets[queue])
+        return _unread_from(first, place.heads[queue], reached, queue)
 
     return tuple(
-        min(unread_from(name, heads, q) for name, heads in chain.heads) for q in range(chain.queues)
+        min(unread_from(name, place, q) for name, place in chain.places.items())
+        for q in range(chain.queues)
     )
 
 

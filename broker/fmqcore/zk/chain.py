@@ -110,6 +110,23 @@ class Floor:
     last_records: tuple[RecordPlace | None, ...] = ()  # the greatest: a sender starts after it
 
 
+class Place(NamedTuple):
+    """Where a subscription is, by queue; see the fields of `Chain`."""
+
+    heads: PerQueue
+    start_numbers: PerQueue
+    start_offsets: PerQueue
+
+
+def _places_of(chain: "Chain") -> Mapping[str, Place]:
+    numbers, offsets = dict(chain.start_numbers), dict(chain.start_offsets)
+    zeros = (0,) * chain.queues
+    return {
+        name: Place(heads, numbers.get(name, zeros), offsets.get(name, zeros))
+        for name, heads in chain.heads
+    }
+
+
 class _Repeats(NamedTuple):
     """What senders may have sent again, for `Chain.delivered_before`."""
 
@@ -157,6 +174,7 @@ class Chain:
     allow_single: bool = False  # a group of one broker may be used: for tries only
     topic_id: TopicId = NO_TOPIC  # a chain of another number is a deleted topic's
     extra: Extra = ()
+    _places: Mapping[str, Place] | None = field(default=None, init=False, compare=False, repr=False)
     _repeats: _Repeats | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -202,9 +220,18 @@ class Chain:
                 highest = max(highest, passed[queue])
         return highest
 
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """The place of each subscription with heads. Computed once for a chain."""
+        if self._places is None:
+            object.__setattr__(self, "_places", _places_of(self))
+        assert self._places is not None
+        return self._places
+
     def heads_of(self, subscription: str) -> PerQueue | None:
         """Return the subscription's heads; None if it has none yet."""
-        return next((ks for name, ks in self.heads if name == subscription), None)
+        place = self.places.get(subscription)
+        return None if place is None else place.heads
 
     @property
     def has_named_readers(self) -> bool:
@@ -213,14 +240,13 @@ class Chain:
 
     def start_numbers_of(self, subscription: str) -> PerQueue:
         """Return the subscription's start numbers per queue."""
-        return self._or_zeros(self.start_numbers, subscription)
+        place = self.places.get(subscription)
+        return (0,) * self.queues if place is None else place.start_numbers
 
     def start_offsets_of(self, subscription: str) -> PerQueue:
         """Return per queue where the subscription begins in its head's segment; 0 = anywhere."""
-        return self._or_zeros(self.start_offsets, subscription)
-
-    def _or_zeros(self, values: PerSubscription, subscription: str) -> PerQueue:
-        return next((ns for name, ns in values if name == subscription), (0,) * self.queues)
+        place = self.places.get(subscription)
+        return (0,) * self.queues if place is None else place.start_offsets
 
 
 def sorted_pairs(values: Mapping[str, PerQueue]) -> PerSubscription:

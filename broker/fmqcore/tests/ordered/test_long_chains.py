@@ -111,3 +111,9 @@ def test_long_chain_is_read_a_few_times(work: Callable[[Chain], bool], senders: 
 def test_head_passes_a_long_row_of_empty_segments() -> None:
     chain = _counted(_long(1, records=0))
     assert due_heads(chain, G2, {"app-00": (0,)}) == {"app-00": (_LENGTH,)}
+
+
+def test_places_of_many_subscriptions_are_found_without_a_search() -> None:
+    heads = tuple((f"app-{n:05}", (1,)) for n in range(_LENGTH))
+    chain = _counted(replace(_long(1), heads=heads))
+    assert all(chain.heads_of(name) == numbers for name, numbers in heads)

@@ -25,6 +25,7 @@ from e2e.history.events import (
     Look,
     Nacked,
     OrderedDelivered,
+    OrderedHandedOn,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
@@ -53,7 +54,9 @@ LATE_MS: Final = 500.0
 """A client gets a message at most this many milliseconds after a reader showed it."""
 
 
-OrderedEvent = OrderedOpened | OrderedSent | OrderedStored | OrderedUnsure | OrderedDelivered
+OrderedEvent = (
+    OrderedOpened | OrderedHandedOn | OrderedSent | OrderedStored | OrderedUnsure | OrderedDelivered
+)
 """Events of ordered topics."""
 
 

@@ -7,11 +7,13 @@ By queue, for each consumer group that read from the beginning:
   place has lost it, and with it perhaps what consumers had acknowledged there;
 - senders follow one another: after a later one's first record none of an earlier one comes;
 - of each sender come its first records, in the order in which it sent them, without a gap;
-- a sender learns, when it becomes active, the last record before its own;
+- a sender learns, when it becomes active, the last record before its own; one that accepts unknown
+  ends need not learn of the records in segments whose ends were not known then;
 - every acknowledged record comes, and acknowledged sequences rise with the order of sending.
 
 Of senders: each segment acknowledges records of one sender, and what a sender hands in after a
-later one has stored a record is neither acknowledged nor delivered.
+later one has stored a record is neither acknowledged nor delivered. If the later one accepted that
+the end of the earlier one's segment was not known, it may be delivered from there.
 
 A record may be missing only if all its copies may have been gone at one moment, and what comes
 behind it only until the chain passes that segment: `ordered_copies.py`, which also checks that an
@@ -19,7 +21,7 @@ acknowledged record lay on all members' disks, and is there in the end.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -28,6 +30,7 @@ from e2e.checks.findings import Check, Finding
 from e2e.checks.ordered_copies import Copies
 from e2e.history.events import (
     OrderedDelivered,
+    OrderedHandedOn,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
@@ -45,6 +48,7 @@ class _Topic:
     sent: dict[str, list[OrderedSent]] = field(default_factory=lambda: defaultdict(list))
     stored: dict[int, OrderedStored] = field(default_factory=dict)
     opened: dict[str, list[OrderedOpened]] = field(default_factory=lambda: defaultdict(list))
+    handed_on: list[OrderedHandedOn] = field(default_factory=list)
     delivered: dict[tuple[str, int], list[OrderedDelivered]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -55,6 +59,16 @@ class _Topic:
         """Return the sender of a record; "" if there is none."""
         sent = self.sent_of.get(record)
         return "" if sent is None else sent.who
+
+    def unended(self, who: str, segment: int) -> tuple[int, ...]:
+        """Return the segments whose ends a sender with records in `segment` accepted not to know.
+
+        Empty also if such an end was not known to a sender that does not accept that.
+        """
+        if not any(opened.accepts for opened in self.opened.get(who, ())):
+            return ()
+        earlier = [event for event in self.handed_on if event.segment <= segment]
+        return max(earlier, key=lambda event: event.segment).unended if earlier else ()
 
 
 def ordered(facts: Facts) -> Iterator[Finding]:
@@ -88,6 +102,8 @@ def _take(topic: _Topic, event: object) -> None:
             topic.sent_of[event.record] = event
         case OrderedStored():
             topic.stored[event.record] = event
+        case OrderedHandedOn():
+            topic.handed_on.append(event)
         case OrderedOpened():
             topic.opened[event.who].append(event)
         case OrderedDelivered():
@@ -169,18 +185,30 @@ def _last_records(
     topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies
 ) -> Iterator[Finding]:
     """What a sender learned as the last record is what consumers get before its first one."""
-    before = None
-    for event in first:
+    for at, event in enumerate(first):
         who = topic.sender_of(event.record)
-        if before is None or topic.sender_of(before.record) != who:
+        if at == 0 or topic.sender_of(first[at - 1].record) != who:
             opened = topic.opened[who][:1]
             learned = opened[0].last[queue] if opened else UNREADABLE
-            is_last = -1 if before is None else before.record
+            lasts = _lasts(first, at, topic.unended(who, event.segment))
             sent = topic.sent_of.get(learned)
             lost = sent is not None and copies.gone(topic.stored.get(learned), sent)
-            if learned not in (UNREADABLE, is_last) and not lost:
-                yield _found(event, f"{who} was active after record {learned}, not {is_last}")
-        before = event
+            if learned not in (UNREADABLE, *lasts) and not lost:
+                yield _found(event, f"{who} was active after record {learned}, not {lasts[0]}")
+
+
+def _lasts(first: list[OrderedDelivered], at: int, unended: tuple[int, ...]) -> list[int]:
+    """Return which records a sender, whose first one is `first[at]`, may have learned as the last.
+
+    The end of an unended segment may have been given by the time that its record was asked for.
+    """
+    lasts = []
+    while at and first[at - 1].segment in unended:
+        segment = first[at - 1].segment
+        lasts.append(first[at - 1].record)
+        while at and first[at - 1].segment == segment:
+            at -= 1
+    return [*lasts, first[at - 1].record if at else -1]
 
 
 def _missing(topic: _Topic, copies: Copies) -> Iterator[Finding]:
@@ -227,20 +255,35 @@ def _zombies(topic: _Topic) -> Iterator[Finding]:
 
     A sender that had it back in between may go on: then the later one has stored nothing.
     """
-    seen = {event.record for events in topic.delivered.values() for event in events}
-    kept = seen | topic.stored.keys()
-    used = {topic.sender_of(record) for record in kept}
+    seen: dict[int, set[int]] = defaultdict(set)  # by record, the segments that delivered it
+    for event in (event for events in topic.delivered.values() for event in events):
+        seen[event.record].add(event.segment)
+    kept = seen.keys() | topic.stored.keys()
+    used, first = {topic.sender_of(record) for record in kept}, _first_segments(topic, seen)
     since = {who: events[0].at_ms for who, events in topic.opened.items()}
     for who, opened_ms in since.items():
         later = {ms: other for other, ms in since.items() if other in used and ms > opened_ms}
         if not later:
             continue
         fenced_ms = min(later)
+        unended = set(topic.unended(later[fenced_ms], first[later[fenced_ms]]))
         for sent in topic.sent[who]:
+            shown = seen.get(sent.record, set())
+            if shown and shown <= unended and sent.record not in topic.stored:
+                continue
             if sent.at_ms > fenced_ms and sent.record in kept:
                 text = f"sent by {who} after {later[fenced_ms]} took over, and stored"
                 place = Place(sent.topic, "?", topic.queue_of[sent.key])
                 yield Finding(Check.I13, sent.at_ms, text, (who,), place, record=sent.record)
+
+
+def _first_segments(topic: _Topic, seen: Mapping[int, set[int]]) -> dict[str, int]:
+    """Return by sender the first segment with records from it."""
+    first = {s.who: s.segment for s in sorted(topic.stored.values(), key=lambda s: -s.segment)}
+    for record, shown in seen.items():
+        who = topic.sender_of(record)
+        first[who] = min(first.get(who, min(shown)), *shown)
+    return first
 
 
 def _sequences(topic: _Topic) -> Iterator[Finding]:

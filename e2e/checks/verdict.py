@@ -21,6 +21,7 @@ from e2e.checks.serving import two_at_once
 from e2e.history.events import (
     Event,
     Failed,
+    OrderedHandedOn,
     OrderedOpened,
     OrderedStored,
     Place,
@@ -132,6 +133,9 @@ def _ordered_counts(facts: Facts) -> dict[str, int]:
         "acknowledged in order": len(stored),
         "segments": len({(event.topic, event.segment) for event in stored}),
         "senders": sum(isinstance(event, OrderedOpened) for event in facts.ordered),
+        "accepted unknown ends": sum(
+            isinstance(event, OrderedHandedOn) and bool(event.unended) for event in facts.ordered
+        ),
     }
 
 

@@ -184,13 +184,24 @@ class Sought(NamedTuple):
 class OrderedOpened(NamedTuple):
     """A sender became the active one. `last`: by queue the last record before its first.
 
-    -1: there is none; -2: it is there, and cannot be read.
+    -1: there is none; -2: it is there, and cannot be read. `accepts`: it need not know the ends of
+    all segments before its own.
     """
 
     at_ms: float
     who: str
     topic: str
     last: tuple[int, ...]
+    accepts: bool = False
+
+
+class OrderedHandedOn(NamedTuple):
+    """The chain got a segment for another sender, while the ends of these were not known."""
+
+    at_ms: float
+    topic: str
+    segment: int
+    unended: tuple[int, ...]
 
 
 class OrderedSent(NamedTuple):
@@ -455,6 +466,7 @@ Event = (
     | Seeking
     | Sought
     | OrderedOpened
+    | OrderedHandedOn
     | OrderedSent
     | OrderedStored
     | OrderedUnsure

@@ -6,6 +6,7 @@ from e2e.checks.findings import Check
 from e2e.history.events import (
     FaultKind,
     OrderedDelivered,
+    OrderedHandedOn,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
@@ -30,8 +31,11 @@ class Chain:
         self.drained = drained
         self.kit.writer.topic(_TOPIC, CHAIN, 2)
 
-    def open(self, who: str, *last: int) -> None:
-        self.kit.add(OrderedOpened(self.kit.at(), who, CHAIN, last or (-1, -1)))
+    def open(self, who: str, *last: int, accepts: bool = False) -> None:
+        self.kit.add(OrderedOpened(self.kit.at(), who, CHAIN, last or (-1, -1), accepts))
+
+    def hand_on(self, segment: int, *unended: int) -> None:
+        self.kit.add(OrderedHandedOn(self.kit.at(), CHAIN, segment, unended))
 
     def send(self, who: str, records: Sequence[int], queue: int = 0) -> None:
         for record in records:
@@ -112,6 +116,28 @@ def handed_on(last: int = 1002) -> Chain:
     return chain
 
 
+def accepted(last: int = -1, *unended: int, accepts: bool = True, late: bool = False) -> Chain:
+    """The deputy goes on while the end of the copier's segment is not known.
+
+    `late`: the copier sends 1005 after that, which is in its segment.
+    """
+    chain = Chain()
+    chain.open("copier")
+    chain.send("copier", [1001, 1002])
+    chain.store("copier", 1, [1001, 1002])
+    chain.hand_on(2, *unended)
+    chain.open("deputy", last, -1, accepts=accepts)
+    chain.send("deputy", [1003, 1004])
+    chain.store("deputy", 2, [1003, 1004])
+    chain.deliver(1, [1001, 1002])
+    if late:
+        chain.send("copier", [1005])
+        chain.append([1005])
+        chain.deliver(1, [1005], 2)
+    chain.deliver(2, [1003, 1004])
+    return chain
+
+
 def sound_chains() -> list[Kit]:
     """Histories without a fault: a record stored twice, a hand-over of the sends, a redelivery."""
     change = handed_on()
@@ -122,6 +148,9 @@ def sound_chains() -> list[Kit]:
         switched([(1, [1001, 1002, 1003]), (2, [1004])]),
         switched([(1, [1001, 1002]), (2, [1003]), (2, [1004])]),
         change.end(),
+        accepted(-1, 1).end(),
+        accepted(1002, 1).end(),
+        accepted(-1, 1, late=True).end(),
     ]
 
 
@@ -267,4 +296,33 @@ def two_senders_that_share_a_segment() -> Kit:
     chain.store("deputy", 1, [1003], queue=1)
     chain.deliver(1, [1001, 1002])
     chain.deliver(2, [1003, 1004])
+    return chain.end()
+
+
+@breaks(Check.I13)
+def a_sender_that_did_not_accept_an_unknown_end() -> Kit:
+    return accepted(-1, 1, accepts=False).end()
+
+
+@breaks(Check.I13)
+def a_sender_that_did_not_learn_a_known_last_record() -> Kit:
+    return accepted(-1).end()
+
+
+@breaks(Check.I13)
+def a_sender_that_learned_no_last_record_of_a_segment() -> Kit:
+    return accepted(1001, 1).end()
+
+
+@breaks(Check.I13)
+def a_record_sent_late_into_a_segment_that_had_ended() -> Kit:
+    return accepted(1005, late=True).end()
+
+
+@breaks(Check.I13)
+def an_acknowledged_record_sent_after_an_accepting_sender_had_the_role() -> Kit:
+    chain = accepted(-1, 1, late=True)
+    for name in chain.kit.names:
+        chain.kit.ends(name)
+    chain.acked("copier", 1, [1005], sequence=3, offset=2)
     return chain.end()

@@ -3,8 +3,8 @@
 A sender waits until it is the active one, sends bursts for a while, and leaves, so that the next in
 line takes over. What it learns and what becomes of each record is written down; check I13 judges.
 
-A consumer group that is deleted and made again has to get everything that is kept once more, so
-another one that never reads keeps all segments (`HOLDER`).
+A consumer group that is deleted and made again, or that seeks to the beginning, has to get
+everything that is kept once more, so another one that never reads keeps all segments (`HOLDER`).
 """
 
 import asyncio
@@ -36,6 +36,7 @@ _POLL_S: Final = 0.05
 _UNREADABLE: Final = -2
 _BEFORE_S: Final = (0.5, 8.0)
 _DELETING_S: Final = (0.02, 0.5)  # often too short to reach all broker groups
+_SEEKING_S: Final = (0.02, 2.0)
 HOLDER: Final = "holder"
 """A consumer group that never reads: its place in the chain keeps all segments."""
 
@@ -53,6 +54,7 @@ class OrderedSending:
     size: tuple[int, int] = (24, 200)  # bytes of a value
     stay_s: tuple[float, float] = (1.0, 6.0)  # as the active one
     window: int = 100  # records without an outcome at most
+    accepts: bool = False  # it goes on although the end of an earlier segment is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ class OrderedReading:
     stay_s: tuple[float, float] | None = None  # None: until the end
     rest_s: tuple[float, float] = (0.0, 0.0)  # between two stays, while records are sent
     remade: bool = False  # it reads, is deleted and made again: only what comes then is noted
+    seeks: bool = False  # it reads and seeks, at last to the beginning: what comes then is noted
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it has to get everything that is kept once more."""
+        return self.remade or self.seeks
 
 
 async def send_in_order(traffic: TrafficState, sending: OrderedSending, door: Door) -> None:
@@ -102,11 +110,14 @@ class _Turn:
         sending, traffic = self._sending, self._traffic
         async with (
             door.client(self._who) as client,
-            client.ordered_producer(sending.topic, name=sending.name) as producer,
+            client.ordered_producer(
+                sending.topic, name=sending.name, accept_unknown_end=sending.accepts
+            ) as producer,
         ):
             self.active, traffic.ordered_sender = True, sending.name
             last = tuple(_record_of_last(producer.last.get(q)) for q in range(sending.queues))
-            traffic.add(OrderedOpened(traffic.now_ms(), self._who, sending.topic, last))
+            opened = (traffic.now_ms(), self._who, sending.topic)
+            traffic.add(OrderedOpened(*opened, last, sending.accepts))
             until_ms = traffic.now_ms() + self._dice.uniform(*sending.stay_s) * 1000
             while traffic.sending and traffic.now_ms() < until_ms:
                 self._burst(producer)
@@ -184,12 +195,14 @@ async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Do
     while traffic.consuming:
         who = traffic.born(reading.name)
         dice = traffic.dice(who)
-        noted = not reading.remade or reading.readers in traffic.ordered_remade
+        noted = not reading.restarts or reading.readers in traffic.ordered_restarted
         stay_s = dice.uniform(*reading.stay_s) if reading.stay_s else float("inf")
         try:
             async with door.client(who) as client:
                 if noted:
                     await _read_on(traffic, reading, who, client, stay_s)
+                elif reading.seeks:
+                    await _read_and_seek(traffic, reading, client, dice)
                 else:
                     await _read_and_delete(traffic, reading, client, dice)
         except FmqError:  # no broker answers, or the topic is not known yet: later
@@ -225,9 +238,24 @@ async def _read_and_delete(
                 await client.admin().delete_group(reading.readers, reading.topic)
         (status,) = await client.admin().ordered.status(reading.topic)
         if status.chain.heads_of(reading.readers) is None:
-            traffic.ordered_remade.add(reading.readers)
+            traffic.ordered_restarted.add(reading.readers)
             return
         await asyncio.sleep(_POLL_S)
+
+
+async def _read_and_seek(
+    traffic: TrafficState, reading: OrderedReading, client: Client, dice: random.Random
+) -> None:
+    """Read and seek a few times, over segments of several broker groups, and then to the start."""
+    for _ in range(dice.randint(0, 2)):
+        await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
+        with suppress(FmqError, TimeoutError):  # it counts, or not, or later
+            async with asyncio.timeout(dice.uniform(*_SEEKING_S)):
+                to = dice.choice(("earliest", "latest"))
+                await client.admin().seek(reading.readers, reading.topic, to)
+    await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
+    await client.admin().seek(reading.readers, reading.topic, "earliest")
+    traffic.ordered_restarted.add(reading.readers)
 
 
 def _note(traffic: TrafficState, reading: OrderedReading, who: str, message: Message) -> None:

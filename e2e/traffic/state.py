@@ -28,7 +28,7 @@ class TrafficState:
         self.lives: dict[str, tuple[str, str]] = {}  # member → its present life, its readers
         self.ordered_stored: set[int] = set()  # records acknowledged in ordered topics
         self.ordered_delivered: dict[str, set[int]] = {}  # readers → records of ordered topics
-        self.ordered_remade: set[str] = set()  # readers that were deleted, to be made again
+        self.ordered_restarted: set[str] = set()  # readers that get everything once more
         self.ordered_segments: set[int] = set()  # that have acknowledged records
         self.ordered_sender = ""  # the program that became the active sender last
         self.batches = 0  # acknowledged: places reported at one moment

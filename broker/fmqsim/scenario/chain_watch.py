@@ -53,12 +53,15 @@ At = tuple[ChainStep, Segment | None]
 """A step, and its segment; None: of heads, drops and SEAL."""
 OnEnd = Callable[[str, Chain, Segment], None]
 """Gets the broker that gives an end, the chain with it, and the segment."""
+OnHandOn = Callable[[Chain], None]
+"""Gets a chain whose newest segment is another sender's than the one before."""
 
 
 class ChainWatch:
     """The chains as written so far."""
 
-    def __init__(self, loop: SimLoop, on_end: OnEnd) -> None:
+    def __init__(self, loop: SimLoop, on_end: OnEnd, on_hand_on: OnHandOn = lambda _: None) -> None:
+        self._on_hand_on = on_hand_on
         self._loop = loop
         self._on_end = on_end
         self._before: dict[str, Chain] = {}
@@ -130,6 +133,8 @@ class ChainWatch:
         self._before[path] = chain
         self._loop.note(f"chain {chain.topic} by {writer}: {_summary(chain)}")
         self._loop.problems += [f"chain {chain.topic}: {text}" for text in broken]
+        if before is not None and chain.sender.epoch > before.sender.epoch:
+            self._on_hand_on(chain)
         if before is not None:
             self._spring(step_of(before, chain), writer, False)
 

@@ -36,7 +36,7 @@ class Operator:
                 groups = list(self._world.configs)
                 await client.admin().ordered.create(chain.topic, groups, queues=chain.queues)
                 readers = sorted({reading.readers for reading in chain.reading})
-                if any(reading.remade for reading in chain.reading):
+                if any(reading.restarts for reading in chain.reading):
                     readers.append(HOLDER)
                 await subscribe_in_order(client, chain.topic, readers)
 

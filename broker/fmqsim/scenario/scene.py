@@ -202,6 +202,10 @@ def _ordered_plan(dice: random.Random) -> OrderedPlan:
         reading = (*reading, late)
     if dice.random() < 0.4:
         reading = (*reading, OrderedReading("o4", "again", topic, remade=True))
+    if dice.random() < 0.4:
+        reading = (*reading, OrderedReading("o5", "seekers-in-order", topic, seeks=True))
+    if dice.random() < 0.5:
+        sending = tuple(replace(one, accepts=True) for one in sending)
     return OrderedPlan(topic, queues, sending, reading)
 
 

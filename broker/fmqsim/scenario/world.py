@@ -17,6 +17,7 @@ from e2e.history.events import (
     Delivered,
     Ends,
     Event,
+    OrderedHandedOn,
     OrderedStored,
     Phase,
     PhaseName,
@@ -78,7 +79,7 @@ class World:
         self.network.delay_s = weather.delay_ms / 1000
         self.network.jitter_s = weather.jitter_ms / 1000
         self.network.loss = weather.loss
-        self.chains = ChainWatch(loop, self._ends_segment)
+        self.chains = ChainWatch(loop, self._ends_segment, self._hands_on)
         self.ensemble = WatchedEnsemble(loop, self.chains, self._wrote)
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
         self.watcher = Watcher(loop, self._serves, self._opened)
@@ -331,6 +332,11 @@ class World:
     def _ends_segment(self, broker: str, chain: Chain, segment: Segment) -> None:
         if self.loop.now - self._set_up_s > _CONFIGURED_S:  # else brokers may know other members
             self.loop.problems += wrong_end(self, broker, chain, segment)
+
+    def _hands_on(self, chain: Chain) -> None:
+        unended = tuple(s.number for s in chain.segments[:-1] if s.end is None)
+        number = chain.next_number - 1
+        self.history.add(OrderedHandedOn(self.loop.now_ms, chain.topic, number, unended))
 
     def insight(self, broker: str) -> Insight | None:
         """Return the insight into a broker's process; None if it does not run."""

@@ -11,7 +11,7 @@ from fmqcore.ids import Position, TopicId
 from fmqcore.journal.state import Sealed
 from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, ENDED, NEXT, OPEN, UNKNOWN
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, Floor, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, Floor, Segment, Sender, chain_to_json
 from fmqcore.zk.group_state import Mode
 from fmqsim.engine.loop import SimLoop
 from fmqsim.report.broker_watch import Insight
@@ -53,7 +53,8 @@ class Watch:
     def __init__(self, chain: Chain) -> None:
         self.loop = SimLoop()
         self.ends: list[tuple[str, int]] = []
-        self.chains = ChainWatch(self.loop, self._ended)
+        self.handed_on: list[Chain] = []
+        self.chains = ChainWatch(self.loop, self._ended, self.handed_on.append)
         self.chains.wrote(NODE, chain_to_json(chain), "")
 
     def _ended(self, broker: str, _: Chain, segment: Segment) -> None:
@@ -169,3 +170,13 @@ def test_master_ends_a_segment_by_a_seal_that_all_hold(group: Group, why: str) -
 )
 def test_sealed_end_or_a_takeover_readers_is_right(group: Group) -> None:
     assert not list(wrong_end(group, "g1-0", ENDED, ENDED.segments[0]))
+
+
+def test_another_senders_segment_is_reported_with_its_chain() -> None:
+    watch = Watch(UNKNOWN)
+    watch.wrote(NEXT)
+    assert watch.handed_on == [], "the same sender goes on"
+    deputy = replace(NEXT.segments[1], number=3, sender_epoch=2)
+    handed = replace(NEXT, segments=(*DONE.segments, deputy), sender=Sender("deputy", 2))
+    watch.wrote(handed)
+    assert watch.handed_on == [handed]

@@ -11,11 +11,13 @@ from typing import Final
 from e2e.history.events import FaultKind
 from fmqsim.engine.node import Node
 from fmqsim.faults.api import Act, Entry
-from fmqsim.scenario.hosts import ClientHost
+from fmqsim.scenario.hosts import BrokerHost, ClientHost
 
 _STILL_S: Final = (0.2, 5.0)
 _FOUND_S: Final = 20.0
 _TAKEN_OVER_S: Final = 8.0
+_GONE_ON_S: Final = 12.0
+"""The next sender gets the role, the lease on the segment runs out, another one is opened."""
 
 
 async def pause_sender(act: Act) -> None:
@@ -65,6 +67,28 @@ async def kill_sender(act: Act) -> None:
     act.healed()
 
 
+async def kill_sender_and_group(act: Act) -> None:
+    """Kill the active sender and the group that it sends to, until another one may have gone on.
+
+    That is without the end of the group's segment, if the other sender accepts that.
+    """
+    if (sender := await _sender(act)) is None:
+        return
+    chains, group = act.world.chains, act.world.chains.sending_group
+    brokers = [host for host in act.world.brokers.values() if host.group == group]
+    hosts: list[ClientHost | BrokerHost] = [sender, *brokers]
+    for host in hosts:
+        host.hold()
+        host.kill()
+    act.fired(f"and {group}", on=sender.name)
+    newest = chains.newest_segment
+    await act.world.until(lambda: chains.newest_segment > newest, _GONE_ON_S)
+    await act.last(0.0, 2.0)
+    for host in hosts:
+        host.let_go()
+    act.healed()
+
+
 async def _stand_still(act: Act, freeze: Callable[[Node], None]) -> None:
     if (host := await _sender(act)) is None:
         return
@@ -92,4 +116,5 @@ SENDERS: Final = (
     Entry("wedge the sender", FaultKind.CLIENT, 3, (), wedge_sender),
     Entry("zombie sender", FaultKind.CLIENT, 5, (), zombie_sender),
     Entry("kill the sender", FaultKind.CLIENT, 2, (), kill_sender),
+    Entry("kill the sender and its group", FaultKind.CLIENT, 2, (), kill_sender_and_group),
 )

@@ -58,6 +58,12 @@ def test_zombie_sender_wakes_after_another_took_over() -> None:
     assert result.counts["senders"] >= 2
 
 
+def test_sender_goes_on_without_the_end_of_a_killed_group() -> None:
+    result, lines = _played("kill the sender and its group")
+    assert any("fired: kill the sender and its group" in line for line in lines), lines
+    assert result.counts["accepted unknown ends"] >= 1
+
+
 def _woken_zombies(lines: list[str]) -> int:
     """Return how many zombies woke in a chain of another sender."""
     woken, sender = 0, ""

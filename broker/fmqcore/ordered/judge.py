@@ -137,6 +137,9 @@ class _Walk:
         self._chain = chain
         self._member = member
         self._own = [s for s in chain.segments if s.group == member.group]
+        epochs = {s.sender_epoch for s in chain.segments} | {chain.sender.epoch}
+        # The header has the low bits of an epoch: of those that are alike, the lowest counts.
+        self._epochs = {header_sender(e, 0)[:2]: e for e in sorted(epochs, reverse=True)}
         self._found: list[ChainFinding] = []
 
     def findings(self) -> list[ChainFinding]:
@@ -186,9 +189,7 @@ class _Walk:
         _note(run.seen, sequence, run.next_sequence)
 
     def _other_sender(self, segment: Segment, batch: StoredBatch) -> str:
-        epochs = {s.sender_epoch for s in self._chain.segments} | {self._chain.sender.epoch}
-        given = (batch.producer_id, batch.producer_epoch)
-        epoch = next((e for e in sorted(epochs) if header_sender(e, 0)[:2] == given), None)
+        epoch = self._epochs.get((batch.producer_id, batch.producer_epoch))
         wrote = "no sender of this chain" if epoch is None else f"sender epoch {epoch}"
         return (
             f"{wrote} wrote it, segment {segment.number} is of sender epoch {segment.sender_epoch}"
@@ -321,8 +322,7 @@ class _Stored:
         spans = sorted(
             (batch.offset, batch.end)
             for member in self._members
-            for batch in member.queues.get(self._queue, StoredQueue()).within(0, end)
-            if batch.end > self._begin
+            for batch in member.queues.get(self._queue, StoredQueue()).overlapping(self._begin, end)
         )
         at = self._begin
         for first, last in spans:

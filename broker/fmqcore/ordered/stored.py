@@ -4,7 +4,7 @@ A row per batch and no object: a member may store many millions of them.
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -55,6 +55,14 @@ class StoredQueue:
         offsets = self._columns[0]
         parts = (c[bisect_left(offsets, first) : bisect_left(offsets, end)] for c in self._columns)
         return map(StoredBatch._make, zip(*parts, strict=True))
+
+    def overlapping(self, first: int, end: int) -> Iterator[StoredBatch]:
+        """Iterate over the batches with records in [first, end)."""
+        offsets = self._columns[0]
+        low = max(0, bisect_right(offsets, first) - 1)
+        parts = (c[low : bisect_left(offsets, end)] for c in self._columns)
+        batches = map(StoredBatch._make, zip(*parts, strict=True))
+        return (batch for batch in batches if batch.end > first)
 
 
 @dataclass(slots=True)

@@ -14,10 +14,13 @@ from fmqcore.ordered.context import Case
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import CONDITIONS
 from fmqcore.ordered.evidence import Evidence, Params
+from fmqcore.ordered.headers import header_sender
 from fmqcore.ordered.invariants import broken_invariants
+from fmqcore.ordered.judge import ChainCode, judge_stored
 from fmqcore.ordered.lag import to_come
 from fmqcore.ordered.lowering import has_gap, loses, only_consumed
 from fmqcore.ordered.reading import read_order
+from fmqcore.ordered.stored import StoredBatch, StoredMember, StoredQueue
 from fmqcore.ordered.transitions import droppable
 from fmqcore.ordered.waits import read_waits
 from fmqcore.tests.ordered.chains import EMPTY, G1, G2
@@ -26,6 +29,27 @@ from fmqcore.zk.chain import Chain, Segment, Sender
 _LENGTH = 10_000
 _READS = 40
 """Most reads by one call, for each segment."""
+
+
+class _CountedQueue(StoredQueue):
+    """Batches of a member that count how often they are read."""
+
+    reads = 0
+
+    def add_up(self, batches: Iterator[StoredBatch]) -> Iterator[StoredBatch]:
+        for batch in batches:
+            self.reads += 1
+            assert self.reads <= _READS * _LENGTH, "the batches are read too often"
+            yield batch
+
+    def __iter__(self) -> Iterator[StoredBatch]:
+        return self.add_up(super().__iter__())
+
+    def within(self, first: int, end: int) -> Iterator[StoredBatch]:
+        return self.add_up(super().within(first, end))
+
+    def overlapping(self, first: int, end: int) -> Iterator[StoredBatch]:
+        return self.add_up(super().overlapping(first, end))
 
 
 class _Counted(tuple[Any, ...]):
@@ -117,3 +141,24 @@ def test_places_of_many_subscriptions_are_found_without_a_search() -> None:
     heads = tuple((f"app-{n:05}", (1,)) for n in range(_LENGTH))
     chain = _counted(replace(_long(1), heads=heads))
     assert all(chain.heads_of(name) == numbers for name, numbers in heads)
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["its own sender", "another sender"])
+def test_judging_a_long_chain_reads_it_and_the_batches_a_few_times(epoch: int) -> None:
+    queue, count = _CountedQueue(), _LENGTH // 2
+    for offset in range(1, count + 1):  # g1 has segments 2, 4, ... with one record each
+        producer_id, producer_epoch, sequence = header_sender(epoch, 2 * offset)
+        queue.add(StoredBatch(offset, 1, producer_id, producer_epoch, sequence, 0))
+    member = StoredMember("g1-0", G1, {0: queue}, {0: 1}, {0: count + 1}, {0: count + 1})
+    found = judge_stored(_counted(_long(1)), [member]).findings
+    assert {finding.code for finding in found} == ({ChainCode.O107} if epoch == 2 else set())
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "found"), [(4, 6, [3, 5]), (3, 5, [3]), (0, 9, [0, 3, 5])]
+)
+def test_batches_with_records_in_a_range_are_found(first: int, end: int, found: list[int]) -> None:
+    queue = StoredQueue()
+    for offset, records in ((0, 3), (3, 2), (5, 4)):
+        queue.add(StoredBatch(offset, records, 0, 1, offset, 0))
+    assert [batch.offset for batch in queue.overlapping(first, end)] == found

@@ -8,7 +8,7 @@ The ports (transport, clock) are arguments; the defaults are the real adapters.
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from fmqadapters.process.clock import SystemClock
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", Producer, "OrderedProducer", Consumer)
 MIB = 1024 * 1024
+_NOT_OPEN: Final = "open the client first: async with fmqclient.connect(...) as client"
+_CLOSED: Final = "this client is closed"
 
 
 def connect(
@@ -76,6 +78,7 @@ class Client(MustBeClosed):
         self._routes = Routes(self._connections, clock, self._seeds)
         self._watch = LoopWatch(clock)
         self._failed = ""
+        self._closed = False
         self._parts: WeakSet[Producer | OrderedProducer | Consumer] = WeakSet()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
@@ -106,6 +109,7 @@ class Client(MustBeClosed):
     async def close(self) -> None:
         """Close the connections. Close producers and consumers first (`async with` does)."""
         self._unclosed = False
+        self._closed = True
         for part in list(self._parts):
             part._warn_if_unclosed()
         tasks, self._tasks = self._tasks, ()
@@ -127,6 +131,8 @@ class Client(MustBeClosed):
     def _keep(self, part: P) -> P:
         if self._failed:
             raise Unavailable(self._failed)
+        if not self._tasks:  # no task refreshes the routes: the part would hang at a failover
+            raise Unavailable(_CLOSED if self._closed else _NOT_OPEN)
         self._parts.add(part)
         return part
 

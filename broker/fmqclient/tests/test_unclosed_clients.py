@@ -96,3 +96,22 @@ async def test_part_that_is_opened_again_is_refused_at_once() -> None:
                 pass
             with pytest.raises(fmqclient.InvalidArgument, match="opened once"):
                 await part.__aenter__()
+
+
+async def test_parts_need_an_open_client() -> None:
+    """Nothing refreshes the routes of another one: at a failover its parts would hang."""
+    async with cluster(1) as one:
+        c = fmqclient.connect(one.url)
+        makers: tuple[Callable[[], object], ...] = (
+            c.producer,
+            lambda: c.ordered_producer("orders"),
+            lambda: c.consumer("orders", group="billing"),
+        )
+        for make in makers:
+            with pytest.raises(fmqclient.Unavailable, match="open the client first: async with"):
+                make()
+        async with c:
+            assert all(make() for make in makers)
+        for make in makers:
+            with pytest.raises(fmqclient.Unavailable, match="this client is closed"):
+                make()

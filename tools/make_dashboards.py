@@ -13,6 +13,11 @@ Panel = tuple[str, str, str, str]
 """Title, unit, legend, query. `$c` is the label matcher of the chosen cluster and group."""
 
 RATE: Final = "[$__rate_interval]"
+AT_MASTER: Final = "and on (cluster, group, broker) fmq_master == 1"
+LAG: Final = "(max by (cluster, group, topic, consumer_group) (fmq_consumer_lag_messages{$c}))"
+"""Where a role changes, two brokers report one figure for a moment: a group's highest counts."""
+STORED: Final = "(max by (cluster, group, topic) (%s " + AT_MASTER + "))"
+STORED_RATE: Final = STORED % ("rate(fmq_topic_messages_total{$c}" + RATE + ")")
 BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
     "overview": (
         "FMQ: overview",
@@ -22,13 +27,11 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
             ("Groups that serve reads", "short", "{{cluster}}",
              'sum by (cluster) (max by (cluster, group) (fmq_serves{$c, operation="read"}))'),
             ("Messages stored a second", "short", "{{cluster}} {{topic}}",
-             "sum by (cluster, topic) (rate(fmq_topic_messages_total{$c}" + RATE + ")"
-             " and on (cluster, group, broker) fmq_master == 1)"),
+             "sum by (cluster, topic) " + STORED_RATE),
             ("Messages still to come", "short", "{{cluster}} {{topic}} {{consumer_group}}",
-             "sum by (cluster, topic, consumer_group) (fmq_consumer_lag_messages{$c})"),
+             "sum by (cluster, topic, consumer_group) " + LAG),
             ("Slaves in sync", "short", "{{cluster}} {{group}}",
-             "max by (cluster, group) (fmq_in_sync_slaves{$c}"
-                " and on (cluster, group, broker) fmq_master == 1)"
+             "max by (cluster, group) (fmq_in_sync_slaves{$c} " + AT_MASTER + ")"
              # Without a master no slave is in sync: the value that the others remember is 0.
              " or 0 * max by (cluster, group) (fmq_in_sync_slaves{$c})"),
             ("Slaves behind", "bytes", "{{cluster}} {{slave}}",
@@ -39,15 +42,13 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
         "FMQ: topics and consumers",
         (
             ("Messages stored a second, by group", "short", "{{cluster}} {{topic}} {{group}}",
-             "sum by (cluster, topic, group) (rate(fmq_topic_messages_total{$c}" + RATE + ")"
-             " and on (cluster, group, broker) fmq_master == 1)"),
+             "sum by (cluster, topic, group) " + STORED_RATE),
             ("Messages ever stored", "short", "{{cluster}} {{topic}}",
-             "sum by (cluster, topic) (fmq_topic_messages_total{$c} and on (cluster, group, broker)"
-             " fmq_master == 1)"),
+             "sum by (cluster, topic) " + STORED % "fmq_topic_messages_total{$c}"),
             ("Lag by topic and consumers", "short", "{{cluster}} {{topic}} {{consumer_group}}",
-             "sum by (cluster, topic, consumer_group) (fmq_consumer_lag_messages{$c})"),
+             "sum by (cluster, topic, consumer_group) " + LAG),
             ("Lag by group", "short", "{{cluster}} {{group}} {{consumer_group}}",
-             "sum by (cluster, group, consumer_group) (fmq_consumer_lag_messages{$c})"),
+             "sum by (cluster, group, consumer_group) " + LAG),
             # Every broker of a chain's groups reports the chain: the highest report counts.
             ("Ordered: seconds without an open segment", "s", "{{cluster}} {{topic}}",
              "max by (cluster, topic) (fmq_ordered_unavailable_seconds{$c})"),
@@ -80,7 +81,7 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
              "max by (cluster, group, slave) (fmq_slave_lag_bytes{$c})"),
             ("ZooKeeper answers", "short", "{{cluster}} {{broker}}", "fmq_zookeeper_connected{$c}"),
             ("The policy cannot be met", "short", "{{cluster}} {{broker}}",
-             "fmq_policy_unmet{$c} and on (cluster, group, broker) fmq_master == 1"),
+             "fmq_policy_unmet{$c} " + AT_MASTER),
             ("Offsets lost at a return", "short", "{{cluster}} {{group}}",
              "max by (cluster, group) (fmq_takeover_degraded{$c})"),
         ),
@@ -109,7 +110,8 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
         "FMQ: operator and jobs",
         (
             ("Groups as declared", "short", "{{cluster}}",
-             'sum by (cluster) (fmq_operator_group_condition{type="Ready"})'),
+             "sum by (cluster) (max by (cluster, group)"
+             ' (fmq_operator_group_condition{type="Ready"}))'),
             ("Brokers missing", "short", "{{cluster}} {{group}}",
              "max by (cluster, group) (fmq_operator_group_brokers)"
              " - max by (cluster, group) (fmq_operator_group_ready_brokers)"),

@@ -429,6 +429,12 @@ CASES = [
         {LAG % ("g", "g-0"): "1000000x240", MEMBERS % ("g", "g-0"): "1x240"},
         None,
     ),
+    Case(  # two brokers report the same lag
+        "FmqConsumersLag",
+        {LAG % ("g", "g-0"): "600000x240", LAG % ("g", "g-1"): "600000x240"}
+        | {MEMBERS % ("g", "g-0"): "1x240"},
+        None,
+    ),
     Case(  # no reader for a day: the group is away, its progress is kept for a while
         "FmqConsumersLag",
         {LAG % ("g", "g-0"): "2000000x240", MEMBERS % ("g", "g-0"): "0x240"},

@@ -5,6 +5,7 @@ here are times and conditions, each with samples one step away from it (`alert_c
 """
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,6 +80,41 @@ def test_journal_with_a_truncated_tail_shows_no_burst_of_bytes(tmp_path: Path) -
     series = f"fmq_journal_position_bytes{{{labels}}}"
     kept = [{"series": series, "values": "80000000000x2 79999999000x9"}]
     test = {"interval": f"{STEP_S}s", "input_series": kept, "promql_expr_test": [look]}
+    promtool(tmp_path, {"tests": [test]})
+
+
+SUMS = [
+    (board, panel["title"], panel["targets"][0]["expr"])
+    for board in ("overview", "topics", "operator")
+    for panel in json.loads((DASHBOARDS / f"{board}.json").read_text())["panels"]
+    if panel["targets"][0]["expr"].startswith("sum by (cluster")
+    and "fmq_scan_bytes_total" not in panel["targets"][0]["expr"]  # each broker has sent its own
+]
+
+
+@needs_promtool
+@pytest.mark.parametrize("query", [s[2] for s in SUMS], ids=[f"{s[0]}: {s[1]}" for s in SUMS])
+def test_figure_that_two_report_counts_once(query: str, tmp_path: Path) -> None:
+    """While a role changes hands, the samples of both brokers (or operators) are current."""
+    query = query.replace("$__rate_interval", "1m").replace("$cluster", "c").replace("$group", "g")
+    more = 'topic="t",consumer_group="r",operation="%s",type="Ready"'
+    names = sorted(set(re.findall(r"\bfmq_\w+", query)))
+    series = [
+        {
+            "series": f'{name}{{cluster="c",group="g",broker="{broker}",{more % operation}}}',
+            "values": "0+15x9" if name.endswith("_total") else "1x9",
+        }
+        for name in names
+        for broker in ("g-0", "g-1")
+        for operation in ("read", "write")
+    ]
+    expected = 60 if "total" in query and "rate" not in query else 1
+    one = {
+        "expr": f"count(({query}) == {expected})",
+        "eval_time": "60s",
+        "exp_samples": [{"labels": "{}", "value": 1}],
+    }
+    test = {"interval": f"{STEP_S}s", "input_series": series, "promql_expr_test": [one]}
     promtool(tmp_path, {"tests": [test]})
 
 

@@ -6,7 +6,7 @@ long as part, permission and epoch stay the same: reasons that alternate make no
 
 import structlog
 
-from fmqcore.failover.evidence import Decision, Part
+from fmqcore.failover.evidence import Decision, Part, Remedy
 from fmqcore.ids import Epoch, Permission
 
 _log = structlog.get_logger()
@@ -27,7 +27,8 @@ class StateLog:
         if state != self._state:
             self._state, self._reasons = state, set()
         self._reasons.add(decision.why)
-        log = _log.warning if decision.part is Part.STRANGER else _log.info
+        for_a_person = decision.part is Part.STRANGER or decision.remedy is not Remedy.NONE
+        log = _log.warning if for_a_person else _log.info
         log(
             "part",
             part=decision.part.name.lower(),

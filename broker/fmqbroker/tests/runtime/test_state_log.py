@@ -1,6 +1,7 @@
 """A broker logs each change of state once, with its reason, at the right level."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 
 from fmqbroker.runtime.state_log import StateLog
 from fmqbroker.tests.replication_harness import cluster, until
-from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part
+from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part, Remedy
 from fmqcore.ids import Epoch, Permission
 from fmqcore.zk.group_state import GroupState
 from fmqport.coordination import ConnectionLost
@@ -53,6 +54,16 @@ def test_each_change_of_part_or_permission_is_a_line() -> None:
         for part, permission, epoch, why in steps:
             log.note(decision(part, permission, why), Epoch(epoch))
     assert [line["epoch"] for line in lines] == [3, 4, 5, 6]
+
+
+def test_a_wait_for_a_person_is_a_warning() -> None:
+    log = StateLog()
+    waits = decision(Part.MASTER, Permission.NONE, "g1-1 is not heard")
+    with capture_logs() as lines:
+        log.note(waits, Epoch(3))
+        log.note(replace(waits, why="journals are lost", remedy=Remedy.BEGIN_AGAIN), Epoch(3))
+        log.note(decision(Part.STRANGER, Permission.NONE, "not a member"), Epoch(3))
+    assert [line["log_level"] for line in lines] == ["info", "warning", "warning"]
 
 
 async def test_a_slave_logs_that_it_follows_and_is_level(tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ def demo(
     raise typer.Exit(_demo(job, messages, directory or state_folder("demo"), keep=keep))
 
 
-Job = Callable[[int | None, Path], Coroutine[None, None, bool]]
-"""Runs a demo (number of messages, folder), prints its report; returns whether all is well."""
+Job = Callable[[int | None, Path, bool], Coroutine[None, None, bool]]
+"""Runs a demo (number of messages, folder, whether data stay), prints its report; returns whether
+all is well."""
 
 
 def _demo(job: Job, messages: int | None, directory: Path, *, keep: bool) -> int:
@@ -73,7 +74,7 @@ def _demo(job: Job, messages: int | None, directory: Path, *, keep: bool) -> int
 
 async def _finish(job: Job, messages: int | None, directory: Path, *, keep: bool) -> int:
     try:
-        good = await job(messages, directory)
+        good = await job(messages, directory, keep)
     except (FmqError, BaseExceptionGroup) as error:
         reasons = list(_leaves(error))
         if not all(isinstance(reason, FmqError) for reason in reasons):
@@ -87,7 +88,7 @@ async def _finish(job: Job, messages: int | None, directory: Path, *, keep: bool
     return 0 if good else OFF
 
 
-async def _run(messages: int | None, directory: Path) -> bool:
+async def _run(messages: int | None, directory: Path, keep: bool) -> bool:
     from fmqdev.demo.display import Show, print_report
     from fmqdev.demo.flights import ALL
     from fmqdev.demo.run import run_demo
@@ -95,11 +96,11 @@ async def _run(messages: int | None, directory: Path) -> bool:
     show = Show(messages or ALL)
     show.step(f"a run needs up to {LEFT_MB} MB of logs and data in {directory}")
     report = await run_demo(directory, show, messages=messages or ALL)
-    print_report(report)
+    print_report(report, data_stay=keep or not report.good)
     return report.good
 
 
-async def _run_ordered(messages: int | None, directory: Path) -> bool:
+async def _run_ordered(messages: int | None, directory: Path, _: bool) -> bool:
     from fmqdev.demo.display import Show
     from fmqdev.demo.ordered.changes import ALL
     from fmqdev.demo.ordered.report import print_ordered_report

@@ -93,8 +93,8 @@ class Show:
             self.step(f"  {percent:3} %: {acked:,} acknowledged, {consumed:,} consumed")
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
-    """Print the tables and the verdict."""
+def print_report(report: Report, console: Console | None = None, *, data_stay: bool = True) -> None:
+    """Print the tables and the verdict; where the data are, if they stay."""
     out = console or Console(highlight=False, emoji=False)
     out.print()
     out.print(_messages(report))
@@ -106,6 +106,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
     verdict = "VERDICT: all is well" if report.good else "VERDICT: something is off, see above"
     out.print(f"{verdict} ({report.seconds:.1f} s in all)", markup=False)
     out.print(f"Logs: {report.directory}/*/broker.log", markup=False, soft_wrap=True)
+    if not data_stay:
+        return
     out.print(f"Data: {report.directory}/*/data", markup=False, soft_wrap=True)
     verify = f"      fmq journal verify {report.directory}/g1-0/data"
     out.print(verify, markup=False, soft_wrap=True)

@@ -149,9 +149,9 @@ def a_report(*findings: Finding) -> Report:
     )
 
 
-def printed(report: Report) -> str:
+def printed(report: Report, *, data_stay: bool = True) -> str:
     out = io.StringIO()
-    print_report(report, Console(file=out, width=100))
+    print_report(report, Console(file=out, width=100), data_stay=data_stay)
     return out.getvalue()
 
 
@@ -168,6 +168,11 @@ def test_the_report_has_all_numbers_and_the_verdict() -> None:
 def test_a_folder_is_named_as_it_is() -> None:
     text = printed(replace(a_report(), directory=Path("run[bold]")))
     assert "fmq journal verify run[bold]/g1-0/data" in text
+
+
+def test_removed_data_are_not_named() -> None:
+    text = printed(a_report(), data_stay=False)
+    assert text.endswith("Logs: somewhere/*/broker.log\n")
 
 
 def test_finding_changes_the_verdict() -> None:

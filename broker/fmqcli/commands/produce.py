@@ -24,6 +24,8 @@ from fmqcore.errors import FmqError, InvalidArgument, NotFound
 from fmqcore.ids import GroupName
 
 _AT_ONCE = 10_000  # messages outstanding
+_NAME = "fmq-produce"
+_OF_THE_CHAIN = "--ordered: the chain selects the group and every copy is awaited"
 _LONGEST_NAME = 65_535  # bytes of a header's name
 _FILE_HELP = "read this file; - or left out: standard input"
 _STALLED_S = 3.0  # time without any answer after which the reason is printed
@@ -61,8 +63,9 @@ def produce(
         bool, typer.Option("--ordered", help="to an ordered topic, as its one active sender")
     ] = False,
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="with --ordered: of the sender, for people")
-    ] = "fmq-produce",
+        str | None,
+        typer.Option(metavar="NAME", help="with --ordered: of the sender, for people"),
+    ] = None,
     results: Annotated[
         bool, typer.Option("--print", "-p", help="print where each one was stored")
     ] = False,
@@ -77,10 +80,8 @@ def produce(
     """
     if acks not in LEVELS:
         raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
-    if output is Output.JSON and not results:
-        raise InvalidArgument("-o json is how --print prints: give that, too")
-    if ordered and (group is not None or acks != "replicated"):
-        raise InvalidArgument("--ordered: the chain selects the group and every copy is awaited")
+    placed = group is not None or acks != "replicated"
+    _refuse_pairs(output, results, ordered, name, placed, key, key_separator)
     fixed = _fixed(header or [], tag, group, queue)
     fixed["unanswered"] = acks == "one_way"
     separator = None if key_separator is None else _separator(key_separator)
@@ -90,7 +91,7 @@ def produce(
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
     producer_of = (
-        partial(_sender, topic=topic, name=name, linger_ms=linger_ms)
+        partial(_sender, topic=topic, name=name or _NAME, linger_ms=linger_ms)
         if ordered
         else partial(_producer, topic=topic, group=group, queue=queue, acks=acks, linger=linger_ms)
     )
@@ -358,6 +359,29 @@ class _Job:
             else "stored"
         )
         talk(f"{self._stored:,} {done}{lost} in {seconds:.2f} s{rate}")
+
+
+def _refuse_pairs(
+    output: Output,
+    results: bool,
+    ordered: bool,
+    name: str | None,
+    placed: bool,
+    key: str | None,
+    key_separator: str | None,
+) -> None:
+    """Raise `InvalidArgument` for options that do not go together.
+
+    `placed`: a group or a level is given.
+    """
+    pairs = {
+        "-o json is how --print prints: give that, too": output is Output.JSON and not results,
+        _OF_THE_CHAIN: ordered and placed,
+        "--name is for --ordered: give that, too": name is not None and not ordered,
+        "--key and --key-separator: one of both": None not in (key, key_separator),
+    }
+    if found := next((sentence for sentence, holds in pairs.items() if holds), ""):
+        raise InvalidArgument(found)
 
 
 def _separator(text: str) -> bytes:

@@ -24,6 +24,8 @@ ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
         ("consume t --format %k -o json", "--format and -o json"),
         ("consume t --no-ack", "--no-ack is for --group"),
         ("produce t -o json", "give that, too"),
+        ("produce t --name copier", "--name is for --ordered"),
+        ("produce t -k a -K :", "--key and --key-separator: one of both"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

@@ -65,6 +65,8 @@ class Dump:
                     shown += 1
                     if shown == self._wanted.limit:
                         return
+        if not shown:
+            self._name_an_unknown_topic()
 
     def _segment(self, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> Iterator[show.Row]:
         while True:
@@ -113,6 +115,13 @@ class Dump:
         except (Malformed, BadColumns) as bad:
             row["content"] = {"undecodable": str(bad)}
         return row
+
+    def _name_an_unknown_topic(self) -> None:
+        """Report it if the journal knows no topic of the wanted name or number."""
+        wanted, known = self._wanted.topic, sorted(self._topics.values())
+        if wanted and wanted not in known and wanted not in map(str, self._topics):
+            topics = ", ".join(known) or "none"
+            self._stop(1, f"no topic {wanted!r} in this journal; its topics: {topics}")
 
     def _learn(self, header: BatchHeader, payload: Buffer) -> None:
         """Learn topic names from the journal."""

@@ -53,12 +53,19 @@ def test_dump_filters(directory: Path, writer: JournalWriter) -> None:
     for topic in ("orders", "7"):
         rows = dumped(directory, "--topic", topic, "--queue", 2)
         assert [row["position"] for row in rows] == [h.position for h in expected]
-    assert dumped(directory, "--topic", "other") == []
+    assert dumped(directory, "--topic", "7", "--queue", 99) == []
     start = writer.headers[50].position
     rows = dumped(directory, "--from", start, "--limit", 3)
     assert [row["position"] for row in rows] == [h.position for h in writer.headers[50:53]]
     rows = dumped(directory, "--from", start + 1, "--limit", 1)
     assert rows[0]["position"] == writer.headers[51].position
+
+
+def test_dump_of_an_unknown_topic_is_refused(directory: Path) -> None:
+    for topic in ("other", "8"):
+        code, out, err = run("dump", directory, "--topic", topic)
+        assert (code, out) == (1, "")
+        assert f"no topic {topic!r} in this journal; its topics: orders" in err
 
 
 def test_dump_values(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_group_served_by_another_ensemble_is_not_reported_as_new() -> None:
     assert (found["access"], found["phase"], found["epoch"]) == ("FULL", "Degraded", 1)
     where = condition(found, "ZooKeeperConnected")
     assert (where["status"], where["reason"]) == ("False", "OtherEnsemble")
-    assert "has no state of this group, but g1-0 serve it" in where["message"]
+    assert "has no state of this group, but g1-0 serves it" in where["message"]
     assert found["lastTransition"] == made.body["status"]["lastTransition"]
     (event,) = [a for a in plan(seen) if isinstance(a, EmitEvent) and a.type == "Warning"]
     assert (event.reason, event.message) == ("OtherEnsemble", where["message"])

@@ -280,10 +280,11 @@ def zookeeper(seen: Observation) -> Verdict:
             return Verdict(kind, "False", "OperatorCut", message)
         return Verdict(kind, "False", "Unreachable", f"{why}: {_CHECK_CONNECT}")
     if elsewhere := facts.serve_elsewhere(seen):
+        serve = "serves" if len(elsewhere) == 1 else "serve"
         message = (
-            f"{where} has no state of this group, but {', '.join(elsewhere)} serve it by the state "
-            "in another ensemble: set spec.zookeeper.connect back, or restart all brokers to start "
-            "the group again there, without topics and consumer offsets"
+            f"{where} has no state of this group, but {', '.join(elsewhere)} {serve} it by the "
+            "state in another ensemble: set spec.zookeeper.connect back, or restart all brokers to "
+            "start the group again there, without topics and consumer offsets"
         )
         return Verdict(kind, "False", OTHER, message)
     cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)

@@ -267,7 +267,13 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
             "if False:",
         ),
     ),
-    "K2": (("fmqcore/ordered/invariants.py", "if done and chain.closing is None:", "if False:"),),
+    "K2": (
+        (
+            "fmqcore/ordered/invariants.py",
+            "if last is not None and last.has_ended and chain.closing is None:",
+            "if False:",
+        ),
+    ),
     "K3": (
         (
             "fmqcore/ordered/invariants.py",
@@ -300,7 +306,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "K8": (
         (
             "fmqcore/ordered/invariants.py",
-            "if segment.end is None and max(numbers) > segment.number:",
+            "if max(numbers) > number:",
             "if False:",
         ),
     ),

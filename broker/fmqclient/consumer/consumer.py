@@ -29,6 +29,7 @@ from fmqcore.ids import GroupName
 from fmqcore.placement import Place
 from fmqport.clock import Clock
 
+FETCH_CLOSED: Final = "the consumer is closed: open another one to receive messages"
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"
 CONSUMER_CLOSED: Final = (
     "the consumer is closed: an ack or nack reaches no broker, and the message comes again to its "
@@ -218,9 +219,12 @@ class Consumer(MustBeClosed):
     async def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
         """Return up to `max_messages`; wait `timeout` seconds for the first (None: for ever).
 
-        The list is empty if none came in time or the consumer was closed.
+        The list is empty if none came in time, or the consumer was closed meanwhile. Raises
+        `Unavailable` if it was closed before: a loop over `fetch` ends.
         """
         check_fetch(max_messages, timeout)
+        if self._closed:
+            raise Unavailable(FETCH_CLOSED)
         self._turns.listed = True
         if self._turns.due():  # before the time runs: it would end what is there already
             await self._turns.give()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from fmqclient.arguments import as_places, check_fetch
 from fmqclient.consumer.ack_tracker import AckTracker
-from fmqclient.consumer.consumer import CONSUMER_CLOSED
+from fmqclient.consumer.consumer import CONSUMER_CLOSED, FETCH_CLOSED
 from fmqclient.consumer.consumer import Consumer as AsyncConsumer
 from fmqclient.consumer.message import Message as AsyncMessage
 from fmqclient.consumer.message import give_back, hand_over
@@ -136,8 +136,14 @@ class Consumer(Part):
             yield from self._give(1)
 
     def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
-        """Return up to `max_messages`; wait `timeout` seconds for the first (None: for ever)."""
+        """Return up to `max_messages`; wait `timeout` seconds for the first (None: for ever).
+
+        The list is empty if none came in time, or the consumer was closed meanwhile. Raises
+        `Unavailable` if it was closed before.
+        """
         check_fetch(max_messages, timeout)
+        if self._closed:
+            raise Unavailable(FETCH_CLOSED)
         while True:
             if not self._ahead:  # else: of a `for` that was left
                 self._ack_given()

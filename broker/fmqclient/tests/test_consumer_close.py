@@ -146,3 +146,14 @@ async def test_session_waiting_for_a_reader_delays_no_other_session() -> None:
         await sub.close()
         assert two.groups["g2"].floors[("billing", 0)] == 2
         assert two.brokers["g2-0"].consumers[-1].left
+
+
+async def test_fetch_ends_at_a_close_and_is_refused_after_it(one: ClusterDouble) -> None:
+    """A loop over `fetch` ends, instead of turning without a message for ever."""
+    async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
+        waiting = asyncio.create_task(sub.fetch())
+        await asyncio.sleep(0)
+        await sub.close()
+        assert await waiting == []
+        with pytest.raises(Unavailable, match="the consumer is closed"):
+            await sub.fetch(1, timeout=0)

@@ -215,3 +215,12 @@ def test_consumer_closes_while_another_thread_gets_messages(
         monkeypatch.setattr(sub, "_ack", meanwhile)
         sub.close()
     assert _acked(double) == 2
+
+
+def test_fetch_after_a_close_is_refused(double: ClusterDouble) -> None:
+    with fmqclient.sync.connect(double.url) as c:
+        sub = c.consumer("orders", group="billing")
+        sub.close()
+        with pytest.raises(fmqclient.Unavailable, match="the consumer is closed"):
+            sub.fetch(1, timeout=0)
+        assert list(sub) == []

@@ -10,6 +10,26 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{- define "fmq.operatorLabels" -}}
+{{ include "fmq.labels" . }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "fmq.monitoringLabels" -}}
+{{ include "fmq.labels" . }}
+app.kubernetes.io/component: monitoring
+{{- end }}
+
+{{- define "fmq.testLabels" -}}
+{{ include "fmq.labels" . }}
+app.kubernetes.io/component: test
+{{- end }}
+
+{{- define "fmq.zookeeperLabels" -}}
+{{ include "fmq.labels" . }}
+app.kubernetes.io/component: quickstart-zookeeper
+{{- end }}
+
 {{- define "fmq.operatorSelector" -}}
 app.kubernetes.io/name: fmq
 app.kubernetes.io/instance: {{ .Release.Name }}

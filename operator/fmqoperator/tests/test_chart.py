@@ -55,6 +55,20 @@ def combinations() -> list[dict[str, str]]:
 
 
 @helm
+def test_each_object_names_its_component() -> None:
+    """A Service of one component selects no pod of another."""
+    found = render(**{name: values[1] for name, values in SWITCHES.items() if name[:4] != "crds"})
+    kept = ("CustomResourceDefinition", "BrokerGroup", "ValidatingAdmissionPolicy")
+    own = [o for o in found if not o["kind"].startswith(kept)]
+    components = {o["metadata"]["labels"]["app.kubernetes.io/component"] for o in own}
+    assert components == {"operator", "quickstart-zookeeper", "monitoring", "test"}
+    for pod in (o for o in own if o["kind"] == "Pod"):
+        for service in (o for o in own if o["kind"] == "Service"):
+            selector = service["spec"]["selector"]
+            assert not selector.items() <= pod["metadata"]["labels"].items()
+
+
+@helm
 def test_lint() -> None:
     done = run("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout

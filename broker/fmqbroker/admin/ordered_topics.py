@@ -94,13 +94,14 @@ class OrderedAdmin:
     ) -> admin_pb2.OrderedStatusReply:
         """Return the chain of one ordered topic, or of all, a page at a time.
 
-        For one, the masters of the chain are asked for their ends, too. Without ZooKeeper it
-        returns the chains as they were read last, in phase "unknown", or raises `Unavailable`.
+        For one, the masters of the chain are asked for their ends, too. Without ZooKeeper it raises
+        `Unavailable`, or, if the caller accepts that (`last_known`), returns the chains as they
+        were read last, in phase "unknown".
         """
         try:
             return await self._status_now(request)
         except Unavailable as error:
-            if self._group.connected:
+            if self._group.connected or not request.last_known:
                 raise
             return self._last_known(request, error)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from fmqclient.admin.infos import OrderedTopicStatus, TopicInfo, ordered_status_of
 from fmqclient.arguments import check_text
 from fmqclient.net.routes import Routes, topic_of
-from fmqcore.errors import AlreadyExists, InvalidArgument
+from fmqcore.errors import AlreadyExists, InvalidArgument, Unavailable
 from fmqcore.ids import MAX_QUEUES, GroupName
 from fmqcore.names import require_name
 from fmqport.transport import Method
@@ -93,9 +93,19 @@ class OrderedAdmin:
         return topic
 
     async def status(self, topic: str = "") -> list[OrderedTopicStatus]:
-        """Return one ordered topic, or all, by name. Raises `UnknownTopic`, `InvalidArgument`."""
+        """Return one ordered topic, or all, by name. Raises `UnknownTopic`, `InvalidArgument`.
+
+        If no broker reaches ZooKeeper, phase "unknown": the chain as it was read last.
+        """
         check_text("topic", topic)
         request = admin_pb2.OrderedStatusRequest(topic=topic)
+        try:
+            return await self._rows(request)
+        except Unavailable:
+            request = admin_pb2.OrderedStatusRequest(topic=topic, last_known=True)
+            return await self._rows(request)
+
+    async def _rows(self, request: admin_pb2.OrderedStatusRequest) -> list[OrderedTopicStatus]:
         found: list[OrderedTopicStatus] = []
         more = True
         while more:
@@ -146,8 +156,9 @@ class OrderedAdmin:
         return (await self._named(topic))[0]
 
     async def _named(self, topic: str) -> list[OrderedTopicStatus]:
+        """Return the topic as it is now: no step rests on an older chain."""
         require_name("topic", topic)
-        return await self.status(topic)
+        return await self._rows(admin_pb2.OrderedStatusRequest(topic=topic))
 
 
 def _chain_groups(groups: Sequence[str] | Mapping[str, int]) -> list[admin_pb2.ChainGroup]:
@@ -157,8 +168,8 @@ def _chain_groups(groups: Sequence[str] | Mapping[str, int]) -> list[admin_pb2.C
     rows = []
     for name, weight in pairs:
         check_text("group", name)
-        if not isinstance(weight, int) or not 0 <= weight < _UINT32:
-            raise InvalidArgument(f"weight of {name}={weight!r} must be a whole number from 0")
+        if not isinstance(weight, int) or not 1 <= weight < _UINT32:
+            raise InvalidArgument(f"weight of {name}={weight!r} must be a whole number from 1")
         rows.append(admin_pb2.ChainGroup(group=name, weight=weight))
     return rows
 

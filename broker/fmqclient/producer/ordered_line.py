@@ -146,6 +146,9 @@ class Line:
             self._beat_ms = answer.opened.heartbeat_ms or HEARTBEAT_MS
             self._unknown_since_ms = 0
             return stream
+        gone = next((e for e in errors if isinstance(e, UnknownTopic)), None)
+        if gone is not None and self.sender_id:  # brokers that are down may not hide it
+            raise gone
         if errors and all(type(error) is type(errors[0]) for error in errors):
             raise errors[0]
         raise Unavailable("; ".join(map(str, errors)) or "the routes name no broker")

@@ -165,6 +165,8 @@ class Consumer(Part):
     def _fetch(self, max_messages: int, timeout: float | None) -> None:
         async def work() -> None:
             self._flush_acks()
+            if self._consumer._closed:  # since the caller looked: its loop ends
+                return
             found = await self._consumer.fetch(max_messages, timeout)
             # Here, in the loop's thread: the queue may go, and the waiting call be interrupted.
             self._ahead.add([Message(self, m) for m in found])

@@ -102,12 +102,38 @@ async def test_deleted_topic_ends_the_sender_typed() -> None:
         assert len([s for s in double.sessions if s.own]) == 1, "no place was asked for again"
 
 
+async def test_broker_that_is_down_does_not_hide_a_deleted_topic() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"1")
+            line = p._line
+            assert line is not None
+            errors = iter([Unavailable("it is down"), UnknownTopic("no topic"), Unavailable("no")])
+
+            async def refuse(*_: object) -> None:
+                raise next(errors)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("fmqclient.producer.ordered_line.open_at_first", refuse)
+                patch.setattr(line, "_brokers", lambda: list(double_routes(client)) * 3)
+                with pytest.raises(UnknownTopic, match="no topic"):
+                    await line._open()
+
+
+def double_routes(client: fmqclient.Client) -> list[Any]:
+    """Return one broker of the routes."""
+    table = client._wire[1].table
+    return [next(b for route in table.groups.values() for b in route.brokers)]
+
+
 async def test_topic_unknown_to_one_broker_goes_on() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes") as p:
             await p.send(b"1")
             unknown_topic(double)
-            await until(lambda: len([s for s in double.sessions if s.own]) == 2)
+            line = p._line
+            assert line is not None
+            await until(lambda: len([s for s in double.sessions if s.own]) == 2 and not line.why)
             assert (await p.send(b"2")).sequence == 2
 
 

@@ -224,3 +224,4 @@ def test_fetch_after_a_close_is_refused(double: ClusterDouble) -> None:
         with pytest.raises(fmqclient.Unavailable, match="the consumer is closed"):
             sub.fetch(1, timeout=0)
         assert list(sub) == []
+        sub._fetch(1, 0)  # another thread closes it just before

@@ -166,7 +166,7 @@ def decide(
 
 _DOING: Final[Mapping[Action, str]] = {
     Action.CHECK: "{me} checks whether to take over the reads",
-    Action.FREEZE: "{me} stops serving reads: master {master} is back",
+    Action.FREEZE: "{me} stops serving reads, and freezes its offsets for master {master}",
     Action.SEND_RECORD: "{me} hands its offsets over to master {master}",
 }
 

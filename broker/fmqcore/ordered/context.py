@@ -124,12 +124,12 @@ def no_room_text(chain: Chain) -> str:
     """Return why the chain gets no further segment, and what to do."""
     first = chain.segments[0].number
     behind = [name for name, numbers in chain.heads if min(numbers) <= first]
-    remedy = (
-        f"consumer group {behind[0]} has not read segment {first} yet: let it read on, or delete "
-        f"it with `fmq group delete {behind[0]} {chain.topic}`"
-        if behind
-        else "no consumer group reads it: start one, or set a retention"
-    )
+    remedy = "no named consumer group reads it: start one, or set a retention"
+    if behind and chain.has_named_readers:
+        remedy = (
+            f"consumer group {behind[0]} has not read segment {first} yet: let it read on, or "
+            f"delete it with `fmq group delete {behind[0]} {chain.topic}`"
+        )
     return f"the chain holds {len(chain.segments)} segments, and no more fit: {remedy}"
 
 

@@ -104,7 +104,8 @@ def droppable(case: Case) -> int:
     lowest = min((min(numbers) for _, numbers in chain.heads), default=chain.next_number)
     for segment in chain.segments[:-1]:
         left = lowest > segment.number
-        wanted = not named and segment.number not in case.evidence.expired
+        empty = segment.end == segment.start or segment.number in case.evidence.expired
+        wanted = not named and not empty
         if segment.end is None or not left or wanted:
             break
         count += 1

@@ -9,7 +9,7 @@ from fmqcore.ordered.context import Case, phase_of, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, obstacle
 from fmqcore.ordered.evidence import Action, Duty, Evidence, GroupView, Params, Phase
 from fmqcore.ordered.guards import has_trouble
-from fmqcore.ordered.lowering import loses, lowered, short_segment
+from fmqcore.ordered.lowering import loses, lower_end, lowered
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.table import RULES
 from fmqcore.zk.chain import Chain, PerQueue, Segment
@@ -77,8 +77,6 @@ def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[
     or its members have lost what lies below its end (if `groups` has their ends).
     """
     read = {number for _, numbers in chain.heads for number in numbers}
-    ends = {name: view.ends for name, view in groups.items() if view.ends is not None}
-    short = {name: short_segment(chain, name, of_group) for name, of_group in ends.items()}
     found: dict[int, str] = {}
     for segment in chain.segments:
         view = groups.get(segment.group)
@@ -88,7 +86,7 @@ def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[
             continue
         elif _unserved(view):
             found[segment.number] = _remedy(chain.topic, segment, view)
-        elif view.ends is not None and short[segment.group] is segment:
+        elif view.ends is not None and segment.end not in (None, lower_end(segment, view.ends)):
             found[segment.number] = _loss_remedy(chain, segment, view.ends)
     return found
 
@@ -105,6 +103,8 @@ def _remedy(topic: str, segment: Segment, view: GroupView | None) -> str:
     away, waiting = (", ".join(names) for names in (view.away, view.missing))
     if not view.serves_reads and not away:
         return f"no broker serves the reads of {group} yet, though all are there: see `fmq status`"
+    if not view.serves_reads and len(view.away) < view.members:
+        return f"no broker serves the reads of {group} yet: start {away}, and see `fmq status`"
     if not view.serves_reads:
         return (
             f"no broker serves the reads of {group}: start {away}; if their data is lost for good, "

@@ -303,12 +303,14 @@ class ReplicaStatus(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., connected: _Optional[bool] = ..., in_sync: _Optional[bool] = ..., received_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., lag_bytes: _Optional[int] = ...) -> None: ...
 
 class OrderedStatusRequest(_message.Message):
-    __slots__ = ("topic", "after")
+    __slots__ = ("topic", "after", "last_known")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    LAST_KNOWN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     after: str
-    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+    last_known: bool
+    def __init__(self, topic: _Optional[str] = ..., after: _Optional[str] = ..., last_known: _Optional[bool] = ...) -> None: ...
 
 class OrderedStatusReply(_message.Message):
     __slots__ = ("error", "topics", "has_more", "answered_ms")

@@ -223,7 +223,11 @@ async def test_status_without_zookeeper_is_the_last_chain_known(
         view: Any = stage.rig.cluster
         view.topics = {CHANGES.name: CHANGES}
         await stage.session.close()
-        for asked in (OrderedStatusRequest(topic="changes"), OrderedStatusRequest()):
+        stage.cached = CHAIN
+        refused = await stage.calls.ordered_status(OrderedStatusRequest(topic="changes"))
+        assert refused.error.code == client_pb2.UNAVAILABLE, "another broker may know more"
+        for topic in ("changes", ""):
+            asked = OrderedStatusRequest(topic=topic, last_known=True)
             stage.cached = None
             refused = await stage.calls.ordered_status(asked)
             assert refused.error.code == client_pb2.UNAVAILABLE

@@ -5,11 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.tests.failover_harness import KEY, M, Node, S, T, group_of, until, whole
+from fmqbroker.tests.failover_harness import (
+    KEY,
+    ROOT,
+    M,
+    Net,
+    Node,
+    S,
+    T,
+    group_of,
+    until,
+    whole,
+)
 from fmqcore.ids import Permission
-from fmqcore.zk.group_state import Mode, state_from_json
+from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 
 pytestmark = pytest.mark.processes
+
+
+async def state_of(net: Net) -> GroupState:
+    """Return the group's state as it is in ZooKeeper."""
+    node = await net.admin.get(f"{ROOT}/state")
+    assert node is not None
+    return state_from_json(node.data)
 
 
 async def test_stopping_master_names_no_successor(zookeeper: str, tmp_path: Path) -> None:
@@ -28,9 +46,7 @@ async def test_stopping_master_names_no_successor(zookeeper: str, tmp_path: Path
         link.incarnation = master.group.live[S].incarnation
         net.unlinked.clear()
         await master.stop()
-        node = await net.admin.get("/fmq/c/groups/g1/state")
-        assert node is not None
-        state = state_from_json(node.data)
+        state = await state_of(net)
         assert (state.mode, state.epoch, state.successor_incarnation) == (Mode.MASTER, 1, "")
 
 
@@ -44,6 +60,8 @@ async def test_stopped_reader_leaves_its_offsets_to_the_master(
         await until(lambda: reader.serves is Permission.READ)
         await reader.ack(5, 2)
         await reader.stop()
+        left = await state_of(net)
+        assert (left.mode, left.offsets_final) == (Mode.HANDOVER, True)
         master = await Node(net, M, takeover_wait_ms=600_000).start()
         await until(lambda: master.serves is Permission.FULL)
         assert master.journal.state.offsets[KEY].floor == 5
@@ -59,8 +77,9 @@ async def test_master_that_gave_reads_that_none_took_reopens(
         await successor.proxy.cut()  # it does not see that it is to serve
         await master.stop()
         await successor.kill()
+        given = await state_of(net)
+        assert (given.mode, given.reader) == (Mode.SLAVE_CONSUME, S)
         master = await Node(net, M, takeover_wait_ms=600_000).start()
-        await until(lambda: master.state.mode is Mode.SLAVE_CONSUME or master.serves)
         await until(lambda: master.serves is Permission.FULL)
         assert not master.state.degraded
 
@@ -77,6 +96,7 @@ async def test_stopped_reader_leaves_its_offsets_to_the_next(
         await reader.ack(5, 2)
         await reader.stop()
         await until(lambda: other.serves is Permission.READ)
+        assert (int(other.state.epoch), Mode.HANDOVER, 3) == (4, *net.terms[-2])
         entry = other.offsets.get(KEY)
         assert entry is not None
         assert entry.floor == 5

@@ -50,6 +50,15 @@ def _out(chain: Chain) -> Chain:
     return replace(chain, groups=(ChainGroup(G2), ChainGroup(G3)))
 
 
+VACANT = replace(
+    DONE,
+    heads=(),
+    segments=(
+        replace(DONE.segments[0], end=DONE.segments[0].start),
+        replace(DONE.segments[1], first_sequence=DONE.segments[0].first_sequence),
+    ),
+)
+"""Its first segment ended without a record, and nothing reads the chain."""
 STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("first", Duty.SEND, EMPTY, {"line": A, "groups": ALL_WHOLE}, Action.OPEN),
     ("no sender", Duty.SEND, EMPTY, {"groups": ALL_WHOLE}, Action.WAIT),
@@ -130,6 +139,7 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
      replace(DONE, heads=(("app", (2,)),), temporary=frozenset({"app"})),
      {"expired": frozenset({1})}, Action.DROP),
     ("expired", Duty.TIDY, replace(DONE, heads=()), {"expired": frozenset({1})}, Action.DROP),
+    ("empty, without a reader", Duty.TIDY, VACANT, {}, Action.DROP),
 ]  # fmt: skip
 
 

@@ -166,9 +166,7 @@ TAKEN = GroupState(Mode.SLAVE_CONSUME, Epoch(2), A, B)
         (SERVING, set(), "no broker serves the reads of g1: start g1-0, g1-1; if their data is "
          "lost for good, start them without it, run `fmq cluster begin-again g1`, and then {} with "
          "--accept-loss"),
-        (TAKEN, {A}, "no broker serves the reads of g1: start g1-1; if their data is lost for "
-         "good, start them without it, run `fmq cluster begin-again g1`, and then {} with "
-         "--accept-loss"),
+        (TAKEN, {A}, "no broker serves the reads of g1 yet: start g1-1, and see `fmq status`"),
         (GroupState(), {A, B}, "no broker serves the reads of g1 yet, though all are there: see "
          "`fmq status`"),
     ],
@@ -202,3 +200,13 @@ def test_reader_below_an_end_that_is_lost_waits(end: int, remedy: str | None) ->
     found = stuck_segments(DONE, views)
     assert list(found) == ([] if remedy is None else [1])
     assert remedy is None or remedy in found[1]
+
+
+def test_reader_of_a_later_lost_end_waits_too() -> None:
+    """Both segments of g1 end above what it holds; consumers read the later one only."""
+    first = DONE.segments[0]
+    later = replace(first, number=2, start=(14,), end=(20,), first_sequence=(15,))
+    chain = replace(DONE, segments=(first, later), heads=(("app", (2,)), ("audit", (1,))))
+    views = {G1: replace(BY_NODES, ends=(12,))}
+    assert list(stuck_segments(chain, views)) == [1, 2]
+    assert list(stuck_segments(replace(chain, heads=chain.heads[:1]), views)) == [2]

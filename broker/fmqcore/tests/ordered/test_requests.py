@@ -108,8 +108,9 @@ def test_full_chain_keeps_its_open_segment_until_it_is_read() -> None:
     assert re.search(wanted, waits.why)
     with pytest.raises(InvalidArgument, match=rf"stays in g1: .*{LAST} segments, and no more fit"):
         requests.switch(crowded, Evidence(groups=ALL_WHOLE), LAST, PARAMS, "planned")
-    unread = made(Duty.SEND, replace(crowded, heads=()), **evidence)
-    assert "no consumer group reads it: start one, or set a retention" in unread.why
+    for unread in (replace(crowded, heads=()), replace(crowded, temporary=frozenset(["app"]))):
+        waits = made(Duty.SEND, unread, **evidence)
+        assert "no named consumer group reads it: start one, or set a retention" in waits.why
 
 
 def test_full_chain_gets_no_further_segment() -> None:

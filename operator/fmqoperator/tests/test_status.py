@@ -250,9 +250,13 @@ def test_a_lost_volume() -> None:
 def test_offsets_that_were_lost() -> None:
     made = running()
     made.state = replace(made.state, degraded=True, reason="without the newest offsets of g1-1")
-    found = seen_status(made)
-    assert condition(found, "OffsetsSynced")["reason"] == "Lost"
-    assert found["phase"] == "Degraded"
+    made.state = replace(made.state, epoch=Epoch(made.state.epoch + 3))
+    for waited_ms, phase in ((0, "Degraded"), (3_500_000, "Degraded"), (200_000, "Running")):
+        made.now_ms += waited_ms
+        made.round()
+        found = made.body["status"]
+        assert condition(found, "OffsetsSynced")["reason"] == "Lost"
+        assert found["phase"] == phase
 
 
 # ---- what goes on

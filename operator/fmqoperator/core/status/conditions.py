@@ -12,6 +12,7 @@ from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import FENCE
 from fmqoperator.api.job import Verdict as JobVerdict
 from fmqoperator.api.status import Access
+from fmqoperator.api.times import of_text
 from fmqoperator.core import broker_trouble as trouble
 from fmqoperator.core import facts, lost_journals
 from fmqoperator.core.children import volumes
@@ -236,8 +237,14 @@ def _failover(seen: Observation) -> Verdict:
     return Verdict(kind, "True", "SlaveInSync", f"{', '.join(sorted(able))} can take over")
 
 
+LOSS_SHOWN_MS: Final = 3_600_000
+"""For so long a group that lost consumer offsets is not Ready, so that a person sees it."""
+_OFFSETS_SYNCED: Final = "OffsetsSynced"
+_LOST: Final = "Lost"
+
+
 def _offsets(seen: Observation) -> Verdict:
-    kind, state = "OffsetsSynced", facts.state_of(seen)
+    kind, state = _OFFSETS_SYNCED, facts.state_of(seen)
     if seen.zookeeper is None:
         return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     match state.mode:
@@ -247,7 +254,7 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "False", "AtReader", why)
         case Mode.NEW | Mode.MASTER:
             if state.degraded:
-                return Verdict(kind, "False", "Lost", state.reason)
+                return Verdict(kind, "False", _LOST, state.reason)
             return Verdict(kind, "True", "AtMaster")
 
 
@@ -395,10 +402,25 @@ def _paused(seen: Observation) -> Verdict:
 
 def missing_parts(seen: Observation, found: list[Verdict]) -> list[str]:
     """Return the group's defects while it may serve."""
-    bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
-    out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
+    bad = ("ReplicationHealthy", _OFFSETS_SYNCED, "ZooKeeperConnected", "StorageReady")
+    wrong = [v for v in found if v.type in bad and v.status == "False"]
+    out = [v.message or v.reason for v in wrong if not _is_old_loss(seen, v)]
     out += [*trouble.of_disks(seen), *trouble.of_pods(seen)]
     return root_causes.first(root_causes.root_causes(seen, found), out)
+
+
+def _is_old_loss(seen: Observation, verdict: Verdict) -> bool:
+    """Whether it is about offsets that were lost some time ago: nothing is missing any more.
+
+    The condition reports it until the next term. A group that stays Degraded by what no person can
+    mend would hide what a person should mend.
+    """
+    if (verdict.type, verdict.reason) != (_OFFSETS_SYNCED, _LOST):
+        return False
+    opened, epoch = seen.group.status.last_transition, facts.state_of(seen).epoch
+    if opened is None or opened.epoch != epoch:
+        return False
+    return seen.now_ms - of_text(opened.at) >= LOSS_SHOWN_MS
 
 
 _STARTING_REASONS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume", "NotBound"})

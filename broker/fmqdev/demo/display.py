@@ -20,8 +20,22 @@ from fmqdev.demo.verdict import CLUSTER, Finding, Outage, Traffic
 _LINE_EVERY_S: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What every demo ends with."""
+
+    findings: list[Finding]
+    seconds: float
+    directory: Path
+
+    @property
+    def good(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Outcome):
     """The results of a run."""
 
     traffic: Traffic
@@ -32,14 +46,6 @@ class Report:
     None if the demo itself held the producer back (a short run).
     """
     journals: list[Compared]
-    findings: list[Finding]
-    seconds: float
-    directory: Path
-
-    @property
-    def good(self) -> bool:
-        """Whether there are no findings."""
-        return not self.findings
 
 
 class Show:
@@ -96,21 +102,25 @@ class Show:
 def print_report(report: Report, console: Console | None = None, *, data_stay: bool = True) -> None:
     """Print the tables and the verdict; where the data are, if they stay."""
     out = console or Console(highlight=False, emoji=False)
-    out.print()
-    out.print(_messages(report))
-    out.print()
-    out.print(_times(report))
+    print_verdict(out, report, _messages(report), _times(report))
+    if not data_stay:
+        return
+    out.print(f"Data: {report.directory}/*/data", markup=False, soft_wrap=True)
+    verify = f"      fmq journal verify {report.directory}/g1-0/data"
+    out.print(verify, markup=False, soft_wrap=True)
+
+
+def print_verdict(out: Console, report: Outcome, *tables: Table) -> None:
+    """Print a demo's tables, what its checks found, and the verdict."""
+    for table in tables:
+        out.print()
+        out.print(table)
     out.print()
     for finding in report.findings:
         out.print(f"FOUND {finding.code}: {finding.text}", markup=False, soft_wrap=True)
     verdict = "VERDICT: all is well" if report.good else "VERDICT: something is off, see above"
     out.print(f"{verdict} ({report.seconds:.1f} s in all)", markup=False)
     out.print(f"Logs: {report.directory}/*/broker.log", markup=False, soft_wrap=True)
-    if not data_stay:
-        return
-    out.print(f"Data: {report.directory}/*/data", markup=False, soft_wrap=True)
-    verify = f"      fmq journal verify {report.directory}/g1-0/data"
-    out.print(verify, markup=False, soft_wrap=True)
 
 
 def _messages(report: Report) -> Table:

@@ -122,7 +122,16 @@ def test_change_that_one_journal_lacks_is_named() -> None:
 
 def test_report_has_pauses_per_kill_and_the_verdict(tmp_path: Path) -> None:
     kill = replace(KILL, sends_pause_ms=812.3, reads_pause_ms=1_234.0)
-    report = OrderedReport(3, 24, 7, 2, [kill], [], 12.5, tmp_path)
+    report = OrderedReport(
+        total=3,
+        rows=24,
+        again=7,
+        segments=2,
+        kills=[kill],
+        findings=[],
+        seconds=12.5,
+        directory=tmp_path,
+    )
     text = _printed(report)
     for part in ("g1-0, master", "812 ms", "1,234 ms", "24 equal row by row", "all is well"):
         assert part in text

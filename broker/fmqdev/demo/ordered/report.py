@@ -3,22 +3,14 @@
 from rich.console import Console
 from rich.table import Table
 
+from fmqdev.demo.display import print_verdict
 from fmqdev.demo.ordered.run import OrderedReport
 
 
 def print_ordered_report(report: OrderedReport, console: Console | None = None) -> None:
     """Print the tables and the verdict."""
     out = console or Console(highlight=False, emoji=False)
-    out.print()
-    out.print(_copy(report))
-    out.print()
-    out.print(_pauses(report))
-    out.print()
-    for finding in report.findings:
-        out.print(f"FOUND {finding.code}: {finding.text}", markup=False, soft_wrap=True)
-    verdict = "VERDICT: all is well" if report.good else "VERDICT: something is off, see above"
-    out.print(f"{verdict} ({report.seconds:.1f} s in all)", markup=False)
-    out.print(f"Logs: {report.directory}/*/broker.log", markup=False, soft_wrap=True)
+    print_verdict(out, report, _copy(report), _pauses(report))
     out.print(f"Tables: {report.directory}/source.db, target.db", markup=False, soft_wrap=True)
 
 

@@ -19,7 +19,7 @@ import fmqclient
 from fmqclient.client import Client
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
-from fmqdev.demo.display import Show
+from fmqdev.demo.display import Outcome, Show
 from fmqdev.demo.folder import clear_folder, lock_folder
 from fmqdev.demo.ordered.changes import (
     ALL,
@@ -33,7 +33,7 @@ from fmqdev.demo.ordered.stored import StoredOffsets
 from fmqdev.demo.ordered.verdict import Copied, Kill, judge_copy, lacking
 from fmqdev.demo.run import FSYNC_AND_SYNC, compare_groups
 from fmqdev.demo.traffic import now_ms
-from fmqdev.demo.verdict import Finding, longest_pause
+from fmqdev.demo.verdict import longest_pause
 from fmqdev.demo.waiting import TIMEOUT_S, wait_caught_up, wait_until
 
 TOPIC: Final = "changes"
@@ -44,8 +44,8 @@ _SECONDS_PER_KILL: Final = 5.0
 _AFTER_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedReport(Outcome):
     """The results of a run."""
 
     total: int
@@ -53,14 +53,6 @@ class OrderedReport:
     again: int  # deliveries of what the target had
     segments: int
     kills: list[Kill]
-    findings: list[Finding]
-    seconds: float
-    directory: Path
-
-    @property
-    def good(self) -> bool:
-        """Whether there are no findings."""
-        return not self.findings
 
 
 async def run_ordered_demo(directory: Path, show: Show, *, messages: int = ALL) -> OrderedReport:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run, talk, write
+from fmqcli.send_waits import active_sender, stalls_reported
 from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
 from fmqcli.stdio.lines import everything, lines
 from fmqclient.admin.infos import TopicInfo
@@ -28,7 +29,6 @@ _NAME = "fmq-produce"
 _OF_THE_CHAIN = "--ordered: the chain selects the group and every copy is awaited"
 _LONGEST_NAME = 65_535  # bytes of a header's name
 _FILE_HELP = "read this file; - or left out: standard input"
-_STALLED_S = 3.0  # time without any answer after which the reason is printed
 
 
 def produce(
@@ -115,11 +115,8 @@ async def _work(
         known = await connected.admin().topic(topic)  # before the first line is typed
         try:
             async with producer_of(connected, known) as producer:
-                watching = asyncio.create_task(job.watch(producer))
-                try:
+                async with job.watched(producer):
                     await job.send(producer, source(fd))
-                finally:
-                    watching.cancel()
         except BaseException:  # an interrupt, a line that is no message
             job.report_cut_short()
             raise
@@ -163,21 +160,8 @@ async def _sender(
 ) -> AsyncIterator[Any]:
     """An ordered producer under the methods that a job uses; says what it waits for meanwhile."""
     producer = connected.ordered_producer(topic, name=name, linger_ms=linger_ms)
-
-    async def report() -> None:
-        while True:
-            await asyncio.sleep(_STALLED_S)
-            talk(f"waiting for the role: {producer.waits_for}")
-
-    reporting = asyncio.create_task(report())
-    try:
-        await producer.__aenter__()
-    finally:
-        reporting.cancel()
-    try:
+    async with active_sender(producer):
         yield _OrderedSends(producer)
-    finally:
-        await producer.close()
 
 
 class _OrderedSends:
@@ -275,15 +259,9 @@ class _Job:
                 await self._settle()
         await self._settle()
 
-    async def watch(self, producer: Any) -> None:
-        """Say why nothing moves; and what has failed, though more may come for hours."""
-        while True:
-            before, sent = producer.outstanding, self._sent
-            await asyncio.sleep(_STALLED_S)
-            self._look()
-            if before and (before, sent) == (producer.outstanding, self._sent):
-                reasons = [f"{group}: {why}" for group, why in producer.connected.items() if why]
-                talk(f"waiting, {before:,} not stored yet; {'; '.join(reasons) or 'no answer'}")
+    def watched(self, producer: Any) -> AbstractAsyncContextManager[None]:
+        """Report why nothing moves; and what has failed, though more may come for hours."""
+        return stalls_reported(producer, lambda: self._sent, self._look)
 
     async def _send(self, producer: Any, value: bytes) -> "asyncio.Future[Any]":
         key = self._key

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmqcli import common, main
+from fmqcli import common, main, send_waits
 from fmqcli.commands import produce
 from fmqcore.errors import StorageFull, TooLarge
 
@@ -16,7 +16,7 @@ async def test_failure_is_reported_without_further_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`tail -f log | fmq produce t`: the report used to wait for the next 10,000 lines."""
-    monkeypatch.setattr(produce, "_STALLED_S", 0.01)
+    monkeypatch.setattr(send_waits, "STALLED_S", 0.01)
     printed = asyncio.Event()
 
     def talk(text: str) -> None:
@@ -36,10 +36,8 @@ async def test_failure_is_reported_without_further_input(
 
     producer = SimpleNamespace(outstanding=0, connected={}, send_nowait=send_nowait)
     job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, False)
-    watching = asyncio.create_task(job.watch(producer))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30), job.watched(producer):
         await job.send(producer, two_lines())
-    watching.cancel()
     first, last = capsys.readouterr().err.splitlines()
     assert (first, job.failed) == ("fmq: the disk is full", 2)
     assert last.startswith("fmq: 0 stored, 2 not in ")

@@ -1,0 +1,69 @@
+"""Report what a sender waits for: the role of an ordered topic, or a group that takes sends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from fmqcli.common import talk
+from fmqclient.producer.ordered import OrderedProducer
+
+STALLED_S: Final = 3.0
+"""Time without any answer after which the reason is printed."""
+
+
+class Sends(Protocol):
+    """Any producer of the library."""
+
+    @property
+    def outstanding(self) -> int: ...  # noqa: D102
+    @property
+    def connected(self) -> Mapping[str, str]: ...  # noqa: D102
+
+
+@asynccontextmanager
+async def active_sender(producer: OrderedProducer) -> AsyncIterator[OrderedProducer]:
+    """Wait for the topic's one role, and report meanwhile why it is not given."""
+    async with _meanwhile(_report_line(producer)):
+        await producer.__aenter__()
+    try:
+        yield producer
+    finally:
+        await producer.close()
+
+
+@asynccontextmanager
+async def stalls_reported(
+    producer: Sends, sent: Callable[[], int], look: Callable[[], None] = lambda: None
+) -> AsyncIterator[None]:
+    """Report why nothing moves. `sent` counts what was handed in; `look` is called each time."""
+    async with _meanwhile(_report_stalls(producer, sent, look)):
+        yield
+
+
+async def _report_line(producer: OrderedProducer) -> None:
+    while True:
+        await asyncio.sleep(STALLED_S)
+        talk(f"waiting for the role: {producer.waits_for}")
+
+
+async def _report_stalls(
+    producer: Sends, sent: Callable[[], int], look: Callable[[], None]
+) -> None:
+    while True:
+        before = producer.outstanding, sent()
+        await asyncio.sleep(STALLED_S)
+        look()
+        if before[0] and before == (producer.outstanding, sent()):
+            reasons = [f"{group}: {why}" for group, why in producer.connected.items() if why]
+            talk(f"waiting, {before[0]:,} not stored yet; {'; '.join(reasons) or 'no answer'}")
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

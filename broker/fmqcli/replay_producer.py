@@ -16,8 +16,16 @@ same: its master answers for what it has, and for what it never appended (ADR 00
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from fmqcli.replay_notes import (
+    ORDINARY,
+    Archived,
+    noted_number,
+    require_kind,
+    require_same,
+    undecodable,
+)
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
@@ -58,21 +66,6 @@ CONFIRM_TIMEOUT_S: Final = 120.0
 _MOST_RUNS: Final = 0xFFFF
 
 
-class Archived(Protocol):
-    """One record, as the archive has it."""
-
-    @property
-    def queue(self) -> int: ...  # noqa: D102
-    @property
-    def key(self) -> bytes | None: ...  # noqa: D102
-    @property
-    def value(self) -> bytes: ...  # noqa: D102
-    @property
-    def tag(self) -> bytes | None: ...  # noqa: D102
-    @property
-    def headers(self) -> dict[str, bytes] | None: ...  # noqa: D102
-
-
 # ---- what is sent: pure
 @dataclass(slots=True)
 class Plan:
@@ -90,29 +83,20 @@ class Plan:
         """Return the plan that was noted. Raises `InvalidArgument` if it no longer fits."""
         if not state:
             return cls(topic, fresh_id, {}, same)
+        require_kind(state, ORDINARY)
+        number = noted_number
         try:
             shape = tuple(
-                TopicGroup(_group(g), _number(q), _number(w)) for g, q, w in state["groups"]
+                TopicGroup(_group(g), number(q), number(w)) for g, q, w in state["groups"]
             )
-            noted = TopicConfig(topic.name, TopicId(_number(state["topic_id"])), shape)
-            sequences = {(_group(g), _number(q)): _number(n) for g, q, n in state["sequences"]}
-            producer = _number(state["producer"], bits=64)
-            run = min(_number(state.get("run", 1)) + 1, _MOST_RUNS)
+            noted = TopicConfig(topic.name, TopicId(number(state["topic_id"])), shape)
+            sequences = {(_group(g), number(q)): number(n) for g, q, n in state["sequences"]}
+            producer = number(state["producer"], bits=64)
+            run = min(number(state.get("run", 1)) + 1, _MOST_RUNS)
             plan = cls(noted, producer, sequences, bool(state["same_queue"]), run)
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidArgument(
-                f"the stored progress of the replay cannot be decoded ({error!r}): choose another "
-                "--name to send everything again"
-            ) from None
-        if noted.id != topic.id:
-            raise InvalidArgument(
-                f"topic {topic.name} was recreated since this replay started: choose another --name"
-            )
-        if plan.same_queue != same:
-            raise InvalidArgument(
-                "this replay started with the other setting of --same-queue: keep "
-                "it, or choose another --name"
-            )
+            raise undecodable(error) from None
+        require_same(topic, noted.id, plan.same_queue, same)
         return plan
 
     def state(self) -> dict[str, Any]:
@@ -168,13 +152,6 @@ class Plan:
         return dict(sorted(pending.items()))
 
 
-def _number(value: object, bits: int = 32) -> int:
-    """Return a noted number. Raises `ValueError`."""
-    if not isinstance(value, int) or not 0 <= value < 1 << bits:
-        raise ValueError(f"{value!r} is not a number of {bits} bits")
-    return value
-
-
 def _group(value: object) -> GroupName:
     """Return a noted group name. Raises `ValueError`."""
     if not isinstance(value, str):
@@ -186,17 +163,6 @@ def _row(record: Archived) -> Record:
     headers = encode_headers(record.headers) if record.headers else b""
     no_future: Any = None
     return (record.value, record.key or b"", record.tag or b"", headers, no_future, True, 0)
-
-
-def require_ordinary(topic: TopicConfig) -> None:
-    """Raise `InvalidArgument` for an ordered topic, which only its sender writes to."""
-    if topic.ordered:
-        raise InvalidArgument(
-            f"topic {topic.name} is ordered: only an ordered producer sends to it, and a replay is "
-            "none: replay into an ordinary topic with as many queues in one group (fmq topic "
-            "create NAME -g GROUP -q QUEUES) by --same-queue, or send the archive's files from a "
-            "program with client.ordered_producer"
-        )
 
 
 # ---- how it is sent

@@ -1,13 +1,15 @@
 """`fmq job replay`: an archive's records, sent to a topic. Reading is `fmqspark.archive.replay`'s.
 
-Read a chunk → send it, step by step → a step is stored → note the progress. A run that was killed
-continues with the step that it had not noted, and sends it just as it was (`replay_producer.py`),
-so that brokers that have it do not store it again.
+Read a chunk → send it → it is stored → note the progress. What a killed run had stored, and had not
+noted, is not stored again: an ordinary topic gets the same batches under the same sequences
+(`replay_producer.py`); an ordered topic's chain names its last records (`replay_ordered.py`).
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -23,7 +25,8 @@ from fmqcli.common import (
     run,
     talk,
 )
-from fmqcli.replay_producer import GroupSenders, Plan, level_of, require_ordinary
+from fmqcli.replay_ordered import OrderedPlan, OrderedSends
+from fmqcli.replay_producer import GroupSenders, Plan, level_of
 from fmqcli.stdio.input_paths import folder
 from fmqclient.settings import LEVELS
 from fmqcore.errors import (
@@ -35,7 +38,7 @@ from fmqcore.errors import (
 from fmqcore.names import require_name
 from fmqcore.zk.topic import TopicConfig
 from fmqport.transport import TransportError
-from fmqspark.archive.replay import Replay, progress_name
+from fmqspark.archive.replay import Archived, Place, Replay, progress_name
 
 _INCOMPLETE = 3  # as the other jobs
 
@@ -85,7 +88,7 @@ def replay(
         records = Replay(
             archive, topic, group, label, skip_lost=skip_lost, skip_missing=skip_missing
         )
-        job = _Job(records, target, same_queue)
+        job = _Job(records, target, same_queue, label)
 
         async def work() -> None:
             async with client(brokers) as connected:
@@ -110,42 +113,95 @@ def replay(
         raise typer.Exit(_INCOMPLETE)
 
 
+class _Sends(Protocol):
+    """One of the two ways of sending. Use it as `async with`."""
+
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(self, *_: Any) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what is to be noted with the progress, as of the last `store`."""
+        ...
+
+    def store(self, records: list[Archived], number: int, /) -> AsyncGenerator[int]:
+        """Send a chunk; yield how many records are stored so far, each to be noted.
+
+        `number`: of records before it.
+        """
+        ...
+
+
 class _Job:
-    def __init__(self, records: Replay, topic: str, same_queue: bool) -> None:
+    def __init__(
+        self, records: Replay, topic: str, same_queue: bool, label: str = "archive"
+    ) -> None:
         self.stored = 0
         self._records = records
         self._topic = topic
         self._same_queue = same_queue
+        self._label = label
 
     async def send(self, connected: Any, acks: str) -> None:
-        """All chunks. Raises what a record ended with; then its step is not noted."""
-        wire = connected._wire
-        _, routes, clock = wire
-        topic = await routes.topic(self._topic)
-        require_ordinary(topic)
-        plan = Plan.of(self._records.state, topic, clock.random_id(), self._same_queue)
-        # Before anything is sent under it: a run that goes on is the same producer.
-        await asyncio.to_thread(self._records.note, self._records.place, plan.state())
-        async with GroupSenders(wire, topic, plan, acks) as senders:
-            await self._send(plan, senders, topic)
-
-    async def _send(self, plan: Plan, senders: GroupSenders, topic: TopicConfig) -> None:
+        """All chunks. Raises what a record ended with; then its part is not noted."""
+        sends = self._sends(connected, await connected._wire[1].topic(self._topic), acks)
         chunks = self._records.chunks()
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-            records, end = chunk
-            begin, done = end.rows - len(records), self._records.done_before + self.stored
-            for step, count in plan.steps(records, done):
-                try:
-                    await senders.store(step)
-                except ExceptionGroup as failed:
-                    raise _first(failed) from failed
-                place = end._replace(rows=begin + count)
-                self.stored = done - self._records.done_before + count
-                await asyncio.to_thread(self._records.note, place, plan.state())
-            if plan.topic != topic:
-                # What was under way when an earlier run died went by the topic's shape of then.
-                plan.topic = topic
-                await asyncio.to_thread(self._records.note, end, plan.state())
+        if (chunk := await asyncio.to_thread(next, chunks, None)) is None:
+            return  # and nothing is asked of the topic
+        async with sends:
+            # Before anything is sent by it: a run that goes on depends on it.
+            await asyncio.to_thread(self._records.note, self._records.place, sends.state())
+            while chunk is not None:
+                await self._store(sends, *chunk)
+                chunk = await asyncio.to_thread(next, chunks, None)
+
+    def _sends(self, connected: Any, topic: TopicConfig, acks: str) -> _Sends:
+        state, same = self._records.state, self._same_queue
+        if topic.ordered:
+            plan = OrderedPlan.of(state, topic, same)
+            return OrderedSends(connected, plan, self._label, acks)
+        wire = connected._wire
+        _, _, clock = wire
+        return _Steps(wire, topic, Plan.of(state, topic, clock.random_id(), same), acks)
+
+    async def _store(self, sends: _Sends, records: list[Archived], end: Place) -> None:
+        before = self.stored
+        async with aclosing(sends.store(records, self._records.done_before + before)) as counts:
+            async for count in counts:
+                self.stored = before + count
+                place = end._replace(rows=end.rows - len(records) + count)
+                await asyncio.to_thread(self._records.note, place, sends.state())
+
+
+class _Steps:
+    """The sends to an ordinary topic: a chunk in steps, each stored and noted by itself."""
+
+    def __init__(self, wire: Any, topic: TopicConfig, plan: Plan, acks: str) -> None:
+        self._topic = topic
+        self._plan = plan
+        self._senders = GroupSenders(wire, topic, plan, acks)
+
+    async def __aenter__(self) -> None:
+        await self._senders.__aenter__()
+
+    async def __aexit__(self, *ended: object) -> None:
+        await self._senders.__aexit__(*ended)
+
+    def state(self) -> dict[str, Any]:
+        """See `_Sends`."""
+        return self._plan.state()
+
+    async def store(self, records: list[Archived], number: int) -> AsyncGenerator[int]:
+        """See `_Sends`."""
+        for step, count in self._plan.steps(records, number):
+            try:
+                await self._senders.store(step)
+            except ExceptionGroup as failed:
+                raise _first(failed) from failed
+            yield count
+        if self._plan.topic != self._topic:
+            # What was under way when an earlier run died went by the topic's shape of then.
+            self._plan.topic = self._topic
+            yield len(records)
 
 
 def _first(failed: ExceptionGroup[Exception]) -> Exception:

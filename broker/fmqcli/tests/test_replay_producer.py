@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqcli.replay_producer import BATCH_BYTES, GroupSenders, Plan, level_of, require_ordinary
+from fmqcli.replay_producer import BATCH_BYTES, GroupSenders, Plan, level_of
 from fmqclient.producer.batches import InFlightBatch, PendingBatch
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
@@ -113,6 +113,7 @@ def test_replay_note_that_no_longer_fits_is_refused() -> None:
         ("was recreated", noted, replace(TOPIC, id=TopicId(4)), False),
         ("the other setting of --same-queue", noted, TOPIC, True),
         ("cannot be decoded", {"producer": 1}, TOPIC, False),
+        ("is ordered, not ordinary", noted | {"kind": "ordered"}, TOPIC, False),
     ]
     for sentence, state, topic, same in cases:
         with pytest.raises(InvalidArgument, match=sentence):
@@ -154,12 +155,6 @@ def test_the_same_queue_is_asked_of_topics_in_one_group() -> None:
     assert [(g, q, len(v)) for g, q, _, v in step] == [(G1, 0, 50), (G1, 1, 50)]
     with pytest.raises(InvalidArgument, match="needs group= too"):
         sent(plan(same=True), ROWS)
-
-
-def test_ordered_topic_is_refused_with_what_to_do_instead() -> None:
-    require_ordinary(TOPIC)
-    with pytest.raises(InvalidArgument, match=r"is ordered: .*ordinary topic.*--same-queue"):
-        require_ordinary(replace(TOPIC, ordered=True))
 
 
 Scene = Callable[[ClusterDouble, Plan, Callable[[], GroupSenders]], Awaitable[None]]

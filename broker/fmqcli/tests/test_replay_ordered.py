@@ -129,6 +129,22 @@ def test_record_goes_to_the_queue_of_its_key_or_its_old_one() -> None:
         plan({}, same=True).queue_of(Row(b"v", queue=2))
 
 
+def test_digest_differs_with_all_that_a_broker_returns() -> None:
+    rows = [
+        Row(b"ab"),
+        Row(b"a", key=b"b"),
+        Row(b"ab", headers={"n": b"1"}),
+        Row(b"ab", headers={"n": b"2"}),
+        Row(b"ab", headers={"m": b"1"}),
+    ]
+    assert len({digest_of(row) for row in rows}) == len(rows)
+    assert digest_of(Row(b"ab", 1, b"", b"tag", {})) == digest_of(Row(b"ab"))
+    both = {"n": b"1", "m": b"2"}
+    assert digest_of(Row(b"", headers=both)) == digest_of(
+        Row(b"", headers=dict(sorted(both.items())))
+    )
+
+
 @pytest.mark.parametrize(
     ("state", "topic", "same", "sentence"),
     [

@@ -106,7 +106,7 @@ def rows_noted(progress: Path) -> int:
         return -1
 
 
-async def stored_and_not_noted(archive: Path, url: str) -> None:
+async def stored_and_not_noted(archive: Path, url: str, topic: str = "orders") -> None:
     """A sender that dies between the two, twice in the same place: the records are sent again."""
     from fmqcli.commands.replay import _Job
     from fmqclient import connect
@@ -114,8 +114,9 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
 
     class Died(Exception): ...
 
+    name = f"all-{topic}-to-copy"
     for _ in range(2):
-        replay, notes = Replay(archive, "orders", None, "all-orders-to-copy"), [0]
+        replay, notes = Replay(archive, topic, None, name), [0]
         place = replay.place
         real = replay.note
 
@@ -130,7 +131,7 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
             with replay.at_work(), pytest.raises(Died):
                 async with connect(url) as client:
                     await _Job(replay, "copy", False).send(client, "replicated")
-        assert Replay(archive, "orders", None, "all-orders-to-copy").place == place
+        assert Replay(archive, topic, None, name).place == place
 
 
 async def test_impossible_replay_is_refused(tmp_path: Path) -> None:

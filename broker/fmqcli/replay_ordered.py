@@ -113,8 +113,8 @@ class OrderedPlan:
         if record.queue >= self.queues:
             raise UnknownQueue(
                 f"a record came from queue {record.queue}, and topic {self.topic.name} has queues "
-                f"0 to {self.queues - 1}: leave --same-queue out, or send to a topic with as many "
-                "queues"
+                f"0 to {self.queues - 1}: send to a topic with as many queues, or without "
+                "--same-queue under another --name"
             )
         return record.queue
 

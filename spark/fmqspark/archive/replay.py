@@ -1,9 +1,9 @@
 """Read an archive back: its records in journal order, for a sender to send.
 
 This package has no client: `fmq job replay` passes one in. Progress is noted in the archive after
-what was sent is acknowledged, so the run after a killed one goes on there; what that one had sent
-and not yet noted is sent again, in the same batches. The sender's own state is noted with it: by
-that brokers recognise such a batch.
+what was sent is acknowledged, so the run after a killed one goes on there. What that one had sent
+and not yet noted, at most one chunk, comes again: the sender's own state is noted with the place,
+and by that state no record of the chunk is stored twice.
 
 A replay ends before the first range that the archive lacks: what is archived there later is sent
 then, in journal order. A replay that goes past one on purpose (`skip_lost`, `skip_missing`), or did

@@ -113,8 +113,9 @@ class OrderedPlan:
         if record.queue >= self.queues:
             raise UnknownQueue(
                 f"a record came from queue {record.queue}, and topic {self.topic.name} has queues "
-                f"0 to {self.queues - 1}: send to a topic with as many queues, or without "
-                "--same-queue under another --name"
+                f"0 to {self.queues - 1}, and records before it may be stored: send everything "
+                "again with another --name, into an empty topic, with as many queues or without "
+                "--same-queue"
             )
         return record.queue
 

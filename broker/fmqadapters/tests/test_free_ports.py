@@ -1,6 +1,8 @@
 """The choice of free ports."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,37 @@ def test_kernel_without_port_range_still_gives_ports(
 ) -> None:
     monkeypatch.setattr(module, "OUTGOING", tmp_path / "none")
     assert module.LOWEST <= free_port() < module.HIGHEST
+
+
+_OTHER = """
+import sys
+from fmqadapters.process import free_ports as module
+module.HIGHEST = module.LOWEST + 60
+print(*module.free_ports(20), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_port_given_before_is_not_drawn_though_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HIGHEST", module.LOWEST + 60)
+    assert len({free_port() for _ in range(100)}) == 100
+
+
+def test_port_of_a_living_process_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server may be down for a moment: a broker restarts."""
+    monkeypatch.setattr(module, "HIGHEST", module.LOWEST + 60)
+    command = [sys.executable, "-c", _OTHER]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout is not None
+        claimed = [int(port) for port in other.stdout.readline().split()]
+        drawn = [free_port() for _ in range(60)]
+        assert free_ports(1, claimed[:1]) != claimed[:1], "preferred, and claimed"
+    assert len(claimed) == 20
+    assert not set(claimed) & set(drawn)
+    assert set(claimed) & set(free_ports(20, claimed)), "its process has ended"
+
+
+def test_no_file_for_claims_still_gives_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_claims", module._Claims())
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: "/proc/none")
+    assert len({free_port() for _ in range(10)}) == 10

@@ -39,6 +39,7 @@ class Process:
         self._process: asyncio.subprocess.Process | None = None
         self._journal_start = 0  # of this run
         self._steps = Steps()
+        self._stopping = False
 
     @property
     def address(self) -> str:
@@ -66,6 +67,7 @@ class Process:
                 *command, stdout=output, stderr=output
             )
             self._steps.follow(self._log, self._process.pid)
+        self._stopping = False
         return self
 
     def cut_log(self) -> None:
@@ -92,6 +94,10 @@ class Process:
     def alive(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def ended_by_itself(self) -> bool:
+        return self._process is not None and not self.alive and not self._stopping
+
     async def ended(self) -> int:
         assert self._process is not None
         process = self._process
@@ -106,6 +112,7 @@ class Process:
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.alive:
             assert self._process is not None
+            self._stopping = True
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
         return await self.ended()

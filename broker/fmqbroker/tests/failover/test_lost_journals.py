@@ -15,7 +15,7 @@ from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.layout import state_node
 from fmqproto.v1 import admin_pb2
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 VALUES = [b"%d" % n for n in range(20)]
 

@@ -6,12 +6,14 @@ root on that server (created by the first session), so tests do not see each oth
 uses them `@pytest.mark.processes`.
 """
 
+import heapq
 import itertools
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fmqadapters.zookeeper.embedded import EmbeddedZooKeeper
 
 _ROOTS = itertools.count(1)
+_LOGS, _LOG_LINES = 6, 25  # of the processes of a failed test
 _BYTECODE = pytest.StashKey[str]()
 
 
@@ -41,6 +44,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the run left."""
     if folder := config.stash.get(_BYTECODE, ""):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the ends of the logs of a failed test's processes: a run elsewhere leaves no files."""
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and isinstance(folder, Path):
+        logs = heapq.nlargest(_LOGS, folder.rglob("*.log"), key=lambda log: log.stat().st_mtime)
+        for log in logs:
+            lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            report.sections.append((f"end of {log.relative_to(folder)}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture(autouse=True)

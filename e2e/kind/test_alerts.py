@@ -1,7 +1,8 @@
 """Every alert about what the operator reports: caused on the cluster, seen by a real Prometheus.
 
-Alerts about brokers: `seeing/tests/test_live.py`. A stalled operator: `test_many_groups.py`. An
-operator without rights: `test_operator_rights.py`. Alerts wait for `FOR_S` here.
+Alerts about brokers: `e2e/dashboards/tests/test_live.py`. A stalled operator:
+`test_many_groups.py`. An operator without rights: `test_operator_rights.py`. Alerts wait for
+`FOR_S` here.
 """
 
 from functools import partial

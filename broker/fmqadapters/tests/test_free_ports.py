@@ -84,5 +84,5 @@ def test_port_of_a_living_process_is_not_drawn(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_file_for_claims_still_gives_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_claims", module._Claims())
-    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: "/proc/none")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: "/proc/none")
     assert len({free_port() for _ in range(10)}) == 10

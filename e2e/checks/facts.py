@@ -26,6 +26,7 @@ from e2e.history.events import (
     Nacked,
     OrderedDelivered,
     OrderedHandedOn,
+    OrderedLowered,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
@@ -55,7 +56,13 @@ LATE_MS: Final = 500.0
 
 
 OrderedEvent = (
-    OrderedOpened | OrderedHandedOn | OrderedSent | OrderedStored | OrderedUnsure | OrderedDelivered
+    OrderedOpened
+    | OrderedHandedOn
+    | OrderedLowered
+    | OrderedSent
+    | OrderedStored
+    | OrderedUnsure
+    | OrderedDelivered
 )
 """Events of ordered topics."""
 

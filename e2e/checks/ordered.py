@@ -11,6 +11,9 @@ By queue, for each consumer group that read from the beginning:
   ends need not learn of the records in segments whose ends were not known then;
 - every acknowledged record comes, and acknowledged sequences rise with the order of sending.
 
+An end that is lowered (ADR 0072) passes no acknowledged record. What a person accepted to lose at
+one may be the last record that a sender learned.
+
 Of senders: each segment acknowledges records of one sender, and what a sender hands in after a
 later one has stored a record is neither acknowledged nor delivered. If the later one accepted that
 the end of the earlier one's segment was not known, it may be delivered from there.
@@ -31,6 +34,7 @@ from e2e.checks.ordered_copies import Copies
 from e2e.history.events import (
     OrderedDelivered,
     OrderedHandedOn,
+    OrderedLowered,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
@@ -49,6 +53,7 @@ class _Topic:
     stored: dict[int, OrderedStored] = field(default_factory=dict)
     opened: dict[str, list[OrderedOpened]] = field(default_factory=lambda: defaultdict(list))
     handed_on: list[OrderedHandedOn] = field(default_factory=list)
+    lowered: list[OrderedLowered] = field(default_factory=list)
     delivered: dict[tuple[str, int], list[OrderedDelivered]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -70,6 +75,10 @@ class _Topic:
         earlier = [event for event in self.handed_on if event.segment <= segment]
         return max(earlier, key=lambda event: event.segment).unended if earlier else ()
 
+    def loss_accepted(self, first: int, until: int) -> bool:
+        """Whether a person accepted the loss of records of a segment from `first` to `until`."""
+        return any(e.accepted and first <= e.segment < until for e in self.lowered)
+
 
 def ordered(facts: Facts) -> Iterator[Finding]:
     """I13: an ordered topic is consumed as it was sent."""
@@ -83,6 +92,7 @@ def ordered(facts: Facts) -> Iterator[Finding]:
         yield from _sequences(topic)
         yield from _one_sender(topic)
         yield from _zombies(topic)
+        yield from _lowered(topic)
         yield from copies.findings(topic.stored.values(), topic.sent_of)
         for (_, queue), deliveries in topic.delivered.items():
             first = _first_deliveries(deliveries)
@@ -104,6 +114,8 @@ def _take(topic: _Topic, event: object) -> None:
             topic.stored[event.record] = event
         case OrderedHandedOn():
             topic.handed_on.append(event)
+        case OrderedLowered():
+            topic.lowered.append(event)
         case OrderedOpened():
             topic.opened[event.who].append(event)
         case OrderedDelivered():
@@ -193,6 +205,7 @@ def _last_records(
             lasts = _lasts(first, at, topic.unended(who, event.segment))
             sent = topic.sent_of.get(learned)
             lost = sent is not None and copies.gone(topic.stored.get(learned), sent)
+            lost = lost or topic.loss_accepted(first[at - 1].segment if at else 0, event.segment)
             if learned not in (UNREADABLE, *lasts) and not lost:
                 yield _found(event, f"{who} was active after record {learned}, not {lasts[0]}")
 
@@ -284,6 +297,16 @@ def _first_segments(topic: _Topic, seen: Mapping[int, set[int]]) -> dict[str, in
         who = topic.sender_of(record)
         first[who] = min(first.get(who, min(shown)), *shown)
     return first
+
+
+def _lowered(topic: _Topic) -> Iterator[Finding]:
+    """No lower end passes an acknowledged record, unless a person accepted that."""
+    for event in topic.lowered:
+        for stored in topic.stored.values():
+            here = stored.segment == event.segment and stored.offset >= event.end[stored.queue]
+            if here and not event.accepted:
+                text = f"acknowledged, and the end of segment {event.segment} was lowered below it"
+                yield _found_stored(stored, text)
 
 
 def _sequences(topic: _Topic) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from e2e.history.events import (
     Event,
     Failed,
     OrderedHandedOn,
+    OrderedLowered,
     OrderedOpened,
     OrderedStored,
     Place,
@@ -129,6 +130,7 @@ def _ordered_counts(facts: Facts) -> dict[str, int]:
     stored = [event for event in facts.ordered if isinstance(event, OrderedStored)]
     if not stored:
         return {}
+    lowered = [event for event in facts.ordered if isinstance(event, OrderedLowered)]
     return {
         "acknowledged in order": len(stored),
         "segments": len({(event.topic, event.segment) for event in stored}),
@@ -136,6 +138,8 @@ def _ordered_counts(facts: Facts) -> dict[str, int]:
         "accepted unknown ends": sum(
             isinstance(event, OrderedHandedOn) and bool(event.unended) for event in facts.ordered
         ),
+        "lowered ends": len(lowered),
+        "accepted losses": sum(event.accepted for event in lowered),
     }
 
 

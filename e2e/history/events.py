@@ -204,6 +204,19 @@ class OrderedHandedOn(NamedTuple):
     unended: tuple[int, ...]
 
 
+class OrderedLowered(NamedTuple):
+    """The known end of a segment was lowered to `end`: no member of the group held more.
+
+    `accepted`: a person accepted that records are lost by it.
+    """
+
+    at_ms: float
+    topic: str
+    segment: int
+    end: tuple[int, ...]
+    accepted: bool = False
+
+
 class OrderedSent(NamedTuple):
     """A record was handed to the ordered producer; written down before. One key, one queue."""
 
@@ -467,6 +480,7 @@ Event = (
     | Sought
     | OrderedOpened
     | OrderedHandedOn
+    | OrderedLowered
     | OrderedSent
     | OrderedStored
     | OrderedUnsure

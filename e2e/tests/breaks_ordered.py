@@ -7,6 +7,7 @@ from e2e.history.events import (
     FaultKind,
     OrderedDelivered,
     OrderedHandedOn,
+    OrderedLowered,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
@@ -36,6 +37,9 @@ class Chain:
 
     def hand_on(self, segment: int, *unended: int) -> None:
         self.kit.add(OrderedHandedOn(self.kit.at(), CHAIN, segment, unended))
+
+    def lower(self, segment: int, *end: int, accepted: bool = False) -> None:
+        self.kit.add(OrderedLowered(self.kit.at(), CHAIN, segment, end, accepted))
 
     def send(self, who: str, records: Sequence[int], queue: int = 0) -> None:
         for record in records:
@@ -138,6 +142,21 @@ def accepted(last: int = -1, *unended: int, accepts: bool = True, late: bool = F
     return chain
 
 
+def lost_tail(end: int, *, accepted: bool) -> Chain:
+    """The deputy learned of record 1005, which was not acknowledged: segment 1 ends at `end`."""
+    chain = Chain()
+    chain.open("copier")
+    chain.send("copier", [1001, 1002, 1005])
+    chain.store("copier", 1, [1001, 1002])
+    chain.open("deputy", 1005, -1)
+    chain.lower(1, end, 0, accepted=accepted)
+    chain.send("deputy", [1003, 1004])
+    chain.store("deputy", 2, [1003, 1004])
+    chain.deliver(1, [1001, 1002])
+    chain.deliver(2, [1003, 1004])
+    return chain
+
+
 def sound_chains() -> list[Kit]:
     """Histories without a fault: a record stored twice, a hand-over of the sends, a redelivery."""
     change = handed_on()
@@ -151,6 +170,7 @@ def sound_chains() -> list[Kit]:
         accepted(-1, 1).end(),
         accepted(1002, 1).end(),
         accepted(-1, 1, late=True).end(),
+        lost_tail(2, accepted=True).end(),
     ]
 
 
@@ -223,6 +243,20 @@ def a_sender_that_went_on_after_the_wrong_record() -> Kit:
     chain.deliver(1, [1001, 1002])
     chain.deliver(2, [1003, 1004])
     return chain.end()
+
+
+@breaks(Check.I13)
+def a_last_record_that_was_lost_without_consent() -> Kit:
+    return lost_tail(2, accepted=False).end()
+
+
+@breaks(Check.I13)
+def an_end_that_was_lowered_below_an_acknowledged_record() -> Kit:
+    change = handed_on()
+    change.deliver(1, [1001, 1002])
+    change.lower(1, 1, 0)
+    change.deliver(2, [1003, 1004])
+    return change.end()
 
 
 @breaks(Check.I13)

@@ -67,11 +67,11 @@ class Act:
         self.on = on or self.on
         self._record(Step.FIRED, detail)
 
-    def also(self, kind: FaultKind, detail: str) -> None:
-        """Report another effect of the fault."""
-        world, step = self.world, Step.FIRED
-        world.history.add(Fault(world.loop.now_ms, self._number, kind, self.on, step, detail))
-        world.loop.note(f"fault {self._number} {step.value}: {detail} on {self.on}")
+    def also(self, kind: FaultKind, detail: str, on: str = "") -> None:
+        """Report another effect of the fault, on its target or another broker."""
+        world, step, on = self.world, Step.FIRED, on or self.on
+        world.history.add(Fault(world.loop.now_ms, self._number, kind, on, step, detail))
+        world.loop.note(f"fault {self._number} {step.value}: {detail} on {on}")
 
     def healed(self, detail: str = "") -> None:
         """Report that the fault is over, if it has fired."""

@@ -18,6 +18,7 @@ from e2e.history.events import PhaseName
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act, Entry, WorldApi
 from fmqsim.faults.chain_steps import CHAIN_STEPS
+from fmqsim.faults.lost_reader import LOST_READER
 from fmqsim.faults.master_moves import MOVES
 from fmqsim.faults.senders import SENDERS
 from fmqsim.faults.table import TABLE, TAKEOVERS
@@ -49,7 +50,8 @@ class Trouble:
         wanted = world.scene.faults
         known = (*TABLE, *MOVES) if world.scene.moves else TABLE
         known = (*known, *TOPICS) if world.scene.changing else known
-        known = (*known, *SENDERS, *CHAIN_STEPS) if world.scene.ordered is not None else known
+        if world.scene.ordered is not None:
+            known = (*known, *SENDERS, *CHAIN_STEPS, LOST_READER)
         self._table = [entry for entry in known if not wanted or entry.name in wanted]
         takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
         self._takeovers = takeovers or self._table

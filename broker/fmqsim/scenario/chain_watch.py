@@ -55,17 +55,27 @@ OnEnd = Callable[[str, Chain, Segment], None]
 """Gets the broker that gives an end, the chain with it, and the segment."""
 OnHandOn = Callable[[Chain], None]
 """Gets a chain whose newest segment is another sender's than the one before."""
+OnLower = Callable[[Chain, Segment, bool], None]
+"""Gets a chain, its segment with a lower end, and whether a person accepted a loss by that."""
 
 
 class ChainWatch:
     """The chains as written so far."""
 
-    def __init__(self, loop: SimLoop, on_end: OnEnd, on_hand_on: OnHandOn = lambda _: None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        on_end: OnEnd,
+        on_hand_on: OnHandOn = lambda _: None,
+        on_lower: OnLower = lambda *_: None,
+    ) -> None:
         self._on_hand_on = on_hand_on
+        self._on_lower = on_lower
         self._loop = loop
         self._on_end = on_end
         self._before: dict[str, Chain] = {}
         self._traps: dict[Trap, None] = {}
+        self.lowered = 0  # times that an end was lowered
 
     # ---- what is known
     @property
@@ -130,6 +140,8 @@ class ChainWatch:
             step = step_of(before, chain)
             lowers = step is not None and step[0] is ChainStep.LOWER_END
             broken += broken_step(before, chain, lowers=lowers)
+            if step is not None and step[1] is not None and lowers:
+                self._lower(before, chain, step[1])
         self._before[path] = chain
         self._loop.note(f"chain {chain.topic} by {writer}: {_summary(chain)}")
         self._loop.problems += [f"chain {chain.topic}: {text}" for text in broken]
@@ -137,6 +149,11 @@ class ChainWatch:
             self._on_hand_on(chain)
         if before is not None:
             self._spring(step_of(before, chain), writer, False)
+
+    def _lower(self, before: Chain, chain: Chain, segment: Segment) -> None:
+        self.lowered += 1
+        old = before.segment(segment.number)
+        self._on_lower(chain, segment, segment.loss and old is not None and not old.loss)
 
 
 _ORDERED: Final = layout.ordered_node(CLUSTER)

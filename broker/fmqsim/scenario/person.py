@@ -1,22 +1,29 @@
-"""A person whom an alarm calls: empties a slave's disk, or lets a group begin again.
+"""A person whom an alarm calls: empties a disk, lets a group begin again, releases a segment.
 
 A disk is emptied only where that slave may not follow and can have more than its master without a
 defect. Else the refusal must stay, and the group is never whole again (I11), which shows the
-defect. A group begins again only if at least two disks were lost.
+defect. A group begins again only if at least two disks were lost. The loss of records of a segment
+is accepted where its master asks for that: consumers would wait there for good.
 """
 
+import asyncio
+from functools import partial
 from typing import Final
 
 from e2e.history.events import Fault, FaultKind, State, Step
+from e2e.traffic.ports import Door
+from fmqcore.errors import FmqError, InvalidArgument
 from fmqcore.ids import GroupName
 from fmqcore.policy import HowMany, SlaveCounts
 from fmqcore.zk import layout as paths
 from fmqcore.zk.group_state import begin_again_state, state_to_json
 from fmqsim.scenario.api import GroupWorld
-from fmqsim.scenario.hosts import BrokerHost
+from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.scene import CLUSTER
 
 _COMES_S: Final = 1.0
+_RELEASES_S: Final = 3.0
+_AGAIN_S: Final = 0.5
 _DECIDES_S: Final = 30.0
 """Delay of the decision: a broker that is only away for a while is back by then."""
 
@@ -44,6 +51,26 @@ class Person:
         if (group, epoch) not in self._asked:
             self._asked.add((group, epoch))
             self._world.loop.at_world(_DECIDES_S, self._begin_again, group, epoch)
+
+    def loses(self, topic: str, segment: int) -> None:
+        """Handle a master's log event that its whole group has lost records of a segment."""
+        name = f"person-{segment}"
+        if name not in self._world.clients:
+            release = partial(self._release, topic, segment)
+            host = self._world.clients[name] = ClientHost(self._world, name, release)
+            self._world.loop.at_world(_RELEASES_S, host.start)
+
+    async def _release(self, topic: str, segment: int, door: Door) -> None:
+        """Act as `fmq ordered release --accept-loss`. Run it as a client."""
+        while self._world.traffic.consuming:
+            try:
+                async with door.client("person") as client:
+                    await client.admin().ordered.release(topic, segment, accept_loss=True)
+                    return
+            except InvalidArgument:
+                return  # it is gone
+            except FmqError:
+                await asyncio.sleep(_AGAIN_S)
 
     def _begin_again(self, group: str, epoch: int) -> None:
         """Act as `fmq cluster begin-again` if the group still waits there and disks were lost."""

@@ -18,6 +18,7 @@ from e2e.history.events import (
     Ends,
     Event,
     OrderedHandedOn,
+    OrderedLowered,
     OrderedStored,
     Phase,
     PhaseName,
@@ -79,7 +80,7 @@ class World:
         self.network.delay_s = weather.delay_ms / 1000
         self.network.jitter_s = weather.jitter_ms / 1000
         self.network.loss = weather.loss
-        self.chains = ChainWatch(loop, self._ends_segment, self._hands_on)
+        self.chains = ChainWatch(loop, self._ends_segment, self._hands_on, self._lowers)
         self.ensemble = WatchedEnsemble(loop, self.chains, self._wrote)
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
         self.watcher = Watcher(loop, self._serves, self._opened)
@@ -338,6 +339,11 @@ class World:
         number = chain.next_number - 1
         self.history.add(OrderedHandedOn(self.loop.now_ms, chain.topic, number, unended))
 
+    def _lowers(self, chain: Chain, segment: Segment, accepted: bool) -> None:
+        assert segment.end is not None
+        lowered = (chain.topic, segment.number, tuple(map(int, segment.end)), accepted)
+        self.history.add(OrderedLowered(self.loop.now_ms, *lowered))
+
     def insight(self, broker: str) -> Insight | None:
         """Return the insight into a broker's process; None if it does not run."""
         process = self.brokers[broker].node.process
@@ -416,6 +422,8 @@ class _Logging:
                 self._world.chains.sealed(process.node.name)
             if event["event"] == "slave_refused":
                 self._world.person.refused(str(event["slave"]), str(event["reason"]))
+            if event["event"] == "chain_end_not_reached" and "accept" in event["reason"]:
+                self._world.person.loses(str(event["topic"]), int(event["segment"]))
             if (
                 event["event"] == "part"
                 and "begin-again" in event["reason"]

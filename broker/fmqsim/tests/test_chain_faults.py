@@ -7,6 +7,7 @@ import pytest
 
 from e2e.checks.verdict import Outcome
 from fmqsim.faults import chain_steps
+from fmqsim.faults.lost_reader import LOST_READER
 from fmqsim.report.run import Result, forked, simulate
 from fmqsim.scenario.chain_watch import ChainStep
 from fmqsim.scenario.scene import Focus
@@ -23,7 +24,9 @@ AT_STEPS: Final = (
 )
 
 
-def _played(fault: str, step: ChainStep | None = None) -> tuple[Result, list[str]]:
+def _played(
+    fault: str, step: ChainStep | None = None, seed: int = SEED
+) -> tuple[Result, list[str]]:
     """Return a seed with this fault alone, at this step if there is one, and its trace."""
 
     def run(seed: int) -> tuple[Result, list[str]]:  # in another process
@@ -34,13 +37,13 @@ def _played(fault: str, step: ChainStep | None = None) -> tuple[Result, list[str
         result = simulate(seed, focus=focus, trace=lines.append)
         return result, [line for line in lines if "fault " in line or ": sender " in line]
 
-    ((result, lines),) = forked([SEED], 1, run)
+    ((result, lines),) = forked([seed], 1, run)
     assert result.outcome is not Outcome.BROKEN, result.story
     return result, lines
 
 
 def test_all_steps_of_a_chain_are_struck() -> None:
-    struck = set(ChainStep) - {ChainStep.LOWER_END}  # after a lost reader only: too rare to await
+    struck = set(ChainStep) - {ChainStep.LOWER_END}  # by the loss of a reader only: see below
     assert {step for step, _ in chain_steps.STEPS} == struck
     assert {step for _, step in AT_STEPS} == struck
 
@@ -86,6 +89,17 @@ def test_groups_in_turn_lose_a_member_one_after_the_other() -> None:
         if hit is not None:
             groups.setdefault(hit[1], set()).add(hit[2])
     assert any(len(of_one) > 1 for of_one in groups.values()), lines
+
+
+def test_end_of_a_lost_reader_is_lowered() -> None:
+    result, _ = _played(LOST_READER.name)
+    assert result.counts["lowered ends"] >= 1
+    assert result.counts["accepted losses"] == 0
+
+
+def test_person_accepts_the_loss_of_a_last_record() -> None:
+    result, _ = _played(LOST_READER.name, seed=2)
+    assert result.counts["accepted losses"] >= 1
 
 
 def test_a_group_is_lost_with_a_disk() -> None:

@@ -19,6 +19,10 @@ from fmqsim.scenario.chain_watch import ChainStep, ChainWatch, Sprung, Trap, ste
 from fmqsim.scenario.end_check import wrong_end
 from fmqsim.scenario.scene import CLUSTER
 
+LOWER = replace(DONE, segments=(replace(DONE.segments[0], end=(13,)), *DONE.segments[1:]))
+ACCEPTED = replace(
+    DONE, segments=(replace(DONE.segments[0], end=(11,), loss=True), *DONE.segments[1:])
+)
 MOVED = replace(DONE, heads=(("app", (2,)),))
 DROPPED = replace(MOVED, segments=MOVED.segments[1:], floor=Floor(1, 1, (4,)))
 STEPS = [
@@ -28,6 +32,7 @@ STEPS = [
     (CLOSING, UNKNOWN, ChainStep.DECLARE_UNKNOWN, "g1"),
     (UNKNOWN, NEXT, ChainStep.OPEN, "g2"),
     (NEXT, DONE, ChainStep.GIVE_END, "g1"),
+    (DONE, LOWER, ChainStep.LOWER_END, "g1"),
     (DONE, MOVED, ChainStep.MOVE_HEADS, ""),
     (MOVED, DROPPED, ChainStep.DROP, ""),
 ]
@@ -54,11 +59,15 @@ class Watch:
         self.loop = SimLoop()
         self.ends: list[tuple[str, int]] = []
         self.handed_on: list[Chain] = []
-        self.chains = ChainWatch(self.loop, self._ended, self.handed_on.append)
+        self.lowered: list[tuple[int, bool]] = []
+        self.chains = ChainWatch(self.loop, self._ended, self.handed_on.append, self._lowered)
         self.chains.wrote(NODE, chain_to_json(chain), "")
 
     def _ended(self, broker: str, _: Chain, segment: Segment) -> None:
         self.ends.append((broker, segment.number))
+
+    def _lowered(self, _: Chain, segment: Segment, accepted: bool) -> None:
+        self.lowered.append((segment.number, accepted))
 
     def asks(self, chain: Chain) -> float | None:
         return self.chains.asks("g1-0", NODE, chain_to_json(chain))
@@ -80,6 +89,15 @@ def test_trap_before_a_step_delays_or_loses_its_write_once(late_s: float | None)
     assert watch.asks(CLOSING) == 0
     watch.wrote(CLOSING)
     assert seen == [Sprung(ChainStep.CLOSE, "g1-0", "g1")]
+
+
+@pytest.mark.parametrize(("after", "accepted"), [(LOWER, False), (ACCEPTED, True)])
+def test_lower_end_is_reported_with_what_a_person_accepted(after: Chain, accepted: bool) -> None:
+    watch = Watch(DONE)
+    watch.wrote(after)
+    assert watch.lowered == [(1, accepted)]
+    assert watch.chains.lowered == 1
+    assert not watch.loop.problems
 
 
 def test_trap_after_a_step_springs_once_its_write_stands() -> None:

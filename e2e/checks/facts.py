@@ -29,6 +29,7 @@ from e2e.history.events import (
     OrderedLowered,
     OrderedOpened,
     OrderedSent,
+    OrderedSought,
     OrderedStored,
     OrderedUnsure,
     Phase,
@@ -60,6 +61,7 @@ OrderedEvent = (
     | OrderedHandedOn
     | OrderedLowered
     | OrderedSent
+    | OrderedSought
     | OrderedStored
     | OrderedUnsure
     | OrderedDelivered

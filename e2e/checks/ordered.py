@@ -1,6 +1,7 @@
 """Check I13: an ordered topic is consumed as it was sent, over all segments of the chain.
 
-By queue, for each consumer group that read from the beginning:
+By queue, for each consumer group that read from the beginning (one that was moved to a time: from
+there, see `ordered_sought.py`):
 
 - first deliveries come in the order of the segments, and in a segment in the order of offsets;
 - a record is delivered from one place only, although it may be stored in two segments, unless that
@@ -31,12 +32,20 @@ from itertools import pairwise
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.ordered_copies import Copies
+from e2e.checks.ordered_sought import (
+    StoreTimes,
+    has_to_come,
+    in_sending_order,
+    store_times,
+    too_early,
+)
 from e2e.history.events import (
     OrderedDelivered,
     OrderedHandedOn,
     OrderedLowered,
     OrderedOpened,
     OrderedSent,
+    OrderedSought,
     OrderedStored,
     PhaseName,
     Place,
@@ -54,6 +63,7 @@ class _Topic:
     opened: dict[str, list[OrderedOpened]] = field(default_factory=lambda: defaultdict(list))
     handed_on: list[OrderedHandedOn] = field(default_factory=list)
     lowered: list[OrderedLowered] = field(default_factory=list)
+    sought: dict[str, OrderedSought] = field(default_factory=dict)  # by readers
     delivered: dict[tuple[str, int], list[OrderedDelivered]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -87,22 +97,26 @@ def ordered(facts: Facts) -> Iterator[Finding]:
         _take(topics[event.topic], event)
     drained = any(phase.name is PhaseName.DRAINED for phase in facts.phases)
     copies = Copies(facts)
-    for topic in topics.values():
+    for name, topic in topics.items():
+        times = store_times(facts, name) if topic.sought else StoreTimes()
         _learn_queues(topic)
         yield from _sequences(topic)
         yield from _one_sender(topic)
         yield from _zombies(topic)
         yield from _lowered(topic)
         yield from copies.findings(topic.stored.values(), topic.sent_of)
-        for (_, queue), deliveries in topic.delivered.items():
-            first = _first_deliveries(deliveries)
+        for (readers, queue), deliveries in topic.delivered.items():
+            first, sought = _first_deliveries(deliveries), topic.sought.get(readers)
             yield from _places(deliveries, copies)
             yield from _rising(first)
             yield from _senders(topic, first)
-            yield from _gaps(topic, queue, first, copies)
-            yield from _last_records(topic, queue, first, copies)
+            yield from _gaps(topic, queue, first, copies, behind=sought is not None)
+            yield from _last_records(topic, queue, first, copies, behind=sought is not None)
+            if sought is not None and (text := too_early(sought, first[0], topic.stored, times)):
+                yield _found(first[0], text)
         if drained:
             yield from _missing(topic, copies)
+            yield from _missing_since(topic, copies, times)
 
 
 def _take(topic: _Topic, event: object) -> None:
@@ -116,6 +130,8 @@ def _take(topic: _Topic, event: object) -> None:
             topic.handed_on.append(event)
         case OrderedLowered():
             topic.lowered.append(event)
+        case OrderedSought():
+            topic.sought[event.readers] = event
         case OrderedOpened():
             topic.opened[event.who].append(event)
         case OrderedDelivered():
@@ -174,13 +190,18 @@ def _senders(topic: _Topic, first: list[OrderedDelivered]) -> Iterator[Finding]:
 
 
 def _gaps(
-    topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies
+    topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies, *, behind: bool
 ) -> Iterator[Finding]:
+    """Find records that are left out. `behind`: the first sender's first ones need not come."""
     got: dict[str, list[OrderedDelivered]] = defaultdict(list)
     for event in first:
         got[topic.sender_of(event.record)].append(event)
     for who, events in got.items():
-        sent = iter([e for e in topic.sent[who] if topic.queue_of.get(e.key) == queue])
+        of_queue = [e for e in topic.sent[who] if topic.queue_of.get(e.key) == queue]
+        if behind and events[0] is first[0]:
+            numbers = [e.record for e in of_queue]
+            of_queue = of_queue[numbers.index(events[0].record) :] if who else []
+        sent = iter(of_queue)
         for event in events:
             expected = next(sent, None)
             while expected is not None and expected.record != event.record:
@@ -194,17 +215,19 @@ def _gaps(
 
 
 def _last_records(
-    topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies
+    topic: _Topic, queue: int, first: list[OrderedDelivered], copies: Copies, *, behind: bool
 ) -> Iterator[Finding]:
     """What a sender learned as the last record is what consumers get before its first one."""
     for at, event in enumerate(first):
         who = topic.sender_of(event.record)
+        if behind and at == 0:
+            continue
         if at == 0 or topic.sender_of(first[at - 1].record) != who:
             opened = topic.opened[who][:1]
             learned = opened[0].last[queue] if opened else UNREADABLE
             lasts = _lasts(first, at, topic.unended(who, event.segment))
             sent = topic.sent_of.get(learned)
-            lost = sent is not None and copies.gone(topic.stored.get(learned), sent)
+            lost = sent is not None and bool(copies.gone(topic.stored.get(learned), sent))
             lost = lost or topic.loss_accepted(first[at - 1].segment if at else 0, event.segment)
             if learned not in (UNREADABLE, *lasts) and not lost:
                 yield _found(event, f"{who} was active after record {learned}, not {lasts[0]}")
@@ -229,9 +252,11 @@ def _missing(topic: _Topic, copies: Copies) -> Iterator[Finding]:
     got: dict[str, set[int]] = defaultdict(set)
     reached: dict[tuple[str, int], int] = {}  # the last segment that delivered something
     for (readers, queue), deliveries in topic.delivered.items():
+        if readers in topic.sought:
+            continue
         got[readers] |= {event.record for event in deliveries}
         reached[readers, queue] = max(event.segment for event in deliveries)
-    lost = [s for s in topic.stored.values() if copies.gone(s, topic.sent_of[s.record])]
+    lost = _lost(topic, copies)
     for readers, records in (got or {"any consumer": set()}).items():
         for stored in topic.stored.values():
             if stored.record in records:
@@ -240,6 +265,31 @@ def _missing(topic: _Topic, copies: Copies) -> Iterator[Finding]:
             if not any(_blocks(other, stored, newest) for other in lost):
                 text = f"acknowledged in segment {stored.segment}, and not delivered to {readers}"
                 yield _found_stored(stored, text, stored.group)
+
+
+def _missing_since(topic: _Topic, copies: Copies, times: StoreTimes) -> Iterator[Finding]:
+    """Find what did not come to a consumer group that was moved to a time."""
+    if not topic.sought:
+        return
+    since = {who: events[0].at_ms for who, events in topic.opened.items() if events}
+    order, lost = dict(in_sending_order(topic.sent, since)), _lost(topic, copies)
+    for readers, sought in topic.sought.items():
+        came = {q: events for (name, q), events in topic.delivered.items() if name == readers}
+        records = {event.record for events in came.values() for event in events}
+        for stored in topic.stored.values():
+            events, sent = came.get(stored.queue, []), topic.sent_of[stored.record]
+            newest = max((event.segment for event in events), default=0)
+            if stored.record in records or any(_blocks(s, stored, newest) for s in lost):
+                continue
+            first = order.get(events[0].record, 0) if events else len(order)
+            follows = order[stored.record] > first
+            if why := has_to_come(sought, stored, sent, times, follows=follows):
+                text = f"acknowledged, {why}, and not delivered to {readers}"
+                yield _found_stored(stored, text, stored.group)
+
+
+def _lost(topic: _Topic, copies: Copies) -> list[OrderedStored]:
+    return [s for s in topic.stored.values() if copies.gone(s, topic.sent_of[s.record])]
 
 
 def _blocks(lost: OrderedStored, stored: OrderedStored, newest: int) -> bool:

@@ -24,6 +24,7 @@ from e2e.history.events import (
     OrderedHandedOn,
     OrderedLowered,
     OrderedOpened,
+    OrderedSought,
     OrderedStored,
     Place,
     Step,
@@ -138,6 +139,7 @@ def _ordered_counts(facts: Facts) -> dict[str, int]:
         "accepted unknown ends": sum(
             isinstance(event, OrderedHandedOn) and bool(event.unended) for event in facts.ordered
         ),
+        "seeks to times": sum(isinstance(event, OrderedSought) for event in facts.ordered),
         "lowered ends": len(lowered),
         "accepted losses": sum(event.accepted for event in lowered),
     }

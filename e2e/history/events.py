@@ -241,6 +241,19 @@ class OrderedStored(NamedTuple):
     offset: int
 
 
+class OrderedSought(NamedTuple):
+    """A consumer group was moved to a time: what it gets from then on is written down.
+
+    `to_ms`: milliseconds since 1970.
+    """
+
+    asked_ms: float
+    at_ms: float
+    readers: str
+    topic: str
+    to_ms: int
+
+
 class OrderedUnsure(NamedTuple):
     """The ordered producer reported an error, was fenced, or died: stored or not."""
 
@@ -482,6 +495,7 @@ Event = (
     | OrderedHandedOn
     | OrderedLowered
     | OrderedSent
+    | OrderedSought
     | OrderedStored
     | OrderedUnsure
     | OrderedDelivered

@@ -80,11 +80,16 @@ class Chain:
             self.kit.add(stored)
 
     def deliver(
-        self, segment: int, records: Sequence[int], offset: int = 0, queue: int = 0
+        self,
+        segment: int,
+        records: Sequence[int],
+        offset: int = 0,
+        queue: int = 0,
+        readers: str = LEDGER,
     ) -> None:
         for at, record in enumerate(records):
             event = OrderedDelivered(
-                *(self.kit.at(), "o1", LEDGER, CHAIN, queue, segment),
+                *(self.kit.at(), "o1", readers, CHAIN, queue, segment),
                 *(f"g{segment}", offset + at, record),
             )
             self.kit.add(event)

@@ -5,7 +5,8 @@ import pytest
 import e2e.tests.breaks_clients
 import e2e.tests.breaks_cluster
 import e2e.tests.breaks_liveness
-import e2e.tests.breaks_ordered  # noqa: F401 - they fill `BREAKS`
+import e2e.tests.breaks_ordered
+import e2e.tests.breaks_sought  # noqa: F401
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.history.events import Committed, FaultKind, Seeking, Step

@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from e2e.checks.ordered_sought import StoreTimes, too_early
 from e2e.checks.verdict import Outcome
-from e2e.tests.breaks_ordered import Chain, emptied, filled_again, sound_chains, switched
+from e2e.history.events import FaultKind, OrderedDelivered, OrderedSought, OrderedStored
+from e2e.tests.breaks_ordered import CHAIN, Chain, emptied, filled_again, sound_chains, switched
+from e2e.tests.breaks_sought import FUTURE, LATER, SEEKERS, moved
 from e2e.tests.kit import ANY, MASTER, SLAVE, sound
 
 
@@ -15,6 +18,42 @@ def test_sound_chain_has_no_findings(number: int) -> None:
     assert verdict.outcome is Outcome.OK, str(verdict)
     assert verdict.counts["acknowledged in order"] == 4
     assert verdict.counts["segments"] == 2
+
+
+@pytest.mark.parametrize(
+    ("to_ms", "came"),
+    [(0, [1001, 1002, 1003, 1004]), (LATER, [1003, 1004]), (FUTURE, [1004])],
+)
+def test_group_moved_to_a_time_gets_what_was_stored_then(to_ms: int, came: list[int]) -> None:
+    verdict = moved(to_ms, came).judge(ANY)
+    assert verdict.outcome is Outcome.OK, str(verdict)
+    assert verdict.counts["seeks to times"] == 1
+
+
+def test_clock_set_then_store_times_show_nothing() -> None:
+    kit = moved(LATER, [1004])
+    kit.fault(FaultKind.CLOCK, MASTER)
+    assert kit.judge(ANY).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("copy_ms", "segment", "early"), [(500, 2, False), (1000, 2, True), (500, 1, True)]
+)
+def test_first_record_is_too_early_unless_its_place_was_given(
+    copy_ms: int, segment: int, early: bool
+) -> None:
+    """Record 1 lies before it in its segment: a copy of an earlier segment is delivered there."""
+    stored = {
+        record: OrderedStored(1.0, "copier", CHAIN, record, 0, at, record, "g1", offset)
+        for record, at, offset in ((0, 1, 0), (1, segment, 10), (2, segment, 11))
+    }
+    times = StoreTimes(
+        of_record={1: copy_ms, 2: 1000},
+        of_place={("g1", 0, 10): 1000, ("g1", 0, 11): 1000},
+    )
+    sought = OrderedSought(2.0, 3.0, SEEKERS, CHAIN, 60_000)
+    first = OrderedDelivered(4.0, "o1", SEEKERS, CHAIN, 0, segment, "g1", 11, 2)
+    assert bool(too_early(sought, first, stored, times)) is early
 
 
 def test_all_disks_of_a_group_lost_then_its_records_are_excused() -> None:

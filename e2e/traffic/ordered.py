@@ -5,10 +5,12 @@ line takes over. What it learns and what becomes of each record is written down;
 
 A consumer group that is deleted and made again, or that seeks to the beginning, has to get
 everything that is kept once more, so another one that never reads keeps all segments (`HOLDER`).
+One that seeks to a time has to get what was stored from then on.
 """
 
 import asyncio
 import random
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from e2e.history.events import (
     OrderedDelivered,
     OrderedOpened,
     OrderedSent,
+    OrderedSought,
     OrderedStored,
     OrderedUnsure,
 )
@@ -37,6 +40,11 @@ _UNREADABLE: Final = -2
 _BEFORE_S: Final = (0.5, 8.0)
 _DELETING_S: Final = (0.02, 0.5)  # often too short to reach all broker groups
 _SEEKING_S: Final = (0.02, 2.0)
+_SOUGHT_S: Final = ((-12.0, 0.0), (45.0, 62.0))
+"""Sought times, from now: in the first segment, or in one that was opened some seconds ago.
+
+A segment is taken that was opened a minute before the time, as clocks of brokers differ.
+"""
 HOLDER: Final = "holder"
 """A consumer group that never reads: its place in the chain keeps all segments."""
 
@@ -67,11 +75,12 @@ class OrderedReading:
     stay_s: tuple[float, float] | None = None  # None: until the end
     rest_s: tuple[float, float] = (0.0, 0.0)  # between two stays, while records are sent
     remade: bool = False  # it reads, is deleted and made again: only what comes then is noted
-    seeks: bool = False  # it reads and seeks, at last to the beginning: what comes then is noted
+    seeks: bool = False  # it reads and seeks, at last to the beginning or to a time: what comes
+    # then is noted
 
     @property
     def restarts(self) -> bool:
-        """Whether it has to get everything that is kept once more."""
+        """Whether only what comes after a new start counts."""
         return self.remade or self.seeks
 
 
@@ -202,7 +211,7 @@ async def read_in_order(traffic: TrafficState, reading: OrderedReading, door: Do
                 if noted:
                     await _read_on(traffic, reading, who, client, stay_s)
                 elif reading.seeks:
-                    await _read_and_seek(traffic, reading, client, dice)
+                    await _read_and_seek(traffic, reading, client, dice, door)
                 else:
                     await _read_and_delete(traffic, reading, client, dice)
         except FmqError:  # no broker answers, or the topic is not known yet: later
@@ -244,18 +253,32 @@ async def _read_and_delete(
 
 
 async def _read_and_seek(
-    traffic: TrafficState, reading: OrderedReading, client: Client, dice: random.Random
+    traffic: TrafficState, reading: OrderedReading, client: Client, dice: random.Random, door: Door
 ) -> None:
-    """Read and seek a few times, over segments of several broker groups, and then to the start."""
+    """Read and seek a few times, over segments of several broker groups.
+
+    The last seek goes to the start, or to a time.
+    """
     for _ in range(dice.randint(0, 2)):
         await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
         with suppress(FmqError, TimeoutError):  # it counts, or not, or later
             async with asyncio.timeout(dice.uniform(*_SEEKING_S)):
-                to = dice.choice(("earliest", "latest"))
+                to = dice.choice(("earliest", "latest", _some_time(dice, door)))
                 await client.admin().seek(reading.readers, reading.topic, to)
     await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
-    await client.admin().seek(reading.readers, reading.topic, "earliest")
+    asked_ms, to = traffic.now_ms(), dice.choice(("earliest", _some_time(dice, door)))
+    await client.admin().seek(reading.readers, reading.topic, to)
+    if isinstance(to, int):
+        named = reading.readers, reading.topic
+        traffic.add(OrderedSought(asked_ms, traffic.now_ms(), *named, to))
+        traffic.ordered_sought[reading.readers] = set(traffic.ordered_stored)
     traffic.ordered_restarted.add(reading.readers)
+
+
+def _some_time(dice: random.Random, door: Door) -> int:
+    """Return a time near now, or near enough to a minute ahead, in milliseconds since 1970."""
+    now_ms = time.time_ns() // 1_000_000 if door.clock is None else door.clock.wall_ms()
+    return now_ms + int(dice.uniform(*dice.choice(_SOUGHT_S)) * 1000)
 
 
 def _note(traffic: TrafficState, reading: OrderedReading, who: str, message: Message) -> None:

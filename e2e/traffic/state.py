@@ -29,6 +29,7 @@ class TrafficState:
         self.ordered_stored: set[int] = set()  # records acknowledged in ordered topics
         self.ordered_delivered: dict[str, set[int]] = {}  # readers → records of ordered topics
         self.ordered_restarted: set[str] = set()  # readers that get everything once more
+        self.ordered_sought: dict[str, set[int]] = {}  # readers → acknowledged before their seek
         self.ordered_segments: set[int] = set()  # that have acknowledged records
         self.ordered_sender = ""  # the program that became the active sender last
         self.batches = 0  # acknowledged: places reported at one moment

@@ -64,6 +64,7 @@ ANSWER_S: Final = 60.0
 DRAIN_S: Final = 60.0
 STOP_S: Final = 30.0
 _UNDER_WAY_S: Final = 1.0
+_SOUGHT_S: Final = 2.0
 _CONFIGURED_S: Final = 3.0
 """Seconds after which all brokers of a group know its configuration."""
 
@@ -189,6 +190,8 @@ class World:
         await self.until(lambda: draining.done, DRAIN_S + 1)
         if chain is not None:
             await self.until(self._ordered_drained, DRAIN_S)
+            if self.traffic.ordered_sought:  # which earlier records have to come is not known here
+                await asyncio.sleep(_SOUGHT_S)
         self.phase(PhaseName.DRAINED)
         self.traffic.stop_consuming()
         await self.until(lambda: all(c.done for c in self.clients.values()), STOP_S)
@@ -208,8 +211,13 @@ class World:
         """Whether all that was acknowledged in order was delivered."""
         assert self.scene.ordered is not None
         readers = {reading.readers for reading in self.scene.ordered.reading}
-        got = (self.traffic.ordered_delivered.get(name, set()) for name in readers)
-        return all(self.traffic.ordered_stored <= records for records in got)
+        traffic, nothing = self.traffic, set[int]()
+        return all(
+            traffic.ordered_stored
+            <= traffic.ordered_delivered.get(name, nothing)
+            | traffic.ordered_sought.get(name, nothing)
+            for name in readers
+        )
 
     async def _stop_all(self) -> None:
         hosts = self.brokers.values()

@@ -17,7 +17,7 @@ from fmqcore.ordered.context import (
 from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import eligible, obstacles
 from fmqcore.ordered.evidence import GroupView, Serving
-from fmqcore.ordered.lowering import has_gap, loses, only_consumed
+from fmqcore.ordered.lowering import has_gap, leaves_gap, loses, only_consumed
 from fmqcore.ordered.sending import least_members
 from fmqcore.ordered.transitions import droppable, give_end, lower_end
 from fmqcore.zk.chain import Chain, Segment
@@ -74,6 +74,11 @@ def _reported(case: Case) -> bool:
     )
 
 
+def _holds_acknowledged(case: Case) -> bool:
+    report = case.evidence.report
+    return report is None or not leaves_gap(case.chain, report.unacked)
+
+
 SENDER_WAITS: Final = Guard(
     "a sender is in line",
     lambda c: bool(c.evidence.line),
@@ -94,6 +99,13 @@ REPORTED: Final = Guard(
     "the sender has reported what of this segment is not acknowledged",
     _reported,
     "sender {sender} has not reported yet what of segment {segment} is not acknowledged",
+)
+HOLDS_ACKED: Final = Guard(
+    # Its group gave this end, or lowered it, after all disks were lost: a person has to decide.
+    "the segments hold all that was acknowledged",
+    _holds_acknowledged,
+    "{group} has lost acknowledged records of segment {segment}, and sends wait: accept the loss "
+    "by `fmq ordered release --accept-loss`",
 )
 ELIGIBLE: Final = Guard(
     "a group may take the next segment",

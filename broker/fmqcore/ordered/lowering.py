@@ -102,6 +102,16 @@ def has_gap(chain: Chain) -> bool:
     return False
 
 
+def leaves_gap(chain: Chain, first: PerQueue) -> bool:
+    """Whether a next segment of this sender with these first sequences begins above the others."""
+    last = chain.last
+    if last is None:
+        return False
+    starts = tuple(Offset(0) for _ in first)
+    following = Segment(last.number + 1, last.group, last.sender_epoch, first, starts)
+    return has_gap(replace(chain, segments=(*chain.segments, following)))
+
+
 def _breaks_off(before: Chain, after: Chain) -> bool:
     """Whether the chain ends lower before a segment of another sender, which begins above that."""
     ends = zip(known_ends(before), known_ends(after), strict=True)

@@ -17,7 +17,8 @@ steps leaves nothing behind that another one would need.
 |       |                  | it lasts                                          |             |
 |       | CLOSING          | another eligible; the lease is certainly over     | DECLARE     |
 |       |                  |                                                   | UNKNOWN     |
-|       | ENDED            | same sender; its report of this segment; eligible | OPEN k+1    |
+|       | ENDED            | same sender; its report of this segment; all that | OPEN k+1    |
+|       |                  | it knows as acknowledged is held; eligible        |             |
 |       |                  | another sender; last record known; eligible       | OPEN k+1    |
 |       |                  | another sender; accepts an unknown end; eligible  | OPEN k+1    |
 | END   | CLOSING, UNKNOWN | master; not sealed; knows what all members hold   | SEAL        |

@@ -100,7 +100,15 @@ _ROWS: Final[tuple[Row, ...]] = (
         "the end of segment {segment} in {group} is unknown: consumers stop before it",
         t.declare_unknown,
     ),
-    _open(Phase.ENDED, g.SAME_SENDER, g.REPORTED, g.ROOM, g.ELIGIBLE, edit=t.open_same_sender),
+    _open(
+        Phase.ENDED,
+        g.SAME_SENDER,
+        g.REPORTED,
+        g.HOLDS_ACKED,
+        g.ROOM,
+        g.ELIGIBLE,
+        edit=t.open_same_sender,
+    ),
     _open(Phase.ENDED, g.SENDER_CHANGED, g.LAST_KNOWN, g.ROOM, g.ELIGIBLE, edit=t.open_new_sender),
     _open(
         Phase.ENDED,

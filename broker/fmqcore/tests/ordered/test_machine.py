@@ -17,6 +17,7 @@ from fmqcore.ordered.evidence import (
 )
 from fmqcore.ordered.invariants import broken_invariants, broken_step
 from fmqcore.ordered.machine import decide
+from fmqcore.ordered.requests import release
 from fmqcore.tests.ordered.chains import (
     ALL_WHOLE,
     CLOSING,
@@ -94,6 +95,12 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
      {"line": A, "report": REPORT, "groups": LACKS}, Action.OPEN),
     ("next without end", Duty.SEND, UNKNOWN,
      {"line": A, "report": REPORT, "groups": LACKS}, Action.OPEN),
+    ("acked above the end", Duty.SEND, ENDED,
+     {"line": A, "report": replace(REPORT, unacked=(6,)), "groups": LACKS}, Action.WAIT),
+    ("all acked", Duty.SEND, ENDED,
+     {"line": A, "report": replace(REPORT, unacked=(5,)), "groups": LACKS}, Action.OPEN),
+    ("acked above the end, accepted", Duty.SEND, release(ENDED, 1, (12,), {}, accept_loss=True),
+     {"line": A, "report": replace(REPORT, unacked=(6,)), "groups": LACKS}, Action.OPEN),
     ("no report", Duty.SEND, ENDED, {"line": A, "groups": LACKS}, Action.WAIT),
     ("report of another", Duty.SEND, ENDED,
      {"line": A, "report": replace(REPORT, sender="x"), "groups": LACKS}, Action.WAIT),

@@ -15,7 +15,7 @@ from fmqbroker.consume.registry import GroupTable
 from fmqbroker.runtime.slices import Slices
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.consume.offsets.lag import acked_above
-from fmqcore.ids import GroupName
+from fmqcore.ids import GroupName, Offset
 from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import admin_pb2
 
@@ -72,7 +72,7 @@ class OffsetRows:
         group: str,
     ) -> None:
         """Add the row of one queue and consumer group."""
-        begin, end = self._groups.visible(topic.id, queue)
+        begin, end = visible = self._groups.visible(topic.id, queue)
         row = rows.add(
             broker_group=self._broker_group,
             topic=topic.name,
@@ -81,6 +81,7 @@ class OffsetRows:
             committed=begin,
             begin=begin,
             end=end,
+            stored_end=visible.stored_end(self._groups.next_offset(topic.id, queue)),
         )
         entry = self._offsets.get(OffsetKey(group, topic.id, queue))
         chains = self._groups.chains if topic.ordered else None
@@ -97,6 +98,7 @@ class OffsetRows:
             # So that the row's lag is what the segments here still have to give.
             left = chains.to_come(group, topic.id, queue, entry, begin, end)
             row.acked_ahead = max(end - max(row.committed, begin) - left, 0)
+            row.stored_end = chains.end_to_come(group, topic.id, queue, end, Offset(row.stored_end))
         live = self._groups.get(group, topic.id)
         if live is not None and queue < len(live.progress):
             row.in_flight = live.progress[queue].in_flight_records

@@ -89,6 +89,7 @@ class AdminService:
         names = [request.topic] if request.topic else sorted(self._cluster.topics)
         await self._rows.fill(reply, names, self._topic_here, request)
         self._gate.require(Permission.READ)  # rows take many turns of the loop
+        reply.withheld_reason = self._snapshots.withheld_reason()
         return reply
 
     async def seek(self, _: CallContext, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
@@ -107,7 +108,8 @@ class AdminService:
         self, _: CallContext, _request: admin_pb2.StatusRequest
     ) -> admin_pb2.StatusReply:
         """Return the status of this broker."""
-        return status_reply(self._snapshots.take())
+        withheld = await self._snapshots.withheld_records()
+        return status_reply(self._snapshots.take(), withheld)
 
     # ---- inside
     def _topic_here(self, name: str) -> TopicConfig | None:

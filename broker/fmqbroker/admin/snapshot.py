@@ -89,6 +89,7 @@ class BrokerSnapshot:
     positions: Positions = Positions()
     disk_full_reason: str = ""
     unwritable_reason: str | None = None
+    withheld_reason: str = ""
     damage: str = ""
     store_time_ahead_ms: int = 0
     clock_doubt: str | None = None

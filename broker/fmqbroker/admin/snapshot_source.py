@@ -34,6 +34,7 @@ from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.consume.offsets.lag import acked_above, lag
+from fmqcore.consume.visibility import withheld_reason
 from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
@@ -91,6 +92,7 @@ class SnapshotSource:
             ),
             disk_full_reason=journal.full,
             unwritable_reason=self.commit.unwritable_reason,
+            withheld_reason=self.withheld_reason(),
             damage="" if journal.damage is None else str(journal.damage),
             store_time_ahead_ms=max(journal.last_ms - self.clock.wall_ms(), 0),
             clock_doubt=clock_doubt(self.clock),
@@ -118,6 +120,25 @@ class SnapshotSource:
             consumers = tuple([found async for found in self._consumers()])
         ordered = tuple([found async for found in self._ordered()])
         return TopicsSnapshot(stored, tuple(names), consumers, ordered)
+
+    def withheld_reason(self) -> str:
+        """Return why records are withheld, if that may last; see `fmqcore.consume.visibility`."""
+        state, config = self.group.state.value, self.group.config
+        me = BrokerId(self.settings.broker)
+        away = {member.id for member in config.slaves} - state.isr
+        master = state.master or config.master
+        return withheld_reason(me, master, self.commit.unwritable_reason, away)
+
+    async def withheld_records(self) -> int:
+        """Return how many records are withheld: none are looked for where no reason lasts."""
+        if not self.withheld_reason() or not self.gate.permission() & Permission.READ:
+            return 0
+        total, slices, groups = 0, Slices(), self.fetch.groups
+        for topic_id, queue in list(self.journal.state.next_offsets):
+            await slices.step()
+            visible = groups.visible(topic_id, queue)
+            total += visible.stored_end(groups.next_offset(topic_id, queue)) - visible.end
+        return total
 
     # ---- inside
     def _tables(self) -> TableUse:

@@ -7,8 +7,8 @@ from fmqcore.version import VERSION
 from fmqproto.v1 import admin_pb2
 
 
-def status_reply(broker: BrokerSnapshot) -> admin_pb2.StatusReply:
-    """Return the status of the broker in that snapshot."""
+def status_reply(broker: BrokerSnapshot, withheld_records: int = 0) -> admin_pb2.StatusReply:
+    """Return the status of the broker in that snapshot. `withheld_records`: counted beside it."""
     role = Role.MASTER if broker.broker == broker.master else Role.SLAVE
     state, positions, refusal = broker.state, broker.positions, broker.refusal
     return admin_pb2.StatusReply(
@@ -34,6 +34,8 @@ def status_reply(broker: BrokerSnapshot) -> admin_pb2.StatusReply:
         unwritable_reason="" if refusal is None else refusal.why,
         damage=broker.damage,
         served_periods=_periods(broker.served),
+        withheld_reason=broker.withheld_reason if withheld_records else "",
+        withheld_records=withheld_records,
         remedy=admin_pb2.Remedy.Name(broker.remedy.value),
     )
 

@@ -22,7 +22,7 @@ from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.ordered.delivery import Window, visible_end, window
 from fmqcore.ordered.evidence import Serving
-from fmqcore.ordered.lag import started_at, to_come
+from fmqcore.ordered.lag import end_to_come, started_at, to_come
 from fmqcore.ordered.subscriptions import remove_subscription
 from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.group_state import Mode
@@ -157,6 +157,15 @@ class ChainReads:
         if chain is None or queue >= chain.queues:
             return 0
         return to_come(chain, subscription, self.broker_group, queue, entry, begin, end)
+
+    def end_to_come(
+        self, subscription: str, topic_id: TopicId, queue: int, end: Offset, stored_end: Offset
+    ) -> Offset:
+        """Return the end of what is to come of the records stored here, but not below `end`."""
+        chain = self._cache.of(topic_id)
+        if chain is None or queue >= chain.queues or end >= stored_end:
+            return stored_end
+        return end_to_come(chain, subscription, self.broker_group, queue, end, stored_end)
 
     def started_at(self, subscription: str, topic_id: TopicId, queue: int) -> Offset:
         """Return the offset at which its last seek lets it start in a queue here; 0 = anywhere."""

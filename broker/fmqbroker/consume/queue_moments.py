@@ -30,6 +30,10 @@ class QueueMoments:
         """Return what may be read of a queue."""
         return self._visible.queue(topic_id, queue)
 
+    def next_offset(self, topic_id: TopicId, queue: int) -> Offset:
+        """Return one past the newest stored offset of a queue, readable or withheld."""
+        return self._journal.next_offset(topic_id, queue)
+
     def wall_ms(self) -> int:
         """Return this broker's wall clock."""
         return self._clock.wall_ms()

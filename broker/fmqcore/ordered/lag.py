@@ -40,6 +40,17 @@ def to_come(
     return total
 
 
+def end_to_come(
+    chain: Chain, subscription: str, group: GroupName, queue: int, end: Offset, stored_end: Offset
+) -> Offset:
+    """Return the end of the group's records in [end, stored_end) that are to come; else `end`.
+
+    What lies behind it is an orphan, or is delivered by another segment.
+    """
+    ranges = _ranges(chain, subscription, group, queue, stored_end)
+    return max([end, *(last for first, last in ranges if first < last)])
+
+
 def started_at(chain: Chain, subscription: str, group: GroupName, queue: int) -> Offset:
     """Return the offset at which the subscription starts in the group's queue, after a seek.
 

@@ -124,17 +124,19 @@ class OffsetsAfter(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class OffsetsReply(_message.Message):
-    __slots__ = ("error", "queues", "has_more")
+    __slots__ = ("error", "queues", "has_more", "withheld_reason")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_REASON_FIELD_NUMBER: _ClassVar[int]
     error: _client_pb2.Error
     queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
     has_more: bool
-    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
+    withheld_reason: str
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., has_more: _Optional[bool] = ..., withheld_reason: _Optional[str] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "seek_number", "acked_ahead")
+    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "seek_number", "acked_ahead", "stored_end")
     BROKER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +149,7 @@ class QueueOffsets(_message.Message):
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SEEK_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ACKED_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    STORED_END_FIELD_NUMBER: _ClassVar[int]
     broker_group: str
     topic: str
     queue_id: int
@@ -159,7 +162,8 @@ class QueueOffsets(_message.Message):
     client: str
     seek_number: int
     acked_ahead: int
-    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., seek_number: _Optional[int] = ..., acked_ahead: _Optional[int] = ...) -> None: ...
+    stored_end: int
+    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., seek_number: _Optional[int] = ..., acked_ahead: _Optional[int] = ..., stored_end: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
     __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues", "expected_seek_numbers")
@@ -219,7 +223,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "reason", "journal_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "disk_full_reason", "damage", "unwritable_reason", "served_periods", "remedy")
+    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "reason", "journal_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "disk_full_reason", "damage", "unwritable_reason", "served_periods", "remedy", "withheld_reason", "withheld_records")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +247,8 @@ class StatusReply(_message.Message):
     UNWRITABLE_REASON_FIELD_NUMBER: _ClassVar[int]
     SERVED_PERIODS_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_REASON_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
     broker: str
@@ -266,7 +272,9 @@ class StatusReply(_message.Message):
     unwritable_reason: str
     served_periods: ServedPeriods
     remedy: Remedy
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., disk_full_reason: _Optional[str] = ..., damage: _Optional[str] = ..., unwritable_reason: _Optional[str] = ..., served_periods: _Optional[_Union[ServedPeriods, _Mapping]] = ..., remedy: _Optional[_Union[Remedy, str]] = ...) -> None: ...
+    withheld_reason: str
+    withheld_records: int
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., disk_full_reason: _Optional[str] = ..., damage: _Optional[str] = ..., unwritable_reason: _Optional[str] = ..., served_periods: _Optional[_Union[ServedPeriods, _Mapping]] = ..., remedy: _Optional[_Union[Remedy, str]] = ..., withheld_reason: _Optional[str] = ..., withheld_records: _Optional[int] = ...) -> None: ...
 
 class ServedPeriods(_message.Message):
     __slots__ = ("reads_served_ms", "writes_served_ms", "reads_ended_ago_ms", "writes_ended_ago_ms", "followed_master", "master_silent_ms", "unacknowledged_reason")

@@ -398,3 +398,26 @@ async def test_ordinary_topic_is_not_found_in_an_ordered_one(tmp_path: Path) -> 
         refused = await admin.create_topic(request)
         assert refused.error.code == client_pb2.ALREADY_EXISTS
         assert "is ordered" in refused.error.message
+
+
+async def test_rows_and_status_show_what_is_withheld_and_why(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        admin = admin_of(rig)
+        rig.produce(0, b"a")
+        await rig.committed()
+        with commit_held(rig):
+            rig.produce(0, b"b", b"c")
+            rig.produce(1, b"d")
+            reply = await admin.offsets(OffsetsRequest(topic="orders"))
+            assert [(r.end, r.stored_end) for r in reply.queues] == [(1, 3), (0, 1), (0, 0), (0, 0)]
+            assert not reply.withheld_reason, "the policy can be met: acks are on their way"
+            assert (await admin.status(StatusRequest())).withheld_records == 0
+            rig.commit.refuse("no slave", rig.journal.end)
+            why = "they wait for slave g1-1 (no slave)"
+            reply = await admin.offsets(OffsetsRequest(topic="orders"))
+            assert reply.withheld_reason == why
+            status = await admin.status(StatusRequest())
+            assert (status.withheld_records, status.withheld_reason) == (3, why)
+        await rig.committed()
+        status = await admin.status(StatusRequest())
+        assert (status.withheld_records, status.withheld_reason) == (0, "")

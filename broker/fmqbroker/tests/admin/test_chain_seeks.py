@@ -8,11 +8,11 @@ import pytest
 
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.consume.chain_kit import APP, OPEN, Broker, Stage, reading, staged
-from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.consume_harness import commit_held, until
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import GroupName
 from fmqcore.zk.chain import Chain, Floor, Segment
-from fmqproto.v1.admin_pb2 import SeekRequest
+from fmqproto.v1.admin_pb2 import OffsetsRequest, SeekRequest
 from fmqproto.v1.client_pb2 import START_EARLIEST, START_LATEST, START_TIME
 
 pytestmark = pytest.mark.processes
@@ -159,3 +159,17 @@ async def test_group_without_a_place_cannot_be_moved(tmp_path: Path, zookeeper: 
         for fields in ({"to": START_EARLIEST}, {"by_offset": True, "offset": 1}):
             reply = await seek(stage.one, **fields)
             refused(reply, ErrorCode.INVALID_ARGUMENT, "has no place in the chain")
+
+
+async def test_row_ends_at_stored_records_that_are_to_come(tmp_path: Path, zookeeper: str) -> None:
+    """Withheld are an orphan of the ended segment in g1, and a record of the open one in g2."""
+    async with staged(tmp_path, zookeeper, TWO) as stage:
+        await filled(stage)
+        ends = []
+        for broker in (stage.one, stage.two):
+            with commit_held(broker.rig):
+                broker.produce(b"c")
+                request = OffsetsRequest(topic="changes", group="app")
+                (row,) = (await admin_of(broker.rig).offsets(request)).queues
+                ends.append((row.end, row.stored_end))
+        assert ends == [(2, 2), (2, 3)]

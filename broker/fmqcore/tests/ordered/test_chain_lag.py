@@ -6,7 +6,7 @@ import pytest
 
 from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.ids import Offset
-from fmqcore.ordered.lag import to_come
+from fmqcore.ordered.lag import end_to_come, to_come
 from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, G1, G2, NEXT, OPEN
 from fmqcore.zk.chain import Chain, Segment
 
@@ -62,3 +62,21 @@ def test_lag_counts_neither_deleted_nor_acked_records() -> None:
     entry = OffsetEntry(1, Offset(11), ((Offset(12), Offset(14)), (Offset(15), Offset(40))))
     assert to_come(OPEN, "app", G1, 0, entry, Offset(0), Offset(16)) == 2
     assert to_come(OPEN, "new", G1, 0, None, Offset(0), Offset(16)) == 6
+
+
+@pytest.mark.parametrize(
+    ("head", "end", "stored_end", "expected"),
+    [
+        (1, 12, 13, 13),
+        (1, 12, 16, 14),  # then come orphans
+        (1, 14, 16, 14),
+        (1, 12, 18, 18),  # segment 3 starts at 16
+        (3, 12, 16, 12),
+        (3, 16, 18, 18),
+    ],
+)
+def test_stored_orphans_are_not_awaited(
+    head: int, end: int, stored_end: int, expected: int
+) -> None:
+    chain = replace(CHAIN, heads=(("app", (head,)),))
+    assert end_to_come(chain, "app", G1, 0, Offset(end), Offset(stored_end)) == expected

@@ -194,11 +194,17 @@ class Admin:
         check_text("topic", topic)
         rows: list[QueueOffsets] = []
         for name in await self._groups_of(topic):
-            rows += [offsets_of(row) for row in await self._rows(name, topic, group)]
+            found, reason = await self._rows(name, topic, group)
+            rows += [offsets_of(row, reason) for row in found]
         return sorted(rows, key=lambda r: (r.group, r.topic, r.broker_group, r.queue))
 
-    async def _rows(self, name: GroupName, topic: str, group: str) -> list[admin_pb2.QueueOffsets]:
-        """Return one broker group's rows, page by page: a broker has other work in between."""
+    async def _rows(
+        self, name: GroupName, topic: str, group: str
+    ) -> tuple[list[admin_pb2.QueueOffsets], str]:
+        """Return one broker group's rows, and why it withholds records, if that may last.
+
+        Page by page: a broker has other work in between.
+        """
         request = admin_pb2.OffsetsRequest(topic=topic, group=group, limit=_PAGE)
         rows: list[admin_pb2.QueueOffsets] = []
         more = True
@@ -209,7 +215,7 @@ class Admin:
                 last = rows[-1]
                 request.after.topic, request.after.queue_id = last.topic, last.queue_id
                 request.after.group = last.group
-        return rows
+        return rows, reply.withheld_reason
 
     async def lag(self, group: str) -> list[QueueOffsets]:
         """Return one consumer group's progress in every queue it has read. Raises `NotFound`."""
@@ -281,7 +287,7 @@ class Admin:
         queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
         backoff, why = Backoff(self._clock), ""
         for _ in range(_SEEKS):
-            known = await self._rows(name, request.topic, request.group)
+            known, _ = await self._rows(name, request.topic, request.group)
             request.expected_seek_numbers.clear()
             request.expected_seek_numbers.update(dict.fromkeys(queues, 0))
             request.expected_seek_numbers.update({row.queue_id: row.seek_number for row in known})
@@ -304,7 +310,7 @@ class Admin:
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
         deleted = 0
         for name in await self._groups_of(topic):
-            rows = len(await self._rows(name, topic, group))
+            rows = len((await self._rows(name, topic, group))[0])
             try:
                 deleted += (await self._ask_reader(name, DELETE_GROUP, request)).deleted
             except NotFound as refused:

@@ -25,11 +25,18 @@ class QueueOffsets:
     session: str = ""  # who holds it now
     client: str = ""
     acked: int = 0  # done out of order, above `committed` and stored still
+    stored_end: int = 0  # one past the last stored offset
+    withheld_reason: str = ""  # why `withheld` messages may not be read; "" = a moment only
 
     @property
     def lag(self) -> int:
         """Messages still to consume, without deleted ones and those done out of order."""
         return lag(self.committed, self.begin, self.end, self.acked)
+
+    @property
+    def withheld(self) -> int:
+        """Messages that are stored and may not be read yet: their acks are awaited."""
+        return max(self.stored_end - self.end, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,8 @@ class BrokerStatus:
     zookeeper_connected: bool = False
     error: str = ""
     unwritable_reason: str = ""
+    withheld_records: int = 0  # stored, and not readable for the reason below
+    withheld_reason: str = ""
 
     @property
     def takes_messages(self) -> bool:
@@ -150,6 +159,8 @@ def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
         zookeeper_connected=reply.zookeeper_connected,
         # an older broker reports its disk only
         unwritable_reason=reply.unwritable_reason or reply.disk_full_reason,
+        withheld_records=reply.withheld_records,
+        withheld_reason=reply.withheld_reason,
     )
 
 
@@ -165,8 +176,8 @@ __all__ = [
 ]
 
 
-def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
-    """Return progress in one queue from its wire form."""
+def offsets_of(row: admin_pb2.QueueOffsets, withheld_reason: str = "") -> QueueOffsets:
+    """Return progress in one queue from its wire form, and the reason that its reply has."""
     return QueueOffsets(
         group=row.group,
         topic=row.topic,
@@ -179,6 +190,8 @@ def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
         session=row.session,
         client=row.client,
         acked=row.acked_ahead,
+        stored_end=row.stored_end,
+        withheld_reason=withheld_reason if row.stored_end > row.end else "",
     )
 
 

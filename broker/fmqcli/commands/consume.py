@@ -3,7 +3,7 @@
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -24,7 +24,9 @@ from fmqcli.common import (
     talk,
 )
 from fmqcli.output.formats import DEFAULT, as_json, formatter
+from fmqcli.read_end import ReadEnd, withheld_sentences
 from fmqcli.stdio.writer import Writer
+from fmqclient.admin.infos import QueueOffsets
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.names import require_name
 
@@ -33,8 +35,10 @@ _FETCH_WAIT_S = 0.2
 _END_POLL_S = 1.0
 _QUIET_S = 3.0
 """After this time with nothing to print, report which groups are not reached, and why."""
+_LOOK_S = 60.0
 _UNKNOWN_TIMEOUT_S = 30.0
-"""How long a group may have no broker that reports the progress: a failover takes seconds."""
+"""How long a group may have no broker that reports the progress, or none that may show the last
+records: a failover takes seconds."""
 
 
 def consume(
@@ -132,7 +136,10 @@ class _Printer:
     ack: bool
     printed: int = 0
     _reported: dict[str, str] = field(default_factory=dict)
+    _withheld_reported: set[str] = field(default_factory=set)
+    _looked_s: float | None = None  # for withheld messages
     _unknown_since: float | None = None  # whether the end is reached
+    _withheld_since: float | None = None  # what is left of the end
 
     def print_summary(self) -> None:
         """Print how many messages were printed."""
@@ -141,7 +148,11 @@ class _Printer:
 
     async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""
-        end = await _end(connected, topic) if self.at_end else None
+        end = None
+        if self.at_end:
+            rows = await connected.admin().offsets(topic=topic)
+            self._report_withheld(rows)
+            end = ReadEnd(rows)
         wait_s = _FETCH_WAIT_S if end is not None or self.timeout_s else _QUIET_S
         quiet_s, looked_s = 0.0, time.monotonic()
         while not self.count or self.printed < self.count:
@@ -151,9 +162,7 @@ class _Printer:
                 await self._print(writer, messages)
                 if end is None:
                     continue
-                for m in messages:  # in order in each queue, so all before it was printed
-                    if m.offset + 1 >= end.get((m.group, m.queue), m.offset + 2):
-                        del end[m.group, m.queue]
+                end.note_printed(messages)  # in order in each queue, so all before it was printed
                 if not end:
                     break
                 if time.monotonic() - looked_s < _END_POLL_S:
@@ -165,6 +174,8 @@ class _Printer:
             quiet_s += wait_s
             if quiet_s >= _QUIET_S:
                 self._report_unconnected(sub.connected)
+                if end is None:
+                    await self._look_for_withheld(connected, topic)
             if self.timeout_s and quiet_s >= self.timeout_s:
                 break
             if end is not None and await self._is_there(connected, sub, group, topic, end):
@@ -172,10 +183,13 @@ class _Printer:
         if self.printed:
             await sub.commit()
 
-    async def _is_there(self, connected: Any, *of: Any) -> bool:
-        """See `_is_there`; False while no broker can answer, unless that lasts."""
+    async def _is_there(
+        self, connected: Any, sub: Any, group: str, topic: str, end: ReadEnd
+    ) -> bool:
+        """Whether the end is reached; False while no broker can answer, unless that lasts."""
         try:
-            is_there = await _is_there(connected, *of)
+            await sub.commit()
+            rows = await connected.admin().offsets(group, topic)
         except Unavailable:
             now = time.monotonic()
             self._unknown_since = now if self._unknown_since is None else self._unknown_since
@@ -183,7 +197,40 @@ class _Printer:
                 raise
             return False
         self._unknown_since = None
-        return is_there
+        if end.is_reached(rows):
+            return True
+        self._await_withheld(end.withheld(rows))
+        return False
+
+    def _await_withheld(self, rows: Sequence[QueueOffsets]) -> None:
+        """Raise `Unavailable` once nothing but these withheld records has been left for long."""
+        now = time.monotonic()
+        if not rows:
+            self._withheld_since = None
+            return
+        self._report_withheld(rows)
+        self._withheld_since = now if self._withheld_since is None else self._withheld_since
+        if now - self._withheld_since > _UNKNOWN_TIMEOUT_S:
+            what = "; ".join(withheld_sentences(rows, lasting=False))
+            raise Unavailable(
+                f"the end is not reached: {what}. They are not lost: start the brokers that are "
+                "away, then run this again (`fmq status` names them)"
+            )
+
+    def _report_withheld(self, rows: Iterable[QueueOffsets]) -> None:
+        """What may not be read yet, and why, once for each sentence."""
+        for sentence in withheld_sentences(rows):
+            if sentence not in self._withheld_reported:
+                self._withheld_reported.add(sentence)
+                talk(sentence)
+
+    async def _look_for_withheld(self, connected: Any, topic: str) -> None:
+        """Report it where nothing comes; rarely, since it costs a call."""
+        now = time.monotonic()
+        if self._looked_s is None or now - self._looked_s > _LOOK_S:
+            self._looked_s = now
+            with suppress(Unavailable):
+                self._report_withheld(await connected.admin().offsets(topic=topic))
 
     def _report_unconnected(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""
@@ -197,21 +244,3 @@ class _Printer:
         self.printed += len(messages)
         for message in messages if self.ack else ():
             message.ack_now()
-
-
-async def _end(connected: Any, topic: str) -> dict[tuple[str, int], int]:
-    rows = await connected.admin().offsets(topic=topic)
-    return {(row.broker_group, row.queue): row.end for row in rows}
-
-
-async def _is_there(
-    connected: Any, sub: Any, group: str, topic: str, end: dict[tuple[str, int], int]
-) -> bool:
-    """Whether the group has finished all messages up to `end`, by any member.
-
-    A queue of an ordered topic may hold records that never come: dropped, or sent again elsewhere.
-    """
-    await sub.commit()
-    rows = await connected.admin().offsets(group, topic)
-    done = {(r.broker_group, r.queue): r.committed if r.lag else r.end for r in rows}
-    return all(done.get(place, 0) >= offset for place, offset in end.items())

@@ -19,6 +19,7 @@ from fmqcli.common import (
     show,
     talk,
 )
+from fmqcli.read_end import withheld_sentences
 from fmqclient.admin.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.names import require_name
@@ -54,6 +55,8 @@ def lag(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROK
 
     rows = run(work)
     _show(output, rows)
+    for sentence in withheld_sentences(rows):
+        talk(sentence)
     behind = counted(sum(row.lag for row in rows), "message")
     talk(f"{behind} behind in {counted(len(rows), 'queue')}")
 
@@ -127,7 +130,8 @@ def delete(
 
 
 def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:
-    columns = ("TOPIC", "GROUP", "QUEUE", "COMMITTED", "END", "LAG", "FLIGHT", "MEMBER")
+    columns = ("TOPIC", "GROUP", "QUEUE", "COMMITTED", "END", "LAG", "WITHHELD", "FLIGHT",
+               "MEMBER")  # fmt: skip
     cells = [
         (
             r.topic,
@@ -136,12 +140,13 @@ def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:
             r.committed,
             r.end,
             r.lag,
+            r.withheld,
             r.in_flight,
             r.client or r.session,
         )
         for r in rows
     ]
-    data: list[dict[str, Any]] = [asdict(r) | {"lag": r.lag} for r in rows]
+    data: list[dict[str, Any]] = [asdict(r) | {"lag": r.lag, "withheld": r.withheld} for r in rows]
     show(output, columns, cells, data)
 
 

@@ -64,6 +64,12 @@ def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
             (row.unwritable_reason for row in reached if row.permission & Permission.WRITE), ""
         )
         troubles.append(f"group {group}: takes no messages: {why or 'no broker serves WRITE'}")
+    troubles += [
+        f"group {group}: {counted(row.withheld_records, 'message')} on {row.broker}, up to "
+        f"position {row.end:,}, may not be read yet: {row.withheld_reason}"
+        for row in reached
+        if row.withheld_records
+    ]
     return troubles
 
 

@@ -6,7 +6,8 @@ import typer
 
 from fmqcli.commands.ordered import chain_groups
 from fmqcli.common import BROKERS, Brokers, Output, OutputOption, client, confirm, run, show, talk
-from fmqclient.admin.infos import TopicInfo
+from fmqcli.read_end import withheld_sentences
+from fmqclient.admin.infos import QueueOffsets, TopicInfo
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import MAX_QUEUES
 
@@ -87,22 +88,23 @@ def list_topics(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS)
 def describe(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
     """Show a topic's queues: where they are, and their offsets."""
 
-    async def work() -> tuple[TopicInfo, dict[tuple[str, int], tuple[int, int]]]:
+    async def work() -> tuple[TopicInfo, list[QueueOffsets]]:
         async with client(brokers) as connected:
             admin = connected.admin()
-            topic = await admin.topic(name)
-            rows = await admin.offsets(topic=name)
-            return topic, {(r.broker_group, r.queue): (r.begin, r.end) for r in rows}
+            return await admin.topic(name), await admin.offsets(topic=name)
 
-    topic, ends = run(work)
+    topic, found = run(work)
     weights = {str(g.group): g.weight for g in topic.groups}
+    ends = {(r.broker_group, r.queue): (r.begin, r.end, r.withheld) for r in found}
     rows = [
-        (group, queue, weights.get(group, 0), begin, end)
-        for (group, queue), (begin, end) in sorted(ends.items())
+        (group, queue, weights.get(group, 0), *offsets)
+        for (group, queue), offsets in sorted(ends.items())
     ]
-    names = ("group", "queue", "weight", "begin", "end")
+    names = ("group", "queue", "weight", "begin", "end", "withheld")
     data = _json(topic) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]}
     show(output, [n.upper() for n in names], rows, data)
+    for sentence in withheld_sentences(found):
+        talk(sentence)
 
 
 @app.command()

@@ -155,6 +155,17 @@ TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
             1,
             "g1: takes no messages: needs 1 slave",
         ),
+        (
+            replace(
+                TAKES,
+                unwritable_reason="no",
+                end=9000,
+                withheld_records=5,
+                withheld_reason="they wait for slave g1-1",
+            ),
+            1,
+            "g1: 5 messages on g1-0, up to position 9,000, may not be read yet: they wait for",
+        ),
         (replace(TAKES, permission=Permission.READ), 1, "g1: takes no messages: no broker serves"),
         (replace(TAKES, permission=Permission.WRITE), 1, "g1: no broker serves READ"),
         (replace(TAKES, error="no answer"), 1, "g1: no broker serves READ"),

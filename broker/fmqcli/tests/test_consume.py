@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,3 +120,56 @@ def test_failover_does_not_end_consuming_to_the_end(
     monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", timeout_s)
     assert main.run(["consume", "t", "-g", "g", "-e"]) == code
     assert sub.silent == (0 if code == 0 else 2)
+
+
+class Withheld(Sub):
+    """Its topic holds a message that may be read after `polls` looks at the progress."""
+
+    group, queue, offset = "g1", 0, 0
+
+    def __init__(self, polls: int, why: str) -> None:
+        super().__init__()
+        self.polls, self.why = polls, why
+
+    async def fetch(self, *_: object) -> list[Any]:
+        if self.polls or self.acks:
+            return []
+        return [self]
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        self.polls -= bool(group and self.polls)
+        end = int(not self.polls)
+        row = QueueOffsets(group, topic, "g1", 0, committed=self.acks, begin=0, end=end)
+        return [replace(row, stored_end=1, withheld_reason="" if end else self.why)]
+
+
+@pytest.mark.parametrize(
+    ("why", "timeout_s", "code", "printed", "reported"),
+    [
+        ("", 30.0, 0, "v\n", "fmq: 1 message\n"),  # a healthy group: its acks are on their way
+        ("they wait for slave g1-1", 30.0, 0, "v\n", "read yet: they wait for slave g1-1\n"),
+        ("they wait for slave g1-1", -1.0, 69, "", "the end is not reached: group g1: 1 message "),
+    ],
+)
+def test_withheld_messages_belong_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    why: str,
+    timeout_s: float,
+    code: int,
+    printed: str,
+    reported: str,
+) -> None:
+    sub = Withheld(3, why)
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
+    monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", timeout_s)
+    assert main.run(["consume", "t", "-g", "g", "-e"]) == code
+    out, err = capfd.readouterr()
+    assert out == printed
+    assert reported in err
+    assert why or err == reported, "no message about what lasts a moment"

@@ -218,3 +218,40 @@ async def one_line_of(fmq: Fmq, topic: str) -> None:
     out, err = await shell.communicate()
     assert out.count(b"\n") == 1
     assert (shell.returncode, err) == (141, b"")
+
+
+async def test_lone_restarted_master_shows_what_waits(tmp_path: Path, zookeeper: str) -> None:
+    """It knows as committed what its last checkpoint noted; its slave may lack the rest."""
+    settings = {"checkpoint_interval_ms": 600_000}  # none comes after the messages
+    options = ClusterOptions(groups=1, slaves=1, zookeeper=zookeeper, settings=settings)
+    async with DevCluster(tmp_path / "dev", options) as running:
+        fmq = Fmq(running.url)
+        assert (await fmq("topic", "create", "orders", "-q", "1"))[0] == 0
+        lines = b"".join(b"%d\n" % n for n in range(1000))
+        assert (await fmq("produce", "orders", stdin=lines))[0] == 0
+        assert (await fmq("consume", "orders", "-g", "billing", "-n", "500"))[0] == 0
+        for broker in ("g1-0", "g1-1"):
+            running.kill(broker)
+        for broker in ("g1-0", "g1-1"):
+            assert await running.ended(broker)
+        running.start_broker("g1-0")
+        waits = "may not be read yet: they wait for slave g1-1"
+        async with asyncio.timeout(120):
+            while waits not in (found := await fmq("status"))[2]:
+                await asyncio.sleep(0.1)
+        assert (found[0], "1,000 messages on g1-0" in found[2]) == (1, True)
+        _, out, err = await fmq("group", "lag", "billing", "-o", "json")
+        row = json.loads(out)[0]
+        assert (row["committed"], row["end"], row["stored_end"], row["withheld"]) == (
+            500, 0, 1000, 1000,
+        )  # fmt: skip
+        assert f"1,000 messages of topic orders {waits}" in err
+        process = await fmq.start("consume", "orders", "-g", "billing", "-e")
+        assert process.stderr is not None
+        assert waits in (await process.stderr.readline()).decode()
+        running.start_broker("g1-1")
+        consumed, _ = await process.communicate()
+        assert (process.returncode, consumed) == (0, lines[lines.index(b"500\n") :])
+        _, out, err = await fmq("group", "lag", "billing", "-o", "json")
+        assert (json.loads(out)[0]["committed"], json.loads(out)[0]["withheld"]) == (1000, 0)
+        assert waits not in err

@@ -1,0 +1,92 @@
+"""What `fmq consume -e` still has to read, and what is withheld. Pure.
+
+The end is what was stored when the command started, queue by queue, readable or withheld
+(`fmqcore.consume.visibility`): records whose acks were on the way are read, too. An end falls where
+withheld records are gone: no producer had an ack for them, and another broker has the term.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fmqcli.common import counted
+from fmqclient.admin.infos import QueueOffsets
+
+Place = tuple[str, int]
+"""A broker group and a queue."""
+
+WAITS_FOR_ACKS = "they wait for acks"
+
+
+class ReadEnd:
+    """The ends that are not reached yet."""
+
+    def __init__(self, rows: Iterable[QueueOffsets]) -> None:
+        self._unread: dict[Place, QueueOffsets] = {}
+        self._readable: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
+        for row in rows:  # of any consumer group
+            place = (row.broker_group, row.queue)
+            self._unread[place] = replace(row, committed=row.begin, acked=0)
+            self._readable[place] = max(row.end, self._readable.get(place, 0))
+            self._ends[place] = max(row.end, row.stored_end, self._ends.get(place, 0))
+
+    def __bool__(self) -> bool:
+        """Return whether some end is not reached."""
+        return bool(self._ends)
+
+    def note_printed(self, messages: Iterable[Any]) -> None:
+        """Drop the ends that these messages reach: they are in order in each queue."""
+        for m in messages:
+            if m.offset + 1 >= self._ends.get((m.group, m.queue), m.offset + 2):
+                del self._ends[m.group, m.queue]
+
+    def is_reached(self, rows: Sequence[QueueOffsets]) -> bool:
+        """Return whether the consumer group has finished all messages to the end, by any member.
+
+        `rows`: its progress now. A queue of an ordered topic may hold records that never come:
+        dropped, or sent again elsewhere.
+        """
+        for row in rows:
+            place = (row.broker_group, row.queue)
+            if place in self._ends:
+                self._ends[place] = self._lowered(place, row)
+        done = {(r.broker_group, r.queue): _done(r) for r in rows}
+        return all(done.get(place, 0) >= end for place, end in self._ends.items())
+
+    def withheld(self, rows: Sequence[QueueOffsets]) -> list[QueueOffsets]:
+        """Return the rows that lack only withheld records; none if some other row lacks more.
+
+        A queue without a row, as the group's start is not stored yet, counts as unread.
+        """
+        now = self._unread | {(row.broker_group, row.queue): row for row in rows}
+        behind = [now[place] for place, end in self._ends.items() if _done(now[place]) < end]
+        readable = any(row.lag or not row.withheld for row in behind)
+        return [] if readable else behind
+
+    def _lowered(self, place: Place, row: QueueOffsets) -> int:
+        stored = max(row.stored_end, row.end, self._readable[place])
+        return min(self._ends[place], stored)
+
+
+def _done(row: QueueOffsets) -> int:
+    return row.committed if row.lag else max(row.committed, row.end)
+
+
+def withheld_sentences(rows: Iterable[QueueOffsets], *, lasting: bool = True) -> list[str]:
+    """Return what is stored and may not be read: a sentence for each topic and broker group.
+
+    `lasting`: only what may stay so, or what a consumer group has read before: a restarted master
+    does not know yet that it was committed.
+    """
+    counts: dict[tuple[str, str, str], dict[int, int]] = {}
+    for row in rows:  # a queue has a row for each consumer group
+        lasts = row.withheld_reason or row.committed > row.end
+        if row.withheld and (lasts or not lasting):
+            queues = counts.setdefault((row.topic, row.broker_group, row.withheld_reason), {})
+            queues[row.queue] = max(row.withheld, queues.get(row.queue, 0))
+    return [
+        f"group {group}: {counted(sum(queues.values()), 'message')} of topic {topic} "
+        f"may not be read yet: {reason or WAITS_FOR_ACKS}"
+        for (topic, group, reason), queues in sorted(counts.items())
+    ]

@@ -1,0 +1,77 @@
+"""What `fmq consume -e` has still to read, by tables."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fmqcli.read_end import ReadEnd, withheld_sentences
+from fmqclient.admin.infos import QueueOffsets
+
+WHY = "they wait for slave g1-1"
+
+
+def row(
+    committed: int, end: int, stored_end: int, why: str = WHY, group: str = "app"
+) -> QueueOffsets:
+    reason = why if stored_end > end else ""
+    return QueueOffsets(
+        group, "t", "g1", 0, committed, 0, end, stored_end=stored_end, withheld_reason=reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "now", "reached", "withheld"),
+    [
+        (row(0, 5, 5), row(5, 5, 5), True, False),
+        (row(0, 5, 5), row(4, 5, 5), False, False),
+        (row(0, 0, 9), row(0, 0, 9), False, True),  # a master that has just restarted
+        (row(5, 0, 9), row(5, 0, 9), False, True),
+        (row(9, 0, 9), row(9, 0, 9), True, False),  # all was finished before
+        (row(0, 0, 9), row(0, 9, 9), False, False),  # the slave is back
+        (row(0, 0, 9), row(9, 9, 9), True, False),
+        (row(0, 5, 9), row(3, 5, 9), False, False),  # some may be read, and comes first
+        (row(0, 5, 9), row(5, 5, 9), False, True),
+        (row(0, 5, 9, ""), row(5, 5, 9, ""), False, True),  # in flight in a healthy group
+        (row(0, 5, 9, ""), row(9, 9, 12, ""), True, False),  # what came later does not count
+        (row(0, 5, 9), row(7, 7, 7), True, False),  # another broker has the term, without the rest
+        (row(0, 5, 9), row(4, 4, 4), False, False),  # but what was readable has to be read
+    ],
+)
+def test_end_is_what_was_stored_and_is_still_there(
+    start: QueueOffsets, now: QueueOffsets, reached: bool, withheld: bool
+) -> None:
+    end = ReadEnd([start])
+    assert end.is_reached([now]) is reached
+    assert bool(end.withheld([now])) is withheld
+
+
+@pytest.mark.parametrize(("offset", "left"), [(7, True), (8, False), (20, False)])
+def test_printed_messages_reach_the_stored_end(offset: int, left: bool) -> None:
+    end = ReadEnd([row(0, 5, 9)])
+    end.note_printed([SimpleNamespace(group="g1", queue=0, offset=offset)])
+    assert bool(end) is left
+
+
+@pytest.mark.parametrize(("readable", "withheld"), [(0, True), (5, False)])
+def test_group_without_stored_start_counts_as_unread(readable: int, withheld: bool) -> None:
+    end = ReadEnd([row(readable, readable, 9, group="other")])
+    assert not end.is_reached([])
+    assert bool(end.withheld([])) is withheld
+
+
+@pytest.mark.parametrize(
+    ("rows", "lasting", "sentences"),
+    [
+        ([row(0, 5, 5)], True, []),
+        ([row(0, 5, 9, "")], True, []),  # a healthy group
+        ([row(0, 5, 9, "")], False, ["they wait for acks"]),
+        ([row(6, 5, 9, "")], True, ["they wait for acks"]),  # the end lies below the progress
+        ([row(0, 5, 9), row(0, 5, 9, group="two")], True, [WHY]),  # one queue, two groups
+    ],
+)
+def test_sentence_is_for_what_may_last(
+    rows: list[QueueOffsets], lasting: bool, sentences: list[str]
+) -> None:
+    assert withheld_sentences(rows, lasting=lasting) == [
+        f"group g1: 4 messages of topic t may not be read yet: {why}" for why in sentences
+    ]

@@ -23,6 +23,7 @@ from fmqcli.common import (
     run,
     talk,
 )
+from fmqcli.output.chain import reader_waits
 from fmqcli.output.formats import DEFAULT, as_json, formatter
 from fmqcli.read_end import ReadEnd, withheld_sentences
 from fmqcli.stdio.writer import Writer
@@ -137,7 +138,7 @@ class _Printer:
     printed: int = 0
     _reported: dict[str, str] = field(default_factory=dict)
     _withheld_reported: set[str] = field(default_factory=set)
-    _looked_s: float | None = None  # for withheld messages
+    _looked_s: float | None = None  # for what waits
     _unknown_since: float | None = None  # whether the end is reached
     _withheld_since: float | None = None  # what is left of the end
 
@@ -174,8 +175,7 @@ class _Printer:
             quiet_s += wait_s
             if quiet_s >= _QUIET_S:
                 self._report_unconnected(sub.connected)
-                if end is None:
-                    await self._look_for_withheld(connected, topic)
+                await self._report_waits(connected, group, topic)
             if self.timeout_s and quiet_s >= self.timeout_s:
                 break
             if end is not None and await self._is_there(connected, sub, group, topic, end):
@@ -224,13 +224,19 @@ class _Printer:
                 self._withheld_reported.add(sentence)
                 talk(sentence)
 
-    async def _look_for_withheld(self, connected: Any, topic: str) -> None:
-        """Report it where nothing comes; rarely, since it costs a call."""
+    async def _report_waits(self, connected: Any, group: str, topic: str) -> None:
+        """Report what is not shown yet, and why, where nothing comes; rarely, as it costs calls."""
         now = time.monotonic()
-        if self._looked_s is None or now - self._looked_s > _LOOK_S:
-            self._looked_s = now
-            with suppress(Unavailable):
-                self._report_withheld(await connected.admin().offsets(topic=topic))
+        if self._looked_s is not None and now - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now
+        with suppress(FmqError):
+            admin = connected.admin()
+            self._report_withheld(await admin.offsets(topic=topic))
+            ordered = (await admin.topic(topic)).ordered
+            for status in await admin.ordered.status(topic) if ordered else ():
+                for sentence in reader_waits(status, group):
+                    talk(sentence)
 
     def _report_unconnected(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""

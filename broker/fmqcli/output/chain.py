@@ -60,6 +60,17 @@ def _sends(status: OrderedTopicStatus) -> str:
     return reason if closing is None else f"{reason} (closed because {closing})"
 
 
+def reader_waits(status: OrderedTopicStatus, subscription: str) -> list[str]:
+    """Return what a consumer group waits for without a way on, since when, and what to do."""
+    topic = f"ordered topic {status.topic}"
+    return [
+        f"{topic}: {_waiting(status, wait, segment)}: {status.stuck[wait.segment]}"
+        for wait in read_waits(status.chain, status.stuck)
+        if wait.subscription == subscription
+        and (segment := status.chain.segment(wait.segment)) is not None
+    ]
+
+
 def _stuck(status: OrderedTopicStatus) -> Iterator[str]:
     """Yield a line for each segment without a way on: who waits there, since when, what to do."""
     waits = defaultdict[int, list[ReadWait]](list)

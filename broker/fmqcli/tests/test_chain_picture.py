@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fmqcli.output.chain import picture
+from fmqcli.output.chain import picture, reader_waits
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.ids import GroupName
 from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender
@@ -118,3 +118,14 @@ def test_many_subscriptions_are_counted() -> None:
     lines = picture(replace(STATUS, chain=replace(CHAIN, heads=heads)), 80)
     assert "  and 3 more subscriptions" in lines
     assert not any("app-08" in line for line in lines)
+
+
+def test_consumer_gets_only_what_its_own_group_waits_for() -> None:
+    first = replace(CHAIN.segments[0], end=None, end_unknown=True, ended_ms=NOW - 8_000)
+    chain = replace(CHAIN, segments=(first, *CHAIN.segments[1:]))
+    status = replace(STATUS, chain=chain, stuck={1: "start g1-0"})
+    assert reader_waits(status, "billing") == [
+        "ordered topic changes: billing waits for 8 s for the end of segment 1: start g1-0"
+    ]
+    assert reader_waits(status, "audit") == []
+    assert reader_waits(STATUS, "billing") == []

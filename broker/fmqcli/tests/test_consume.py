@@ -3,13 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fmqcli import common, main
 from fmqcli.commands import consume
-from fmqclient.admin.infos import QueueOffsets
+from fmqcli.tests.test_chain_picture import CHAIN, NOW, STATUS
+from fmqclient.admin.infos import OrderedTopicStatus, QueueOffsets
 from fmqcore.errors import Unavailable
 
 
@@ -173,3 +175,43 @@ def test_withheld_messages_belong_to_the_end(
     assert out == printed
     assert reported in err
     assert why or err == reported, "no message about what lasts a moment"
+
+
+class Waiting(Sub):
+    """Its consumer group waits for the end of a segment of an ordered topic."""
+
+    async def fetch(self, *_: object) -> list[Any]:
+        return []
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        return [QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=5, stored_end=5)]
+
+    async def topic(self, _: str) -> Any:
+        return SimpleNamespace(ordered=True)
+
+
+@pytest.mark.parametrize("options", [[], ["-e"]])
+def test_unknown_end_is_reported_where_nothing_comes(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    first = replace(CHAIN.segments[0], end=None, end_unknown=True, ended_ms=NOW - 8_000)
+    chain = replace(CHAIN, segments=(first, *CHAIN.segments[1:]))
+    status = replace(STATUS, chain=chain, stuck={1: "start g1-0"})
+
+    class Ordered:
+        async def status(self, _: str) -> list[OrderedTopicStatus]:
+            return [status]
+
+    sub: Any = Waiting()
+    sub.ordered = Ordered()
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
+    assert main.run(["consume", "changes", "-g", "billing", "--timeout", "4", *options]) == 0
+    assert capfd.readouterr().err == (
+        "fmq: ordered topic changes: billing waits for 8 s for the end of segment 1: start g1-0\n"
+        "fmq: 0 messages\n"
+    )

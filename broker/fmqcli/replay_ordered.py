@@ -36,6 +36,7 @@ from fmqclient.producer.ordered_records import LastRecord, OrderedResult
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
+    Malformed,
     OutOfSequence,
     Overloaded,
     TooLarge,
@@ -74,6 +75,8 @@ class OrderedPlan:
     @classmethod
     def of(cls, state: Mapping[str, Any], topic: TopicConfig, same: bool) -> "OrderedPlan":
         """Return the plan that was noted. Raises `InvalidArgument` if it no longer fits."""
+        if not topic.groups:
+            raise Malformed(f"the routes of ordered topic {topic.name} name no group")
         if not state:
             return cls(topic, same, [])
         require_kind(state, ORDERED)

@@ -76,14 +76,14 @@ def _stuck(status: OrderedTopicStatus) -> Iterator[str]:
     waits = defaultdict[int, list[ReadWait]](list)
     for wait in read_waits(status.chain, status.stuck):
         waits[wait.segment].append(wait)
-    for number, remedy in status.stuck.items():
-        segment = status.chain.segment(number)
-        assert segment is not None
-        for wait in waits[number]:
+    for segment in status.chain.segments:
+        if (remedy := status.stuck.get(segment.number)) is None:
+            continue
+        for wait in waits[segment.number]:
             yield f"{_waiting(status, wait, segment)}: {remedy}"
-        if not waits[number]:
+        if not waits[segment.number]:
             age = _age(segment.ended_ms, status.answered_ms)
-            yield f"segment {number} in {segment.group} has no known end{age}: {remedy}"
+            yield f"segment {segment.number} in {segment.group} has no known end{age}: {remedy}"
 
 
 def _waiting(status: OrderedTopicStatus, wait: ReadWait, segment: Segment) -> str:

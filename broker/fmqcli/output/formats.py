@@ -84,8 +84,11 @@ def as_json(message: Message) -> bytes:
 
 
 def iso(ms: int) -> str:
-    """Return a time in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return a time in UTC; the number itself if it is beyond the calendar."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
 
 
 def texts(headers: Mapping[str, bytes]) -> dict[str, str]:

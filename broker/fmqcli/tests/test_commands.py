@@ -10,7 +10,7 @@ import pytest
 from fmqcli import common, main
 from fmqcli.commands import produce, topics
 from fmqcli.common import moment
-from fmqcli.output.formats import as_json, formatter
+from fmqcli.output.formats import as_json, formatter, iso
 from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.consumer.message import Acker, DeliveredBatch, Message
 from fmqclient.tests.journal_directory import write
@@ -74,6 +74,11 @@ def test_record_formats_are_printed(text: str, printed: bytes) -> None:
 def test_unknown_format_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="is no code"):
         formatter(text)
+
+
+def test_time_beyond_the_calendar_is_printed_as_a_number() -> None:
+    assert iso(1_700_000_000_123) == "2023-11-14T22:13:20.123+00:00"
+    assert iso(2**63) == str(2**63)
 
 
 def test_json_distinguishes_bytes_from_text() -> None:

@@ -18,6 +18,7 @@ from fmqclient.tests.ordered_double import OrderedDouble, ordered_cluster
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
+    Malformed,
     OutOfSequence,
     SenderFenced,
     TooLarge,
@@ -60,6 +61,11 @@ def plan(state: dict[str, Any], topic: TopicConfig = TOPIC, same: bool = True) -
 
 def noted(ends: list[QueueEnd], same: bool = True) -> dict[str, Any]:
     return OrderedPlan(TOPIC, same, ends).state()
+
+
+def test_ordered_topic_without_a_group_is_malformed() -> None:
+    with pytest.raises(Malformed, match="topic copy name no group"):
+        plan({}, replace(TOPIC, groups=()))
 
 
 BEFORE = Row(b"before", 0)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fmqclient.admin.infos import (
+    NO_PROGRESS,
     BrokerStatus,
     GroupInfo,
     QueueOffsets,
@@ -26,6 +27,7 @@ from fmqcore.errors import (
     AlreadyExists,
     FmqError,
     InvalidArgument,
+    Malformed,
     NoPermission,
     NotFound,
     StaleAssignment,
@@ -207,14 +209,18 @@ class Admin:
         """
         request = admin_pb2.OffsetsRequest(topic=topic, group=group, limit=_PAGE)
         rows: list[admin_pb2.QueueOffsets] = []
-        more = True
+        after, more = ("", -1, ""), True
         while more:
             reply = await self._ask_reader(name, OFFSETS, request)
             rows += reply.queues
             if more := reply.has_more:
-                last = rows[-1]
-                request.after.topic, request.after.queue_id = last.topic, last.queue_id
-                request.after.group = last.group
+                last = reply.queues[-1] if reply.queues else admin_pb2.QueueOffsets()
+                place = (last.topic, last.queue_id, last.group)
+                if place <= after:
+                    raise Malformed(
+                        f"a page of offsets in group {name} ends at {place}: {NO_PROGRESS}"
+                    )
+                request.after.topic, request.after.queue_id, request.after.group = after = place
         return rows, reply.withheld_reason
 
     async def lag(self, group: str) -> list[QueueOffsets]:

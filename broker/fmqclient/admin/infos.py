@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from fmqcore.consume.offsets.lag import lag
+from fmqcore.errors import Malformed
 from fmqcore.ids import Permission
 from fmqcore.zk.chain import Chain, chain_from_json
 from fmqcore.zk.topic import TopicConfig as TopicInfo
 from fmqproto.v1 import admin_pb2
+
+NO_PROGRESS: Final = "the next page would be the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +200,22 @@ def offsets_of(row: admin_pb2.QueueOffsets, withheld_reason: str = "") -> QueueO
 
 
 def ordered_status_of(row: admin_pb2.OrderedTopicStatus, answered_ms: int) -> OrderedTopicStatus:
-    """Return an ordered topic's status from its wire form."""
+    """Return an ordered topic's status from its wire form; raise `Malformed`."""
+    chain = chain_from_json(row.chain)
+    stuck = {segment.segment: segment.remedy for segment in row.stuck}
+    if missing := sorted(number for number in stuck if chain.segment(number) is None):
+        raise Malformed(
+            f"the status of ordered topic {row.topic} names stuck segments {missing} that its "
+            "chain lacks"
+        )
     return OrderedTopicStatus(
         topic=row.topic,
-        chain=chain_from_json(row.chain),
+        chain=chain,
         phase=row.phase,
         reason=row.reason,
         since_ms=row.since_ms,
         answered_ms=answered_ms,
         senders=tuple(row.senders),
         obstacles={g.group: g.obstacle for g in row.groups},
-        stuck={segment.segment: segment.remedy for segment in row.stuck},
+        stuck=stuck,
     )

@@ -7,10 +7,10 @@ group.
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from fmqclient.admin.infos import OrderedTopicStatus, TopicInfo, ordered_status_of
+from fmqclient.admin.infos import NO_PROGRESS, OrderedTopicStatus, TopicInfo, ordered_status_of
 from fmqclient.arguments import check_text
 from fmqclient.net.routes import Routes, topic_of
-from fmqcore.errors import AlreadyExists, InvalidArgument, Unavailable
+from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, Unavailable
 from fmqcore.ids import MAX_QUEUES, GroupName
 from fmqcore.names import require_name
 from fmqport.transport import Method
@@ -110,9 +110,15 @@ class OrderedAdmin:
         more = True
         while more:
             reply = await self._ask_any(ORDERED_STATUS, request)
-            found += [ordered_status_of(row, reply.answered_ms) for row in reply.topics]
+            rows = [ordered_status_of(row, reply.answered_ms) for row in reply.topics]
+            if request.topic and [row.topic for row in rows] != [request.topic]:
+                raise Malformed(f"the status of ordered topic {request.topic} has {len(rows)} rows")
+            found += rows
             if more := reply.has_more:
-                request.after = found[-1].topic
+                last = rows[-1].topic if rows else ""
+                if last <= request.after:
+                    raise Malformed(f"a page of ordered topics ends at {last!r}: {NO_PROGRESS}")
+                request.after = last
         return found
 
     async def switch(self, topic: str, *, off: str = "", reason: str = "") -> OrderedTopicStatus:

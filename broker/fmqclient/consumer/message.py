@@ -271,9 +271,13 @@ class Message:
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """The headers of the message; values are bytes."""
+        """The headers of the message; values are bytes. Raises `Malformed`."""
         raw = self._batch.headers
-        return {} if raw is None else decode_headers(raw[self.offset - self._batch.base])
+        try:
+            return {} if raw is None else decode_headers(raw[self.offset - self._batch.base])
+        except BadColumns as error:
+            where = f"{self.topic}: group {self.group} queue {self.queue} offset {self.offset}"
+            raise Malformed(f"{where}: {error}") from error
 
     @property
     def tag(self) -> bytes | None:

@@ -8,7 +8,14 @@ from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, reco
 from fmqclient.producer.ordered_state import Batch, Role, per_queue
 from fmqcore.batch.columns import BadColumns, decode, decode_headers
 from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
-from fmqcore.errors import DeliveryUnknown, FmqError, SenderFenced, Unavailable, UnknownTopic
+from fmqcore.errors import (
+    DeliveryUnknown,
+    FmqError,
+    Malformed,
+    SenderFenced,
+    Unavailable,
+    UnknownTopic,
+)
 from fmqcore.ids import GroupName, Offset
 from fmqproto.v1 import client_pb2
 
@@ -121,6 +128,8 @@ def wire_batch(
 
 def role_of(state: client_pb2.SenderState) -> Role:
     """Return a sender's state from its wire form; raise `Malformed`."""
+    if state.active and not state.first_sequence:
+        raise Malformed(f"segment {state.chain_segment} has no first sequence of any queue")
     return Role(
         active=state.active,
         sender_epoch=state.sender_epoch,

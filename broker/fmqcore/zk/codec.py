@@ -3,12 +3,17 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from fmqcore.errors import Malformed
 from fmqcore.names import is_name, no_name
 
 T = TypeVar("T")
+
+_DECODE_ERRORS: Final = (
+    *(KeyError, ValueError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),  # `Infinity` as a whole number; nested too deep
+)
 
 Extra = tuple[tuple[str, str], ...]
 """Unknown keys of a document with the JSON text of their values, sorted; they are written back."""
@@ -72,5 +77,5 @@ class Decoding:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError, RecursionError)):
+        if isinstance(error, _DECODE_ERRORS):
             raise Malformed(f"{self._what} does not decode: {error!r}") from error

@@ -85,6 +85,7 @@ WRONG: list[dict[str, Any]] = [
     {"heads": {"app": {"0": 1, "1": 1, "start_number": {"0": 1}}}},
     {"closing": 7},
     {"closing_class": 7},
+    {"lease_ms": float("inf")},
     {"segments": [{"k": 1}]},
     {"floor": {"last_sequence": {"0": 1}}},
     {"floor": {"last_records": {"0": [1, 6]}}},

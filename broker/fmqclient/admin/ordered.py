@@ -174,8 +174,11 @@ def _chain_groups(groups: Sequence[str] | Mapping[str, int]) -> list[admin_pb2.C
     rows = []
     for name, weight in pairs:
         check_text("group", name)
-        if not isinstance(weight, int) or not 1 <= weight < _UINT32:
-            raise InvalidArgument(f"weight of {name}={weight!r} must be a whole number from 1")
+        # A broker refuses 0, and names the way out.
+        if not isinstance(weight, int) or not 0 <= weight < _UINT32:
+            raise InvalidArgument(
+                f"weight of {name}={weight!r} must be a whole number from 1, below 2**32"
+            )
         rows.append(admin_pb2.ChainGroup(group=name, weight=weight))
     return rows
 

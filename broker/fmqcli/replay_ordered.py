@@ -34,6 +34,7 @@ from fmqcli.send_waits import active_sender, stalls_reported
 from fmqclient.producer.ordered import OrderedProducer
 from fmqclient.producer.ordered_records import LastRecord, OrderedResult
 from fmqcore.errors import (
+    DeliveryUnknown,
     FmqError,
     InvalidArgument,
     Malformed,
@@ -51,7 +52,6 @@ from fmqcore.zk.topic import TopicConfig
 CLOSE_TIMEOUT_S: Final = 5.0
 """How long an interrupted run waits for its chunk: the next run leaves out what is stored."""
 _RESTART: Final = "send everything again with another --name, into an empty topic"
-_LASTING: Final = (TooLarge, UnknownTopic)
 _DIGEST_CHARS: Final = 64
 
 
@@ -212,6 +212,18 @@ def _digest(value: object) -> str:
     return value
 
 
+def _advised(topic: str, error: FmqError) -> FmqError:
+    """Return the error that ends a replay, with the next step."""
+    cause = error.__cause__ if isinstance(error, DeliveryUnknown) else error
+    match cause:
+        case UnknownTopic():
+            return UnknownTopic(f"topic {topic}: {error}; {_RESTART}")
+        case TooLarge():
+            return type(error)(f"topic {topic}: {error}")
+        case _:
+            return type(error)(f"topic {topic}: {error}; run the replay again: it goes on")
+
+
 # ---- how it is sent
 class OrderedSends:
     """The sends of one run, a chunk at a time. Entering waits for the topic's one role."""
@@ -265,8 +277,7 @@ class OrderedSends:
             for result in await self._send([(records[n], queues[n]) for n in numbers]):
                 self._sequences[result.queue] = result.sequence
         except FmqError as error:
-            again = "" if isinstance(error, _LASTING) else "; run the replay again: it goes on"
-            raise type(error)(f"topic {self._plan.topic.name}: {error}{again}") from None
+            raise _advised(self._plan.topic.name, error) from None
         self._plan.advance(records, queues, self._sequences)
         yield len(records)
 

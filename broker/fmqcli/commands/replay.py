@@ -6,8 +6,8 @@ noted, is not stored again: an ordinary topic gets the same batches under the sa
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -15,6 +15,7 @@ import typer
 
 from fmqcli.common import (
     BROKERS,
+    FAILED,
     INTERRUPTED,
     UNAVAILABLE,
     USAGE,
@@ -33,6 +34,7 @@ from fmqcore.errors import (
     DirectoryLocked,
     FmqError,
     Unavailable,
+    UnknownQueue,
     UnknownTopic,
 )
 from fmqcore.names import require_name
@@ -94,23 +96,31 @@ def replay(
             async with client(brokers) as connected:
                 await job.send(connected, acks)
 
-        with records.at_work():
+        with records.at_work(), job.interruption_reported():
             run(work)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except Terminated as ended:
         raise typer.Exit(ended.code) from None
     except (FmqError, OSError, TransportError) as error:
-        code = exit_code(error)
-        if isinstance(error, DirectoryLocked | UnknownTopic):
-            code = UNAVAILABLE if isinstance(error, DirectoryLocked) else USAGE
         talk(str(error))
-        raise typer.Exit(_INCOMPLETE if code == 1 else code or _INCOMPLETE) from None
+        raise typer.Exit(_code_of(error)) from None
     talk(f"{job.stored:,} records stored in {target}; {records.done_before:,} were before")
     for sentence in records.notices():
         talk(sentence)
     if not records.whole:
         raise typer.Exit(_INCOMPLETE)
+
+
+def _code_of(error: Exception) -> int:
+    """Return the exit code: what a user has to correct, what to wait for, or incomplete."""
+    match error:
+        case UnknownTopic() | UnknownQueue():
+            return USAGE
+        case DirectoryLocked():
+            return UNAVAILABLE
+    code = exit_code(error)
+    return _INCOMPLETE if code in (FAILED, None) else code
 
 
 class _Sends(Protocol):
@@ -170,6 +180,18 @@ class _Job:
                 self.stored = before + count
                 place = end._replace(rows=end.rows - len(records) + count)
                 await asyncio.to_thread(self._records.note, place, sends.state())
+
+    @contextmanager
+    def interruption_reported(self) -> Iterator[None]:
+        """Report on Ctrl-C, or an ending signal, how far the replay is and how to go on."""
+        try:
+            yield
+        except (KeyboardInterrupt, Terminated):
+            talk(
+                f"interrupted: {self.stored:,} records stored in {self._topic} and noted, "
+                f"{self._records.done_before:,} were before; run the same command again: it goes on"
+            )
+            raise
 
 
 class _Steps:

@@ -15,6 +15,7 @@ from fmqcli.replay_ordered import OrderedPlan, OrderedSends, QueueEnd, digest_of
 from fmqclient.producer.ordered_records import LastRecord
 from fmqclient.tests.double import until
 from fmqclient.tests.ordered_double import OrderedDouble, ordered_cluster
+from fmqclient.tests.test_ordered_producer import unknown_topic
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -24,6 +25,7 @@ from fmqcore.errors import (
     TooLarge,
     Unavailable,
     UnknownQueue,
+    UnknownTopic,
 )
 from fmqcore.ids import GroupName, Offset, TopicId
 from fmqcore.placement import ByChain
@@ -372,6 +374,18 @@ async def test_fenced_replay_ends_and_the_next_run_goes_on() -> None:
         await until(lambda: not double.line)
         await replay(double, archive)
         check(double, MANY)
+
+
+async def test_replay_into_a_deleted_topic_names_a_way_out() -> None:
+    async with ordered_cluster(queues=2) as double:
+        double.fate = Hanging(2)
+        running = asyncio.create_task(replay(double, Archive(MANY, 50)))
+        await until(double.fate.hangs.is_set)
+        del double.topics["changes"]
+        unknown_topic(double)
+        sentence = r"it may be stored or not: .*was deleted; send everything again .*--name"
+        with pytest.raises(UnknownTopic, match=sentence):
+            await running
 
 
 async def test_record_that_is_too_large_ends_the_replay() -> None:

@@ -175,4 +175,6 @@ def reject(records: Iterable[Record], error: FmqError) -> None:
     for record in records:
         future = record[4]
         if not future.done():
-            future.set_exception(type(error)(str(error)))
+            own = type(error)(str(error))
+            own.__cause__ = error.__cause__
+            future.set_exception(own)

@@ -89,11 +89,16 @@ def result_of(group: GroupName, segment: int, offset: int, batch: Batch, at: int
 
 
 def error_of_cut(batch: Batch, error: FmqError, *, refused: bool) -> FmqError:
-    """Return the error of a batch's records when the producer ends (L14)."""
+    """Return the error of a batch's records when the producer ends (L14).
+
+    The cause of a `DeliveryUnknown` is what ended the producer.
+    """
     if isinstance(error, SenderFenced):
         return error
     if batch.open_attempts:  # an earlier one may be stored, whatever refuses the newest
-        return DeliveryUnknown(f"it may be stored or not: {error}")
+        unknown = DeliveryUnknown(f"it may be stored or not: {error}")
+        unknown.__cause__ = error
+        return unknown
     return error if refused else error_of_unsent(error)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,25 @@ _LONGEST_NAME = 65_535  # bytes of a header's name
 _FILE_HELP = "read this file; - or left out: standard input"
 
 
+_KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="TEXT", help="a line is KEY TEXT VALUE"),
+]
+_Header = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="for all")
+]
+_Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="with --ordered: of the sender, for people")
+]
+_AcceptUnknownEnd = Annotated[
+    bool,
+    typer.Option(
+        "--accept-unknown-end",
+        help="with --ordered: start although a group that is down may hold records before",
+    ),
+]
+
+
 def produce(
     topic: Annotated[str, typer.Argument(help="the topic")],
     file: Annotated[
@@ -38,13 +57,8 @@ def produce(
         typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all")] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="a line is KEY TEXT VALUE"),
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="for all")
-    ] = None,
+    key_separator: _KeySeparator = None,
+    header: _Header = None,
     tag: Annotated[str | None, typer.Option(help="one tag for all")] = None,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
     rate: Annotated[float, typer.Option(min=0, help="messages a second at most; 0 = no limit")] = 0,
@@ -62,10 +76,8 @@ def produce(
     ordered: Annotated[
         bool, typer.Option("--ordered", help="to an ordered topic, as its one active sender")
     ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="with --ordered: of the sender, for people"),
-    ] = None,
+    name: _Name = None,
+    accept_unknown_end: _AcceptUnknownEnd = False,
     results: Annotated[
         bool, typer.Option("--print", "-p", help="print where each one was stored")
     ] = False,
@@ -81,7 +93,8 @@ def produce(
     if acks not in LEVELS:
         raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
     placed = group is not None or acks != "replicated"
-    _refuse_pairs(output, results, ordered, name, placed, key, key_separator)
+    of_sender = {"--name": name is not None, "--accept-unknown-end": accept_unknown_end}
+    _refuse_pairs(output, results, ordered, of_sender, placed, key, key_separator)
     fixed = _fixed(header or [], tag, group, queue)
     fixed["unanswered"] = acks == "one_way"
     separator = None if key_separator is None else _separator(key_separator)
@@ -91,7 +104,13 @@ def produce(
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
     producer_of = (
-        partial(_sender, topic=topic, name=name or _NAME, linger_ms=linger_ms)
+        partial(
+            _sender,
+            topic=topic,
+            name=name or _NAME,
+            linger_ms=linger_ms,
+            accept_unknown_end=accept_unknown_end,
+        )
         if ordered
         else partial(_producer, topic=topic, group=group, queue=queue, acks=acks, linger=linger_ms)
     )
@@ -156,10 +175,10 @@ def _fixed(
 
 @asynccontextmanager
 async def _sender(
-    connected: Client, _: TopicInfo, *, topic: str, name: str, linger_ms: float
+    connected: Client, _: TopicInfo, *, topic: str, **settings: Any
 ) -> AsyncIterator[Any]:
     """An ordered producer under the methods that a job uses; says what it waits for meanwhile."""
-    producer = connected.ordered_producer(topic, name=name, linger_ms=linger_ms)
+    producer = connected.ordered_producer(topic, **settings)
     async with active_sender(producer):
         yield _OrderedSends(producer)
 
@@ -343,19 +362,22 @@ def _refuse_pairs(
     output: Output,
     results: bool,
     ordered: bool,
-    name: str | None,
+    of_sender: Mapping[str, bool],
     placed: bool,
     key: str | None,
     key_separator: str | None,
 ) -> None:
     """Raise `InvalidArgument` for options that do not go together.
 
-    `placed`: a group or a level is given.
+    `of_sender`: by option of --ordered, whether it is given. `placed`: a group or a level is.
     """
     pairs = {
         "-o json is how --print prints: give that, too": output is Output.JSON and not results,
         _OF_THE_CHAIN: ordered and placed,
-        "--name is for --ordered: give that, too": name is not None and not ordered,
+        **{
+            f"{option} is for --ordered: give that, too": given and not ordered
+            for option, given in of_sender.items()
+        },
         "--key and --key-separator: one of both": None not in (key, key_separator),
     }
     if found := next((sentence for sentence, holds in pairs.items() if holds), ""):

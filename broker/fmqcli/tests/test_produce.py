@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from fmqcli import common, main, send_waits
 from fmqcli.commands import produce
+from fmqclient.tests.ordered_double import ordered_cluster
 from fmqcore.errors import StorageFull, TooLarge
 
 
@@ -77,3 +79,22 @@ def test_a_file_is_opened_where_signals_end_it(
     monkeypatch.setattr(produce, "run", lambda _: pytest.fail("the loop is there already"))
     assert main.run(["produce", "t", "-f", "/nope"]) == common.FAILED
     assert "/nope: No such file" in capsys.readouterr().err
+
+
+async def test_sender_that_accepts_an_unknown_end_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"1\n")
+    works: list[Any] = []
+    monkeypatch.setattr(produce, "run", works.append)
+    command = ["produce", "changes", "--ordered", "--accept-unknown-end", "-f", str(lines)]
+    async with ordered_cluster() as double:
+        assert main.run([*command, "-b", double.url]) == 0
+        *arguments, _ = works[0].args  # a closed file
+        with lines.open("rb") as file:
+            assert await works[0].func(*arguments, file.fileno()) == 0
+        openings = [session.opening.sender for session in double.sessions]
+        assert openings
+        assert all(sender.accepts_unknown_end for sender in openings)
+        assert double.values_of_chain() == [b"1"]

@@ -25,6 +25,7 @@ ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
         ("consume t --no-ack", "--no-ack is for --group"),
         ("produce t -o json", "give that, too"),
         ("produce t --name copier", "--name is for --ordered"),
+        ("produce t --accept-unknown-end", "--accept-unknown-end is for --ordered"),
         ("produce t -k a -K :", "--key and --key-separator: one of both"),
     ],
 )

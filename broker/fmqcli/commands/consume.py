@@ -1,10 +1,11 @@
 """`fmq consume`: print messages, and acknowledge those that were printed."""
 
+import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -36,7 +37,12 @@ _FETCH_WAIT_S = 0.2
 _END_POLL_S = 1.0
 _QUIET_S = 3.0
 """After this time with nothing to print, report which groups are not reached, and why."""
-_LOOK_S = 60.0
+_CLOSE_S = {True: 5.0, False: 1.0}
+"""By whether the group has a name: how long the end waits until its last acks are stored."""
+_DELETE_S = 3.0
+"""How long the deletion of a group of our own may take: brokers remove one without members, too."""
+_WAITS_POLL_S = 60.0
+"""Time between two questions for what is not shown yet, where nothing comes."""
 _UNKNOWN_TIMEOUT_S = 30.0
 """How long a group may have no broker that reports the progress, or none that may show the last
 records: a failover takes seconds."""
@@ -83,23 +89,23 @@ def consume(
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
     require_name("consumer group", name)
     to_bytes = as_json if output is Output.JSON else formatter(format)
-    acks = ack or group is None  # own group: no other member; unacked messages come again
-    printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=acks)
+    printer = _Printer(to_bytes, count, timeout, exit_at_end, ack, named=group is not None)
     begin = moment(start)
 
     async def work() -> None:
-        async with client(brokers) as connected:
-            writer = Writer(sys.stdout.fileno())
-            try:
+        writer = Writer(sys.stdout.fileno())
+        try:
+            async with client(brokers) as connected, printer.group_of(connected, name):
                 async with connected.consumer(
-                    topic, group=name, start=begin, temporary=group is None
+                    topic,
+                    group=name,
+                    start=begin,
+                    temporary=not printer.named,
+                    close_timeout_s=_CLOSE_S[printer.named],
                 ) as sub:
                     await printer.run(writer, connected, sub, name, topic)
-            finally:
-                writer.close()
-                if group is None:
-                    with suppress(FmqError):
-                        await connected.admin().delete_group(name)
+        finally:
+            writer.close()
 
     try:
         run(work, while_read=True)
@@ -135,12 +141,26 @@ class _Printer:
     timeout_s: float
     at_end: bool
     ack: bool
+    named: bool
+    """Else the group is deleted at the end, and its acks need not be stored. Acks are sent all the
+    same, because unacked messages come again."""
     printed: int = 0
     _reported: dict[str, str] = field(default_factory=dict)
     _withheld_reported: set[str] = field(default_factory=set)
-    _looked_s: float | None = None  # for what waits
+    _waits_asked_s: float | None = None
     _unknown_since: float | None = None  # whether the end is reached
     _withheld_since: float | None = None  # what is left of the end
+
+    @asynccontextmanager
+    async def group_of(self, connected: Any, name: str) -> AsyncIterator[None]:
+        """Delete the group at the end if it is of our own."""
+        try:
+            yield
+        finally:
+            if not self.named:
+                with suppress(FmqError, TimeoutError):
+                    async with asyncio.timeout(_DELETE_S):
+                        await connected.admin().delete_group(name)
 
     def print_summary(self) -> None:
         """Print how many messages were printed."""
@@ -180,7 +200,7 @@ class _Printer:
                 break
             if end is not None and await self._is_there(connected, sub, group, topic, end):
                 break
-        if self.printed:
+        if self.printed and self.named:
             await sub.commit()
 
     async def _is_there(
@@ -188,7 +208,8 @@ class _Printer:
     ) -> bool:
         """Whether the end is reached; False while no broker can answer, unless that lasts."""
         try:
-            await sub.commit()
+            if self.named:
+                await sub.commit()
             rows = await connected.admin().offsets(group, topic)
         except Unavailable:
             now = time.monotonic()
@@ -227,9 +248,9 @@ class _Printer:
     async def _report_waits(self, connected: Any, group: str, topic: str) -> None:
         """Report what is not shown yet, and why, where nothing comes; rarely, as it costs calls."""
         now = time.monotonic()
-        if self._looked_s is not None and now - self._looked_s < _LOOK_S:
+        if self._waits_asked_s is not None and now - self._waits_asked_s < _WAITS_POLL_S:
             return
-        self._looked_s = now
+        self._waits_asked_s = now
         with suppress(FmqError):
             admin = connected.admin()
             self._report_withheld(await admin.offsets(topic=topic))

@@ -1,5 +1,6 @@
 """Acknowledgement in `fmq consume`."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -215,3 +216,37 @@ def test_unknown_end_is_reported_where_nothing_comes(
         "fmq: ordered topic changes: billing waits for 8 s for the end of segment 1: start g1-0\n"
         "fmq: 0 messages\n"
     )
+
+
+class Away(Sub):
+    """A slave is away: no ack can be stored, and no group can be deleted."""
+
+    group, queue, offset = "g1", 0, 0
+
+    async def commit(self) -> None:
+        raise Unavailable("acks not stored within 30 s")
+
+    async def delete_group(self, _: str) -> None:
+        await asyncio.Event().wait()
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        never = 2 if group else 0  # the records of queue 1
+        return [
+            QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=1),
+            QueueOffsets(group, topic, "g1", 1, committed=0, begin=0, end=2, acked=never),
+        ]
+
+
+@pytest.mark.parametrize("until", [["-n", "1"], ["-e"]])
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["-g", "g"], common.UNAVAILABLE)])
+def test_group_without_a_name_waits_for_no_ack(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, until: list[str]
+) -> None:
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield Away()
+
+    monkeypatch.setattr(consume, "client", client)
+    for name in ("_DELETE_S", "_END_POLL_S", "_UNKNOWN_TIMEOUT_S"):
+        monkeypatch.setattr(consume, name, 0.01)
+    assert main.run(["consume", "t", *until, *options]) == code

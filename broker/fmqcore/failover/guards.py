@@ -369,6 +369,11 @@ READS_CONFIGURED: Final = Guard(
     lambda c: reads(c.config, c.state.master) and reads(c.config, c.me),
     "{me} does not take over: the administrator does not let both {master} and {me} serve reads",
 )
+READS_HERE: Final = Guard(
+    "reads are configured for this broker",
+    lambda c: reads(c.config, c.me),
+    "{me} does not serve reads on: the administrator does not let it",
+)
 BEST: Final = Guard(
     "no live claimant is more advanced (or it does not claim)",
     lambda c: (

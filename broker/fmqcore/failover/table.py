@@ -228,7 +228,8 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.FROZEN, g.LINKED), Action.SEND_RECORD),
     # not frozen: it restarted since
     Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.LINKED), Action.FREEZE),
-    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SHOWS_ALL, g.SESSION),
+    # As in SLAVE_CONSUME, this is no takeover: the master's reads are not asked for.
+    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_HERE, g.SHOWS_ALL, g.SESSION),
     *_claim(
         Mode.HANDOVER,
         Part.SLAVE,

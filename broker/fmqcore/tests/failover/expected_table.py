@@ -31,6 +31,7 @@ def config(f: Facts) -> GroupConfig:
     asked = HowMany.NONE if f.get("none") else HowMany.ONE
     cached = AckPolicy(flush=Flush.OS_CACHE, how_many=asked)
     permission = Permission.READ if f.get("masked") else Permission.FULL
+    permission = Permission.WRITE if f.get("unread") else permission
     return GroupConfig(
         GroupName("g"),
         M,
@@ -285,7 +286,7 @@ def hand_over_reader(f: Facts) -> Action:
         return Action.WAIT
     if f.get("stream"):
         return Action.SEND_RECORD if f.get("frozen") else Action.FREEZE
-    may = f.get("session") and f.get("master_gone") and f.get("reads", True)
+    may = f.get("session") and f.get("master_gone") and not f.get("unread")
     if not may or f.get("not_due") or not _has_what_it_showed(f):
         return Action.WAIT
     return Action.CLAIM if f.get("checked") or f.get("patient") else Action.CHECK
@@ -343,7 +344,7 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
     (Mode.HANDOVER, M, hand_over_master, RETURNING),
     (Mode.HANDOVER, S, hand_over_reader,
-     (*CLAIMING, "frozen", "stream", "master_gone", "lease_out")),
+     (*CLAIMING, "unread", "frozen", "stream", "master_gone", "lease_out")),
     (Mode.HANDOVER, S, hand_over_reader,
      (*CLAIMING[:5], "stream", "master_gone", "emptied", "unproven", "lacks")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),

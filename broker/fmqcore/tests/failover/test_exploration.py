@@ -12,6 +12,7 @@ from fmqcore.failover import guards as g
 from fmqcore.failover.evidence import Link
 from fmqcore.failover.term_rules import FOREVER
 from fmqcore.ids import BrokerId, Permission
+from fmqcore.tests.failover.events import successors
 from fmqcore.tests.failover.ways import explore, heal, walk
 from fmqcore.tests.failover.world import (
     Protocol,
@@ -27,6 +28,7 @@ from fmqcore.tests.failover.world import (
 from fmqcore.zk.group_state import Mode
 
 GOOD = Protocol()
+WITHOUT_READS = Protocol(master_reads=False)  # a person took READ from the master
 LARGE = Protocol(records_fit=False)  # takeover records too large for the group's state
 Root = Callable[..., World]
 
@@ -64,6 +66,37 @@ def test_a_stopping_reader_leaves_its_record(slaves: int, limit: int) -> None:
     worlds, way = explore(start, GOOD, 1_000, limit)
     assert not way
     assert worlds > 20_000
+
+
+@pytest.mark.parametrize("root", [taken_over, handing_over])
+def test_reader_of_a_master_without_reads_keeps_the_invariants(root: Root) -> None:
+    start = root(1, cuts=0, crashes=1)._replace(stops=1)
+    worlds, way = explore(start, WITHOUT_READS, 1_000, 1_000_000)
+    assert not way
+    assert 5_000 < worlds < 1_000_000
+
+
+@pytest.mark.parametrize("stops", [0, 1])
+def test_reader_restarted_beside_a_dead_master_serves_again(stops: int) -> None:
+    """A person takes READ from a dead master; then the reader stops in order, or crashes."""
+    start = taken_over(1, cuts=0, crashes=1 - stops)._replace(stops=stops)
+    left = Mode.HANDOVER if stops else Mode.SLAVE_CONSUME
+    gone = [w for w in without_master(start) if w.zk.mode is left and 1 not in w.nodes]
+    assert gone
+    for world in gone:
+        again = without_master(world)
+        assert any(serves(w, 1, WITHOUT_READS) is Permission.READ for w in again)
+
+
+def without_master(start: World) -> set[World]:
+    """Return all worlds that come after one while broker 0 stays down."""
+    seen, frontier = {start}, [start]
+    while frontier:
+        ways = successors(frontier.pop(), WITHOUT_READS)
+        after = {world for label, world in ways if label != "restart 0"} - seen
+        seen |= after
+        frontier += after
+    return seen
 
 
 @pytest.mark.parametrize("root", [whole, taken_over, handing_over, learner, new])

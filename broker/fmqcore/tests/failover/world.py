@@ -106,6 +106,7 @@ class Protocol:
     waits_for_successor: bool = True
     carries_record: bool = True  # a new master has the record it made as a reader
     records_fit: bool = True  # into the group's state, at a hand-over
+    master_reads: bool = True  # broker 0 may serve reads
     memo: dict[object, Decision] = field(default_factory=dict)
 
 
@@ -221,6 +222,9 @@ def decision_of(
         reader_gone_since_ms=0 if gone_long else NOW,
     )
     config = replace(CONFIGS[len(w.brokers)], master=NAMES[master], declared_lost=NAMES[master])
+    if not p.master_reads:
+        first = replace(config.members[0], permission=Permission.WRITE)
+        config = replace(config, members=(first, *config.members[1:]))
     made = decide(NAMES[i], config, to_state(b.view), evidence, NOW, PARAMS, p.rules)
     p.memo[key] = made
     return made

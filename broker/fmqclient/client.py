@@ -131,10 +131,13 @@ class Client(MustBeClosed):
     def _keep(self, part: P) -> P:
         if self._failed:
             raise Unavailable(self._failed)
-        if not self._tasks:  # no task refreshes the routes: the part would hang at a failover
-            raise Unavailable(_CLOSED if self._closed else _NOT_OPEN)
+        self._require_open()  # else no task refreshes the routes: it would hang at a failover
         self._parts.add(part)
         return part
+
+    def _require_open(self) -> None:
+        if not self._tasks:
+            raise Unavailable(_CLOSED if self._closed else _NOT_OPEN)
 
     async def _first_routes(self) -> None:
         until_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1000)
@@ -266,6 +269,7 @@ class Client(MustBeClosed):
 
     def admin(self) -> "Admin":
         """Return an admin: topics, consumer groups, offsets, status."""
+        self._require_open()  # else it would dial, and leave connections that are never closed
         from fmqclient.admin.client import Admin  # only now: most programs need none
 
         return Admin(self._connections, self._routes, self._clock)

@@ -104,6 +104,7 @@ async def test_parts_need_an_open_client() -> None:
         c = fmqclient.connect(one.url)
         makers: tuple[Callable[[], object], ...] = (
             c.producer,
+            c.admin,
             lambda: c.ordered_producer("orders"),
             lambda: c.consumer("orders", group="billing"),
         )

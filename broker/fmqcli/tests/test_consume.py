@@ -1,11 +1,11 @@
-"""Acknowledgement in `fmq consume`."""
+"""`fmq consume`: its acks, and its end."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -20,7 +20,7 @@ class Sub:
     """A client, its consumer and its one message in one."""
 
     value = b"v"
-    connected: dict[str, str] = {}  # noqa: RUF012
+    connected: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         self.acks = 0
@@ -250,3 +250,47 @@ def test_group_without_a_name_waits_for_no_ack(
     for name in ("_DELETE_S", "_END_POLL_S", "_UNKNOWN_TIMEOUT_S"):
         monkeypatch.setattr(consume, name, 0.01)
     assert main.run(["consume", "t", *until, *options]) == code
+
+
+class Endless:
+    """A subscription that always has a message and never commits any."""
+
+    def __init__(self, gap: bool) -> None:
+        self.gap, self.at, self.acked = gap, 0, 0
+
+    async def fetch(self, most: int, wait_s: float) -> list[Any]:
+        await asyncio.sleep(0)
+        if self.gap and self.at >= 10:
+            return []
+        self.at += 1
+        at = self.at - 1
+        return [SimpleNamespace(ack_now=self._ack, value=b"v", group="g1", queue=0, offset=at)]
+
+    def _ack(self) -> None:
+        self.acked += 1
+
+    async def commit(self, timeout_s: float = 30) -> None:
+        await asyncio.sleep(0)
+
+    connected: ClassVar[dict[str, str]] = {}
+
+    def admin(self) -> "Endless":
+        return self
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[Any]:
+        return [QueueOffsets(group, topic, "g1", 0, self.acked, begin=0, end=10)]
+
+
+@pytest.mark.parametrize("ack", [True, False])
+@pytest.mark.parametrize("gap", [True, False])
+async def test_consume_to_the_end_ends(ack: bool, gap: bool) -> None:
+    sub = Endless(gap)
+    printer = consume._Printer(
+        lambda m: m.value, count=0, timeout_s=0, at_end=True, ack=ack, named=True
+    )
+
+    async def write(data: bytes) -> None:
+        pass
+
+    async with asyncio.timeout(20):
+        await printer.run(cast(Any, SimpleNamespace(write=write)), sub, sub, "b", "orders")

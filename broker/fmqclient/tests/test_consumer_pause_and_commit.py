@@ -2,12 +2,11 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import pytest
 
 import fmqclient
-from fmqcli.commands.consume import _Printer
 from fmqclient.consumer.session import Session
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.test_consumer import fill, one, take
@@ -104,45 +103,3 @@ async def test_group_learnt_while_the_consumer_ends_is_harmless(
     with pytest.raises(InvalidArgument):
         await sub.fetch()
     await sub.close()
-
-
-class Endless:
-    """A subscription that always has a message and never commits any."""
-
-    def __init__(self, gap: bool) -> None:
-        self.gap, self.at, self.acked = gap, 0, 0
-
-    async def fetch(self, most: int, wait_s: float) -> list[Any]:
-        await asyncio.sleep(0)
-        if self.gap and self.at >= 10:
-            return []
-        self.at += 1
-        at = self.at - 1
-        return [SimpleNamespace(ack_now=self._ack, value=b"v", group="g1", queue=0, offset=at)]
-
-    def _ack(self) -> None:
-        self.acked += 1
-
-    async def commit(self, timeout_s: float = 30) -> None:
-        await asyncio.sleep(0)
-
-    connected: ClassVar[dict[str, str]] = {}
-
-    def admin(self) -> "Endless":
-        return self
-
-    async def offsets(self, group: str = "", topic: str = "") -> list[Any]:
-        return [SimpleNamespace(broker_group="g1", queue=0, end=10, begin=0, committed=self.acked)]
-
-
-@pytest.mark.parametrize("ack", [True, False])
-@pytest.mark.parametrize("gap", [True, False])
-async def test_consume_to_the_end_ends(ack: bool, gap: bool) -> None:
-    sub = Endless(gap)
-    printer = _Printer(lambda m: m.value, count=0, timeout_s=0, at_end=True, ack=ack)
-
-    async def write(data: bytes) -> None:
-        pass
-
-    async with asyncio.timeout(20):
-        await printer.run(cast(Any, SimpleNamespace(write=write)), sub, sub, "b", "orders")

@@ -16,7 +16,7 @@ class _Count:
         self.wanted: int | None = None
         self.reached = asyncio.Event()
 
-    def look(self) -> None:
+    def check(self) -> None:
         if self.wanted is not None and self.consumed >= self.wanted:
             self.reached.set()
 
@@ -29,7 +29,7 @@ async def main(url: str, topics: list[str]) -> None:
         tasks = [asyncio.create_task(_consume(client, topic, count)) for topic in topics]
         print("ready", flush=True)
         count.wanted = int(await loop.run_in_executor(None, sys.stdin.readline))
-        count.look()
+        count.check()
         await count.reached.wait()
         print("done", flush=True)
         for task in tasks:
@@ -42,7 +42,7 @@ async def _consume(client: fmqclient.Client, topic: str, count: _Count) -> None:
         async for _ in subscription:
             count.consumed += 1
             if count.wanted is not None:
-                count.look()
+                count.check()
 
 
 if __name__ == "__main__":

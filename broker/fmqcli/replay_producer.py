@@ -258,7 +258,7 @@ class GroupSenders:
     def limit(self, max_bytes: int, max_records: int) -> None:
         """Nothing: the plan alone decides where batches end."""
 
-    def look(self) -> None:
+    def remap(self) -> None:
         """Nothing: each batch has one place."""
 
     def lift(self) -> None:

@@ -59,13 +59,13 @@ def _never_runs(marked: object) -> bool:
 def _witnessed(alerts: frozenset[str]) -> Iterator[None]:
     seen: set[str] = set()
 
-    def look(firing: Set[str]) -> None:
+    def note(firing: Set[str]) -> None:
         seen.update(firing)
 
-    Prometheus.witnesses.append(look)
+    Prometheus.witnesses.append(note)
     try:
         yield
     finally:
-        Prometheus.witnesses.remove(look)
+        Prometheus.witnesses.remove(note)
     if available() and alerts - seen:
         raise NotCaused(f"these alerts did not fire: {', '.join(sorted(alerts - seen))}")

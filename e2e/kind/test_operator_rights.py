@@ -45,7 +45,7 @@ class Rights:
         }
         self._allow("Role", "lease", self._rules["fmq-operator-lease"], "fmq-system")
 
-    def look(self, but: str = "") -> None:
+    def grant_reads(self, but: str = "") -> None:
         """Grant reading everything but that one kind."""
         rules = [
             rule
@@ -99,7 +99,7 @@ def test_operator_without_write_rights_then_alerts_fire(
 ) -> None:
     """In every namespace; then in one; then in none."""
     rights = Rights(api)
-    rights.look()
+    rights.grant_reads()
     make_group(api, "g1", zookeeper, "a")
     make_group(api, "g2", zookeeper, "b")
     rules = eager_rules(tmp_path / "r.yaml", FOR_S)
@@ -122,7 +122,7 @@ def test_operator_without_list_rights_then_alerts_fire(
 ) -> None:
     """It knows no group, and continues by itself once allowed."""
     rights = Rights(api)
-    rights.look(but="brokergroups")
+    rights.grant_reads(but="brokergroups")
     rights.work("a")
     make_group(api, "g1", zookeeper, "a")
     rules = eager_rules(tmp_path / "r.yaml", FOR_S)
@@ -133,7 +133,7 @@ def test_operator_without_list_rights_then_alerts_fire(
             assert firing(found) == {}
             until(lambda: firing(found) == {FAILS: {""}}, "it lists groups in vain")
             assert blind.figure("fmq_operator_groups") == 0
-            rights.look()
+            rights.grant_reads()
             until(lambda: firing(found) == {}, "it sees everything")
             until(lambda: blind.figure("fmq_operator_group_brokers", "g1") == 2, "the group, too")
 
@@ -143,7 +143,7 @@ def test_operator_without_one_read_right_reports_it(
 ) -> None:
     """One kind of many: no group is changed until it is allowed; then all are."""
     rights = Rights(api)
-    rights.look(but="configmaps")
+    rights.grant_reads(but="configmaps")
     rights.work("a")
     make_group(api, "g1", zookeeper, "a")
     path = "/apis/fmq.io/v1alpha1/namespaces/a/brokergroups/g1"
@@ -161,7 +161,7 @@ def test_operator_without_one_read_right_reports_it(
         ]
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(f"http://{blind.address}/readyz", timeout=30)
-        rights.look()
+        rights.grant_reads()
         until(lambda: applied().get("reason") != "OperatorBlind", "it sees and reports everything")
         with urllib.request.urlopen(f"http://{blind.address}/readyz", timeout=30) as page:
             assert page.status == 200

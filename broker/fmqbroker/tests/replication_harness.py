@@ -78,7 +78,7 @@ class Zoo:
     def notify(self) -> None:
         for store in self.stores:
             if not store.blind:
-                store.look()
+                store.see_all()
 
 
 class GroupDouble(GroupStore):
@@ -92,10 +92,10 @@ class GroupDouble(GroupStore):
         self.unsettled = False
         self._maybe_isr = frozenset()
         self.blind = False  # sees no change
-        self.look()
+        self.see_all()
         zoo.stores.append(self)
 
-    def look(self) -> None:
+    def see_all(self) -> None:
         self.config = self._zoo.config
         self.state = Versioned(self._zoo.history[-1], len(self._zoo.history))
         self.unsettled = self.unsettled and self._zoo.away
@@ -116,7 +116,7 @@ class GroupDouble(GroupStore):
         after = edit(self._zoo.history[-1])
         if after is not None:
             self._zoo.set_state(after)
-        self.look()
+        self.see_all()
         return after
 
 

@@ -82,7 +82,7 @@ class BufferSource(Protocol):
         """Apply a broker's limits to the batches started from now on."""
         ...
 
-    def look(self) -> None:
+    def remap(self) -> None:
         """Choose groups again: a sender went up or down."""
         ...
 
@@ -202,21 +202,21 @@ class Accumulator:
 
     # ---- changes
 
-    def know(self, topic: Topic, config: TopicConfig) -> None:
-        """Take a topic's groups and queues, for the first time or changed."""
+    def set_config(self, topic: Topic, config: TopicConfig) -> None:
+        """Set a topic's groups and queues, for the first time or changed."""
         if topic.config == config:
             return
         for group in config.groups:
             if group.weight > 0:
                 self._ensure_sender(group.group)
         self._usable = self._usable_now()
-        topic.know(config, self._clock.random_id(), self._usable, self._clock.monotonic_ms())
+        topic.set_config(config, self._clock.random_id(), self._usable, self._clock.monotonic_ms())
         self._lift(topic)
         waiting, topic.unrouted = topic.unrouted, []
         for record, group_name, queue in waiting:
             self._place(topic, record, group_name, queue)
 
-    def look(self) -> None:
+    def remap(self) -> None:
         """Choose groups again after senders went up or down, and move what was not sent."""
         self._usable = self._usable_now()
         now_ms = self._clock.monotonic_ms()

@@ -18,7 +18,7 @@ class BufferWaiters(Generic[T]):
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[asyncio.Future[T], Callable[[], T]]] = deque()
-        self._looking = False
+        self._admitting = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,17 +43,17 @@ class BufferWaiters(Generic[T]):
         try:
             return await turn
         except asyncio.CancelledError:
-            self.look()  # those behind it may fit
+            self.admit_soon()  # those behind it may fit
             raise
 
-    def look(self) -> None:
+    def admit_soon(self) -> None:
         """Run as many calls as there is space for, soon, outside of the code that freed it."""
-        if self._waiting and not self._looking:
-            self._looking = True
+        if self._waiting and not self._admitting:
+            self._admitting = True
             asyncio.get_running_loop().call_soon(self._admit)
 
     def _admit(self) -> None:
-        self._looking = False
+        self._admitting = False
         while self._waiting:
             turn, call = self._waiting[0]
             if not turn.done():

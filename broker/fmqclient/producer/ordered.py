@@ -180,7 +180,7 @@ class OrderedProducer(MustBeClosed):
         if self._main is None:
             return
         self._end = self._end or Unavailable("this ordered producer is closed")
-        self._waiters.look()
+        self._waiters.admit_soon()
         try:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.flush()
@@ -261,7 +261,7 @@ class OrderedProducer(MustBeClosed):
         if self._main is not None:
             self._main.cancel()
         self._fail_all(error, refused)
-        self._waiters.look()
+        self._waiters.admit_soon()
 
     def _fail_all(self, error: FmqError, refused: Batch | None) -> None:
         """Fail what has no outcome. `refused`: the batch that this error is about."""
@@ -283,7 +283,7 @@ class OrderedProducer(MustBeClosed):
     def _release(self, count: int, size: int) -> None:
         self._records -= count
         self._bytes -= size
-        self._waiters.look()
+        self._waiters.admit_soon()
 
     async def _tick(self) -> None:
         """Expire deadlines. After the program blocked the loop, answers are read before."""
@@ -352,7 +352,7 @@ class OrderedProducer(MustBeClosed):
 
     def _learn(self, news: client_pb2.SenderState) -> None:
         state, epoch = self._state, self._state.epoch
-        actions = state.learn(role_of(news))
+        actions = state.apply_role(role_of(news))
         if state.epoch != epoch:
             self._last = last_records_of(news)
             if not self._inboxes:
@@ -367,7 +367,7 @@ class OrderedProducer(MustBeClosed):
     def _learn_of_stream(self, news: client_pb2.SenderState) -> None:
         """The master of the segment knows of the same role, but is owed no report."""
         if self._state.epoch == news.sender_epoch:
-            self._apply(self._state.learn(role_of(news), in_line=False))
+            self._apply(self._state.apply_role(role_of(news), in_line=False))
 
     def _apply(self, actions: Iterable[Action]) -> None:
         assert self._line is not None

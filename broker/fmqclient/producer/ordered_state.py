@@ -256,7 +256,7 @@ class OrderedState:
 
     # ---- the role
 
-    def learn(self, role: Role, *, in_line: bool = True) -> list[Action]:
+    def apply_role(self, role: Role, *, in_line: bool = True) -> list[Action]:
         """Take the chain as a broker describes it. An older description changes nothing.
 
         `in_line`: the broker keeps this sender's place in line, so it is owed the reports.

@@ -70,7 +70,7 @@ class Producer(MustBeClosed):
         self._settings = settings
         self._watch = watch or LoopWatch(clock)
         self._waiters: BufferWaiters[asyncio.Future[SendResult]] = BufferWaiters()
-        self._accumulator = Accumulator(settings, clock, self._new_sender, self._waiters.look)
+        self._accumulator = Accumulator(settings, clock, self._new_sender, self._waiters.admit_soon)
         self._senders: dict[GroupName, Sender] = {}
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
@@ -114,7 +114,7 @@ class Producer(MustBeClosed):
         if main is None:
             return
         self._closed = self._closed or "this producer is closed"
-        self._waiters.look()
+        self._waiters.admit_soon()
         try:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.flush()
@@ -138,7 +138,7 @@ class Producer(MustBeClosed):
             )
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
-        forget = self._routes.on_change(self._topics.learn)
+        forget = self._routes.on_change(self._topics.apply_routes)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -165,7 +165,7 @@ class Producer(MustBeClosed):
             self._main.cancel()
         self._warn_of_pending("lost")
         self._accumulator.close()
-        self._waiters.look()
+        self._waiters.admit_soon()
 
     async def _tick(self) -> None:
         """Expire deadlines and resume what was postponed."""

@@ -153,7 +153,7 @@ class Sender:
         """Resume what was held or planned for later and is due now."""
         if self._avoid_until_ms and now_ms >= self._avoid_until_ms:
             self._avoid_until_ms = 0
-            self._accumulator.look()
+            self._accumulator.remap()
         for buffer in self._buffers():
             for batch in buffer.in_flight:
                 if batch.due_ms and now_ms >= batch.due_ms and self._is_open():
@@ -245,7 +245,7 @@ class Sender:
             self._set_down(f"group {self.group} takes no messages now")
         else:
             self._up, self.why, self.error = True, "", None
-            self._accumulator.look()
+            self._accumulator.remap()
         self._work.set()
         try:
             await until_one_fails(self._send(stream), self._receive(stream), self._watch())
@@ -258,7 +258,7 @@ class Sender:
         self.why = why
         if self._up:
             self._up = False
-            self._accumulator.look()
+            self._accumulator.remap()
 
     def _lost(self) -> None:
         """Mark what was on the lost stream as unknown: it may be stored or not."""
@@ -422,7 +422,7 @@ class Sender:
         was_usable = self.usable
         self._avoid_until_ms = self._clock.monotonic_ms() + AVOID_MS
         if was_usable:
-            self._accumulator.look()
+            self._accumulator.remap()
 
     # ---- silence
 

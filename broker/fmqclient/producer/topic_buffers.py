@@ -121,7 +121,7 @@ class Topic:
 
     # ---- moving
 
-    def know(
+    def set_config(
         self, config: TopicConfig, start: int, usable: Iterable[GroupName], now_ms: int
     ) -> None:
         """Take the topic's groups and queues, for the first time or changed."""

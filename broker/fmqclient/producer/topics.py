@@ -50,10 +50,10 @@ class KnownTopics:
                 if config.ordered:
                     self._accumulator.forget(topic, _ordered(topic.name))
                 else:
-                    self._accumulator.know(topic, config)
+                    self._accumulator.set_config(topic, config)
                 return
 
-    def learn(self) -> None:
+    def apply_routes(self) -> None:
         """Apply refreshed routes: topics may have other groups, or be gone."""
         for topic in list(self._accumulator.topics.values()):
             if topic.config is None:
@@ -83,7 +83,7 @@ class KnownTopics:
     def _take_config(self, topic: Topic, config: TopicConfig) -> None:
         assert topic.config is not None, "it was known before"
         if config.id == topic.config.id:
-            self._accumulator.know(topic, config)
+            self._accumulator.set_config(topic, config)
         else:
             self._forget(topic)
 

@@ -207,7 +207,7 @@ class ClusterModel:
             lambda: self.judge(sender),
             lambda: self.answer(sender),
             lambda: self.hear(sender),
-            lambda: self.learn(sender),
+            lambda: self.apply_role(sender),
             lambda: self.take_report(sender),
             lambda: self.connect(sender),
             lambda: self.stand(sender),
@@ -288,9 +288,9 @@ class ClusterModel:
             else:
                 sender.apply(state.refused(correlation, reply.error, reply.expected, 0, 0))
 
-    def learn(self, sender: SenderModel) -> None:
+    def apply_role(self, sender: SenderModel) -> None:
         if sender.roles:
-            sender.apply(sender.state.learn(sender.roles.popleft()))
+            sender.apply(sender.state.apply_role(sender.roles.popleft()))
 
     def stand(self, sender: SenderModel) -> None:
         if not sender.place and sender.failed is None:

@@ -71,7 +71,7 @@ class Case:
             ProducerSettings(**settings), self.clock, self.carriers.__getitem__, lambda: None
         )
         self.topic: Topic = self.accumulator.new_topic("orders")
-        self.accumulator.know(self.topic, ORDERS)
+        self.accumulator.set_config(self.topic, ORDERS)
         self.settle()
 
     def settle(self) -> None:
@@ -141,7 +141,7 @@ async def test_record_moved_to_another_group_keeps_its_deadline() -> None:
     future = case.put(b"a")
     case.clock.now_ms += 50_000
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.accumulator.look()
+    case.accumulator.remap()
     case.settle()
     assert [r[0] for pending_batch in case.buffer(G2).pending for r in pending_batch.records] == [
         b"a"
@@ -159,7 +159,7 @@ async def test_records_moved_together_keep_their_own_deadlines() -> None:
     case.accumulator.tick(case.clock.now_ms)
     younger = case.put(b"younger")
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.accumulator.look()
+    case.accumulator.remap()
     case.settle()
     case.clock.now_ms += 30_000
     case.accumulator.tick(case.clock.now_ms)
@@ -190,7 +190,7 @@ async def test_moved_records_keep_their_age_across_batches() -> None:
     case.clock.now_ms += 30_000
     case.clock.ahead_ms = 30_000
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.accumulator.look()
+    case.accumulator.remap()
     case.settle()
     moved = case.buffer(G2).pending
     assert [len(pending_batch.records) for pending_batch in moved] == [3, 3, 2]
@@ -213,7 +213,7 @@ def end_by_deletion(case: Case) -> None:
 
 def end_by_routes(case: Case) -> None:
     """The topic has no group that takes messages any more."""
-    case.accumulator.know(case.topic, replace(ORDERS, groups=(TopicGroup(G1, 1, 0),)))
+    case.accumulator.set_config(case.topic, replace(ORDERS, groups=(TopicGroup(G1, 1, 0),)))
     case.settle()
 
 
@@ -247,7 +247,7 @@ async def test_doubt_moves_with_its_records_and_with_no_other() -> None:
     batch.doubtful, case.buffer(G1).open = True, None
     certain = case.put(b"certain")
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.accumulator.look()
+    case.accumulator.remap()
     case.settle()
     later = case.put(b"later")
     assert len(case.buffer(G2).pending) == 3

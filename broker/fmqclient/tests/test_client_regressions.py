@@ -156,7 +156,7 @@ async def test_record_sent_after_a_move_has_its_own_age() -> None:
     case.clock.ahead_ms += 59_000
     case.accumulator.tick(case.clock.now_ms)
     case.carriers[G1].usable, case.carriers[G2].usable = False, True
-    case.accumulator.look()
+    case.accumulator.remap()
     new = case.put(b"new")
     before, after = (pending_batch.born_ms for pending_batch in case.buffer(G2).pending)
     assert after - before >= 59_000
@@ -178,7 +178,7 @@ async def test_pinned_record_is_not_overtaken_by_an_older_one() -> None:
     case.accumulator.put(buffer, record, record_bytes(record))
     for usable, gone in ((G2, G1), (G1, G2)):
         case.carriers[gone].usable, case.carriers[usable].usable = False, True
-        case.accumulator.look()
+        case.accumulator.remap()
         case.settle()
     assert [r[0] for pending_batch in case.buffer(G1).pending for r in pending_batch.records] == [
         b"1",

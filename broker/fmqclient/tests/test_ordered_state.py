@@ -57,7 +57,7 @@ def opened(queues: int = 1) -> OrderedState:
     """A state with the role of segment 1 and an open stream."""
     state = OrderedState()
     state.session_opened()
-    assert state.learn(role(first=(1,) * queues)) == [Connect(G1)]
+    assert state.apply_role(role(first=(1,) * queues)) == [Connect(G1)]
     state.stream_opened()
     return state
 
@@ -91,9 +91,9 @@ def refuse(
 
 def test_sender_waits_until_a_state_is_active() -> None:
     state = OrderedState()
-    assert state.learn(role(0, 0, (), active=False, reason="a is first in line")) == []
+    assert state.apply_role(role(0, 0, (), active=False, reason="a is first in line")) == []
     assert (state.epoch, state.active, state.reason) == (0, False, "a is first in line")
-    assert state.learn(role(3, 2, (7,))) == [Connect(G1)]
+    assert state.apply_role(role(3, 2, (7,))) == [Connect(G1)]
     assert (state.epoch, state.segment, state.unacked) == (2, 3, (7,))
 
 
@@ -102,8 +102,8 @@ def test_closing_freezes_and_reports_once() -> None:
     (one, _), (two, _) = sent(state, 2, 3)
     assert len(state.acknowledged(one, Offset(0))) == 1
     closing = role(closing="planned")
-    assert state.learn(closing) == [Report(1, (3,))]
-    assert state.learn(closing) == []
+    assert state.apply_role(closing) == [Report(1, (3,))]
+    assert state.apply_role(closing) == []
     assert state.acknowledged(two, Offset(2)) == []  # it counts no more (L12)
     assert state.unacked == (3,)
     state.add(0, Count(1))
@@ -114,9 +114,9 @@ def test_next_segment_gets_all_without_an_ack_cut_as_before() -> None:
     state = opened()
     (one, _), *_ = before = sent(state, 2, 3, 1)
     state.acknowledged(one, Offset(0))
-    state.learn(role(closing="planned"))
+    state.apply_role(role(closing="planned"))
     state.add(0, Count(4))
-    assert state.learn(role(2, first=(3,))) == [Connect(G2)]
+    assert state.apply_role(role(2, first=(3,))) == [Connect(G2)]
     assert state.take(0) is None  # no stream is open
     state.stream_opened()
     again = sent_again(state)
@@ -130,8 +130,8 @@ def test_segment_that_leaves_a_gap_or_repeats_ends_the_sender() -> None:
     for first in (2, 4):
         state = opened()
         sent(state, 2)
-        state.learn(role(closing="planned"))
-        actions = state.learn(role(2, first=(first,)))
+        state.apply_role(role(closing="planned"))
+        actions = state.apply_role(role(2, first=(first,)))
         assert isinstance(actions[0], Failed)
         assert isinstance(actions[0].error, OutOfSequence)
         assert state.take(0) is None
@@ -139,26 +139,26 @@ def test_segment_that_leaves_a_gap_or_repeats_ends_the_sender() -> None:
 
 def test_segment_that_is_closing_already_is_reported_at_once() -> None:
     state = opened()
-    state.learn(role(closing="planned"))
-    assert state.learn(role(2, closing="g2 is silent")) == [Connect(G2), Report(2, (1,))]
+    state.apply_role(role(closing="planned"))
+    assert state.apply_role(role(2, closing="g2 is silent")) == [Connect(G2), Report(2, (1,))]
 
 
 @pytest.mark.parametrize("old", [role(1), role(1, closing="x"), role(2, epoch=0), role(0)])
 def test_older_description_changes_nothing(old: Role) -> None:
     state = opened()
-    state.learn(role(closing="planned"))
-    state.learn(role(2))
+    state.apply_role(role(closing="planned"))
+    state.apply_role(role(2))
     state.stream_opened()
-    assert state.learn(old) == []
+    assert state.apply_role(old) == []
     assert (state.segment, state.frozen, state.is_open) == (2, False, True)
 
 
 def test_report_goes_over_the_session_that_keeps_the_place() -> None:
     state = opened()
     closing = role(closing="planned")
-    assert state.learn(closing, in_line=False) == []
+    assert state.apply_role(closing, in_line=False) == []
     assert state.frozen
-    assert state.learn(closing) == [Report(1, (1,))]
+    assert state.apply_role(closing) == [Report(1, (1,))]
 
 
 @pytest.mark.parametrize("unsure", [False, True])
@@ -169,9 +169,9 @@ def test_own_later_epoch_goes_on_only_with_nothing_in_doubt(unsure: bool) -> Non
     if unsure:
         sent(state, 1)
     state.session_opened()
-    assert state.learn(role(0, 0, (), active=False)) == []
+    assert state.apply_role(role(0, 0, (), active=False)) == []
     assert not state.active
-    actions = state.learn(role(2, 2, (3,) if unsure else (2,)))
+    actions = state.apply_role(role(2, 2, (3,) if unsure else (2,)))
     if unsure:
         assert isinstance(actions[0], Failed)
         assert isinstance(actions[0].error, SenderFenced)
@@ -186,15 +186,15 @@ def test_own_epoch_after_another_senders_fences() -> None:
     ((one, _),) = sent(state, 1)
     state.acknowledged(one, Offset(0))
     state.session_opened()
-    assert isinstance(state.learn(role(3, 3, (2,)))[0], Failed)
+    assert isinstance(state.apply_role(role(3, 3, (2,)))[0], Failed)
     assert isinstance(state.error, SenderFenced)
 
 
 def test_later_epoch_of_another_fences() -> None:
     state = opened()
-    assert isinstance(state.learn(role(2, 2, active=False))[0], Failed)
+    assert isinstance(state.apply_role(role(2, 2, active=False))[0], Failed)
     assert isinstance(state.error, SenderFenced)
-    assert state.learn(role(3, 3)) == []  # final (L13)
+    assert state.apply_role(role(3, 3)) == []  # final (L13)
 
 
 def test_sender_that_has_rejoined_waits_for_its_own_later_epoch() -> None:
@@ -213,11 +213,12 @@ def test_later_own_epoch_with_a_batch_in_doubt_fences_the_sender() -> None:
     state.acknowledged(one, Offset(10))
     state.add(0, Count(1))
     state.session_opened()
-    assert state.learn(role(2, 2, (2,))) == [Connect(G2)]  # no batch without an ack has left
+    assert state.apply_role(role(2, 2, (2,))) == [Connect(G2)]  # no batch without an ack has left
     state.stream_opened()
     assert state.take(0) is not None
     state.session_opened()
-    assert isinstance(state.learn(role(3, 3, (2,)))[0], Failed)  # segment 2 may have no known end
+    failed = state.apply_role(role(3, 3, (2,)))[0]  # segment 2 may have no known end
+    assert isinstance(failed, Failed)
     assert isinstance(state.error, SenderFenced)
 
 
@@ -227,7 +228,7 @@ def test_later_own_epoch_goes_on_after_a_certain_refusal() -> None:
     refuse(state, one, Overloaded("not now"))
     refuse(state, two, OutOfSequence("gap"), 1)
     state.session_opened()
-    assert state.learn(role(2, 2)) == [Connect(G2)]
+    assert state.apply_role(role(2, 2)) == [Connect(G2)]
     state.stream_opened()
     assert sent_again(state, 2000)[0][1] is refused
 
@@ -261,7 +262,7 @@ def test_answer_that_may_be_of_a_stored_batch_leaves_it_open(error: FmqError) ->
 def test_refusal_while_frozen_closes_its_attempt() -> None:
     state = opened()
     (one, refused), (two, stored) = sent(state, 1, 1)
-    state.learn(role(closing="planned"))
+    state.apply_role(role(closing="planned"))
     refuse(state, one, Overloaded("x"))
     state.acknowledged(two, Offset(7))  # stored, though it does not count (L12)
     assert (refused.open_attempts, stored.open_attempts) == (0, 1)
@@ -382,7 +383,7 @@ def test_pause_before_the_same_batch(error: FmqError, pause_ms: int) -> None:
 def test_refusal_while_frozen_changes_nothing(error: FmqError) -> None:
     state = opened()
     ((one, _),) = sent(state, 1)
-    state.learn(role(closing="planned"))
+    state.apply_role(role(closing="planned"))
     assert refuse(state, one, error) == []
     assert state.error is None
 

@@ -149,7 +149,7 @@ async def test_any_exception_reaches_its_waiter() -> None:
     last = asyncio.ensure_future(turns.take(lambda: call(None)))
     await until(lambda: len(turns) == 3)
     room.clear()
-    turns.look()
+    turns.admit_soon()
     async with asyncio.timeout(20):
         assert await first == await last == 1
         with pytest.raises(ZeroDivisionError):

@@ -19,7 +19,7 @@ DEADLINE_MS = 10_000
 def topic_on(group: GroupName) -> Topic:
     """Return a topic whose keys go to that group."""
     topic = Topic("orders", lambda of, place: QueueBuffer(of, place[0], TopicId(1), place[1]))
-    topic.know(ORDERS, 0, {group}, 0)
+    topic.set_config(ORDERS, 0, {group}, 0)
     assert topic.lift(HOLD_MS) == []
     return topic
 
@@ -43,7 +43,7 @@ def test_topic_places_records_by_the_placements_given_to_it() -> None:
         lambda groups, _: Placements(Last(groups), Last(groups)),
     )
     wide = replace(ORDERS, groups=(TopicGroup(G1, 2), TopicGroup(G2, 3)))
-    topic.know(wide, 0, {G1, G2}, 0)
+    topic.set_config(wide, 0, {G1, G2}, 0)
     for key in (b"a", b"b", b""):
         buffer = topic.buffer_for(key)
         assert buffer is not None
@@ -213,7 +213,7 @@ def test_awaited_flights_stay_awaited_when_more_groups_come() -> None:
     """It is refused, and would follow later records to their group."""
     wider = replace(ORDERS, groups=(*ORDERS.groups, TopicGroup(G3, 1)))
     topic = topic_on(G1)
-    topic.know(wider, 0, {G1}, 0)
+    topic.set_config(wider, 0, {G1}, 0)
     topic.lift(HOLD_MS)
     buffer = put(topic, 1)
     batch = buffer.depart(buffer.pending.popleft())

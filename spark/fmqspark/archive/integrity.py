@@ -79,7 +79,7 @@ class Amiss:
         return lines
 
 
-def look(folder: Path, ledger: Ledger) -> Amiss:
+def compare_sizes(folder: Path, ledger: Ledger) -> Amiss:
     """Compare the size of each file; a file that cannot be looked at is passed over."""
     gone, changed = list[str](), list[str]()
     for file in ledger.files():

@@ -18,7 +18,7 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.ids import Position, TopicId
 from fmqcore.scan.selection import Range, Wanted
-from fmqspark.archive.integrity import Amiss, look
+from fmqspark.archive.integrity import Amiss, compare_sizes
 from fmqspark.archive.journal_identity import only_here, same_journal
 from fmqspark.archive.ledger import (
     FOLDER,
@@ -34,7 +34,7 @@ from fmqspark.archive.skip_damage import around, part
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
 from fmqspark.engines.engine import Engine
 from fmqspark.source.brokers import is_broker
-from fmqspark.source.names import learn_names
+from fmqspark.source.names import add_topic_names
 from fmqspark.source.planning import SPLIT_BYTES, plan
 from fmqspark.source.survey import Survey, no_file, survey
 
@@ -128,7 +128,7 @@ def run_archive(
     with open_book(options.folder, options.group) as book:
         same_journal(book, found)
         _nothing_hidden(book, found)
-        outcome.amiss = look(options.folder, book.ledger)
+        outcome.amiss = compare_sizes(options.folder, book.ledger)
         with one_plans(options.folder):
             only_here(options.folder, options.group, topics, found, book.ledger)
             book.begin(topics)
@@ -170,7 +170,7 @@ def _require_topics(found: Survey, topics: Sequence[str]) -> None:
     failed = [gap.why for gap in found.gaps]
     for view in found.segments:
         try:
-            learn_names(found, [Range(view.segment.base, view.until)])
+            add_topic_names(found, [Range(view.segment.base, view.until)])
         except (FmqError, OSError) as error:
             failed.append(error)
     try:
@@ -250,7 +250,7 @@ def _named(found: Survey, unit: Unit, outcome: Archived) -> bool:
     Else it is not known which of them to take.
     """
     try:
-        learn_names(found, [Range(*unit)])
+        add_topic_names(found, [Range(*unit)])
     except (FmqError, OSError) as error:
         outcome.failed.append(ArchiveResult(unit, failed=error))
         return False

@@ -41,7 +41,7 @@ from fmqspark.check.small_files import Notes
 from fmqspark.check.torn_tails import committed, escalate_torn_tails
 from fmqspark.check.vanished_files import report_vanished_files
 from fmqspark.engines.engine import Engine
-from fmqspark.source.files import DataDirectory, look, look_at_all
+from fmqspark.source.files import DataDirectory, inspect_directories, inspect_directory
 from fmqspark.source.places import no_data_directory
 
 CLEAN: Final = 0
@@ -140,7 +140,7 @@ def run_check(
         for name, view in list(views.items()):
             if view.live and any(is_error(found) for r in results[name] for found in r.findings):
                 with suppress(OSError):  # then what was seen before counts
-                    views[name] = look(Path(view.path))
+                    views[name] = inspect_directory(Path(view.path))
                 again = {name: views[name]}
                 results |= _segments(
                     again, options.level, rate, engine, progress, outcome, report_progress
@@ -164,7 +164,7 @@ def run_check(
             ends = committed(view.checkpoint)
             replicas.append(compare.replica_of(name, results[name], ends, missing))
             outcome.coverage += missing
-            notes.look(name, view, verifier.segments, results[name])
+            notes.check_directory(name, view, verifier.segments, results[name])
             for result in results[name]:
                 outcome.segments.append(result)
                 outcome.findings += result.findings
@@ -190,7 +190,7 @@ def run_check(
 
 def _views(options: Options) -> dict[str, DataDirectory]:
     """Return the directories to check, by the name under which each is reported."""
-    found = look_at_all(options.directories)
+    found = inspect_directories(options.directories)
     if options.folder is not None:
         no_data_directory(options.folder, options.directories)
     views = {os.fsencode(view.path).decode(errors="backslashreplace"): view for view in found}

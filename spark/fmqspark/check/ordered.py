@@ -27,7 +27,7 @@ from fmqspark.engines.engine import Engine
 from fmqspark.source.access import open_bytes
 from fmqspark.source.files import Throttle, read_small
 from fmqspark.source.members import MemberPath
-from fmqspark.source.names import learn_names
+from fmqspark.source.names import add_topic_names
 from fmqspark.source.snaps import counted
 from fmqspark.source.survey import Gap, NoSegmentFile, Survey, survey
 
@@ -156,7 +156,7 @@ def _why(gap: Gap) -> str:
 
 def _require_topic(chain: Chain, member: MemberPath, found: Survey) -> None:
     """Raise `InvalidArgument` if the journal has another topic under the chain's number."""
-    learn_names(found)
+    add_topic_names(found)
     name = found.names.get(chain.topic_id, chain.topic)
     if name != chain.topic:
         raise InvalidArgument(

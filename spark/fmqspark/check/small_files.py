@@ -40,14 +40,14 @@ class Notes:
         self._level = level
         self._homes: dict[str, str] = {}  # by replica
 
-    def look(
+    def check_directory(
         self,
         name: str,
         view: DataDirectory,
         files: Sequence[SegmentFile],
         results: Sequence[SegmentResult],
     ) -> None:
-        """Look at one directory."""
+        """Check the small files of one directory."""
         if (raw := self._read(name, view, SUSPECT)) is not None:
             self._report(name, note_suspect(raw, files, self._damaged(files, results)))
         if (raw := self._read(name, view, INCARNATIONS)) is not None:

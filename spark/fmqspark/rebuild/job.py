@@ -38,8 +38,8 @@ from fmqspark.source.files import (
     Throttle,
     directory_lock,
     give_to_owner_of,
-    look,
-    look_at_all,
+    inspect_directories,
+    inspect_directory,
     open_segment,
     read_small,
 )
@@ -103,7 +103,7 @@ def rebuild(
     dry: bool = False,
 ) -> list[IndexResult]:
     """Rebuild the indexes of all directories. Raises `InvalidArgument`, `DirectoryLocked`."""
-    views = look_at_all(directories)
+    views = inspect_directories(directories)
     found: list[IndexResult] = []
     tasks: list[IndexTask] = []
     with ExitStack() as locks:
@@ -126,7 +126,7 @@ def rebuild(
             seen = _survey(view)
             if seen.missing and view.live:  # retention may have been at work: look again
                 with suppress(OSError):
-                    view = look(Path(view.path))._replace(live=True)
+                    view = inspect_directory(Path(view.path))._replace(live=True)
                 seen = _survey(view)
             found += _missing(view, seen)
             tasks += _tasks(view, seen, rate, dry)

@@ -32,8 +32,8 @@ __all__ = [
     "Throttle",
     "directory_lock",
     "give_to_owner_of",
-    "look",
-    "look_at_all",
+    "inspect_directories",
+    "inspect_directory",
     "make_folder",
     "open_segment",
     "read_small",
@@ -135,8 +135,10 @@ class DataDirectory(NamedTuple):
         return read_small(self.path, name)
 
 
-def look(path: Path) -> DataDirectory:
-    """Look at a directory. Raises `InvalidArgument` if it is not one or holds no journal.
+def inspect_directory(path: Path) -> DataDirectory:
+    """List a data directory and read its checkpoint.
+
+    Raises `InvalidArgument` if it is not one or holds no journal.
 
     A checkpoint that cannot be read is `unread`; a directory that cannot be read raises `OSError`.
     """
@@ -154,8 +156,8 @@ def look(path: Path) -> DataDirectory:
     return DataDirectory(str(path), tuple(listing), checkpoint, empty, is_locked(path), unread)
 
 
-def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
-    """Look at several directories. Raises `InvalidArgument` also for one named twice or empty.
+def inspect_directories(paths: Sequence[Path]) -> list[DataDirectory]:
+    """List several data directories. Raises `InvalidArgument` also for one named twice or empty.
 
     Where neither a checkpoint nor a segment holds anything, there is nothing that could be clean. A
     directory that cannot be read does not hinder the others: it is `unread`, without a listing.
@@ -164,7 +166,7 @@ def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
     views, failures = [], []
     for path in paths:
         try:
-            views.append(look(path))
+            views.append(inspect_directory(path))
         except OSError as failed:
             failures.append(failed)
             why = failed.strerror or str(failed)

@@ -20,7 +20,7 @@ from fmqspark.source.splits import require_all
 from fmqspark.source.survey import SegmentView, Survey
 
 
-def learn_names(found: Survey, within: Sequence[Range] = (EVERYTHING,)) -> None:
+def add_topic_names(found: Survey, within: Sequence[Range] = (EVERYTHING,)) -> None:
     """Learn the names of all topics that have records in these parts of the journal.
 
     Reads the headers of the segments whose SNAPs do not name them. Raises what reading raises.

@@ -31,7 +31,7 @@ from fmqcore.errors import InvalidArgument
 from fmqcore.scan.selection import NO_END, Range, Wanted
 from fmqspark.source.brokers import brokers_of
 from fmqspark.source.fields import Field, understand_fields
-from fmqspark.source.names import learn_names
+from fmqspark.source.names import add_topic_names
 from fmqspark.source.planning import LARGE_SPLIT_BYTES, SPLIT_BYTES, Task, plan, plan_tasks
 from fmqspark.source.survey import Survey, survey
 
@@ -121,7 +121,7 @@ class Request:
         """
         if self.topics is None:
             return self.wanted
-        learn_names(found)
+        add_topic_names(found)
         topics = self.topics
         if gone is not None:
             known = {*found.names.values(), *(found.listed or ())}

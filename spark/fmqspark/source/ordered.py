@@ -17,7 +17,7 @@ from fmqcore.ordered.reading import Stretch, read_order
 from fmqcore.scan.selection import Range, Wanted
 from fmqcore.zk.chain import Chain
 from fmqspark.source.members import MemberPath, members_of, paths_of, read_chain
-from fmqspark.source.names import learn_names
+from fmqspark.source.names import add_topic_names
 from fmqspark.source.options import Request
 from fmqspark.source.planning import Task
 from fmqspark.source.snaps import counted
@@ -135,7 +135,7 @@ class _Journals:
                 f"a directory of that group, {stretch.group}=DIRECTORY"
             )
         found = replace(self._request, directories=paths).survey()
-        learn_names(found)
+        add_topic_names(found)
         name = found.names.get(self._chain.topic_id, self._chain.topic)
         if name != self._chain.topic:
             raise InvalidArgument(

@@ -26,7 +26,7 @@ from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.scan.selection import NO_END
 from fmqspark.source.brokers import BrokerGone, is_broker, listing
 from fmqspark.source.claims import require_own
-from fmqspark.source.files import SegmentBytes, Throttle, look, open_segment
+from fmqspark.source.files import SegmentBytes, Throttle, inspect_directory, open_segment
 
 T = TypeVar("T")
 _PIECE: Final = 1024 * 1024
@@ -55,9 +55,7 @@ class Replica(NamedTuple):
         return self.bases[behind] if behind < len(self.bases) else self.end
 
 
-def look_at_replicas(
-    sources: Sequence[str], uncommitted: bool, notices: list[str]
-) -> list[Replica]:
+def find_replicas(sources: Sequence[str], uncommitted: bool, notices: list[str]) -> list[Replica]:
     """Return the replicas of which something is known; `notices` gets why others are left out."""
     known: list[Replica] = []
     failures: list[FmqError | OSError] = []
@@ -97,7 +95,7 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
 
     Raises `OSError`, and `CorruptJournal` if its checkpoint is of another journal.
     """
-    view = look(Path(path))
+    view = inspect_directory(Path(path))
     bases = [
         base
         for name, _ in view.listing

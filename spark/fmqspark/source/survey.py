@@ -35,7 +35,7 @@ from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock
 from fmqcore.scan.selection import NO_END, Range
 from fmqspark.source.brokers import connections, is_broker
-from fmqspark.source.replicas import Replica, first_good, look_at_replicas
+from fmqspark.source.replicas import Replica, find_replicas, first_good
 from fmqspark.source.snaps import Ends, Snap, counted, goes_on, headers_of, same_journal, snap_of
 from fmqspark.source.stitch_replicas import Joined, join, require_alike
 
@@ -172,7 +172,7 @@ class _Look:
     def survey(self, directories: Sequence[str], uncommitted: bool, since: int) -> Survey:
         """See `survey`."""
         notices: list[str] = []
-        known = look_at_replicas(directories, uncommitted, notices)
+        known = find_replicas(directories, uncommitted, notices)
         if not known:
             raise CorruptJournal(
                 f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "

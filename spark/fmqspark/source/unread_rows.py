@@ -6,7 +6,7 @@ from typing import Any
 
 from fmqcore.scan.selection import Range, Wanted
 from fmqspark.source.files import Throttle
-from fmqspark.source.names import learn_names
+from fmqspark.source.names import add_topic_names
 from fmqspark.source.options import Request
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader
@@ -36,6 +36,6 @@ def unread_below(
 
 def _without_topics(wanted: Wanted, names: set[str], found: Survey) -> Wanted:
     if wanted.topics is None:
-        learn_names(found)
+        add_topic_names(found)
     topics = found.names.keys() if wanted.topics is None else wanted.topics
     return replace(wanted, topics=frozenset(i for i in topics if found.names[i] not in names))

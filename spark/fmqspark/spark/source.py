@@ -54,7 +54,7 @@ from pyspark.sql.types import (
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.selection import NO_END, Range, Wanted
-from fmqspark.source.names import learn_names
+from fmqspark.source.names import add_topic_names
 from fmqspark.source.options import ORDERED_COLUMNS, Request, to_ms, understand
 from fmqspark.source.ordered import plan_ordered
 from fmqspark.source.survey import Survey
@@ -198,7 +198,7 @@ class FmqReader(DataSourceReader):
     def _narrowed(self, wanted: Wanted, found: Survey) -> Wanted:
         """Return what the query's filters leave of `wanted`."""
         if any(_column(one) == "topic" for one in self._filters):
-            learn_names(found)
+            add_topic_names(found)
         for one in self._filters:
             wanted = narrowed(wanted, one, found)
         return wanted

@@ -14,7 +14,7 @@ from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.rebuild import job as subject
 from fmqspark.rebuild.job import Done, rebuild
-from fmqspark.source.files import LOCK, look
+from fmqspark.source.files import LOCK, inspect_directory
 from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
 
 INDEXES = [index_name(base) for base in sorted(journal().segments)[:-1]]
@@ -246,9 +246,9 @@ def test_segment_missing_under_a_broker_is_checked_again(
     a, name = write(tmp_path / "a"), segment_name(Position(0))
     with (a / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        view = look(a)
+        view = inspect_directory(a)
         late = view._replace(listing=tuple(pair for pair in view.listing if pair[0] != name))
-        monkeypatch.setattr(subject, "look_at_all", lambda _: [late])
+        monkeypatch.setattr(subject, "inspect_directories", lambda _: [late])
         assert Done.MISSING not in {r.done for r in rebuild([a], LocalEngine(), live=True)}
 
 

@@ -14,7 +14,7 @@ from fmqspark.check.job import Outcome
 from fmqspark.check.rows import Level
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.rebuild.job import Done, rebuild
-from fmqspark.source.files import Throttle, look, open_segment
+from fmqspark.source.files import Throttle, inspect_directory, open_segment
 from fmqspark.tests.kit import check, data_batch, flip, journal, write
 
 SECOND, NEWEST = segment_name(Position(MIN_SEGMENT)), segment_name(journal().last_base)
@@ -126,7 +126,7 @@ def test_a_directory_that_cannot_be_read(both: tuple[Path, Path], shut: Path) ->
     with pytest.raises(OSError, match="Input/output"):
         check(bad)
     with pytest.raises(OSError, match="Input/output"):
-        look(bad)
+        inspect_directory(bad)
 
 
 @pytest.mark.parametrize("spoil", WAYS)

@@ -32,7 +32,7 @@ class Group:
     def there(self, broker: BrokerId, end: int) -> None:
         self.live[broker] = LiveBroker(broker, "i", "a:1", Epoch(1), Position(end))
 
-    def look(self, now_ms: int) -> int | None:
+    def lacking_since_ms(self, now_ms: int) -> int | None:
         self.now_ms = now_ms
         return self._gatherer._lacking_ms()
 
@@ -40,28 +40,28 @@ class Group:
 def test_lacking_master_waits_from_the_moment_its_source_is_away() -> None:
     group = Group()
     group.there(S, SHOWN)
-    assert group.look(100) is None, "it is there, it may take its time to hand over"
-    assert group.look(5000) is None
+    assert group.lacking_since_ms(100) is None, "it is there, it may take its time to hand over"
+    assert group.lacking_since_ms(5000) is None
     del group.live[S]
-    assert group.look(7000) == 7000
-    assert group.look(8000) == 7000
+    assert group.lacking_since_ms(7000) == 7000
+    assert group.lacking_since_ms(8000) == 7000
     group.there(S, SHOWN)
-    assert group.look(9000) is None
+    assert group.lacking_since_ms(9000) is None
     del group.live[S]
-    assert group.look(9500) == 9500
+    assert group.lacking_since_ms(9500) == 9500
 
 
 def test_a_reader_that_has_less_is_not_waited_for() -> None:
     group = Group()
     group.there(T, SHOWN - 1)
     group.read_by(T)
-    assert group.look(100) == 100
+    assert group.lacking_since_ms(100) == 100
     group.there(S, SHOWN)  # no longer a reader: it dials within a moment, or never
-    assert group.look(200) == 100
+    assert group.lacking_since_ms(200) == 100
 
 
 def test_master_that_lacks_nothing_waits_for_no_broker() -> None:
     group = Group()
-    assert group.look(100) == 100
+    assert group.lacking_since_ms(100) == 100
     group.end = Position(SHOWN)
-    assert group.look(200) is None
+    assert group.lacking_since_ms(200) is None

@@ -60,7 +60,7 @@ async def test_refused_slaves(tmp_path: Path) -> None:
         assert "another process lives" in await refusal(c)
         assert c.isr == {"g1-1"}, "the rightful one is not disturbed"
         c.zoo.config = replace(c.zoo.config, master=BrokerId("g1-1"))
-        c.master.group.look()
+        c.master.group.see_all()
         assert "not the configured master" in await refusal(c, broker="x")
         c.zoo.config = replace(c.zoo.config, master=MASTER)
 

@@ -286,7 +286,7 @@ async def test_another_configured_master_ends_the_stream(tmp_path: Path) -> None
         )
         slave.group.config = GroupConfig(config.group, config.master, members, config.policy)
         await until(lambda: not slave.slave.upstream.connected)
-        slave.group.look()
+        slave.group.see_all()
         await c.in_sync()
 
 

@@ -11,6 +11,7 @@ record that it got, and what was sent after the answer.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from e2e.checks.facts import Facts
 from e2e.history.events import (
@@ -23,6 +24,8 @@ from e2e.history.events import (
 )
 from fmqcore.batch.header import BatchType
 
+FIRST_SEGMENT: Final = 1
+"""No seek leads behind it, unless by the time within it."""
 _At = tuple[str, int, int]
 """A group, a queue and an offset."""
 
@@ -107,10 +110,10 @@ def _begins_exactly(
     A segment may begin with records that were delivered from an earlier one: they have copies
     there.
     """
-    of_queue = [s for s in stored if s.queue == first.queue]
-    before = [s for s in of_queue if s.segment == first.segment and s.offset < first.offset]
+    here = (s for s in stored if (s.queue, s.segment) == (first.queue, first.segment))
+    before = (s for s in here if s.offset < first.offset)
     alone = (s for s in before if (at := times.of_record.get(s.record)) and at == times.at(s))
-    return first.segment == min(s.segment for s in of_queue) or any(alone)
+    return first.segment == FIRST_SEGMENT or any(alone)
 
 
 def in_sending_order(

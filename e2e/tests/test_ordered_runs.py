@@ -45,7 +45,7 @@ def test_first_record_is_too_early_unless_its_place_was_given(
     """Record 1 lies before it in its segment: a copy of an earlier segment is delivered there."""
     stored = {
         record: OrderedStored(1.0, "copier", CHAIN, record, 0, at, record, "g1", offset)
-        for record, at, offset in ((0, 1, 0), (1, segment, 10), (2, segment, 11))
+        for record, at, offset in ((1, segment, 10), (2, segment, 11))
     }
     times = StoreTimes(
         of_record={1: copy_ms, 2: 1000},

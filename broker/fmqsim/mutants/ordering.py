@@ -102,7 +102,7 @@ ORDERING: Final[tuple[Mutant, ...]] = (
             "        if self.standing is Standing.FENCED and self.own:\n            raise",
         ),
         focus=Focus(ordered=True, faults=("zombie sender", "pause the sender")),
-        seeds=(1,),
+        seeds=(2,),
     ),
     mutant(
         "the place of a departed sender stays in the line",
@@ -130,6 +130,7 @@ ORDERING: Final[tuple[Mutant, ...]] = (
             "            t.give_end,\n",
         ),
         focus=_SWITCHED,
+        seeds=(0,),
     ),
     mutant(
         "a SEAL is evidence before it is durable",
@@ -145,6 +146,7 @@ ORDERING: Final[tuple[Mutant, ...]] = (
             "        assert appended.end\n",
         ),
         focus=_SWITCHED,
+        seeds=(0,),
     ),
     mutant(
         "a master alone ends a segment at its own end",
@@ -193,7 +195,7 @@ ORDERING: Final[tuple[Mutant, ...]] = (
             "    if segment.group != group:\n        return _nothing(",
         ),
         focus=_SWITCHED,
-        seeds=(1,),
+        seeds=(0,),
     ),
     mutant(
         "only the segment before counts as delivered",

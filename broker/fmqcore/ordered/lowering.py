@@ -5,7 +5,7 @@ subscription has finished above the new end comes again there: `Segment.passed` 
 delivered twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -38,8 +38,20 @@ def lowered(
 
     `progress`: per subscription the next offset that it has not finished in the segment's group.
     """
+    return with_segment(chain, _ended(chain, segment, ends, progress))
+
+
+def emptied(chain: Chain, numbers: Collection[int]) -> Chain:
+    """Return the chain in which these segments end where they start. Reads the chain once."""
+    segments = (_ended(chain, s, s.start, {}) if s.number in numbers else s for s in chain.segments)
+    return replace(chain, segments=tuple(segments))
+
+
+def _ended(
+    chain: Chain, segment: Segment, ends: PerQueue, progress: Mapping[str, PerQueue]
+) -> Segment:
     ended = replace(segment, end=lower_end(segment, ends), end_unknown=False)
-    return with_segment(chain, replace(ended, passed=_passed(chain, segment, ended, progress)))
+    return replace(ended, passed=_passed(chain, segment, ended, progress))
 
 
 def loses(before: Chain, after: Chain) -> bool:

@@ -4,6 +4,7 @@ Each request is one compare-and-set, like the steps of the machine. Refusals are
 they name the topic, what failed, and the next action.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -15,7 +16,7 @@ from fmqcore.ordered.delivery import due_heads
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, eligible, obstacles
 from fmqcore.ordered.evidence import CloseReason, Evidence, Params
 from fmqcore.ordered.invariants import require_sound
-from fmqcore.ordered.lowering import loses, lowered, with_segment
+from fmqcore.ordered.lowering import emptied, loses, lowered, with_segment
 from fmqcore.ordered.transitions import close, with_heads
 from fmqcore.zk.chain import (
     DEFAULT_LEASE_MS,
@@ -118,7 +119,7 @@ def release(
                 f"end it at sequence {held}; bring back the member that has more, or accept "
                 "the loss with --accept-loss"
             )
-        released = with_segment(released, replace(ended, loss=True))
+        released = _with_loss(released, number)
     return require_sound(released)
 
 
@@ -168,16 +169,42 @@ def give_up_group(chain: Chain, group: GroupName) -> Chain:
     """
     if any(g.group == group for g in chain.groups):
         raise InvalidArgument(str(group_in_use(chain, group)))
-    for segment in chain.segments:
-        if segment.group != group or segment.end == segment.start:
-            continue
-        if not segment.has_ended:
-            if chain.closing is None:
-                chain = close(chain, f"group {group} is lost for good", CloseReason.REMOVAL)
-            chain = with_segment(chain, replace(segment, end_unknown=True))
-        chain = release(chain, segment.number, segment.start, {}, accept_loss=True)
+    last = chain.last
+    if last is not None and last.group == group and not last.has_ended:
+        if chain.closing is None:
+            chain = close(chain, f"group {group} is lost for good", CloseReason.REMOVAL)
+        chain = with_segment(chain, replace(last, end_unknown=True))
+    due = [s.number for s in chain.segments if s.group == group and s.end != s.start]
+    newest = chain.next_number - 1
+    loses_newest = newest in due  # what it held of acknowledged records, its sender knows alone
+    while due:
+        chain, due = _empty_until_loss(chain, due)
+    if loses_newest:
+        chain = _with_loss(chain, newest)
     everything = dict.fromkeys((name for name, _ in chain.heads), (NO_END,) * chain.queues)
     return require_sound(with_heads(chain, due_heads(chain, group, everything)))
+
+
+def _empty_until_loss(chain: Chain, numbers: list[int]) -> tuple[Chain, list[int]]:
+    """Empty segments up to the first that loses records, and return which are left.
+
+    A loss stays one when more is emptied. So the first is found by halves: a chain may have
+    thousands of segments, and each look reads all of them.
+    """
+    counts = range(1, len(numbers) + 1)
+    harmless = bisect_left(
+        counts, True, key=lambda count: loses(chain, emptied(chain, frozenset(numbers[:count])))
+    )
+    chain = emptied(chain, frozenset(numbers[: harmless + 1]))
+    if harmless < len(numbers):
+        chain = _with_loss(chain, numbers[harmless])
+    return chain, numbers[harmless + 1 :]
+
+
+def _with_loss(chain: Chain, number: int) -> Chain:
+    segment = chain.segment(number)
+    assert segment is not None
+    return with_segment(chain, replace(segment, loss=True))
 
 
 def _require_groups(topic: str, groups: Sequence[ChainGroup]) -> None:

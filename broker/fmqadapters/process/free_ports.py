@@ -27,7 +27,7 @@ OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class _Claims:
     """The ports of this process, each a byte of one file, locked until the process ends.
 
-    Record locks (POSIX `fcntl`) belong to a process: a child has none of its parent's, and the
+    Record locks (POSIX `fcntl`) belong to a process: a child has none from its parent, and the
     kernel frees them with the process, however it ends. So the file is never closed.
     """
 

@@ -13,7 +13,8 @@ connection) and be made again from its beginning.
 - *yield* (master, an orderly stop): the gate is closed and the tenure given up; what was appended
   is durable; the broker's live node is removed; then compare-and-set SLAVE_CONSUME(e+1, a slave).
 - *leave record* (reader, an orderly stop while the master is gone): *freeze*; what was appended is
-  durable; the broker's live node is removed; then compare-and-set HANDOVER(e+1) with the record.
+  durable; compare-and-set HANDOVER(e+1) with the record; then the broker's live node is removed. In
+  the other order another slave could claim in between, without the record.
 - *move* (master): the gate is closed and the tenure given up; what was appended is durable, and the
   successor has all that; then compare-and-set SLAVE_CONSUME(e+1, the successor).
 - *take over* (reader): it serves nothing (nothing yet, or its record is frozen); its journal is
@@ -230,16 +231,11 @@ class Terms:
         p = self._parts
         self.drop(why)
         await p.journal.wait_durable(p.journal.end)
+        if edit is not None and edit.mode is Mode.HANDOVER:
+            await self.hand_over(edit, version)
+            edit = None
         await p.group.withdraw()
-        if edit is None:
-            return
-        # F4: a hand-over is announced only after its record is frozen.
-        assert edit.mode is not Mode.HANDOVER or self.frozen is not None
-        if await p.group.change(lambda _: edit, version) is None:
-            return
-        if edit.mode is Mode.HANDOVER:
-            _log.info("hand_over", epoch=edit.epoch, reason=edit.reason)
-        else:
+        if edit is not None and await p.group.change(lambda _: edit, version) is not None:
             _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
 
     async def freeze(self, term: Epoch, why: str) -> None:

@@ -85,8 +85,9 @@ async def test_master_that_gave_reads_that_none_took_reopens(
 
 
 async def test_stopped_reader_leaves_its_offsets_to_the_next(
-    zookeeper: str, tmp_path: Path
+    zookeeper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The other slave may claim as soon as the reader's live node is gone, before the stop ends."""
     async with group_of(zookeeper, tmp_path, M, S, T) as net:
         master, *slaves = await whole(net, S, T)
         await master.kill()
@@ -94,8 +95,14 @@ async def test_stopped_reader_leaves_its_offsets_to_the_next(
         reader = next(n for n in slaves if n.serves)
         other = next(n for n in slaves if n is not reader)
         await reader.ack(5, 2)
+        withdraw = reader.group.withdraw
+
+        async def until_claimed() -> None:
+            await withdraw()
+            await until(lambda: other.serves is Permission.READ)
+
+        monkeypatch.setattr(reader.group, "withdraw", until_claimed)
         await reader.stop()
-        await until(lambda: other.serves is Permission.READ)
         assert (int(other.state.epoch), Mode.HANDOVER, 3) == (4, *net.terms[-2])
         entry = other.offsets.get(KEY)
         assert entry is not None

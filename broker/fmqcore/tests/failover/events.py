@@ -131,7 +131,10 @@ def _stop(w: World, seen: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
 
 
 def _stop_reader(w: World, i: int, seen: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
-    """An orderly stop while the master is gone: the record is frozen, and goes into the state."""
+    """An orderly stop while the master is gone: the record is frozen, and goes into the state.
+
+    Its live node may go first, as its session may end at any moment.
+    """
     looked = _with(w, i, seen._replace(looking=False), stops=w.stops - 1)
     d = decision_of(looked, i, p, fresh=True, gone_long=False, stopping=True)
     if d.action is Action.FREEZE:

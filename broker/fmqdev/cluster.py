@@ -142,8 +142,8 @@ class DevCluster:
             await self.stop()
             raise
 
-    async def _start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+    def require_startable(self) -> ClusterFile | None:
+        """Return what the folder holds from before. Raises `ClusterFailed` if it is not this."""
         known = read_file(self.directory)
         if known is not None:
             refuse_if_running(self.directory)
@@ -153,7 +153,11 @@ class DevCluster:
                     f"{self.directory} holds a cluster of another shape: start it with {shape}, "
                     f"or remove it and its data: fmq dev down --wipe --dir {self.directory}"
                 )
-        ports = self._ports(known)
+        return known
+
+    async def _start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        ports = self._ports(self.require_startable())
         await self._start_zookeeper(ports.pop(0))
         self._plan(ports)
         self._groups = Groups(self.zookeeper_address, self.options.cluster)

@@ -21,7 +21,7 @@ from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqdev.broker_process import BrokerStatus
 from fmqdev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
-from fmqdev.cluster_plan import ClusterOptions, broker_names, state_folder
+from fmqdev.cluster_plan import ClusterOptions, broker_names, read_file, state_folder
 
 PORT: Final = 9876
 """The first broker's, so that `fmq://127.0.0.1:9876` works."""
@@ -38,8 +38,13 @@ Folder = Annotated[
 
 @app.command()
 def up(
-    groups: Annotated[int, typer.Option(min=1, max=50, help="broker groups")] = 2,
-    slaves: Annotated[int, typer.Option(min=0, max=9, help="slaves in each group")] = 1,
+    groups: Annotated[
+        int | None, typer.Option(min=1, max=50, help="broker groups; left out: as before, or 2")
+    ] = None,
+    slaves: Annotated[
+        int | None,
+        typer.Option(min=0, max=9, help="slaves in each group; left out: as before, or 1"),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="of the first broker, if it is free")
     ] = PORT,
@@ -60,18 +65,22 @@ def up(
 
     It waits until all groups are whole: at most 10 minutes, and 60 s without progress.
     """
+    where = directory or state_folder("dev")
+    known = read_file(where)
+    before = ClusterOptions() if known is None else known.options
+    slaves = before.slaves if slaves is None else slaves
     needed = how_many or (HowMany.ONE if slaves else HowMany.NONE)
     if not slaves and needed is not HowMany.NONE:
         raise InvalidArgument(f"--how-many {needed.value} can never be met with --slaves 0")
     options = ClusterOptions(
-        groups=groups,
+        groups=groups or before.groups,
         slaves=slaves,
         first_port=port,
         policy=AckPolicy(flush, counts=counts, how_many=needed),
         settings=dict(_pair(change) for change in changes or []),
         zookeeper=zookeeper,
     )
-    _run(lambda: _up(directory or state_folder("dev"), options))
+    _run(lambda: _up(where, options))
 
 
 @app.command()
@@ -164,8 +173,9 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
             talk("its policy or settings are as it was started, not as asked for now")
         typer.echo(running.url)
         return
-    talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
     cluster = DevCluster(folder, options, detach=True, report=talk)
+    cluster.require_startable()
+    talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
     await cluster.start()
     await cluster.leave()
     first = next(iter(cluster.brokers.values()))

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName
 from fmqcore.zk import layout as paths
@@ -237,6 +236,9 @@ async def registry(zookeeper: str, cluster: str) -> AsyncIterator[Registry]:
         raise InvalidArgument(
             "ZooKeeper's address is missing: give --zookeeper host:port, or FMQ_ZOOKEEPER"
         )
+    # Only now: `fmq broker settings` and help need no ZooKeeper, so not the extra `broker` either.
+    from fmqadapters.zookeeper.session import ZooKeeperSession
+
     session = ZooKeeperSession(zookeeper, timeout_ms=10_000, make_root=False)
     await session.start(_START_S)
     try:

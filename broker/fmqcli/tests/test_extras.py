@@ -73,7 +73,16 @@ def test_a_command_names_the_extra_that_it_needs(
 
 
 @pytest.mark.parametrize(
-    "line", ["fmq version", "fmq --help", "fmq topic --help", "fmq journal --help"]
+    "line",
+    [
+        "fmq version",
+        "fmq --help",
+        "fmq topic --help",
+        "fmq journal --help",
+        "fmq broker settings",
+        "fmq broker --help",
+        "fmq cluster --help",
+    ],
 )
 def test_the_client_alone_is_enough_for_its_commands(line: str) -> None:
     done = run(line, "cli")

@@ -281,7 +281,7 @@ class Failover:
         by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
         self._gate.count_grants(self._gatherer.granted_until if by_grants else None)
         self._gate.grant(decision.permission, decision.why, decision.remedy)
-        self._state_log.note(decision, state.epoch)
+        self._state_log.note(decision, state.epoch, self._clock.monotonic_ms())
         self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
         frozen = self._terms.frozen
         if frozen is not None and (frozen.term, self._me) != (record_term(state), state.reader):

@@ -54,6 +54,7 @@ def driver(
     failover, terms = Failover.__new__(Failover), Terms(tenure)
     parts = {
         "_me": ME,
+        "_clock": SystemClock(),
         "_gate": Gate(SystemClock()),
         "_group": SimpleNamespace(state=Versioned(state, 1), unsettled=unsettled, standing=2),
         "_terms": terms,
@@ -98,14 +99,14 @@ def test_a_round_sets_the_gate_as_decided(
     gatherer = SimpleNamespace(granted_until=lambda: granted_until_ms)
     noted: list[object] = []
     log = SimpleNamespace(note=lambda *given: noted.append(given))
-    failover, terms = driver(4, _gatherer=gatherer, _state_log=log)
+    failover, terms = driver(4, _clock=CLOCK, _gatherer=gatherer, _state_log=log)
     decision = replace(decided(), permission=Permission.FULL, lease=lease)
     failover._set_gate(decision)
     gate: Gate = failover._gate
     assert (gate.mode, gate.epoch, gate.master, gate.reader) == (Mode.MASTER, 4, OTHER, OTHER)
     assert gate.permission() is (Permission.FULL if serves else Permission.NONE)
     assert (gate.why == decision.why) is serves
-    assert noted == [(decision, 4)]
+    assert noted == [(decision, 4, NOW_MS)]
     assert terms.did == [], "there is no term to drop"
 
 

@@ -32,13 +32,25 @@ def test_a_waiting_master_logs_its_reason_once() -> None:
     checks = decision(Part.MASTER, Permission.NONE, "g1-0 copies what it lacks")
     with capture_logs() as lines:
         for _ in range(100):
-            log.note(waits, Epoch(3))
-            log.note(checks, Epoch(3))
-            log.note(decision(Part.MASTER, Permission.NONE, ""), Epoch(3))
+            log.note(waits, Epoch(3), 0)
+            log.note(checks, Epoch(3), 0)
+            log.note(decision(Part.MASTER, Permission.NONE, ""), Epoch(3), 0)
     assert [(line["part"], line["reason"]) for line in lines] == [
         ("master", "g1-1 is not heard"),
         ("master", "g1-0 copies what it lacks"),
     ]
+
+
+def test_reason_that_comes_back_is_logged_once_a_minute() -> None:
+    """A master lost ZooKeeper and is back: the last line must not state that it is away."""
+    log = StateLog()
+    serves = decision(Part.MASTER, Permission.FULL, "g1-0 serves as master")
+    away = decision(Part.MASTER, Permission.FULL, "g1-0 serves by grants, without ZooKeeper")
+    with capture_logs() as lines:
+        for second in range(0, 200, 10):
+            log.note(away if second in (100, 120, 180) else serves, Epoch(3), 1000 * second)
+    assert [line["reason"] for line in lines] == [serves.why, away.why, serves.why, away.why,
+                                                  serves.why]  # fmt: skip
 
 
 def test_each_change_of_part_or_permission_is_a_line() -> None:
@@ -52,7 +64,7 @@ def test_each_change_of_part_or_permission_is_a_line() -> None:
     )
     with capture_logs() as lines:
         for part, permission, epoch, why in steps:
-            log.note(decision(part, permission, why), Epoch(epoch))
+            log.note(decision(part, permission, why), Epoch(epoch), 0)
     assert [line["epoch"] for line in lines] == [3, 4, 5, 6]
 
 
@@ -60,9 +72,9 @@ def test_a_wait_for_a_person_is_a_warning() -> None:
     log = StateLog()
     waits = decision(Part.MASTER, Permission.NONE, "g1-1 is not heard")
     with capture_logs() as lines:
-        log.note(waits, Epoch(3))
-        log.note(replace(waits, why="journals are lost", remedy=Remedy.BEGIN_AGAIN), Epoch(3))
-        log.note(decision(Part.STRANGER, Permission.NONE, "not a member"), Epoch(3))
+        log.note(waits, Epoch(3), 0)
+        log.note(replace(waits, why="journals are lost", remedy=Remedy.BEGIN_AGAIN), Epoch(3), 0)
+        log.note(decision(Part.STRANGER, Permission.NONE, "not a member"), Epoch(3), 0)
     assert [line["log_level"] for line in lines] == ["info", "warning", "warning"]
 
 

@@ -90,5 +90,5 @@ def _durable_end(act: Act, name: str) -> int:
 
 
 LOST_READER: Final = Entry(
-    "lose the reader of an ended segment", FaultKind.POWER, 1.5, ("sending",), lose_reader
+    "lose the reader of an ended segment", FaultKind.POWER, 3, ("sending",), lose_reader
 )

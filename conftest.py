@@ -13,6 +13,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,11 +55,15 @@ def pytest_runtest_makereport(
     report = yield
     folder = getattr(item, "funcargs", {}).get("tmp_path")
     if report.failed and isinstance(folder, Path):
-        logs = heapq.nlargest(_LOGS, folder.rglob("*.log"), key=lambda log: log.stat().st_mtime)
-        for log in logs:
-            lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-            report.sections.append((f"end of {log.relative_to(folder)}", "\n".join(lines)))
+        with suppress(OSError):  # a process may still remove its files
+            for log in heapq.nlargest(_LOGS, folder.rglob("*.log"), key=_changed_s):
+                lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+                report.sections.append((f"end of {log.relative_to(folder)}", "\n".join(lines)))
     return report
+
+
+def _changed_s(file: Path) -> float:
+    return file.stat().st_mtime
 
 
 @pytest.fixture(autouse=True)

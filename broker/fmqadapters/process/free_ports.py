@@ -2,8 +2,7 @@
 
 They lie below the range of outgoing connections, so no connection takes one while its server is
 down (killed and not yet back). A port is given once: this process claims it until it ends, and no
-other process of this user (test worker, cluster for development) draws it meanwhile, whether its
-server runs or not.
+other process of this user (another test worker) draws it meanwhile, whether its server runs or not.
 
 Leaves one empty file in the temporary directory.
 """
@@ -48,8 +47,10 @@ class _Claims:
         if self._file >= 0:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-            except OSError:
+            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, by system
                 return False
+            except OSError:  # a file system without locks
+                self._file = -1
         self._held.add(port)
         return True
 

@@ -1,5 +1,6 @@
 """The choice of free ports."""
 
+import errno
 import socket
 import subprocess
 import sys
@@ -80,6 +81,15 @@ def test_port_of_a_living_process_is_not_drawn(monkeypatch: pytest.MonkeyPatch) 
     assert len(claimed) == 20
     assert not set(claimed) & set(drawn)
     assert set(claimed) & set(free_ports(20, claimed)), "its process has ended"
+
+
+def test_file_system_without_locks_still_gives_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(module, "_claims", module._Claims())
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    assert len({free_port() for _ in range(10)}) == 10
 
 
 def test_no_file_for_claims_still_gives_ports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def ordered(facts: Facts) -> Iterator[Finding]:
     copies = Copies(facts)
     for name, topic in topics.items():
         times = store_times(facts, name) if topic.sought else StoreTimes()
-        _learn_queues(topic)
+        yield from _queues(topic)
         yield from _sequences(topic)
         yield from _one_sender(topic)
         yield from _zombies(topic)
@@ -138,14 +138,16 @@ def _take(topic: _Topic, event: object) -> None:
             topic.delivered[event.readers, event.queue].append(event)
 
 
-def _learn_queues(topic: _Topic) -> None:
-    """Learn the queue of each key, which it has for the life of the topic, from any record."""
+def _queues(topic: _Topic) -> Iterator[Finding]:
+    """Learn the queue of each key from any record: a key has one for the life of the topic."""
     for stored in topic.stored.values():
-        topic.queue_of[topic.sent_of[stored.record].key] = stored.queue
+        topic.queue_of.setdefault(topic.sent_of[stored.record].key, stored.queue)
     for (_, queue), deliveries in topic.delivered.items():
         for event in deliveries:
-            if (sent := topic.sent_of.get(event.record)) is not None:
-                topic.queue_of[sent.key] = queue
+            sent = topic.sent_of.get(event.record)
+            if sent is not None and topic.queue_of.setdefault(sent.key, queue) != queue:
+                its_queue = topic.queue_of[sent.key]
+                yield _found(event, f"came in queue {queue}, its key has queue {its_queue}")
 
 
 def _first_deliveries(deliveries: list[OrderedDelivered]) -> list[OrderedDelivered]:
@@ -199,8 +201,10 @@ def _gaps(
     for who, events in got.items():
         of_queue = [e for e in topic.sent[who] if topic.queue_of.get(e.key) == queue]
         if behind and events[0] is first[0]:
+            # A record of another queue is a finding of `_queues`.
             numbers = [e.record for e in of_queue]
-            of_queue = of_queue[numbers.index(events[0].record) :] if who else []
+            at = numbers.index(events[0].record) if events[0].record in numbers else 0
+            of_queue = of_queue[at:] if who else []
         sent = iter(of_queue)
         for event in events:
             expected = next(sent, None)

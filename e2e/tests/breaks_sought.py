@@ -70,3 +70,15 @@ def a_seek_to_the_future_after_which_nothing_comes() -> Kit:
 @breaks(Check.I13)
 def a_seek_to_a_time_that_goes_to_the_start() -> Kit:
     return moved(LATER, [1001, 1002, 1003, 1004])
+
+
+@breaks(Check.I13)
+def a_first_record_after_a_seek_in_another_queue() -> Kit:
+    chain = Chain()
+    chain.open("copier")
+    chain.send("copier", [1001, 1002])
+    chain.store("copier", 1, [1001, 1002])
+    chain.kit.add(OrderedSought(chain.kit.at(), chain.kit.at(), SEEKERS, CHAIN, 0))
+    chain.deliver(1, [1001, 1002])
+    chain.deliver(1, [1001, 1002], queue=1, readers=SEEKERS)
+    return chain.end()

@@ -136,8 +136,14 @@ class SnapshotSource:
         total, slices, groups = 0, Slices(), self.fetch.groups
         for topic_id, queue in list(self.journal.state.next_offsets):
             await slices.step()
+            topic = self.view.topics_by_id.get(topic_id)
+            if topic is None:
+                continue  # deleted: its records go
             visible = groups.visible(topic_id, queue)
-            total += visible.stored_end(groups.next_offset(topic_id, queue)) - visible.end
+            stored_end = visible.stored_end(groups.next_offset(topic_id, queue))
+            if topic.ordered and groups.chains is not None:
+                stored_end = groups.chains.end_to_come("", topic_id, queue, visible.end, stored_end)
+            total += stored_end - visible.end
         return total
 
     # ---- inside

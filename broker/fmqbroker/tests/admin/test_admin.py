@@ -418,6 +418,9 @@ async def test_rows_and_status_show_what_is_withheld_and_why(tmp_path: Path) -> 
             assert reply.withheld_reason == why
             status = await admin.status(StatusRequest())
             assert (status.withheld_records, status.withheld_reason) == (3, why)
+            deleted = rig.cluster.topics_by_id.pop(TOPIC.id)
+            assert (await admin.status(StatusRequest())).withheld_records == 0
+            rig.cluster.topics_by_id[TOPIC.id] = deleted
         await rig.committed()
         status = await admin.status(StatusRequest())
         assert (status.withheld_records, status.withheld_reason) == (0, "")

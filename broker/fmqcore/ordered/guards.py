@@ -98,14 +98,15 @@ REPORTED: Final = Guard(
     # Of an earlier segment, or of another sender, a report may lack what is not acknowledged.
     "the sender has reported what of this segment is not acknowledged",
     _reported,
-    "sender {sender} has not reported yet what of segment {segment} is not acknowledged",
+    "sender {sender} has not reported yet to this broker what of segment {segment} is not "
+    "acknowledged; the sender itself shows what it waits for",
 )
 HOLDS_ACKED: Final = Guard(
     # Its group gave this end, or lowered it, after all disks were lost: a person has to decide.
     "the segments hold all that was acknowledged",
     _holds_acknowledged,
     "{group} has lost acknowledged records of segment {segment}, and sends wait: accept the loss "
-    "by `fmq ordered release --accept-loss`",
+    "by `fmq ordered release {topic} {segment} --accept-loss`",
 )
 ELIGIBLE: Final = Guard(
     "a group may take the next segment",

@@ -229,7 +229,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     # not frozen: it restarted since
     Row(Mode.HANDOVER, Part.READER, (g.STATE_CURRENT, g.LINKED), Action.FREEZE),
     # As in SLAVE_CONSUME, this is no takeover: the master's reads are not asked for.
-    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_HERE, g.SHOWS_ALL, g.SESSION),
+    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.SHOWS_ALL, g.SESSION, g.READS_HERE),
     *_claim(
         Mode.HANDOVER,
         Part.SLAVE,

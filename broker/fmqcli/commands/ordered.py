@@ -103,10 +103,26 @@ def release(
             return after
 
     after = run(work)
-    new = after.chain.segment(segment)
-    if old is not None and old.end is not None and new is not None and new.end == old.end:
-        talk(f"segment {segment} of {topic} has its end, and its members reach it: nothing to do")
+    if old is not None and (new := after.chain.segment(segment)) is not None:
+        _report_release(topic, old, new, accept_loss=accept_loss)
     _show(output, [after])
+
+
+def _report_release(topic: str, old: Segment, new: Segment, *, accept_loss: bool) -> None:
+    """Print what a release did that the picture does not show: nothing, or an accepted loss."""
+    if new.loss and not old.loss:
+        talk(f"the loss at the end of segment {new.number} of {topic} is accepted")
+    elif old.end is not None and new.end == old.end:
+        done = f"segment {new.number} of {topic} has its end, and its members reach it"
+        more = (
+            ""
+            if accept_loss
+            else (
+                "; if sends wait for a loss to be accepted, run "
+                f"`fmq ordered release {topic} {new.number} --accept-loss`"
+            )
+        )
+        talk(f"{done}: nothing to do{more}")
 
 
 async def _segment(brokers: str, topic: str, number: int) -> Segment | None:

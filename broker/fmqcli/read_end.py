@@ -25,6 +25,7 @@ class ReadEnd:
         self._unread: dict[Place, QueueOffsets] = {}
         self._readable: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
+        self._printed: dict[Place, int] = {}  # one past the last; acks may be stored far later
         for row in rows:  # of any consumer group
             place = (row.broker_group, row.queue)
             self._unread[place] = replace(row, committed=row.begin, acked=0)
@@ -38,11 +39,13 @@ class ReadEnd:
     def note_printed(self, messages: Iterable[Any]) -> None:
         """Drop the ends that these messages reach: they are in order in each queue."""
         for m in messages:
-            if m.offset + 1 >= self._ends.get((m.group, m.queue), m.offset + 2):
-                del self._ends[m.group, m.queue]
+            place, end = (m.group, m.queue), m.offset + 1
+            self._printed[place] = max(end, self._printed.get(place, 0))
+            if end >= self._ends.get(place, end + 1):
+                del self._ends[place]
 
     def is_reached(self, rows: Sequence[QueueOffsets]) -> bool:
-        """Return whether the consumer group has finished all messages to the end, by any member.
+        """Return whether all messages to the end were printed, or finished by any member.
 
         `rows`: its progress now. A queue of an ordered topic may hold records that never come:
         dropped, or sent again elsewhere.
@@ -51,26 +54,27 @@ class ReadEnd:
             place = (row.broker_group, row.queue)
             if place in self._ends:
                 self._ends[place] = self._lowered(place, row)
-        done = {(r.broker_group, r.queue): _done(r) for r in rows}
-        return all(done.get(place, 0) >= end for place, end in self._ends.items())
+        now = self._unread | {(row.broker_group, row.queue): row for row in rows}
+        return all(self._done(place, now[place]) >= end for place, end in self._ends.items())
 
     def withheld(self, rows: Sequence[QueueOffsets]) -> list[QueueOffsets]:
         """Return the rows that lack only withheld records; none if some other row lacks more.
 
-        A queue without a row, as the group's start is not stored yet, counts as unread.
+        A queue without a row, as the group's start is not stored yet, has only what was printed.
         """
         now = self._unread | {(row.broker_group, row.queue): row for row in rows}
-        behind = [now[place] for place, end in self._ends.items() if _done(now[place]) < end]
-        readable = any(row.lag or not row.withheld for row in behind)
-        return [] if readable else behind
+        done = {place: self._done(place, now[place]) for place in self._ends}
+        behind = [place for place, end in self._ends.items() if done[place] < end]
+        readable = any(done[p] < now[p].end or not now[p].withheld for p in behind)
+        return [] if readable else [now[place] for place in behind]
+
+    def _done(self, place: Place, row: QueueOffsets) -> int:
+        finished = row.committed if row.lag else max(row.committed, row.end)
+        return max(finished, self._printed.get(place, 0))
 
     def _lowered(self, place: Place, row: QueueOffsets) -> int:
         stored = max(row.stored_end, row.end, self._readable[place])
         return min(self._ends[place], stored)
-
-
-def _done(row: QueueOffsets) -> int:
-    return row.committed if row.lag else max(row.committed, row.end)
 
 
 def withheld_sentences(rows: Iterable[QueueOffsets], *, lasting: bool = True) -> list[str]:

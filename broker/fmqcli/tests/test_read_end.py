@@ -52,6 +52,25 @@ def test_printed_messages_reach_the_stored_end(offset: int, left: bool) -> None:
     assert bool(end) is left
 
 
+@pytest.mark.parametrize(
+    ("now", "offset", "reached", "withheld"),
+    [
+        ([row(0, 5, 9)], 3, False, False),  # the last readable one is still to be printed
+        ([row(0, 5, 9)], 4, False, True),
+        ([], 4, False, True),  # the group's start is not stored either
+        ([row(0, 5, 5)], 4, True, False),  # another broker has the term, without the rest
+        ([row(0, 6, 9)], 4, False, False),
+    ],
+)
+def test_printed_messages_count_though_no_ack_is_stored(
+    now: list[QueueOffsets], offset: int, reached: bool, withheld: bool
+) -> None:
+    end = ReadEnd([row(0, 5, 9)])
+    end.note_printed([SimpleNamespace(group="g1", queue=0, offset=offset)])
+    assert end.is_reached(now) is reached
+    assert bool(end.withheld(now)) is withheld
+
+
 @pytest.mark.parametrize(("readable", "withheld"), [(0, True), (5, False)])
 def test_group_without_stored_start_counts_as_unread(readable: int, withheld: bool) -> None:
     end = ReadEnd([row(readable, readable, 9, group="other")])

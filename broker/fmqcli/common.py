@@ -148,6 +148,17 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
             reader.stop()
 
 
+@asynccontextmanager
+async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` beside the block, and cancel it at the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
 def confirm(question: str, refused: str = "nothing was done") -> None:
     """Ask the person at the terminal; unless the answer is yes, print `refused` and exit."""
     sys.stderr.write(f"{question} [y/N]: ")

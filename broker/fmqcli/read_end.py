@@ -83,14 +83,35 @@ def withheld_sentences(rows: Iterable[QueueOffsets], *, lasting: bool = True) ->
     `lasting`: only what may stay so, or what a consumer group has read before: a restarted master
     does not know yet that it was committed.
     """
+    return list(withheld_by_reason(rows, lasting=lasting).values())
+
+
+def withheld_by_reason(
+    rows: Iterable[QueueOffsets], *, lasting: bool = True
+) -> dict[tuple[str, str, str], str]:
+    """Return the same sentences by topic, broker group and reason."""
     counts: dict[tuple[str, str, str], dict[int, int]] = {}
     for row in rows:  # a queue has a row for each consumer group
         lasts = row.withheld_reason or row.committed > row.end
         if row.withheld and (lasts or not lasting):
             queues = counts.setdefault((row.topic, row.broker_group, row.withheld_reason), {})
             queues[row.queue] = max(row.withheld, queues.get(row.queue, 0))
-    return [
-        f"group {group}: {counted(sum(queues.values()), 'message')} of topic {topic} "
-        f"may not be read yet: {reason or WAITS_FOR_ACKS}"
+    return {
+        (topic, group, reason): f"group {group}: {counted(sum(queues.values()), 'message')} of "
+        f"topic {topic} may not be read yet: {reason or WAITS_FOR_ACKS}"
         for (topic, group, reason), queues in sorted(counts.items())
-    ]
+    }
+
+
+def not_reached(rows: Sequence[QueueOffsets]) -> str:
+    """Return that nothing is left but these withheld records, and what to do.
+
+    A master that was restarted alone does not know which of them were acknowledged before.
+    """
+    what = "; ".join(withheld_sentences(rows, lasting=False))
+    step = "see `fmq status`, and run this again"
+    if any(row.withheld_reason for row in rows):
+        step = "if brokers are away (`fmq status`), start them, and run this again"
+    return (
+        f"the end is not reached: {what}. Which of them are acknowledged is not known yet: {step}"
+    )

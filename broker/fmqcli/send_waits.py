@@ -1,11 +1,11 @@
 """Report what a sender waits for: the role of an ordered topic, or a group that takes sends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from fmqcli.common import talk
+from fmqcli.common import meanwhile, talk
 from fmqclient.producer.ordered import OrderedProducer
 
 STALLED_S: Final = 3.0
@@ -24,7 +24,7 @@ class Sends(Protocol):
 @asynccontextmanager
 async def active_sender(producer: OrderedProducer) -> AsyncIterator[OrderedProducer]:
     """Wait for the topic's one role, and report meanwhile why it is not given."""
-    async with _meanwhile(_report_line(producer)):
+    async with meanwhile(_report_line(producer)):
         await producer.__aenter__()
     try:
         yield producer
@@ -37,7 +37,7 @@ async def stalls_reported(
     producer: Sends, sent: Callable[[], int], look: Callable[[], None] = lambda: None
 ) -> AsyncIterator[None]:
     """Report why nothing moves. `sent` counts what was handed in; `look` is called each time."""
-    async with _meanwhile(_report_stalls(producer, sent, look)):
+    async with meanwhile(_report_stalls(producer, sent, look)):
         yield
 
 
@@ -57,13 +57,3 @@ async def _report_stalls(
         if before[0] and before == (producer.outstanding, sent()):
             reasons = [f"{group}: {why}" for group, why in producer.connected.items() if why]
             talk(f"waiting, {before[0]:,} not stored yet; {'; '.join(reasons) or 'no answer'}")
-
-
-@asynccontextmanager
-async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

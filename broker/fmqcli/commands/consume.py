@@ -4,10 +4,10 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,11 +24,10 @@ from fmqcli.common import (
     run,
     talk,
 )
-from fmqcli.output.chain import reader_waits
 from fmqcli.output.formats import DEFAULT, as_json, formatter
-from fmqcli.read_end import ReadEnd, withheld_sentences
+from fmqcli.read_end import ReadEnd, not_reached
+from fmqcli.read_waits import ReadWaits, Standstill
 from fmqcli.stdio.writer import Writer
-from fmqclient.admin.infos import QueueOffsets
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.names import require_name
 
@@ -43,9 +42,12 @@ _DELETE_S = 3.0
 """How long the deletion of a group of our own may take: brokers remove one without members, too."""
 _WAITS_POLL_S = 60.0
 """Time between two questions for what is not shown yet, where nothing comes."""
+_END_WAITS_POLL_S = 5.0
+"""The same for -e, which ends when a wait lasts."""
+_COMMIT_S = 1.0
+"""How long a look at the end waits for acks: no message is printed meanwhile."""
 _UNKNOWN_TIMEOUT_S = 30.0
-"""How long a group may have no broker that reports the progress, or none that may show the last
-records: a failover takes seconds."""
+"""How long the same reason may keep a read from its end: a failover takes seconds."""
 
 
 def consume(
@@ -71,7 +73,12 @@ def consume(
         float, typer.Option(min=0, help="seconds without a message after which to stop; 0 = never")
     ] = 0,
     exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="stop at what is the end when we start")
+        bool,
+        typer.Option(
+            "--exit-at-end",
+            "-e",
+            help="stop at what is the end when we start",
+        ),
     ] = False,
     ack: Annotated[
         bool, typer.Option(help="for --group: acknowledge what was printed; else it comes again")
@@ -132,6 +139,23 @@ def _check_options(group: str | None, format: str, output: Output, *, ack: bool)
         raise InvalidArgument("--no-ack is for --group: a group of our own is deleted anyway")
 
 
+def _no_reader(error: Unavailable) -> str:
+    return (
+        f"the end is not known: {error}; `fmq status` shows who serves and who is away: start "
+        "those, and run this again"
+    )
+
+
+class _Reading(NamedTuple):
+    """What a printer reads from, and asks."""
+
+    admin: Any
+    sub: Any
+    group: str
+    topic: str
+    waits: ReadWaits
+
+
 @dataclass(slots=True)
 class _Printer:
     """Prints what comes, acknowledges what is printed, and knows when to stop."""
@@ -146,10 +170,7 @@ class _Printer:
     same, because unacked messages come again."""
     printed: int = 0
     _reported: dict[str, str] = field(default_factory=dict)
-    _withheld_reported: set[str] = field(default_factory=set)
-    _waits_asked_s: float | None = None
-    _unknown_since: float | None = None  # whether the end is reached
-    _withheld_since: float | None = None  # what is left of the end
+    _standstill: Standstill = field(default_factory=Standstill)
 
     @asynccontextmanager
     async def group_of(self, connected: Any, name: str) -> AsyncIterator[None]:
@@ -169,95 +190,94 @@ class _Printer:
 
     async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""
-        end = None
-        if self.at_end:
-            rows = await connected.admin().offsets(topic=topic)
-            self._report_withheld(rows)
-            end = ReadEnd(rows)
+        admin = connected.admin()
+        poll_s = _END_WAITS_POLL_S if self.at_end else _WAITS_POLL_S
+        reading = _Reading(admin, sub, group, topic, ReadWaits(admin, group, topic, poll_s))
+        async with reading.waits.asked():
+            end = await self._end_now(reading) if self.at_end else None
+            await self._read(writer, reading, end)
+        if self.printed and self.named:
+            await sub.commit()
+
+    async def _read(self, writer: Writer, reading: "_Reading", end: ReadEnd | None) -> None:
         wait_s = _FETCH_WAIT_S if end is not None or self.timeout_s else _QUIET_S
         quiet_s, looked_s = 0.0, time.monotonic()
         while not self.count or self.printed < self.count:
             most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
-            if messages := await sub.fetch(most, wait_s):
+            if messages := await reading.sub.fetch(most, wait_s):
                 quiet_s = 0.0
+                reading.waits.note_messages()
                 await self._print(writer, messages)
                 if end is None:
                     continue
                 end.note_printed(messages)  # in order in each queue, so all before it was printed
                 if not end:
-                    break
+                    return
                 if time.monotonic() - looked_s < _END_POLL_S:
                     continue
                 looked_s = time.monotonic()
-                if await self._is_there(connected, sub, group, topic, end):
-                    break
-                continue
-            quiet_s += wait_s
+            else:
+                quiet_s += wait_s
             if quiet_s >= _QUIET_S:
-                self._report_unconnected(sub.connected)
-                await self._report_waits(connected, group, topic)
+                self._report_unconnected(reading.sub.connected)
+                reading.waits.note_quiet()
+            if end is not None and await self._is_there(reading, end, quiet=quiet_s > 0):
+                return
             if self.timeout_s and quiet_s >= self.timeout_s:
-                break
-            if end is not None and await self._is_there(connected, sub, group, topic, end):
-                break
-        if self.printed and self.named:
-            await sub.commit()
+                return
 
-    async def _is_there(
-        self, connected: Any, sub: Any, group: str, topic: str, end: ReadEnd
-    ) -> bool:
-        """Whether the end is reached; False while no broker can answer, unless that lasts."""
+    async def _end_now(self, reading: "_Reading") -> ReadEnd:
+        """Return the end; a failover may be under way, so wait for one as `_is_there` does."""
+        begin_s = time.monotonic()
+        while True:
+            try:
+                rows = await reading.admin.offsets(topic=reading.topic)
+            except Unavailable as error:
+                waited_s = time.monotonic() - begin_s
+                if self.timeout_s and waited_s >= self.timeout_s:
+                    raise Unavailable(_no_reader(error)) from None
+                self._check_progress({"reader": _no_reader(error)})
+                if waited_s >= _QUIET_S:
+                    self._report_unconnected(reading.sub.connected)
+                await asyncio.sleep(_FETCH_WAIT_S)
+            else:
+                reading.waits.report_withheld(rows)
+                return ReadEnd(rows)
+
+    async def _is_there(self, reading: "_Reading", end: ReadEnd, *, quiet: bool) -> bool:
+        """Whether the end is reached; False while it is not, unless the same reason lasts."""
+        reasons = {}
+        unstored = await self._unstored(reading.sub) if quiet else None
         try:
-            if self.named:
-                await sub.commit()
-            rows = await connected.admin().offsets(group, topic)
-        except Unavailable:
-            now = time.monotonic()
-            self._unknown_since = now if self._unknown_since is None else self._unknown_since
-            if now - self._unknown_since > _UNKNOWN_TIMEOUT_S:
-                raise
+            rows = await reading.admin.offsets(reading.group, reading.topic)
+        except Unavailable as error:
+            self._check_progress({"reader": _no_reader(error)})
             return False
-        self._unknown_since = None
         if end.is_reached(rows):
             return True
-        self._await_withheld(end.withheld(rows))
+        if withheld := end.withheld(rows):
+            reading.waits.report_withheld(withheld)
+            reasons["withheld"] = not_reached(withheld)
+        if chain := reading.waits.chain:
+            reasons["chain"] = f"the end is not reached: {'; '.join(chain)}"
+        if unstored is not None:
+            reasons["acks"] = f"the end is not reached: {unstored}; see `fmq status`"
+        self._check_progress(reasons)
         return False
 
-    def _await_withheld(self, rows: Sequence[QueueOffsets]) -> None:
-        """Raise `Unavailable` once nothing but these withheld records has been left for long."""
-        now = time.monotonic()
-        if not rows:
-            self._withheld_since = None
-            return
-        self._report_withheld(rows)
-        self._withheld_since = now if self._withheld_since is None else self._withheld_since
-        if now - self._withheld_since > _UNKNOWN_TIMEOUT_S:
-            what = "; ".join(withheld_sentences(rows, lasting=False))
-            raise Unavailable(
-                f"the end is not reached: {what}. They are not lost: start the brokers that are "
-                "away, then run this again (`fmq status` names them)"
-            )
+    async def _unstored(self, sub: Any) -> Unavailable | None:
+        """Why the acks so far are not stored; messages that may come meanwhile wait for it."""
+        if self.named:
+            try:
+                await sub.commit(_COMMIT_S)
+            except Unavailable as error:
+                return error
+        return None
 
-    def _report_withheld(self, rows: Iterable[QueueOffsets]) -> None:
-        """What may not be read yet, and why, once for each sentence."""
-        for sentence in withheld_sentences(rows):
-            if sentence not in self._withheld_reported:
-                self._withheld_reported.add(sentence)
-                talk(sentence)
-
-    async def _report_waits(self, connected: Any, group: str, topic: str) -> None:
-        """Report what is not shown yet, and why, where nothing comes; rarely, as it costs calls."""
-        now = time.monotonic()
-        if self._waits_asked_s is not None and now - self._waits_asked_s < _WAITS_POLL_S:
-            return
-        self._waits_asked_s = now
-        with suppress(FmqError):
-            admin = connected.admin()
-            self._report_withheld(await admin.offsets(topic=topic))
-            ordered = (await admin.topic(topic)).ordered
-            for status in await admin.ordered.status(topic) if ordered else ():
-                for sentence in reader_waits(status, group):
-                    talk(sentence)
+    def _check_progress(self, reasons: dict[str, str]) -> None:
+        """Raise `Unavailable` if the end has not been reached for such a reason for long."""
+        if why := self._standstill.lasting(reasons, time.monotonic(), _UNKNOWN_TIMEOUT_S):
+            raise Unavailable(why) from None
 
     def _report_unconnected(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""

@@ -42,9 +42,19 @@ class Sub:
     def ack_now(self) -> None:
         self.acks += 1
 
-    async def commit(self) -> None: ...
+    async def commit(self, *_: object) -> None: ...
 
     async def delete_group(self, _: str) -> None: ...
+
+
+def use(sub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `fmq consume` connect to this client."""
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Any]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
 
 
 @pytest.mark.parametrize(
@@ -91,38 +101,43 @@ def test_records_that_never_come_do_not_keep_it_from_the_end(
 
 
 class Failing(Sub):
-    """Its reader is lost once all is printed; then progress is unavailable `silent` times."""
+    """Its reader is lost: progress is unavailable `silent` times, at the start or once printed."""
 
     group, queue, offset = "g1", 0, 0
 
-    def __init__(self, silent: int) -> None:
+    def __init__(self, silent: int, start: bool) -> None:
         super().__init__()
-        self.silent = silent
+        self.silent, self.start = silent, start
 
     async def fetch(self, *_: object) -> list[Any]:
         return []
 
     async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
-        if group and self.silent:
+        if self.silent and (group or self.start):
             self.silent -= 1
             raise Unavailable("no broker serves the reads of group g1")
         return [QueueOffsets(group, topic, "g1", 0, committed=1, begin=0, end=1)]
 
 
+@pytest.mark.parametrize("start", [True, False])
 @pytest.mark.parametrize(("timeout_s", "code"), [(30.0, 0), (-1.0, common.UNAVAILABLE)])
 def test_failover_does_not_end_consuming_to_the_end(
-    monkeypatch: pytest.MonkeyPatch, timeout_s: float, code: int
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    timeout_s: float,
+    code: int,
+    start: bool,
 ) -> None:
-    sub = Failing(silent=3)
-
-    @asynccontextmanager
-    async def client(_: str) -> AsyncIterator[Sub]:
-        yield sub
-
-    monkeypatch.setattr(consume, "client", client)
+    sub = Failing(3, start)
+    use(sub, monkeypatch)
     monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", timeout_s)
     assert main.run(["consume", "t", "-g", "g", "-e"]) == code
     assert sub.silent == (0 if code == 0 else 2)
+    if code:
+        assert capfd.readouterr().err == (
+            "fmq: the end is not known: no broker serves the reads of group g1; `fmq status` shows "
+            "who serves and who is away: start those, and run this again\n"
+        )
 
 
 class Withheld(Sub):
@@ -182,6 +197,7 @@ class Waiting(Sub):
     """Its consumer group waits for the end of a segment of an ordered topic."""
 
     async def fetch(self, *_: object) -> list[Any]:
+        await asyncio.sleep(0)
         return []
 
     async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
@@ -191,9 +207,23 @@ class Waiting(Sub):
         return SimpleNamespace(ordered=True)
 
 
-@pytest.mark.parametrize("options", [[], ["-e"]])
+UNKNOWN = "ordered topic changes: billing waits for 8 s for the end of segment 1: start g1-0\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "last"),
+    [
+        (["--timeout", "4"], 0, ""),
+        (["--timeout", "4", "-e"], 0, ""),
+        (["-e"], 69, f"the end is not reached: {UNKNOWN}"),
+    ],
+)
 def test_unknown_end_is_reported_where_nothing_comes(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], options: list[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    options: list[str],
+    code: int,
+    last: str,
 ) -> None:
     first = replace(CHAIN.segments[0], end=None, end_unknown=True, ended_ms=NOW - 8_000)
     chain = replace(CHAIN, segments=(first, *CHAIN.segments[1:]))
@@ -205,16 +235,85 @@ def test_unknown_end_is_reported_where_nothing_comes(
 
     sub: Any = Waiting()
     sub.ordered = Ordered()
+    use(sub, monkeypatch)
+    if "--timeout" not in options:
+        monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", 0.01)
+    assert main.run(["consume", "changes", "-g", "billing", *options]) == code
+    expected = (f"fmq: {UNKNOWN}", "fmq: 0 messages\n" if not last else f"fmq: {last}")
+    err = capfd.readouterr().err
+    assert err.startswith("".join(expected)), err
 
-    @asynccontextmanager
-    async def client(_: str) -> AsyncIterator[Sub]:
-        yield sub
 
-    monkeypatch.setattr(consume, "client", client)
-    assert main.run(["consume", "changes", "-g", "billing", "--timeout", "4", *options]) == 0
-    assert capfd.readouterr().err == (
-        "fmq: ordered topic changes: billing waits for 8 s for the end of segment 1: start g1-0\n"
-        "fmq: 0 messages\n"
+class Silent(Waiting):
+    """A master that accepts calls and answers none; its consumer still gets messages."""
+
+    group, queue, offset = "g1", 0, 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = self.cancelled = False
+
+    async def fetch(self, *_: object) -> list[Any]:
+        await asyncio.sleep(0)
+        return [self] if self.asked else []
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        self.asked = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled = True
+        return []
+
+
+def test_messages_are_printed_while_a_report_is_awaited(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sub = Silent()
+    use(sub, monkeypatch)
+    assert main.run(["consume", "t", "-g", "g", "-n", "1"]) == 0
+    assert (capfd.readouterr().out, sub.cancelled) == ("v\n", True)
+
+
+class Unstored(Withheld):
+    """A slave is away: one message may be read, one may not, and no ack is stored."""
+
+    async def fetch(self, *_: object) -> list[Any]:
+        await asyncio.sleep(0)
+        return [] if self.acks else [self]
+
+    async def commit(self, *_: object) -> None:
+        raise Unavailable("acks not stored within 30 s")
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        row = QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=1, stored_end=2)
+        return [replace(row, withheld_reason=self.why)]
+
+
+@pytest.mark.parametrize("options", [[], ["-g", "g"]])
+@pytest.mark.parametrize(
+    ("why", "step"),
+    [
+        ("they wait for slave g1-1", "if brokers are away (`fmq status`), start them, and run"),
+        ("", "see `fmq status`, and run"),
+    ],
+)
+def test_withheld_messages_are_named_where_no_ack_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    options: list[str],
+    why: str,
+    step: str,
+) -> None:
+    use(Unstored(0, why), monkeypatch)
+    monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", 0.01)
+    assert main.run(["consume", "t", "-e", *options]) == common.UNAVAILABLE
+    out, err = capfd.readouterr()
+    assert out == "v\n"
+    assert err.splitlines()[-1] == (
+        "fmq: the end is not reached: group g1: 1 message of topic t may not be read yet: "
+        f"{why or 'they wait for acks'}. Which of them are acknowledged is not known yet: {step} "
+        "this again"
     )
 
 
@@ -223,7 +322,7 @@ class Away(Sub):
 
     group, queue, offset = "g1", 0, 0
 
-    async def commit(self) -> None:
+    async def commit(self, *_: object) -> None:
         raise Unavailable("acks not stored within 30 s")
 
     async def delete_group(self, _: str) -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fmqcli.read_end import ReadEnd, withheld_sentences
+from fmqcli.read_waits import ReadWaits, Standstill
 from fmqclient.admin.infos import QueueOffsets
 
 WHY = "they wait for slave g1-1"
@@ -94,3 +95,26 @@ def test_sentence_is_for_what_may_last(
     assert withheld_sentences(rows, lasting=lasting) == [
         f"group g1: 4 messages of topic t may not be read yet: {why}" for why in sentences
     ]
+
+
+async def test_changing_number_of_withheld_messages_is_reported_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waits = ReadWaits(None, "app", "t", 60)
+    for stored_end in (9, 10, 11):
+        waits.report_withheld([row(0, 5, stored_end)])
+    waits.report_withheld([row(0, 5, 12, "they wait for master g1-0")])
+    assert [line.split(": ")[-1] for line in capsys.readouterr().err.splitlines()] == [
+        WHY,
+        "they wait for master g1-0",
+    ]
+
+
+def test_first_reason_is_returned_once_any_has_lasted() -> None:
+    still = Standstill()
+    assert still.lasting({"acks": "A"}, 0, limit_s=30) == ""
+    assert still.lasting({"withheld": "W", "acks": "A"}, 25, limit_s=30) == ""
+    assert still.lasting({"withheld": "W", "acks": "A"}, 31, limit_s=30) == "W"
+    assert still.lasting({}, 32, limit_s=30) == ""
+    assert still.lasting({"acks": "A"}, 33, limit_s=30) == "", "the time starts again"
+    assert still.lasting({"acks": "A"}, 64, limit_s=30) == "A"

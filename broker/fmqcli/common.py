@@ -4,8 +4,8 @@ Data goes to standard output, messages to standard error. A user sees a stack tr
 `--debug` (or FMQ_DEBUG=1): every failure is one line, and an exit code:
 
     0 done   1 it did not work, or its output could not be written   64 wrong usage
-    69 no broker answers   129 its terminal closed   130 interrupted   141 no reader for the output
-    143 terminated
+    69 no broker answers, or `consume -e` does not reach the end   129 its terminal closed
+    130 interrupted   141 no reader for the output   143 terminated
 """
 
 import asyncio

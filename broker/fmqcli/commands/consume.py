@@ -77,7 +77,7 @@ def consume(
         typer.Option(
             "--exit-at-end",
             "-e",
-            help="stop at what is the end when we start",
+            help="stop at what is the end when we start; exit status 69: it is not reached",
         ),
     ] = False,
     ack: Annotated[
@@ -91,6 +91,8 @@ def consume(
     --format knows %t topic, %g broker group, %q queue, %o offset, %k key, %v value, %T %I stored
     at (ms, ISO), %h headers, %a tag, %c delivery count, %K %V lengths, %% and \n \t \xHH.
     Without --group, a consumer group of our own is made, and deleted at the end.
+    With -e, exit status 69: the end was not reached; it was out of reach for 30 s, or nothing came
+    for --timeout.
     """
     _check_options(group, format, output, ack=ack)
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
@@ -224,7 +226,16 @@ class _Printer:
             if end is not None and await self._is_there(reading, end, quiet=quiet_s > 0):
                 return
             if self.timeout_s and quiet_s >= self.timeout_s:
+                self._check_timed_out(end)
                 return
+
+    def _check_timed_out(self, end: ReadEnd | None) -> None:
+        """Raise `Unavailable` if there was an end to reach: a script must see that it was not."""
+        if end is not None:
+            raise Unavailable(
+                f"the end is not reached: nothing came for {self.timeout_s:g} s (--timeout): give "
+                "more time, or see `fmq group lag` and `fmq status`"
+            )
 
     async def _end_now(self, reading: "_Reading") -> ReadEnd:
         """Return the end; a failover may be under way, so wait for one as `_is_there` does."""

@@ -214,7 +214,7 @@ UNKNOWN = "ordered topic changes: billing waits for 8 s for the end of segment 1
     ("options", "code", "last"),
     [
         (["--timeout", "4"], 0, ""),
-        (["--timeout", "4", "-e"], 0, ""),
+        (["--timeout", "4", "-e"], 69, "the end is not reached: nothing came for 4 s (--timeout)"),
         (["-e"], 69, f"the end is not reached: {UNKNOWN}"),
     ],
 )

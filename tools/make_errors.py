@@ -48,7 +48,7 @@ member before its acks were stored, or a seek voided them.
 | 1 | the command failed, or a named topic, queue, broker group or consumer group does not exist |
 | 2, 3 | `journal` and `job`: damage was found; some data could not be read |
 | 64 | wrong usage: invalid options, values or files |
-| 69 | no broker answers; or the extra that the command needs is not installed |
+| 69 | no broker answers; `consume -e` does not reach the end; or the extra that the command needs is not installed |
 | 65, 70, 74, 75, 78 | `broker run`: the journal is damaged; the broker cannot continue (its log gives the reason); the disk fails or is full; another broker uses the data directory or the id; the configuration in ZooKeeper does not fit |
 | 129, 130, 141, 143 | the terminal was closed (not under `nohup`); Ctrl-C; no program reads the output; SIGTERM |
 """  # noqa: E501

@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
@@ -116,6 +116,13 @@ def consume(
         finally:
             writer.close()
 
+    _run(work, printer)
+    if count and printer.printed < count:
+        raise typer.Exit(FAILED)
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, None]], printer: "_Printer") -> None:
+    """Do the work, and print a summary also if it fails."""
     try:
         run(work, while_read=True)
     except ReaderGone:
@@ -125,8 +132,6 @@ def consume(
             printer.print_summary()
         raise
     printer.print_summary()
-    if count and printer.printed < count:
-        raise typer.Exit(FAILED)
 
 
 def _check_options(group: str | None, format: str, output: Output, *, ack: bool) -> None:

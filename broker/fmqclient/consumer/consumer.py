@@ -236,6 +236,7 @@ class Consumer(MustBeClosed):
         found = [] if first is None else [first]
         while found and len(found) < max_messages and (more := self._take_now()) is not None:
             found.append(more)
+        self._turns.note_list(len(found))
         if self._auto:
             self._given = list(found)
         return found

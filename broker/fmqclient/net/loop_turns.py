@@ -12,7 +12,7 @@ from typing import Final
 from fmqport.clock import Clock
 
 TURN_EVERY: Final = 256
-"""Calls after which the loop gets a turn, however quick they were."""
+"""Calls after which the loop gets a turn, however quick they were; a message of a list is one."""
 TURN_MS: Final = 10
 """Milliseconds without a turn after which the next call gives one."""
 _QUICK_CALLS: Final = 4
@@ -65,6 +65,10 @@ class LoopTurns:
         self._look_at = calls + (_QUICK_CALLS if quick else 1)
         self._looked_ms = now_ms
         return now_ms - self._since_ms >= TURN_MS
+
+    def note_list(self, messages: int) -> None:
+        """Count the messages of a list that the program gets in one call."""
+        self._calls += messages
 
     async def give(self) -> None:
         """Let the loop turn, for longer the longer it was held."""

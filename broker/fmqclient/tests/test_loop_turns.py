@@ -110,6 +110,28 @@ async def test_a_turn_is_due_after_a_time_and_after_a_count() -> None:
     assert [turns.due() for _ in range(TURN_EVERY)].index(True) == TURN_EVERY - 1
 
 
+async def test_quick_fetches_give_turns_by_count_of_messages(one: ClusterDouble) -> None:
+    """The clock need not move: thousands of small messages are handed out within milliseconds."""
+    await fill(one, 1200, batch=1)
+    async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
+        while len(sub._handout) < 1200:
+            await asyncio.sleep(0.01)
+        turned = 0
+
+        async def count_turns() -> None:
+            nonlocal turned
+            while True:
+                turned += 1
+                await asyncio.sleep(0)
+
+        sub._turns._clock = HeldClock()
+        counting = asyncio.create_task(count_turns())
+        for _ in range(12):
+            assert len(await sub.fetch(100)) == 100
+        counting.cancel()
+        assert turned >= 1200 // TURN_EVERY - 1
+
+
 async def test_a_loop_that_turns_by_itself_makes_no_turn_due() -> None:
     clock = HeldClock()
     turns = LoopTurns(clock)

@@ -38,6 +38,7 @@ def main() -> int:
             moves=asked.moves,
             topics=asked.topics,
             ordered=asked.ordered or _is_ordered(asked.seed, asked),
+            seek_times=asked.ordered,
         )
         return _one(asked.seed, asked.trace, focus)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
@@ -49,7 +50,7 @@ def main() -> int:
 
 def _play(seed: int, asked: argparse.Namespace) -> Result:
     ordered = asked.ordered or _is_ordered(seed, asked)
-    focus = Focus(moves=asked.moves, topics=asked.topics, ordered=ordered)
+    focus = Focus(moves=asked.moves, topics=asked.topics, ordered=ordered, seek_times=asked.ordered)
     return simulate(seed, focus=focus)
 
 
@@ -70,7 +71,11 @@ def _arguments() -> argparse.Namespace:
         help="with --seed: another value of a broker's setting")  # fmt: skip
     add("--moves", action="store_true", help="another master may be wanted at any time")
     add("--topics", action="store_true", help="topics change, and one comes and goes")
-    add("--ordered", action="store_true", help="every seed has an ordered topic, not every third")
+    add(
+        "--ordered",
+        action="store_true",
+        help="each seed, not every third, has an ordered topic, with readers that seek to times",
+    )
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="run each n-th seed twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after this number of failures (0 = never)")

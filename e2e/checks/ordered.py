@@ -52,6 +52,8 @@ from e2e.history.events import (
 )
 
 UNREADABLE = -2
+_NONE = -1
+"""In place of a record: there is none before."""
 
 
 @dataclass(slots=True)
@@ -230,6 +232,8 @@ def _last_records(
             opened = topic.opened[who][:1]
             learned = opened[0].last[queue] if opened else UNREADABLE
             lasts = _lasts(first, at, topic.unended(who, event.segment))
+            if behind and lasts[-1] == _NONE:
+                continue  # the record before was not delivered: the readers were moved behind it
             sent = topic.sent_of.get(learned)
             lost = sent is not None and bool(copies.gone(topic.stored.get(learned), sent))
             lost = lost or topic.loss_accepted(first[at - 1].segment if at else 0, event.segment)
@@ -248,7 +252,7 @@ def _lasts(first: list[OrderedDelivered], at: int, unended: tuple[int, ...]) -> 
         lasts.append(first[at - 1].record)
         while at and first[at - 1].segment == segment:
             at -= 1
-    return [*lasts, first[at - 1].record if at else -1]
+    return [*lasts, first[at - 1].record if at else _NONE]
 
 
 def _missing(topic: _Topic, copies: Copies) -> Iterator[Finding]:

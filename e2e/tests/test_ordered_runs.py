@@ -30,6 +30,24 @@ def test_group_moved_to_a_time_gets_what_was_stored_then(to_ms: int, came: list[
     assert verdict.counts["seeks to times"] == 1
 
 
+def test_readers_moved_into_an_unended_segment_show_no_record_before_it() -> None:
+    chain = Chain()
+    chain.open("copier")
+    chain.send("copier", [1001, 1002])
+    chain.store("copier", 1, [1001])
+    chain.store("copier", 2, [1002], sequence=2)
+    chain.hand_on(3, 2)
+    chain.open("deputy", 1001, -1, accepts=True)
+    chain.kit.add(OrderedSought(chain.kit.at(), chain.kit.at(), SEEKERS, CHAIN, 0))
+    chain.send("deputy", [1003])
+    chain.store("deputy", 3, [1003])
+    for segment, record in ((1, 1001), (2, 1002), (3, 1003)):
+        chain.deliver(segment, [record])
+        if segment > 1:
+            chain.deliver(segment, [record], readers=SEEKERS)
+    assert "deputy was active" not in str(chain.end().judge(ANY))
+
+
 def test_clock_set_then_store_times_show_nothing() -> None:
     kit = moved(LATER, [1004])
     kit.fault(FaultKind.CLOCK, MASTER)

@@ -75,8 +75,8 @@ class OrderedReading:
     stay_s: tuple[float, float] | None = None  # None: until the end
     rest_s: tuple[float, float] = (0.0, 0.0)  # between two stays, while records are sent
     remade: bool = False  # it reads, is deleted and made again: only what comes then is noted
-    seeks: bool = False  # it reads and seeks, at last to the beginning or to a time: what comes
-    # then is noted
+    seeks: bool = False  # it reads and seeks, at last to the beginning: what comes then is noted
+    to_times: bool = False  # the last seek may also go to a time
 
     @property
     def restarts(self) -> bool:
@@ -257,7 +257,7 @@ async def _read_and_seek(
 ) -> None:
     """Read and seek a few times, over segments of several broker groups.
 
-    The last seek goes to the start, or to a time.
+    The last seek goes to the start, or also to a time (`OrderedReading.to_times`).
     """
     for _ in range(dice.randint(0, 2)):
         await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
@@ -266,7 +266,8 @@ async def _read_and_seek(
                 to = dice.choice(("earliest", "latest", _some_time(dice, door)))
                 await client.admin().seek(reading.readers, reading.topic, to)
     await _read_on(traffic, reading, None, client, dice.uniform(*_BEFORE_S))
-    asked_ms, to = traffic.now_ms(), dice.choice(("earliest", _some_time(dice, door)))
+    last = ("earliest", _some_time(dice, door)) if reading.to_times else ("earliest",)
+    asked_ms, to = traffic.now_ms(), dice.choice(last)
     await client.admin().seek(reading.readers, reading.topic, to)
     if isinstance(to, int):
         named = reading.readers, reading.topic

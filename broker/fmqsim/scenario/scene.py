@@ -108,6 +108,7 @@ class Focus:
     moves: bool = False
     topics: bool = False
     ordered: bool = False  # an ordered topic over two groups or three
+    seek_times: bool = False  # the last seek of its readers may go to a time, not to the start
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:
@@ -140,7 +141,9 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
     settings |= dict(focus.settings)
     shuffle = dice.random() < 0.5
     asked = focus.faults, focus.moves, focus.topics
-    chain = _ordered_plan(random.Random(f"{seed}/senders")) if focus.ordered else None
+    chain = None
+    if focus.ordered:
+        chain = _ordered_plan(random.Random(f"{seed}/senders"), focus.seek_times)
     return Scene(seed, groups, settings, topics, weather, plan, shuffle, *asked, chain)
 
 
@@ -180,7 +183,7 @@ def _groups_of_chain(dice: random.Random) -> tuple[GroupConfig, ...]:
     return tuple(_group(dice, f"g{at}", dice.choice((1, 1, 1, 2))) for at in range(1, count + 1))
 
 
-def _ordered_plan(dice: random.Random) -> OrderedPlan:
+def _ordered_plan(dice: random.Random, seek_times: bool) -> OrderedPlan:
     topic, queues = "chain", dice.choice((1, 1, 2))
     sending = tuple(
         OrderedSending(
@@ -203,7 +206,8 @@ def _ordered_plan(dice: random.Random) -> OrderedPlan:
     if dice.random() < 0.4:
         reading = (*reading, OrderedReading("o4", "again", topic, remade=True))
     if dice.random() < 0.4:
-        reading = (*reading, OrderedReading("o5", "seekers-in-order", topic, seeks=True))
+        seekers = OrderedReading("o5", "seekers-in-order", topic, seeks=True, to_times=seek_times)
+        reading = (*reading, seekers)
     if dice.random() < 0.5:
         sending = tuple(replace(one, accepts=True) for one in sending)
     return OrderedPlan(topic, queues, sending, reading)

@@ -18,7 +18,7 @@ SEEDS = (
 @pytest.mark.parametrize(("seed", "happens"), SEEDS)
 def test_ordered_topic_keeps_its_order_over_segments_and_senders(seed: int, happens: str) -> None:
     def run(seed: int) -> Result:
-        return simulate(seed, focus=Focus(ordered=True))
+        return simulate(seed, focus=Focus(ordered=True, seek_times=True))
 
     (result,) = forked([seed], 1, run)
     assert result.outcome is Outcome.OK, result.story or result.reasons

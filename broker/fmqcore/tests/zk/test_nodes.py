@@ -12,6 +12,7 @@ from fmqcore.errors import Malformed
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, Position, TopicId
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
 from fmqcore.properties import Properties
+from fmqcore.zk import group_state
 from fmqcore.zk.group_config import (
     GroupConfig,
     KeptOut,
@@ -191,13 +192,15 @@ def test_an_older_writers_documents() -> None:
     assert topic_from_json(json.dumps(MINIMAL[3][1]).encode()).groups[0].weight == 1
 
 
+STATE_VALUES = {
+    "max_delivered_position": 7, "successor_incarnation": "i", "required_epoch": 2,
+    "last_opened_epoch": 3, "declared_lost": "b", "offsets_final": True, "reason": "r",
+    "write_token": "t",
+}  # fmt: skip
 FORMER: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
     (config_from_json, MINIMAL[0][1], {"lost": ("declared_lost", "b")}),
     (state_from_json, MINIMAL[1][1],
-     {"served_end": ("max_delivered_position", 7), "heir": ("successor_incarnation", "i"),
-      "base": ("required_epoch", 2), "opened": ("last_opened_epoch", 3),
-      "lost": ("declared_lost", "b"), "sealed": ("offsets_final", True), "why": ("reason", "r"),
-      "txn": ("write_token", "t")}),
+     {old: (new, STATE_VALUES.pop(new)) for old, new in group_state._FORMER_NAMES.items()}),
     (live_from_json, MINIMAL[2][1], {"moves": ("supports_switchover", True)}),
 ]  # fmt: skip
 
@@ -206,6 +209,7 @@ FORMER: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
 def test_former_names_of_fields_are_read_and_new_ones_win(
     decode: Any, document: dict[str, Any], former: dict[str, Any]
 ) -> None:
+    assert not STATE_VALUES, "each has a former name"
     for old, (new, value) in former.items():
         found = decode(json.dumps(document | {old: value}).encode())
         assert getattr(found, new) == value

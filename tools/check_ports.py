@@ -60,9 +60,9 @@ def check(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             last = name.rpartition(".")
-            why = forbidden.get(name) or (last[1] and forbidden.get(f"*.{last[2]}"))
-            if why:
-                yield f"{path.relative_to(ROOT)}:{node.lineno}: {name}(): {why}"
+            reason = forbidden.get(name) or (last[1] and forbidden.get(f"*.{last[2]}"))
+            if reason:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {name}(): {reason}"
 
 
 if __name__ == "__main__":

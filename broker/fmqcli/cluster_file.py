@@ -143,11 +143,11 @@ class ClusterSpec:
         """Raise `InvalidArgument` if the policy can never be met with this master."""
         master = next(m for m in config.members if m.id == config.master)
         zones = {m.id: m.zone for m in config.slaves}
-        if why := can_meet(config.policy, zones, master.zone, frozenset(zones)):
+        if reason := can_meet(config.policy, zones, master.zone, frozenset(zones)):
             raise self._wrong(
                 f"groups.{config.group}.policy",
                 f"can never be met with {master.id} as master, not even with all slaves in sync "
-                f"({why.partition(';')[0]}): add slaves, or ask for less",
+                f"({reason.partition(';')[0]}): add slaves, or ask for less",
             )
 
     def _address(self, place: str, text: str) -> str:

@@ -47,8 +47,10 @@ class NotWritten(OSError):
     """Standard output could not be written: a full disk, a closed descriptor."""
 
     def __init__(self, error: OSError) -> None:
-        why = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
-        super().__init__(f"standard output could not be written: {why}; what is there is not all")
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
+        super().__init__(
+            f"standard output could not be written: {reason}; what is there is not all"
+        )
 
 
 class Output(Enum):
@@ -117,14 +119,16 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False)
 
 async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool) -> T:
     task = asyncio.ensure_future(work())
-    why: list[BaseException] = []
+    endings: list[BaseException] = []
 
-    def end(reason: BaseException) -> None:
-        why.append(reason)
+    def end(ending: BaseException) -> None:
+        endings.append(ending)
         task.cancel()
 
     def hang_up() -> None:
-        if not why:  # the kernel and the shell both send it: the second must not end the clean-up
+        if (
+            not endings
+        ):  # the kernel and the shell both send it: the second must not end the clean-up
             end(Terminated(HUNG_UP))
 
     loop = asyncio.get_running_loop()
@@ -136,8 +140,8 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
     try:
         return await task
     except asyncio.CancelledError:
-        if why:
-            raise why[0] from None
+        if endings:
+            raise endings[0] from None
         task.cancel()
         await asyncio.wait([task])
         raise

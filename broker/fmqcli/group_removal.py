@@ -274,25 +274,27 @@ class GroupRemoval:
 
     async def _await_read_only(self) -> GroupState:
         """Wait until its master takes no messages, and what it took before can be read."""
-        deadline_s, end, why = time.monotonic() + self._timeout_s, -1, ""
+        deadline_s, end, reason = time.monotonic() + self._timeout_s, -1, ""
         async with self._admin() as admin:
             while time.monotonic() < deadline_s:
                 state = await self._groups.state(self._name)
                 rows = [row for row in await admin.status() if row.broker == state.master]
-                why = f"{state.master} does not answer"
+                reason = f"{state.master} does not answer"
                 if rows and not rows[0].error:
                     row = rows[0]
                     current = state.mode is Mode.MASTER and not state.required_epoch
                     current = current and row.epoch == state.epoch
-                    why = f"{row.broker} has {row.permission.name}, epoch {row.epoch}: {row.reason}"
+                    reason = (
+                        f"{row.broker} has {row.permission.name}, epoch {row.epoch}: {row.reason}"
+                    )
                     if current and not row.permission & Permission.WRITE:
                         end = row.end if end < 0 else end
                         if row.commit_end >= end:
                             return state
-                        why = f"{row.broker} waits for its slaves: {row.reason}"
+                        reason = f"{row.broker} waits for its slaves: {row.reason}"
                 await asyncio.sleep(_POLL_S)
         raise Unavailable(
-            f"group {self._name}: its master is not known to take no messages ({why}): run this "
+            f"group {self._name}: its master is not known to take no messages ({reason}): run this "
             "again when it answers"
         )
 

@@ -157,9 +157,9 @@ class Dump:
         if refusal:
             self._stop(2, str(refusal.finding))
 
-    def _stop(self, code: int, why: str) -> None:
+    def _stop(self, code: int, reason: str) -> None:
         self.exit_code = max(self.exit_code, code, key=_BY_WEIGHT.index)
-        self.stopped += f"{why}\n"
+        self.stopped += f"{reason}\n"
 
 
 def _checkpoint(opened: DataDirectory) -> Checkpoint | None:

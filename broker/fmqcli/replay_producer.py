@@ -316,10 +316,10 @@ class GroupSenders:
             now_ms, may_expire = await ticks.wait()
             for group, sender in self._senders.items():
                 if may_expire:
-                    self._expire(group, str(sender.error or sender.why or "no answer"), now_ms)
+                    self._expire(group, str(sender.error or sender.reason or "no answer"), now_ms)
                 sender.tick(now_ms)
 
-    def _expire(self, group: GroupName, why: str, now_ms: int) -> None:
+    def _expire(self, group: GroupName, reason: str, now_ms: int) -> None:
         """End all that a group has not confirmed by its deadline, with one error."""
         pending: list[PendingBatch] = []
         in_flight: list[InFlightBatch] = []
@@ -329,7 +329,7 @@ class GroupSenders:
                 pending, in_flight = pending + expired, in_flight + unanswered
         if not pending and not in_flight:
             return
-        error = _unconfirmed(group, why) if in_flight else _not_taken(group, pending, why)
+        error = _unconfirmed(group, reason) if in_flight else _not_taken(group, pending, reason)
         for records in [*(p.records for p in pending), *(f.records for f in in_flight)]:
             reject(records, error)
 
@@ -348,18 +348,18 @@ async def _answered(future: "asyncio.Future[SendResult]") -> None:
     await future
 
 
-def _not_taken(group: GroupName, left: Sequence[PendingBatch], why: str) -> FmqError:
+def _not_taken(group: GroupName, left: Sequence[PendingBatch], reason: str) -> FmqError:
     """Return the error for records that are not in the journal of the group's master."""
     count = sum(len(batch.records) for batch in left)
     doubtful = any(batch.doubtful for batch in left)
     kind = DeliveryUnknown if doubtful else NoPermission
     doubt = "; the group may have shown some before a failover, and lost them" if doubtful else ""
     return kind(
-        f"group {group} takes no messages: {why}; the next {count:,} records are not stored"
+        f"group {group} takes no messages: {reason}; the next {count:,} records are not stored"
         f"{doubt}: run the replay again when the group takes messages, or send all, into an empty "
         "topic, with another --name"
     )
 
 
-def _unconfirmed(group: GroupName, why: str) -> FmqError:
-    return DeliveryUnknown(f"group {group} did not confirm in {CONFIRM_TIMEOUT_S:.0f} s: {why}")
+def _unconfirmed(group: GroupName, reason: str) -> FmqError:
+    return DeliveryUnknown(f"group {group} did not confirm in {CONFIRM_TIMEOUT_S:.0f} s: {reason}")

@@ -55,5 +55,7 @@ async def _report_stalls(
         await asyncio.sleep(STALLED_S)
         look()
         if before[0] and before == (producer.outstanding, sent()):
-            reasons = [f"{group}: {why}" for group, why in producer.connected.items() if why]
+            reasons = [
+                f"{group}: {reason}" for group, reason in producer.connected.items() if reason
+            ]
             talk(f"waiting, {before[0]:,} not stored yet; {'; '.join(reasons) or 'no answer'}")

@@ -375,8 +375,8 @@ class DevCluster:
         reply = await self.broker_status(state.master)
         member = config.member(state.master)
         if reply is None or member is None or reply.permission != member.permission:
-            why = reply.reason if reply else "it does not answer"
-            return f"{group}: master {state.master} does not serve all that it may: {why}"
+            reason = reply.reason if reply else "it does not answer"
+            return f"{group}: master {state.master} does not serve all that it may: {reason}"
         return ""
 
     def _write_file(self) -> None:

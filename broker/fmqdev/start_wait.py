@@ -89,8 +89,8 @@ class StartWait:
                 lacking = lacking or "nothing answers"
             if not lacking:
                 return
-            if why := self.over(lacking):
-                raise ClusterFailed(f"{why}: {lacking}")
+            if reason := self.over(lacking):
+                raise ClusterFailed(f"{reason}: {lacking}")
             await asyncio.sleep(_POLL_S)
 
     def over(self, lacking: str) -> str:

@@ -190,7 +190,7 @@ class Stage:
 
     def _seen(self) -> str:
         looks = ", ".join(
-            f"{broker}: {sight.permission.name} {sight.mode} e{sight.epoch} ({sight.why})"
+            f"{broker}: {sight.permission.name} {sight.mode} e{sight.epoch} ({sight.reason})"
             for broker, sight in self.watch.latest.items()
         )
         return f"brokers report: {looks}"

@@ -39,7 +39,7 @@ class Sight:
     permission: Permission = Permission.NONE
     epoch: int = 0
     mode: str = ""
-    why: str = "not asked yet"
+    reason: str = "not asked yet"
 
 
 class Broker(Protocol):
@@ -129,7 +129,7 @@ class Watch:
         try:
             reply = await connection.call(STATUS, admin_pb2.StatusRequest(), _ANSWER_S)
         except TransportError as error:
-            self.latest[plan.id] = Sight(why=f"silent: {error}")
+            self.latest[plan.id] = Sight(reason=f"silent: {error}")
             self.seen.append(Seen(asked_ms, plan.group, plan.id, Permission.NONE))
             return False
         finally:

@@ -60,8 +60,8 @@ def may_be_gone(facts: Facts, report: Report, by_ms: float = inf) -> str:
     if sent is None:
         return ""
     level = sent.level if isinstance(report, Stored) else "replicated"
-    if isinstance(report, Delivered) and (why := facts.shown_taken_back(report)):
-        return why
+    if isinstance(report, Delivered) and (reason := facts.shown_taken_back(report)):
+        return reason
     return excused(facts, report.place.group, level, sent.at_ms, report.at_ms, by_ms=by_ms)
 
 
@@ -92,13 +92,13 @@ def lost(facts: Facts) -> Iterator[Finding]:
 def phantom(facts: Facts) -> Iterator[Finding]:
     """I3: a record that is there was sent."""
     for event in facts.delivered:
-        if why := _not_sent(facts, event.record, event.place, event.at_ms):
-            yield _of(Check.I3, event, f"delivered to {event.who}: {why}")
+        if reason := _not_sent(facts, event.record, event.place, event.at_ms):
+            yield _of(Check.I3, event, f"delivered to {event.who}: {reason}")
     for group, places in sorted(facts.truths.items()):
         for place, truth in sorted(places.items()):
             for offset, record in truth.records.items():
-                if why := _not_sent(facts, record, place, facts.end_ms):
-                    text = f"stored: {why}"
+                if reason := _not_sent(facts, record, place, facts.end_ms):
+                    text = f"stored: {reason}"
                     yield Finding(Check.I3, facts.end_ms, text, (group,), place, offset, record)
 
 
@@ -113,7 +113,7 @@ def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
         return f"it was sent to topic {sent.topic}"
     outcome = facts.outcome.get(record)
     if isinstance(outcome, Failed):
-        return f"its producer got the error that it was not stored ({outcome.why})"
+        return f"its producer got the error that it was not stored ({outcome.reason})"
     return ""
 
 
@@ -157,8 +157,8 @@ def excused(
         for master in sorted(masters):
             isrs = [frozenset(s.isr) for s in states if (s.master or setup.master) == master]
             promise = promise_of(level, setup, isrs, since_ms, reported_ms, master, below)
-            if why := may_lose(promise, [x for x in losses.all if x.from_ms <= by_ms]):
-                return why
+            if reason := may_lose(promise, [x for x in losses.all if x.from_ms <= by_ms]):
+                return reason
     return ""
 
 

@@ -75,7 +75,7 @@ class InVain(NamedTuple):
     asked_ms: float
     at_ms: float
     who: str
-    why: str
+    reason: str
 
 
 class Truth(NamedTuple):
@@ -309,15 +309,15 @@ class Facts:
     def _in_vain(self, event: Progress) -> None:
         if isinstance(event, Seeking):
             self._asked_ms[event.who] = event.at_ms
-        elif isinstance(event, Sought) and event.why:
+        elif isinstance(event, Sought) and event.reason:
             since_ms = self._asked_ms.get(event.who, event.at_ms)
-            self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.why))
+            self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.reason))
 
     def _committed(self, event: Committed) -> None:
         since_ms = self._asked_ms.pop(event.who, event.at_ms)
         self.waits[event.who].append((since_ms, event.at_ms))
-        if event.why and not event.stale:
-            self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.why))
+        if event.reason and not event.stale:
+            self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.reason))
             return  # it may still be stored later: the client asks again
         count = self._asked.pop(event.who, 0)
         pending = self._pending[event.who]

@@ -47,7 +47,7 @@ def _last(facts: Facts) -> str:
             s = states[-1]
             isr = ", ".join(s.isr) or "none"
             descriptions.append(
-                f"{group}: {s.mode.value}({s.epoch}), reader {s.reader}, in sync {isr}: {s.why}"
+                f"{group}: {s.mode.value}({s.epoch}), reader {s.reader}, in sync {isr}: {s.reason}"
             )
     return "; ".join(descriptions) or "no state was seen"
 

@@ -291,8 +291,8 @@ def _missing_since(topic: _Topic, copies: Copies, times: StoreTimes) -> Iterator
                 continue
             first = order.get(events[0].record, 0) if events else len(order)
             follows = order[stored.record] > first
-            if why := has_to_come(sought, stored, sent, times, follows=follows):
-                text = f"acknowledged, {why}, and not delivered to {readers}"
+            if reason := has_to_come(sought, stored, sent, times, follows=follows):
+                text = f"acknowledged, {reason}, and not delivered to {readers}"
                 yield _found_stored(stored, text, stored.group)
 
 

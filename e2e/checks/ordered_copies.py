@@ -60,8 +60,8 @@ class Copies:
         for name in groups:
             for setup in self._setups(name, sent.at_ms, reported_ms):
                 promise = _promise(setup, sent.at_ms, reported_ms)
-                if why := may_lose(promise, self._facts.losses.all):
-                    return why
+                if reason := may_lose(promise, self._facts.losses.all):
+                    return reason
         return ""
 
     def lost_since(self, delivered: OrderedDelivered, until_ms: float) -> bool:

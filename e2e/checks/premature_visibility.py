@@ -96,12 +96,12 @@ def acked_early(facts: Facts) -> Iterator[Finding]:
         promise = _promise(facts, outcome)
         if promise is None:
             continue
-        if why := _not_held(promise, position, ends):
+        if reason := _not_held(promise, position, ends):
             sent = facts.sent[outcome.record]
             yield Finding(
                 Check.I2,
                 outcome.at_ms,
-                f"{outcome.who} got OK (acks={sent.level}) before it was safe: {why}",
+                f"{outcome.who} got OK (acks={sent.level}) before it was safe: {reason}",
                 (outcome.who, outcome.place.group),
                 outcome.place,
                 outcome.offset,

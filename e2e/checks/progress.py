@@ -217,7 +217,7 @@ class _Reading:
         self._clear()
 
     def _answer(self, event: Sought) -> None:
-        self.blurred |= bool(event.why) or self._waiting is None
+        self.blurred |= bool(event.reason) or self._waiting is None
         if self._waiting is not None:
             went = event.offset if event.offset >= 0 else self._waiting
             self._waiting = self._twice = went

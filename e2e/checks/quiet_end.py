@@ -27,7 +27,7 @@ def _changes(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
             if from_ms < state.at_ms <= to_ms:
                 text = (
                     f"{group} became {state.mode.value}({state.epoch}), reader {state.reader}, "
-                    f"in sync {', '.join(state.isr) or 'none'}: {state.why}"
+                    f"in sync {', '.join(state.isr) or 'none'}: {state.reason}"
                 )
                 yield Finding(Check.I12, state.at_ms, text, (group,))
     for broker, life in sorted(facts.lives.items()):
@@ -57,12 +57,12 @@ def _outcomes(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
             continue
         sent = facts.sent.get(outcome.record)
         if sent is not None and sent.at_ms > from_ms:
-            text = f"{type(outcome).__name__.lower()} for {outcome.who}: {outcome.why}"
+            text = f"{type(outcome).__name__.lower()} for {outcome.who}: {outcome.reason}"
             yield Finding(Check.I12, outcome.at_ms, text, (outcome.who,), record=outcome.record)
     for asked in () if facts.looks else facts.in_vain:  # a real machine may be too slow for it
         if from_ms < asked.asked_ms and asked.at_ms <= to_ms:
             yield Finding(
-                Check.I12, asked.at_ms, f"{asked.who} got an error: {asked.why}", (asked.who,)
+                Check.I12, asked.at_ms, f"{asked.who} got an error: {asked.reason}", (asked.who,)
             )
 
 

@@ -75,7 +75,7 @@ def _refused(facts: Facts) -> Iterator[Finding]:
             for broker, from_ms, to_ms in facts.losses.failing
         )
         if not failing and not facts.losses.hurt(refusal.broker, refusal.at_ms):
-            text = f"{refusal.broker} refuses, and its disk was not hurt: {refusal.why}"
+            text = f"{refusal.broker} refuses, and its disk was not hurt: {refusal.reason}"
             yield Finding(Check.I10, refusal.at_ms, text, (refusal.broker, group))
 
 
@@ -92,5 +92,5 @@ def _ended_itself(facts: Facts) -> Iterator[Finding]:
                     for on, from_ms, to_ms in facts.losses.failing
                 )
                 if not failed and not facts.losses.hurt(broker, event.at_ms):
-                    text = f"{broker} ended itself, and no disk had failed: {event.why}"
+                    text = f"{broker} ended itself, and no disk had failed: {event.reason}"
                     yield Finding(Check.I10, event.at_ms, text, (broker, event.group))

@@ -206,4 +206,4 @@ def _opened_twice(facts: Facts) -> Iterator[Finding]:
 def _is_new_start(one: State, two: State) -> bool:
     """Whether a person let the group begin again: no broker serves by that state (ADR 0058)."""
     again = (Mode.NEW, one.master, "", REASON_BEGIN_AGAIN)
-    return (two.mode, two.master, two.reader, two.why) == again
+    return (two.mode, two.master, two.reader, two.reason) == again

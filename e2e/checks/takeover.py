@@ -32,16 +32,16 @@ def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> s
     setup = facts.group(place.group)
     if setup is None:
         return ""
-    if why := facts.taken_back(place.group, confirmed.acked_ms):
-        return why
+    if reason := facts.taken_back(place.group, confirmed.acked_ms):
+        return reason
     for state in facts.states_between(place.group, confirmed.acked_ms, confirmed.at_ms):
         if state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER):
-            why = _taker_lost(facts, state, confirmed, now_ms)
-            why = why or _handed_over(facts, setup, state, confirmed, now_ms)
+            reason = _taker_lost(facts, state, confirmed, now_ms)
+            reason = reason or _handed_over(facts, setup, state, confirmed, now_ms)
         else:
-            why = _not_with_the_taker(facts, setup, state, confirmed, now_ms)
-        if why:
-            return why
+            reason = _not_with_the_taker(facts, setup, state, confirmed, now_ms)
+        if reason:
+            return reason
     return ""
 
 
@@ -70,8 +70,8 @@ def _not_with_the_taker(
     promise = promise_of("replicated", setup, isrs, *times, state.master or setup.master, below)
     if promise is None:
         return ""
-    if why := may_lose(promise, [x for x in facts.losses.all if x.from_ms <= now_ms]):
-        return why
+    if reason := may_lose(promise, [x for x in facts.losses.all if x.from_ms <= now_ms]):
+        return reason
     for taken in facts.states_between(setup.name, confirmed.acked_ms, now_ms):
         if taken.mode is not Mode.SLAVE_CONSUME or taken.at_ms <= state.at_ms:
             continue

@@ -60,7 +60,7 @@ class Failed(NamedTuple):
     at_ms: float
     who: str
     record: int
-    why: str
+    reason: str
 
 
 class Unsure(NamedTuple):
@@ -69,7 +69,7 @@ class Unsure(NamedTuple):
     at_ms: float
     who: str
     record: int
-    why: str
+    reason: str
 
 
 class Joined(NamedTuple):
@@ -148,12 +148,12 @@ class Committing(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The answer to its newest `Committing`. `why` "" = stored; `stale`: some never will be."""
+    """The answer to its newest `Committing`. `reason` "" = stored; `stale`: some never will be."""
 
     at_ms: float
     who: str
     readers: str
-    why: str = ""
+    reason: str = ""
     stale: bool = False
 
 
@@ -174,7 +174,7 @@ class Sought(NamedTuple):
     who: str
     readers: str
     place: Place
-    why: str = ""  # "" = done
+    reason: str = ""  # "" = done
     offset: int = -1  # the sought offset; or the reader's first or last one
 
 
@@ -261,7 +261,7 @@ class OrderedUnsure(NamedTuple):
     who: str
     topic: str
     record: int
-    why: str
+    reason: str
 
 
 class OrderedDelivered(NamedTuple):
@@ -352,7 +352,7 @@ class State(NamedTuple):
     reader: str
     isr: tuple[str, ...]
     degraded: bool = False
-    why: str = ""
+    reason: str = ""
     # of a master that is back: readers may have shown records that it lacks
     max_delivered_position: int = 0
 
@@ -387,7 +387,7 @@ class Down(NamedTuple):
     broker: str
     group: str
     how: "Ending"
-    why: str = ""
+    reason: str = ""
     durable_end: int = -1
 
 
@@ -396,7 +396,7 @@ class Refusal(NamedTuple):
 
     at_ms: float
     broker: str
-    why: str
+    reason: str
 
 
 # ---- what we did to it

@@ -108,8 +108,8 @@ def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: 
         with node_lost(node):
             recorder.down(master, Ending.KILLED)
             until(lambda: not node_is(node, "True"), "the cluster has noticed", 120)
-            why = f"{master}: its node {node} is not ready"
-            until(lambda: why in apart.condition("Degraded")["message"], "the node is named", 60)
+            reason = f"{master}: its node {node} is not ready"
+            until(lambda: reason in apart.condition("Degraded")["message"], "the node is named", 60)
             until(lambda: apart.status["master"] == slave, "the slave is master", 120)
             until(lambda: apart.status["mode"] == "MASTER", "it has opened its term", 60)
             assert any(pod["metadata"]["name"] == master for pod in apart.pods()), "still there"

@@ -57,10 +57,10 @@ def test_a_commit_that_failed_confirms_nothing() -> None:
     kit = Kit()
     kit.produce(3)
     kit.consume([0, 1, 2])
-    kit.change(Committed, 0, why="timed out")
+    kit.change(Committed, 0, reason="timed out")
     kit.deliver([0], who="m.2")
     assert kit.broken() == set()
-    kit.change(Committed, 0, why="stale", stale=True)
+    kit.change(Committed, 0, reason="stale", stale=True)
     kit.commit()
     assert kit.broken() == set()
 

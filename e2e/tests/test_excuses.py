@@ -206,8 +206,8 @@ def test_takeover_reader_emptied_at_another_time_has_no_excuse(
     assert kit.broken() == broken
 
 
-@pytest.mark.parametrize(("why", "broken"), [("", True), ("waits", False), ("stands", False)])
-def test_waiting_or_paused_client_may_see_a_taken_back_record(why: str, broken: bool) -> None:
+@pytest.mark.parametrize(("reason", "broken"), [("", True), ("waits", False), ("stands", False)])
+def test_waiting_or_paused_client_may_see_a_taken_back_record(reason: str, broken: bool) -> None:
     """A takeover reader showed it; when a client delivers it, the master is back without it (ADR
     0025).
     """
@@ -216,9 +216,9 @@ def test_waiting_or_paused_client_may_see_a_taken_back_record(why: str, broken: 
     kit.produce(1)
     kit.take_over()
     (shown,) = kit.send(1)
-    if why == "waits":
+    if reason == "waits":
         kit.add(Committing(kit.at(), MEMBER, READERS))
-    if why == "stands":
+    if reason == "stands":
         kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.FIRED, "pause client"))
     kit.add(Unsure(kit.at(), "p", shown, "no answer"))
     kit.end(SLAVE, Ending.KILLED, int(kit.writer.end) + 96)
@@ -228,9 +228,9 @@ def test_waiting_or_paused_client_may_see_a_taken_back_record(why: str, broken: 
     kit.state(Mode.MASTER, MASTER, degraded=True, max_delivered_position=int(kit.writer.end) + 96)
     kit.produce(1)
     kit.wait(1000)
-    if why == "waits":
+    if reason == "waits":
         kit.add(Committed(kit.at(), MEMBER, READERS, "not in time"))
-    if why == "stands":
+    if reason == "stands":
         kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.HEALED, "pause client"))
     kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, shown, 1, "k"))
     kit.up(SLAVE)

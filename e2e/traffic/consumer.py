@@ -194,16 +194,16 @@ class _Life:
     async def _commit(self, consumer: Consumer, timeout_s: float) -> None:
         traffic, readers = self._traffic, self._member.readers
         traffic.add(Committing(traffic.now_ms(), self._who, readers))
-        why, stale = "", False
+        reason, stale = "", False
         traffic.committing[self._who] = traffic.now_ms()
         try:
             await consumer.commit(timeout_s)
         except FmqError as error:
-            why = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
             stale = isinstance(error, StaleAssignment)
         finally:
             traffic.committing.pop(self._who, None)
-        traffic.add(Committed(traffic.now_ms(), self._who, readers, why, stale))
+        traffic.add(Committed(traffic.now_ms(), self._who, readers, reason, stale))
 
     def _place(self, message: Message) -> Place:
         return Place(message.topic, message.group, message.queue)

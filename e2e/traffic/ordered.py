@@ -173,9 +173,9 @@ class _Turn:
         self._open.pop(record, None)
         if not isinstance(error, FmqError | asyncio.CancelledError):
             self._traffic.bugs.append(error)
-        why = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         now_ms = self._traffic.now_ms()
-        self._traffic.add(OrderedUnsure(now_ms, self._who, self._sending.topic, record, why))
+        self._traffic.add(OrderedUnsure(now_ms, self._who, self._sending.topic, record, reason))
 
 
 def _record_of_last(last: LastRecord | None) -> int:

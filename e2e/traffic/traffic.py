@@ -84,7 +84,7 @@ class Traffic(TrafficState):
             offset = dice.randrange(self.seen[seeks.readers, place])
             start = (self.now_ms(), seeks.name, seeks.readers, place)
             self.add(Seeking(*start, offset))
-            why, went = "", -1
+            reason, went = "", -1
             try:
                 rows = await client.admin().seek(
                     seeks.readers,
@@ -96,8 +96,8 @@ class Traffic(TrafficState):
                 # A takeover reader may lack it: then it goes on at its end, as its answer shows.
                 went = min(went, max(rows[0].committed, rows[0].begin))
             except FmqError as error:
-                why = str(error) or type(error).__name__
-            self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))
+                reason = str(error) or type(error).__name__
+            self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, reason, went))
 
     def stop_sending(self) -> None:
         """Stop all producers."""

@@ -18,7 +18,7 @@ class Equivalent:
     function: str
     old: str
     new: str
-    why: str
+    reason: str
 
     def covers(self, mutant: Mutant) -> bool:
         """Whether the mutant is this one; equal text elsewhere in the function counts too."""

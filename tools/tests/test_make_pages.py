@@ -38,10 +38,13 @@ def test_a_stale_page_is_refused(
 
 def test_a_logged_event_has_its_levels_and_fields() -> None:
     tool = load("make_log_events")
-    code = '_log.info("one" if x else "two", why=why)\n_log.error("one", end=1)\nmath.log("no")\n'
+    code = '_log.info("one" if x else "two", reason=x)\n_log.error("one", end=1)\nmath.log("no")\n'
     found = list(tool.events_of(tool.ast.parse(code), "a.b"))
     rows = tool.table(found).splitlines()[2:]
-    assert rows == ["| `one` | info, error | end, why | a.b |", "| `two` | info | why | a.b |"]
+    assert rows == [
+        "| `one` | info, error | end, reason | a.b |",
+        "| `two` | info | reason | a.b |",
+    ]
 
 
 def test_a_field_has_its_default_bounds_and_meaning() -> None:

@@ -129,7 +129,7 @@ def test_every_module_and_its_tests_exist() -> None:
 
 def test_each_mutant_listed_as_equivalent_can_be_planted() -> None:
     for one in equivalent.load():
-        assert one.why
+        assert one.reason
         source = (ROOT / one.file).read_bytes()
         found = mutants(one.file, source, running.fields())
         assert any(one.covers(each) for each in found), f"no such mutant: {one}"

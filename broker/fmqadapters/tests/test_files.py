@@ -82,11 +82,14 @@ async def test_created_files_have_their_blocks(disk: FileDisk, tmp_path: Path) -
 async def test_unusable_data_directory_gives_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     (tmp_path / "data" / "lock").mkdir(parents=True)
-    for name, why in (("file", "it is a file"), ("data", f"Is a directory ({tmp_path}/data/lock)")):
+    for name, reason in (
+        ("file", "it is a file"),
+        ("data", f"Is a directory ({tmp_path}/data/lock)"),
+    ):
         disk = FileDisk(str(tmp_path / name))
         with pytest.raises(DiskFailed) as caught:
             await disk.lock("me")
-        assert str(caught.value) == f"cannot use {tmp_path}/{name} as data directory: {why}"
+        assert str(caught.value) == f"cannot use {tmp_path}/{name} as data directory: {reason}"
         await disk.close()
 
 

@@ -55,10 +55,10 @@ async def no_answer_text(address: str, timeout_s: float) -> str:
     """Return the error message for an address at which no server answers."""
     text = f"no ZooKeeper answers at {address} within {timeout_s:g} s; "
     if names := await unresolved(address):
-        why = "; ".join(
-            f"the name {name!r} does not resolve ({why})" for name, why in names.items()
+        reason = "; ".join(
+            f"the name {name!r} does not resolve ({reason})" for name, reason in names.items()
         )
-        return f"{text}{why}: is it spelled right, and known on this machine?"
+        return f"{text}{reason}: is it spelled right, and known on this machine?"
     return f"{text}is it running and reachable from here, and is that its clients' port?"
 
 

@@ -150,8 +150,8 @@ class OrderedAdmin:
         topic = await self._chains.topic(request.topic)
 
         def change(chain: Chain) -> Chain:
-            if (why := self._copies.behind(chain)) is not None:
-                raise Unavailable(why)
+            if (reason := self._copies.behind(chain)) is not None:
+                raise Unavailable(reason)
             self._require_own(chain, request.chain_segment)
             self._gate.require(Permission.READ)
             return release(
@@ -214,7 +214,7 @@ class OrderedAdmin:
             topic=topic.name,
             chain=chain_to_json(chain),
             phase=state.phase.value,
-            reason=self._copies.behind(chain) or state.why,
+            reason=self._copies.behind(chain) or state.reason,
             since_ms=state.since_ms,
             senders=line,
             groups=[

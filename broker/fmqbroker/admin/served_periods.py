@@ -77,7 +77,7 @@ class ServedPeriods:
     def unanswered_reason(self) -> str | None:
         """Return why no `send` would be acknowledged now; None if one would be."""
         refusal = self._intake.refusal()
-        return self._unconnected() if refusal is None else refusal.why
+        return self._unconnected() if refusal is None else refusal.reason
 
     def report(self) -> Served:
         """Check now, and return the periods for the broker snapshot."""
@@ -110,8 +110,8 @@ class ServedPeriods:
             return f"in-sync slaves are not connected: {lacking}"
         me = config.member(self._me)
         zones = {member.id: member.zone for member in config.slaves}
-        why = can_meet(config.policy, zones, "" if me is None else me.zone, linked)
-        return f"in-sync slaves are not connected: {why}" if why else None
+        reason = can_meet(config.policy, zones, "" if me is None else me.zone, linked)
+        return f"in-sync slaves are not connected: {reason}" if reason else None
 
     def _is_linked(self, broker: BrokerId) -> bool:
         link = self._master.links.get(broker)

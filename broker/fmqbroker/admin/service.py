@@ -117,8 +117,8 @@ class AdminService:
         topic = self._cluster.topics.get(name)
         if topic is None or not topic.queues_in(self._broker_group):
             return None
-        if (why := conflict(topic, self._journal.state.topics)) is not None:
-            raise why  # left out in silence, its lag would look like nothing
+        if (reason := conflict(topic, self._journal.state.topics)) is not None:
+            raise reason  # left out in silence, its lag would look like nothing
         return topic
 
     def _topic(self, name: str) -> TopicConfig:

@@ -78,7 +78,7 @@ class SnapshotSource:
             registered=bool(self.group.standing),
             zookeeper_connected=self.group.connected,
             granted=gate.permission(),
-            grant_reason=gate.why,
+            grant_reason=gate.reason,
             remedy=gate.remedy,
             serves=intake.serves(),
             refusal=intake.refusal(),

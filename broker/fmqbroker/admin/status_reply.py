@@ -31,7 +31,7 @@ def status_reply(broker: BrokerSnapshot, withheld_records: int = 0) -> admin_pb2
         reader=state.reader,
         master=state.master,
         disk_full_reason=broker.disk_full_reason,
-        unwritable_reason="" if refusal is None else refusal.why,
+        unwritable_reason="" if refusal is None else refusal.reason,
         damage=broker.damage,
         served_periods=_periods(broker.served),
         withheld_reason=broker.withheld_reason if withheld_records else "",
@@ -42,14 +42,14 @@ def status_reply(broker: BrokerSnapshot, withheld_records: int = 0) -> admin_pb2
 
 def reason_of(broker: BrokerSnapshot) -> str:
     """Return why the broker serves what it serves, with warnings for people."""
-    refusal, why = broker.refusal, broker.grant_reason
+    refusal, reason = broker.refusal, broker.grant_reason
     if broker.damage:
         return f"its journal is damaged: {broker.damage}"
     if broker.clock_doubt is not None:
-        why = f"{why}; nothing is deleted by age: {broker.clock_doubt}"
+        reason = f"{reason}; nothing is deleted by age: {broker.clock_doubt}"
     if refusal is None or refusal.cause is Cause.ROLE:
-        return why
-    return f"{why}; it takes no messages: {refusal.why}"
+        return reason
+    return f"{reason}; it takes no messages: {refusal.reason}"
 
 
 def _replicas(broker: BrokerSnapshot) -> list[admin_pb2.ReplicaStatus]:

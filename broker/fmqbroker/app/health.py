@@ -32,10 +32,10 @@ _PROBE_TIMEOUT_S: Final = 2.0
 
 
 class Answer(NamedTuple):
-    """The answer to a probe; `why` is a sentence for people."""
+    """The answer to a probe; `reason` is a sentence for people."""
 
     well: bool
-    why: str
+    reason: str
 
 
 class Snapshots(Protocol):
@@ -78,7 +78,7 @@ class Health:
         if not in_role.well:
             return in_role
         disk = await self._flushed()
-        return disk if not disk.well else Answer(True, f"{in_role.why}; {disk.why}")
+        return disk if not disk.well else Answer(True, f"{in_role.reason}; {disk.reason}")
 
     async def _flushed(self) -> Answer:
         """Write one page and fsync it, behind pending journal writes."""
@@ -117,14 +117,14 @@ def role_of(broker: BrokerSnapshot, *, reads_suffice: bool = False) -> Answer:
         if broker.refusal is None or not granted & Permission.WRITE:
             return Answer(True, does)
         well = reads_suffice and bool(broker.serves & Permission.READ)
-        return Answer(well, f"{does}; it takes no messages: {broker.refusal.why}")
-    member, why = broker.config.member(me), broker.grant_reason
+        return Answer(well, f"{does}; it takes no messages: {broker.refusal.reason}")
+    member, reason = broker.config.member(me), broker.grant_reason
     if member is not None and not member.permission:
         return Answer(True, "may serve nothing: its configured permission is NONE")
     if me == master and state.mode is not Mode.SLAVE_CONSUME:
-        return Answer(False, f"master, serves nothing: {why}")
+        return Answer(False, f"master, serves nothing: {reason}")
     if me == master:
-        return Answer(False, f"{state.reader} serves the reads; this master catches up: {why}")
+        return Answer(False, f"{state.reader} serves the reads; this master catches up: {reason}")
     if state.mode is Mode.MASTER and not broker.upstream_connected:
         return Answer(False, f"slave, not linked to its master {master}")
     return Answer(True, f"slave, {state.mode.value}")

@@ -35,4 +35,4 @@ def pages_made_by(settings: BrokerSettings, health: Health) -> dict[str, MakePag
 
 
 def _page(answer: Answer) -> Page:
-    return Page(f"{answer.why}\n", 200 if answer.well else 503)
+    return Page(f"{answer.reason}\n", 200 if answer.well else 503)

@@ -96,8 +96,8 @@ async def _run(settings: BrokerSettings) -> None:
 
 async def _log_unresolved(address: str) -> None:
     """Log unresolved ZooKeeper names once; the broker keeps waiting, as they may resolve later."""
-    for name, why in (await unresolved(address)).items():
-        _log.warning("zookeeper_name_does_not_resolve", name=name, reason=why, address=address)
+    for name, reason in (await unresolved(address)).items():
+        _log.warning("zookeeper_name_does_not_resolve", name=name, reason=reason, address=address)
 
 
 def _first(group: BaseExceptionGroup[FmqError]) -> FmqError:

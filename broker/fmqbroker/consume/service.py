@@ -189,8 +189,8 @@ class FetchService:
             raise UnknownTopic(f"no topic called {name}: create it first")
         if not topic.queues_in(self._broker_group):
             raise UnknownTopic(f"topic {name} has no queue in group {self._broker_group}")
-        if (why := conflict(topic, self._journal.state.topics)) is not None:
-            raise why
+        if (reason := conflict(topic, self._journal.state.topics)) is not None:
+            raise reason
         return topic
 
     # ---- messages from the consumer

@@ -80,8 +80,10 @@ class SegmentService:
     async def _serve(self, stream: Stream, request: wire.SegmentRead) -> None:
         if self._streams >= self._settings.scan_streams:
             self.refused += 1
-            why = f"{self._streams} scans are at work at broker {self._settings.broker}: try later"
-            await self._refuse(stream, Overloaded(why))
+            reason = (
+                f"{self._streams} scans are at work at broker {self._settings.broker}: try later"
+            )
+            await self._refuse(stream, Overloaded(reason))
             return
         self._streams += 1
         try:

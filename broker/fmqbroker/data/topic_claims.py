@@ -137,8 +137,8 @@ class TopicClaims:
         refused, slices = dict[TopicConfig, UnknownTopic](), Slices()
         for topic in list(self._view.topics.values()):
             await slices.step()
-            if (why := conflict(topic, self._journal.state.topics)) is not None:
-                refused[topic] = why
+            if (reason := conflict(topic, self._journal.state.topics)) is not None:
+                refused[topic] = reason
         for topic in refused.keys() - self._complained:
             _log.error(
                 "topic_number_contradicts_journal", topic=topic.name, reason=str(refused[topic])

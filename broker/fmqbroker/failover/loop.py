@@ -149,16 +149,16 @@ class Failover:
             state, known = self._group.state.value, self._terms.received
             awaited = Record(state.reader, record_term(state))
             if known is not None and known.record == awaited != record:
-                why = f"{awaited.reader} has handed over the offsets of term {awaited.term}"
-                return replication_pb2.HandOverReply(installed=False, reason=why)
+                reason = f"{awaited.reader} has handed over the offsets of term {awaited.term}"
+                return replication_pb2.HandOverReply(installed=False, reason=reason)
             self._terms.received = Received(record, request.offsets)
             self._wake.notify()
             deadline_ms = self._clock.monotonic_ms() + self._settings.dead_after_ms // 2
             while self._terms.installed != record:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if left_ms <= 0:
-                    why = f"not yet installed: {self._gate.why}"
-                    return replication_pb2.HandOverReply(installed=False, reason=why)
+                    reason = f"not yet installed: {self._gate.reason}"
+                    return replication_pb2.HandOverReply(installed=False, reason=reason)
                 await wait_any(self._opened, timeout_s=left_ms / 1000)
         return replication_pb2.HandOverReply(installed=True, epoch=self._terms.held)
 
@@ -177,14 +177,14 @@ class Failover:
 
     async def _leave(self) -> None:
         """Stop in order: serve nothing, flush, remove the live node, give the reads away."""
-        why = "this broker is being stopped"
+        reason = "this broker is being stopped"
         edit: GroupState | None = None
         try:
             async with asyncio.timeout(_FLUSH_S):
                 edit = await self._last_edit()
-                await self._terms.leave(edit, self._group.state.version, why)
+                await self._terms.leave(edit, self._group.state.version, reason)
         except (FmqError, TimeoutError) as error:
-            self._terms.drop(why)
+            self._terms.drop(reason)
             _log.warning("left_untidily", reason=str(error) or "time is out")
 
     async def _last_edit(self) -> GroupState | None:
@@ -200,7 +200,7 @@ class Failover:
         await self._group.refresh()
         decision = self._decide(fresh=True)
         if decision.action is Action.FREEZE:
-            await self._terms.freeze(record_term(self._group.state.value), decision.why)
+            await self._terms.freeze(record_term(self._group.state.value), decision.reason)
             decision = self._decide(fresh=True)
         # F16: any other step rests on more than `leave` does.
         return decision.edit if decision.action in _LAST_STEPS else None
@@ -230,12 +230,12 @@ class Failover:
             timeout_s = _RETRY_S
         await self._wait(timeout_s)
 
-    def _complain(self, why: str, error: FmqError) -> None:
+    def _complain(self, reason: str, error: FmqError) -> None:
         """Log a repeated failure once, not at each attempt."""
-        if why != self._complained:
-            self._complained = why
+        if reason != self._complained:
+            self._complained = reason
             log = _log.info if isinstance(error, Unavailable) else _log.error
-            log("failover_step_failed", reason=why)
+            log("failover_step_failed", reason=reason)
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._lifecycle.stopping.is_set():
@@ -276,11 +276,11 @@ class Failover:
         """Set the gate as decided; first drop a term that is over, closing the gate first."""
         state = self._group.state.value
         if self._terms.tenure is not None and self._terms.held != state.epoch:
-            self._terms.drop(decision.why)
+            self._terms.drop(decision.reason)
         self._gate.adopt(state)
         by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
         self._gate.count_grants(self._gatherer.granted_until if by_grants else None)
-        self._gate.grant(decision.permission, decision.why, decision.remedy)
+        self._gate.grant(decision.permission, decision.reason, decision.remedy)
         self._state_log.note(decision, state.epoch, self._clock.monotonic_ms())
         self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
         frozen = self._terms.frozen
@@ -297,7 +297,7 @@ class Failover:
                 assert edit is not None
                 return self._may_still_claim() and await self._terms.claim(edit, version)
             case Action.FREEZE:
-                await self._terms.freeze(record_term(self._group.state.value), decision.why)
+                await self._terms.freeze(record_term(self._group.state.value), decision.reason)
                 return True
             case Action.HAND_OVER:
                 assert edit is not None
@@ -346,13 +346,13 @@ class Failover:
 
     async def _send_record(self, frozen: Frozen) -> None:
         try:
-            why = await self._slave.hand_over(
+            reason = await self._slave.hand_over(
                 frozen.term, frozen.payload, self._settings.dead_after_ms / 1000
             )
         except FmqError as error:  # the master cannot be reached, or refuses
-            why = str(error)
-        if why:
-            _log.info("hand_over_again", term=frozen.term, reason=why)
+            reason = str(error)
+        if reason:
+            _log.info("hand_over_again", term=frozen.term, reason=reason)
             await self._clock.sleep(_RETRY_S)
         else:
             self._handed_over = frozen.term

@@ -226,10 +226,10 @@ class Terms:
         _log.info("mastership_taken", epoch=edit.epoch, reason=edit.reason, end=p.journal.end)
         return True
 
-    async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
+    async def leave(self, edit: GroupState | None, version: int, reason: str) -> None:
         """Stop in order (*yield* and *leave record* above); `edit`: what it leaves to others."""
         p = self._parts
-        self.drop(why)
+        self.drop(reason)
         await p.journal.wait_durable(p.journal.end)
         if edit is not None and edit.mode is Mode.HANDOVER:
             await self.hand_over(edit, version)
@@ -238,10 +238,10 @@ class Terms:
         if edit is not None and await p.group.change(lambda _: edit, version) is not None:
             _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
 
-    async def freeze(self, term: Epoch, why: str) -> None:
+    async def freeze(self, term: Epoch, reason: str) -> None:
         """Stop serving in `term` for good; then freeze its record."""
         p, held = self._parts, self.held
-        p.gate.close(why)
+        p.gate.close(reason)
         self._give_up()
         if held != term:  # restarted since it served: what it had acknowledged is on its disk
             await self._become_taker(p.group.state.value.offsets, p.commit.commit_end)
@@ -258,12 +258,12 @@ class Terms:
             _log.info("hand_over", epoch=edit.epoch, reason=edit.reason)
         return done
 
-    def drop(self, why: str) -> None:
+    def drop(self, reason: str) -> None:
         """End the broker's term, if it holds one: close the gate first, then the rest."""
         p = self._parts
-        p.gate.close(why)
+        p.gate.close(reason)
         if self.tenure is not None:
-            _log.info("term_over", epoch=self.held, reason=why)
+            _log.info("term_over", epoch=self.held, reason=reason)
             self._give_up()
             p.master.close_writes()
             p.offsets.retire()

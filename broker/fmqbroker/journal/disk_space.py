@@ -104,18 +104,18 @@ class Space:
         self._free -= size
 
     # ---- what was found
-    def note_full(self, why: str) -> None:
+    def note_full(self, reason: str) -> None:
         """Refuse DATA: a derived file found no room."""
         if not self._no_room:
-            log.error("journal_no_room_for_messages", reason=why)
-        self._no_room = why
+            log.error("journal_no_room_for_messages", reason=reason)
+        self._no_room = reason
         self._settle()
 
-    def note_stuck(self, why: str) -> None:
+    def note_stuck(self, reason: str) -> None:
         """Refuse everything until the waiting bytes are written: the writer found no room."""
         if not self.no_control:
-            log.error("journal_no_room", reason=why)
-        self.no_control = why
+            log.error("journal_no_room", reason=reason)
+        self.no_control = reason
         self._settle()
 
     def note_unstuck(self) -> None:

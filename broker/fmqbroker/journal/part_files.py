@@ -35,16 +35,16 @@ class PartFiles:
         """Return the part of a full segment, from its file or rebuilt."""
         name, shrinks = index_name(segment.base, index.suffix), self._store.shrinks
         data = await self._store.disk.read_file(name)
-        why = "it is missing"
+        reason = "it is missing"
         if data is not None:
             try:
                 part = await in_turns(index.restore(data))
                 if (part.base, part.end) == (segment.base, segment.end):
                     return part
-                why = f"it covers [{part.base}, {part.end})"
+                reason = f"it covers [{part.base}, {part.end})"
             except Malformed as error:
-                why = str(error)
-        log.warning("journal_index_rebuilt", file=name, reason=why)
+                reason = str(error)
+        log.warning("journal_index_rebuilt", file=name, reason=reason)
         part = index.begin(segment.base)
         await self.build((part,), segment)
         try:

@@ -110,14 +110,14 @@ class SegmentStore:
         return self.segments[self.number_of(position)]
 
     def corrupt(
-        self, segment: StoredSegment, position: int, why: str | Exception
+        self, segment: StoredSegment, position: int, reason: str | Exception
     ) -> CorruptJournal:
         """Return the error for what cannot be read at `position`: file, place, and remedy."""
-        newer = isinstance(why, UnknownKind)
+        newer = isinstance(reason, UnknownKind)
         kind, remedy = (NewerJournal, UPGRADE) if newer else (CorruptJournal, REFILL)
         return kind(
             f"{self.disk.path}/{segment_name(segment.base)}, position {position} (byte "
-            f"{position - segment.base} of the file): {why}; remedy: {remedy}"
+            f"{position - segment.base} of the file): {reason}; remedy: {remedy}"
         )
 
     # ---- files

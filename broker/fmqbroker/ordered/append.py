@@ -139,10 +139,10 @@ class OrderedAppend:
             case Verdict.DUPLICATE:
                 return self._wanted(await self._find(draft, judgement.offset))
             case Verdict.GAP:
-                raise Gap(judgement.why, judgement.expected)
+                raise Gap(judgement.reason, judgement.expected)
             case Verdict.LOST:
-                await self._close_lost(draft, judgement.why)
-        raise _ERRORS[judgement.verdict](judgement.why)
+                await self._close_lost(draft, judgement.reason)
+        raise _ERRORS[judgement.verdict](judgement.reason)
 
     async def run(self) -> None:
         """Have what waits for an ack fsynced, whatever the group's policy says."""
@@ -167,8 +167,8 @@ class OrderedAppend:
         chain = self.cache.of(draft.topic_id)
         if not term or chain is None or self._read_in.get(draft.topic_id) != term:
             return None
-        if (why := self._copies.behind(chain)) is not None:
-            raise errors.Overloaded(why)
+        if (reason := self._copies.behind(chain)) is not None:
+            raise errors.Overloaded(reason)
         queue = draft.place.queue
         if queue >= min(queues, chain.queues):
             raise errors.UnknownQueue(f"queue {queue}: {chain.topic} has {chain.queues}, from 0")
@@ -231,14 +231,16 @@ class OrderedAppend:
         store_ms = found[0].store_ms if found else 0
         return Stored(topic_id, place.segment, offset, end, store_ms, term)
 
-    async def _close_lost(self, draft: Draft, why: str) -> None:
+    async def _close_lost(self, draft: Draft, reason: str) -> None:
         """Close the segment: this group can neither go on in it nor acknowledge (K6)."""
         stored = self.cache.stored_of(draft.topic_id)
         last = None if stored is None else stored.value.last
         if stored is None or last is None or last.number != draft.place.segment:
             return
-        _log.error("chain_segment_lost", topic=stored.value.topic, segment=last.number, reason=why)
-        closed = close(stored.value, why, CloseReason.JOURNAL)
+        _log.error(
+            "chain_segment_lost", topic=stored.value.topic, segment=last.number, reason=reason
+        )
+        closed = close(stored.value, reason, CloseReason.JOURNAL)
         if not await self.cache.edit(stored, closed):
             _log.warning("chain_not_closed", topic=stored.value.topic, segment=last.number)
 
@@ -280,6 +282,6 @@ class OrderedAppend:
         last = chain.last
         over = last is None or last.number > segment or chain.closing is not None
         if over or segment in self.seals.closed_of(stored.topic_id):
-            why = chain.closing or "another one is open, or it is sealed"
-            return errors.SegmentClosed(f"segment {segment} takes no more records: {why}")
+            reason = chain.closing or "another one is open, or it is sealed"
+            return errors.SegmentClosed(f"segment {segment} takes no more records: {reason}")
         return None

@@ -168,10 +168,10 @@ class ChainCopies:
         await self._ask_all()
         if copy.number < self._newest(chain.topic_id):
             return False
-        why = why_not_restorable(chain, copy)
-        known = None if why is not None else copy.unpack()
+        reason = why_not_restorable(chain, copy)
+        known = None if reason is not None else copy.unpack()
         if known is None:
-            self._complain(chain, f"{why_behind(chain, copy.number)}; {why}")
+            self._complain(chain, f"{why_behind(chain, copy.number)}; {reason}")
             return False
         edit = restored(chain, known)
         if await self._cache.edit(stored, edit) and edit.next_number > chain.next_number:
@@ -180,7 +180,7 @@ class ChainCopies:
             )
         return True
 
-    def _complain(self, chain: Chain, why: str) -> None:
-        if self._complaints.get(chain.topic_id) != why:
-            self._complaints[chain.topic_id] = why
-            _log.error("chain_not_restored", topic=chain.topic, reason=why)
+    def _complain(self, chain: Chain, reason: str) -> None:
+        if self._complaints.get(chain.topic_id) != reason:
+            self._complaints[chain.topic_id] = reason
+            _log.error("chain_not_restored", topic=chain.topic, reason=reason)

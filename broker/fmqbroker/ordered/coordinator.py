@@ -195,8 +195,8 @@ class Coordinator:
         if stored.version != memory.version:
             memory.version, memory.polls = stored.version, 0
         memory.alarm_ms = None
-        if (why := self._copies.behind(stored.value)) is not None:
-            self._senders.note_wait(topic, why, why)
+        if (reason := self._copies.behind(stored.value)) is not None:
+            self._senders.note_wait(topic, reason, reason)
             if await self._copies.restore(stored):
                 return True
             self._poll_later(topic, memory)
@@ -332,10 +332,10 @@ class Coordinator:
     def _note_wait(self, chain: Chain, memory: _Memory, decision: Decision) -> None:
         """Let the senders learn what the chain waits for; log it once."""
         is_open = chain.last is not None and chain.closing is None
-        why = decision.why if decision.action is Action.WAIT else ""
-        trouble = why if is_open and memory.trouble is not None else ""
-        self._senders.note_wait(chain.topic_id, "" if is_open else why, trouble)
-        wait = trouble if is_open else why
+        reason = decision.reason if decision.action is Action.WAIT else ""
+        trouble = reason if is_open and memory.trouble is not None else ""
+        self._senders.note_wait(chain.topic_id, "" if is_open else reason, trouble)
+        wait = trouble if is_open else reason
         if wait and wait != memory.wait:
             _log.info("ordered_sends_wait", topic=chain.topic, reason=wait)
         memory.wait = wait
@@ -348,7 +348,7 @@ class Coordinator:
             topic=chain.topic,
             segment=segment,
             group=group,
-            reason=decision.why,
+            reason=decision.reason,
         )
 
     # ---- time

@@ -65,8 +65,8 @@ class GroupEnds:
                 f"topic {request.topic} has number {chain.topic_id} now, not {request.topic_id}: "
                 "it was deleted and created again"
             )
-        if (why := self._copies.behind(chain)) is not None:
-            raise Unavailable(why)
+        if (reason := self._copies.behind(chain)) is not None:
+            raise Unavailable(reason)
         view = self._own.own_view(chain)
         reply = GroupEndsReply(
             takes_writes=view.takes_writes,

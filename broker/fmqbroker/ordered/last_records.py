@@ -63,8 +63,8 @@ async def _batches(
         try:
             return dict((await caller.ask(group, chain, offsets)).batches)
         except FmqError as error:
-            why = str(error)
+            reason = str(error)
         if number + 1 < _TRIES:
             await clock.sleep(_PAUSE_S)
-    _log.warning("last_records_unread", topic=chain.topic, group=group, error=why)
+    _log.warning("last_records_unread", topic=chain.topic, group=group, error=reason)
     return {}

@@ -162,7 +162,7 @@ class OwnDuties:
                 self._unended[chain.topic_id], poll = None, True
             if lowers:
                 known = evidence.whole_ends is not None
-                self._note_short(chain, short, decision.why if known else _AWAY)
+                self._note_short(chain, short, decision.reason if known else _AWAY)
         return Step(poll=poll)
 
     def _note_short(self, chain: Chain, segment: int, reason: str) -> None:
@@ -223,7 +223,7 @@ class OwnDuties:
             end = ended.end if ended is not None else None
             _log.info("chain_end_given", topic=chain.topic, segment=decision.segment, end=end)
         elif decision.action is Action.LOWER_END:
-            _log.warning("chain_end_lowered", topic=chain.topic, reason=decision.why)
+            _log.warning("chain_end_lowered", topic=chain.topic, reason=decision.reason)
         elif decision.action is Action.MOVE_HEADS:
             _log.debug("chain_heads_moved", topic=chain.topic)
         else:

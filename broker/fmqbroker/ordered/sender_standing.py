@@ -187,7 +187,7 @@ class Senders:
         """Call `callback` with the topic when a sender came, went, moved up, or has reported."""
         self._moved[callback] = None
 
-    def note_wait(self, topic: TopicId, why: str, trouble: str = "") -> None:
+    def note_wait(self, topic: TopicId, reason: str, trouble: str = "") -> None:
         """Note what the topic's chain waits for, so that its senders learn it.
 
         `trouble`: why its open segment takes no sends; "" = it takes them, or none is open.
@@ -197,8 +197,8 @@ class Senders:
         else:
             self._trouble_since_ms.pop(topic, None)
         for sender in self.of(topic):
-            if (sender.deciding, sender.trouble) != (why, trouble):
-                sender.deciding, sender.trouble = why, trouble
+            if (sender.deciding, sender.trouble) != (reason, trouble):
+                sender.deciding, sender.trouble = reason, trouble
                 sender.moved.notify()
 
     def has_moved(self, topic: TopicId) -> None:

@@ -141,8 +141,8 @@ class SessionBatches:
                 correlation=first.correlation, base_offset=stored.offset, store_ms=stored.store_ms
             )
         if append.clock.monotonic_ms() >= first.deadline_ms:
-            why = append.obstacle(stored) or "not all members hold it"
-            return _refusal(first.correlation, errors.DeliveryUnknown(f"not in time: {why}"))
+            reason = append.obstacle(stored) or "not all members hold it"
+            return _refusal(first.correlation, errors.DeliveryUnknown(f"not in time: {reason}"))
         return None
 
 

@@ -35,10 +35,10 @@ class Cause(Enum):
 
 
 class Refusal(NamedTuple):
-    """Why no message is taken; `why` is a sentence for people."""
+    """Why no message is taken; `reason` is a sentence for people."""
 
     cause: Cause
-    why: str
+    reason: str
 
 
 class Intake:
@@ -55,7 +55,7 @@ class Intake:
         if self.stopping:
             return Refusal(Cause.STOPPING, "this broker is stopping")
         if not self._gate.permission() & Permission.WRITE:
-            return Refusal(Cause.ROLE, f"it may not serve writes: {self._gate.why}")
+            return Refusal(Cause.ROLE, f"it may not serve writes: {self._gate.reason}")
         if full := self._journal.full:
             return Refusal(Cause.ROOM, full)
         if (unmet := self._commit.unwritable_reason) is not None:
@@ -86,7 +86,7 @@ class Intake:
             _log.info("messages_taken", epoch=epoch)
         elif refusal.cause in (Cause.ROOM, Cause.POLICY):
             cause = refusal.cause.value
-            _log.warning("messages_refused", epoch=epoch, cause=cause, reason=refusal.why)
+            _log.warning("messages_refused", epoch=epoch, cause=cause, reason=refusal.reason)
         else:
             cause = refusal.cause.value
-            _log.info("messages_refused", epoch=epoch, cause=cause, reason=refusal.why)
+            _log.info("messages_refused", epoch=epoch, cause=cause, reason=refusal.reason)

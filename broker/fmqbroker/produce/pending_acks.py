@@ -83,8 +83,8 @@ class AckQueue:
                     base_offset=first.base_offset,
                     store_ms=first.store_ms,
                 )
-            elif (why := self._loss_reason(first, epoch)) is not None:
-                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)
+            elif (reason := self._loss_reason(first, epoch)) is not None:
+                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, reason)
             else:
                 break
             acks.append(ack)
@@ -114,7 +114,7 @@ class AckQueue:
             cause = self._commit.unwritable_reason or "an in-sync slave"
             return f"lost before the policy held: {cause}"
         if not (self._gate.permission() & Permission.WRITE or self._gate.is_master()):
-            return f"this broker may no longer write: {self._gate.why}"
+            return f"this broker may no longer write: {self._gate.reason}"
         if self._clock.monotonic_ms() >= first.deadline_ms:
             return "the policy did not hold in time"
         return None

@@ -172,8 +172,8 @@ class ProduceService:
             topic = self._topic_of(name)
             _require_ordinary(topic)
             self._queues_here(topic)
-            if (why := conflict(topic, self.journal.state.topics)) is not None:
-                raise why
+            if (reason := conflict(topic, self.journal.state.topics)) is not None:
+                raise reason
 
     def _topic_of(self, name: str) -> TopicConfig:
         topic = self.view.topics.get(name)
@@ -258,8 +258,8 @@ class ProduceService:
         queues = self._queues_here(topic)
         state = self.journal.state
         noted = state.topic_properties.get(topic_id, NONE)
-        if (why := conflict(topic, state.topics)) is not None:
-            raise why
+        if (reason := conflict(topic, state.topics)) is not None:
+            raise reason
         properties = keep_copy(topic.noted_properties, noted) if ordered else topic.noted_properties
         if (state.topics.get(topic_id), noted) != ((topic.name, queues), properties):
             payload = encode_topic(topic_id, topic.name, queues, properties)

@@ -32,12 +32,12 @@ class CommitFrontier:
         if moved:
             self.changed.notify()
 
-    def refuse(self, why: str, failed_below: Position) -> None:
+    def refuse(self, reason: str, failed_below: Position) -> None:
         """Refuse new batches and fail those waiting below `failed_below`: the policy cannot be met.
 
         A failed batch may still commit later: its producer has got DELIVERY_UNKNOWN for it.
         """
-        self.unwritable_reason = why
+        self.unwritable_reason = reason
         self.failed_below = max(self.failed_below, failed_below)
         self.policy_changed.notify()
         self.changed.notify()

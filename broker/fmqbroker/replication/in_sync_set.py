@@ -150,8 +150,8 @@ class InSyncSet:
         facts = self._facts()
         if out := leavers(current, facts, self._term_age.ms, self._limits):
             self._joining = None
-            why = "; ".join(f"{b} is out of sync: {reason}" for b, reason in out.items())
-            return frozenset(out), frozenset(), why
+            reasons = (f"{b} is out of sync: {reason}" for b, reason in out.items())
+            return frozenset(out), frozenset(), "; ".join(reasons)
         joining = self._next_joining(current, facts)
         if joining is None or facts[joining.broker].counted_end < joining.mark:
             return None
@@ -168,14 +168,14 @@ class InSyncSet:
             self._joining = _Joining(able[0], max(self._commit.commit_end, self._commit.all_end))
         return self._joining
 
-    async def _change(self, out: Isr, joining: Isr, why: str) -> None:
+    async def _change(self, out: Isr, joining: Isr, reason: str) -> None:
         epoch = self._epoch
 
         def edit(state: GroupState) -> GroupState | None:
             is_master = state.mode is Mode.MASTER and state.master == self._me
             if not is_master or state.epoch != epoch:
                 return None
-            return replace(state, isr=(state.isr - out) | joining, reason=why)
+            return replace(state, isr=(state.isr - out) | joining, reason=reason)
 
         current = self.current
         assert current is not None
@@ -193,14 +193,14 @@ class InSyncSet:
             failed = (out, joining, type(error).__name__)
             if failed != self._failed_change:
                 self._failed_change = failed
-                _log.warning("in_sync_set_unchanged", reason=why, error=str(error))
+                _log.warning("in_sync_set_unchanged", reason=reason, error=str(error))
             await self._clock.sleep(self._pause_ms / 1000)
             return
         self._pending = None
         self._failed_change = None
         if stands is not None:
             log = _log.info if stands.isr else _log.warning
-            log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), reason=why)
+            log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), reason=reason)
         self._moved()
         self._notify()
 
@@ -218,11 +218,11 @@ class InSyncSet:
         config = self._group.config
         zones = {member.id: member.zone for member in config.slaves}
         me = config.member(self._me)
-        why = can_meet(config.policy, zones, "" if me is None else me.zone, current)
-        if not why:
+        reason = can_meet(config.policy, zones, "" if me is None else me.zone, current)
+        if not reason:
             if self._commit.unwritable_reason is not None:
                 _log.info("writes_accepted", epoch=self._epoch, isr=sorted(current))
             self._commit.accept()
-        elif why != self._commit.unwritable_reason:
-            _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), reason=why)
-            self._commit.refuse(why, self._journal.end)
+        elif reason != self._commit.unwritable_reason:
+            _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), reason=reason)
+            self._commit.refuse(reason, self._journal.end)

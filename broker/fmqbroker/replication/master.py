@@ -192,11 +192,11 @@ class MasterReplication:
             await link.reject(refusal)
             return
         self._streams.replace(link)
-        why = "cancelled"
+        reason = "cancelled"
         try:
-            why = await self._welcome_and_run(link)
+            reason = await self._welcome_and_run(link)
         finally:
-            self._leave(link, why)
+            self._leave(link, reason)
 
     async def _hello(self, stream: Stream) -> wire.Hello:
         try:
@@ -241,13 +241,13 @@ class MasterReplication:
         self.changed.notify()
         return await link.run()
 
-    def _leave(self, link: MasterLink, why: str) -> None:
+    def _leave(self, link: MasterLink, reason: str) -> None:
         if not self._streams.counts(link):
             return  # a newer stream has taken its place
         self._streams.remove(link)
         view = link.view
         if view.connected:
-            _log.info("slave_lost", slave=link.broker, reason=why)
+            _log.info("slave_lost", slave=link.broker, reason=reason)
             self._lost.add(link.broker)
         view.connected = view.caught_up = False
         self._isr.recheck()

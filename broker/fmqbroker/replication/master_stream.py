@@ -224,14 +224,14 @@ class MasterLink:
 
     def _require_pull(self) -> None:
         """Check after each wait: the acting master may have changed since the message was sent."""
-        if (why := self._host.pull_refusal(self)) is not None:
-            raise LinkBroken(why)
+        if (reason := self._host.pull_refusal(self)) is not None:
+            raise LinkBroken(reason)
 
     # ---- the stream
     async def run(self) -> str:
         """Serve the stream until it breaks; return why it did."""
-        why = await until_broken(self._send(), self._receive(), self._watch())
-        return self._farewell or why
+        reason = await until_broken(self._send(), self._receive(), self._watch())
+        return self._farewell or reason
 
     def cancel(self) -> None:
         """Tear the stream down."""
@@ -384,15 +384,15 @@ class MasterLink:
             self._watched.waited(self._clock.monotonic_ms() - now, heartbeat_ms)
             if silence.beat(self.heard_ms):
                 raise LinkBroken(f"{self.broker} has sent nothing for {silence.silent_ms} ms")
-            if (why := self._host.removal_reason(self.broker)) is not None:
-                raise await self._send_away(why)
+            if (reason := self._host.removal_reason(self.broker)) is not None:
+                raise await self._send_away(reason)
 
-    async def _send_away(self, why: str) -> LinkBroken:
-        """Send `why` as the last message; the stream ends a bit later, or would overtake it."""
-        self._farewell = why
+    async def _send_away(self, reason: str) -> LinkBroken:
+        """Send `reason` as the last message; the stream ends a bit later, or would overtake it."""
+        self._farewell = reason
         self._wake.notify()
         await self._clock.sleep(self._settings.heartbeat_ms / 1000)
-        return LinkBroken(why)
+        return LinkBroken(reason)
 
 
 async def _chain_at(journal: Journal, position: Position) -> int | None:

@@ -117,14 +117,14 @@ class SlaveReplication:
             if master is None:
                 await self._group.changed.wait()
                 continue
-            why = await self._one_stream(master)
-            if why not in self._complained:  # one line for each reason, not for each try
+            reason = await self._one_stream(master)
+            if reason not in self._complained:  # one line for each reason, not for each try
                 if len(self._complained) >= _REASONS:
                     self._complained.clear()
-                self._complained.add(why)
+                self._complained.add(reason)
                 self._reported.clear()
                 _log.info(
-                    "master_not_followed", master=master.id, address=master.address, reason=why
+                    "master_not_followed", master=master.id, address=master.address, reason=reason
                 )
             await self._pause(self._next_delay_ms())
 

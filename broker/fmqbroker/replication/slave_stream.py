@@ -215,12 +215,12 @@ class Upstream:
             self._alarm(f"drop its journal and begin at {position}")
 
     def _alarm(self, what: str) -> None:
-        why = (
+        reason = (
             f"master {self._master.id} asks {self._me} to {what}, below the commit end "
             f"{self._commit.commit_end}: nothing is cut; compare the two data directories"
         )
-        _log.error("would_lose_committed", reason=why)
-        raise LinkBroken(why)
+        _log.error("would_lose_committed", reason=reason)
+        raise LinkBroken(reason)
 
     async def _send_suffix(self, stream: Stream, position: Position) -> None:
         """Send everything from `position` to the journal's end: the master lacks it."""
@@ -398,8 +398,8 @@ class Upstream:
             now = self._clock.monotonic_ms()
             await self._clock.sleep(together_s(now, self._settings.heartbeat_ms))
             if silence.beat(self._heard_ms):
-                why = f"master {self._master.id} has sent nothing for {silence.silent_ms} ms"
-                raise LinkBroken(why)
+                reason = f"master {self._master.id} has sent nothing for {silence.silent_ms} ms"
+                raise LinkBroken(reason)
             if self._is_elsewhere():
                 raise LinkBroken("the configured master, or its address, is another one now")
             self._note()

@@ -89,12 +89,12 @@ class PeerClocks:
 
     def _note_change(self) -> None:
         """Log once when a difference appears, and once when it is over."""
-        why = self.doubt
-        if (why is not None) is self._apart:
+        reason = self.doubt
+        if (reason is not None) is self._apart:
             return
-        self._apart = why is not None
-        if why is not None:
-            _log.error("clocks_differ", reason=why)
+        self._apart = reason is not None
+        if reason is not None:
+            _log.error("clocks_differ", reason=reason)
         else:
             _log.warning("clocks_agree")
 

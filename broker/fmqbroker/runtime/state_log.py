@@ -28,7 +28,7 @@ class StateLog:
 
     def note(self, decision: Decision, epoch: Epoch, now_ms: int) -> None:
         """Log the decision unless it is logged already. Without a reason nothing is logged."""
-        state, reason = (decision.part, decision.permission, epoch), decision.why
+        state, reason = (decision.part, decision.permission, epoch), decision.reason
         if state != self._state and reason:
             self._state, self._last, self._logged_ms = state, "", {}
         before_ms = self._logged_ms.get(reason, now_ms - REPEAT_MS)
@@ -43,5 +43,5 @@ class StateLog:
             part=decision.part.name.lower(),
             permission=decision.permission.name,
             epoch=epoch,
-            reason=decision.why,
+            reason=decision.reason,
         )

@@ -33,16 +33,16 @@ class Gate:
         self.epoch = Epoch(0)
         self.master = BrokerId("")
         self.reader = BrokerId("")  # who serves (in HANDOVER: served) the reads
-        self.remedy = Remedy.NONE  # of what `why` describes, for a person
-        self._why = "starting"
+        self.remedy = Remedy.NONE  # of what `reason` describes, for a person
+        self._reason = "starting"
         self._permission = Permission.NONE
         self._lease_until_ms = 0
         self._grants: Callable[[], int] | None = None
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The reason for the current permission, as a sentence for people."""
-        return LEASE_OVER if self._permission and not self.leased() else self._why
+        return LEASE_OVER if self._permission and not self.leased() else self._reason
 
     def permission(self) -> Permission:
         """Return what may be served now: the granted permission while the lease holds (F10)."""
@@ -53,7 +53,7 @@ class Gate:
         if int(needed) & ~int(self.permission()):  # plain numbers: checked for every message
             raise NoPermission(
                 f"no {needed.name} permission here: mode {self.mode.value}, epoch {self.epoch}, "
-                f"reader {self.reader or 'none'}; {self.why}"
+                f"reader {self.reader or 'none'}; {self.reason}"
             )
 
     def is_master(self) -> bool:
@@ -100,16 +100,16 @@ class Gate:
             self.mode, self.epoch, self.master, self.reader = seen
             self.changed.notify()
 
-    def grant(self, permission: Permission, why: str, remedy: Remedy = Remedy.NONE) -> None:
-        """Set the permission, still bounded by the lease. An empty `why` keeps the last one."""
-        if why:
+    def grant(self, permission: Permission, reason: str, remedy: Remedy = Remedy.NONE) -> None:
+        """Set the permission, still bounded by the lease. An empty `reason` keeps the last one."""
+        if reason:
             self.remedy = remedy
-        why = why or self._why
-        if permission != self._permission or why != self._why:
-            self._permission, self._why = permission, why
+        reason = reason or self._reason
+        if permission != self._permission or reason != self._reason:
+            self._permission, self._reason = permission, reason
             self.changed.notify()
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """Serve nothing, and void all leases: another term needs new ones."""
         self._lease_until_ms, self._grants = 0, None
-        self.grant(Permission.NONE, why)
+        self.grant(Permission.NONE, reason)

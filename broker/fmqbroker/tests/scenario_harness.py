@@ -133,15 +133,15 @@ class Scenario:
             seen = "\n".join(f"{b}: {sight}" for b, sight in self.watch.latest.items())
             raise AssertionError(f"waited in vain: {what}\n{seen}") from None
 
-    async def serves(self, broker: str, permission: Permission, why: str = "") -> Sight:
+    async def serves(self, broker: str, permission: Permission, reason: str = "") -> Sight:
         """Wait until a broker serves exactly that permission, with that reason."""
         latest = self.watch.latest
 
         def so() -> bool:
             sight = latest[broker]
-            return sight.permission == permission and why in sight.why and bool(sight.mode)
+            return sight.permission == permission and reason in sight.reason and bool(sight.mode)
 
-        await self.until(so, f"{broker} serves {permission.name} {why}")
+        await self.until(so, f"{broker} serves {permission.name} {reason}")
         return latest[broker]
 
     async def looked(self, times: int = 10) -> None:

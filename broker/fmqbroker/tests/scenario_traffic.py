@@ -122,14 +122,14 @@ class Traffic:
             await asyncio.sleep(0.02)
 
     async def _commit(self, consumer: fmqclient.Consumer) -> None:
-        floors, why, stale = dict(self._next), "", False
+        floors, reason, stale = dict(self._next), "", False
         self._watched.add(Committing(now_ms(), self._who, READERS))
         try:
             await consumer.commit()
             self.promised.update(floors)
         except FmqError as error:  # its reader went away: retry later
-            why, stale = str(error), isinstance(error, StaleAssignment)
-        self._watched.add(Committed(now_ms(), self._who, READERS, why, stale))
+            reason, stale = str(error), isinstance(error, StaleAssignment)
+        self._watched.add(Committed(now_ms(), self._who, READERS, reason, stale))
 
     def _note(self, message: Message, history: History) -> None:
         place, offset = Place(message.group, message.queue), int(message.offset)

@@ -292,15 +292,15 @@ class _Printer:
 
     def _check_progress(self, reasons: dict[str, str]) -> None:
         """Raise `Unavailable` if the end has not been reached for such a reason for long."""
-        if why := self._standstill.lasting(reasons, time.monotonic(), _UNKNOWN_TIMEOUT_S):
-            raise Unavailable(why) from None
+        if reason := self._standstill.lasting(reasons, time.monotonic(), _UNKNOWN_TIMEOUT_S):
+            raise Unavailable(reason) from None
 
     def _report_unconnected(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""
-        for group, why in connected.items():
-            if why and self._reported.get(group) != why:
-                self._reported[group] = why
-                talk(f"nothing comes from group {group}: {why}")
+        for group, reason in connected.items():
+            if reason and self._reported.get(group) != reason:
+                self._reported[group] = reason
+                talk(f"nothing comes from group {group}: {reason}")
 
     async def _print(self, writer: Writer, messages: Sequence[Any]) -> None:
         await writer.write(b"".join(map(self.to_bytes, messages)))

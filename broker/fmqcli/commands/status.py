@@ -60,10 +60,10 @@ def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
     if not any(row.serves & Permission.READ for row in reached):
         troubles.append(f"group {group}: no broker serves READ")
     if not any(row.takes_messages for row in reached):
-        why = next(
+        reason = next(
             (row.unwritable_reason for row in reached if row.permission & Permission.WRITE), ""
         )
-        troubles.append(f"group {group}: takes no messages: {why or 'no broker serves WRITE'}")
+        troubles.append(f"group {group}: takes no messages: {reason or 'no broker serves WRITE'}")
     troubles += [
         f"group {group}: {counted(row.withheld_records, 'message')} on {row.broker}, up to "
         f"position {row.end:,}, may not be read yet: {row.withheld_reason}"

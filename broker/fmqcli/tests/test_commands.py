@@ -214,7 +214,7 @@ def test_closed_output_pipe_ends_quietly(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "why", "code"),
+    ("command", "reason", "code"),
     [
         ("version >/dev/full", "No space left", common.FAILED),
         ("topic --help >/dev/full", "No space left", common.FAILED),  # click prints by itself
@@ -223,7 +223,7 @@ def test_closed_output_pipe_ends_quietly(command: str) -> None:
     ],
 )
 def test_unwritable_output_is_reported_once(
-    tmp_path: Path, command: str, why: str, code: int
+    tmp_path: Path, command: str, reason: str, code: int
 ) -> None:
     """Python would retry at the exit, complain, and end with its own status."""
     writer = sample(batches=3)
@@ -231,7 +231,7 @@ def test_unwritable_output_is_reported_once(
     line = f"{sys.executable} -m fmq {command.format(tmp_path)}"
     ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.stderr.startswith("fmq: standard output could not be written")
-    assert why in ended.stderr
+    assert reason in ended.stderr
     assert (ended.returncode, ended.stderr.count("\n")) == (code, 1)
 
 

@@ -145,9 +145,9 @@ class Withheld(Sub):
 
     group, queue, offset = "g1", 0, 0
 
-    def __init__(self, polls: int, why: str) -> None:
+    def __init__(self, polls: int, reason: str) -> None:
         super().__init__()
-        self.polls, self.why = polls, why
+        self.polls, self.reason = polls, reason
 
     async def fetch(self, *_: object) -> list[Any]:
         if self.polls or self.acks:
@@ -158,11 +158,11 @@ class Withheld(Sub):
         self.polls -= bool(group and self.polls)
         end = int(not self.polls)
         row = QueueOffsets(group, topic, "g1", 0, committed=self.acks, begin=0, end=end)
-        return [replace(row, stored_end=1, withheld_reason="" if end else self.why)]
+        return [replace(row, stored_end=1, withheld_reason="" if end else self.reason)]
 
 
 @pytest.mark.parametrize(
-    ("why", "timeout_s", "code", "printed", "reported"),
+    ("reason", "timeout_s", "code", "printed", "reported"),
     [
         ("", 30.0, 0, "v\n", "fmq: 1 message\n"),  # a healthy group: its acks are on their way
         ("they wait for slave g1-1", 30.0, 0, "v\n", "read yet: they wait for slave g1-1\n"),
@@ -172,13 +172,13 @@ class Withheld(Sub):
 def test_withheld_messages_belong_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    why: str,
+    reason: str,
     timeout_s: float,
     code: int,
     printed: str,
     reported: str,
 ) -> None:
-    sub = Withheld(3, why)
+    sub = Withheld(3, reason)
 
     @asynccontextmanager
     async def client(_: str) -> AsyncIterator[Sub]:
@@ -190,7 +190,7 @@ def test_withheld_messages_belong_to_the_end(
     out, err = capfd.readouterr()
     assert out == printed
     assert reported in err
-    assert why or err == reported, "no message about what lasts a moment"
+    assert reason or err == reported, "no message about what lasts a moment"
 
 
 class Waiting(Sub):
@@ -287,12 +287,12 @@ class Unstored(Withheld):
 
     async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
         row = QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=1, stored_end=2)
-        return [replace(row, withheld_reason=self.why)]
+        return [replace(row, withheld_reason=self.reason)]
 
 
 @pytest.mark.parametrize("options", [[], ["-g", "g"]])
 @pytest.mark.parametrize(
-    ("why", "step"),
+    ("reason", "step"),
     [
         ("they wait for slave g1-1", "if brokers are away (`fmq status`), start them, and run"),
         ("", "see `fmq status`, and run"),
@@ -302,18 +302,18 @@ def test_withheld_messages_are_named_where_no_ack_is_stored(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     options: list[str],
-    why: str,
+    reason: str,
     step: str,
 ) -> None:
-    use(Unstored(0, why), monkeypatch)
+    use(Unstored(0, reason), monkeypatch)
     monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", 0.01)
     assert main.run(["consume", "t", "-e", *options]) == common.UNAVAILABLE
     out, err = capfd.readouterr()
     assert out == "v\n"
     assert err.splitlines()[-1] == (
         "fmq: the end is not reached: group g1: 1 message of topic t may not be read yet: "
-        f"{why or 'they wait for acks'}. Which of them are acknowledged is not known yet: {step} "
-        "this again"
+        f"{reason or 'they wait for acks'}. Which of them are acknowledged is not known yet: "
+        f"{step} this again"
     )
 
 

@@ -12,9 +12,9 @@ WHY = "they wait for slave g1-1"
 
 
 def row(
-    committed: int, end: int, stored_end: int, why: str = WHY, group: str = "app"
+    committed: int, end: int, stored_end: int, wait: str = WHY, group: str = "app"
 ) -> QueueOffsets:
-    reason = why if stored_end > end else ""
+    reason = wait if stored_end > end else ""
     return QueueOffsets(
         group, "t", "g1", 0, committed, 0, end, stored_end=stored_end, withheld_reason=reason
     )
@@ -93,7 +93,7 @@ def test_sentence_is_for_what_may_last(
     rows: list[QueueOffsets], lasting: bool, sentences: list[str]
 ) -> None:
     assert withheld_sentences(rows, lasting=lasting) == [
-        f"group g1: 4 messages of topic t may not be read yet: {why}" for why in sentences
+        f"group g1: 4 messages of topic t may not be read yet: {reason}" for reason in sentences
     ]
 
 

@@ -114,7 +114,7 @@ async def test_group_is_removed_under_traffic_without_loss(tmp_path: Path, zooke
                     await asyncio.sleep(0.01)
                 senders = producer._accumulator.senders
                 async with asyncio.timeout(30):
-                    while "no topic of this producer" not in senders[G2].why:
+                    while "no topic of this producer" not in senders[G2].reason:
                         await asyncio.sleep(0.05)
 
         async def consume(client: fmqclient.Client) -> None:

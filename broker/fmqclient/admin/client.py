@@ -291,7 +291,7 @@ class Admin:
         So a try that the network delays cannot undo a later seek.
         """
         queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
-        backoff, why = Backoff(self._clock), ""
+        backoff, reason = Backoff(self._clock), ""
         for _ in range(_SEEKS):
             known, _ = await self._rows(name, request.topic, request.group)
             request.expected_seek_numbers.clear()
@@ -300,11 +300,11 @@ class Admin:
             try:
                 reply: admin_pb2.SeekReply = await self._ask_reader(name, SEEK, request)
             except StaleAssignment as stale:
-                why = str(stale)  # also if an earlier try of ours was heard after all
+                reason = str(stale)  # also if an earlier try of ours was heard after all
             else:
                 return reply
             await backoff.wait()
-        raise Unavailable(f"another client keeps moving it: {why}")
+        raise Unavailable(f"another client keeps moving it: {reason}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Delete a consumer group's progress; return in how many queues. Raises `NotFound`.

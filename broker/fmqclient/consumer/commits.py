@@ -109,7 +109,7 @@ class Commits:
 class Stores(Protocol):
     """What `Committing` needs of a session."""
 
-    why: str  # it is not open, for people; empty if it is
+    reason: str  # it is not open, for people; empty if it is
 
     @property
     def group(self) -> str:
@@ -160,8 +160,8 @@ class Committing:
             if (lost := _failed(waiters)) is not None:
                 raise lost from None
             late = [s for s in sessions if s.unstored]
-            why = "; ".join(f"{s.group}: {s.why or _NOT_SAFE}" for s in late)
-            raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None
+            reason = "; ".join(f"{s.group}: {s.reason or _NOT_SAFE}" for s in late)
+            raise Unavailable(f"acks not stored within {timeout_s} s; {reason}") from None
         except asyncio.CancelledError:
             self._untold = _failed(waiters)
             raise

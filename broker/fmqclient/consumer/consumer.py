@@ -153,9 +153,9 @@ class Consumer(MustBeClosed):
         elif (error := task.exception()) is not None:
             self._fail(error)
 
-    def _fail_part(self, why: str) -> None:
+    def _fail_part(self, reason: str) -> None:
         """Fail every waiting caller and hand out nothing more."""
-        self._fail(Unavailable(why))
+        self._fail(Unavailable(reason))
 
     def _fail(self, error: BaseException) -> None:
         if self._closed or self._error is not None:
@@ -163,7 +163,7 @@ class Consumer(MustBeClosed):
         self._error = error
         for session in self._sessions.values():
             session.commits.give_up(error)
-            session.why = str(error)
+            session.reason = str(error)
         if self._main is not None:
             self._main.cancel()
         self._there.set()
@@ -340,7 +340,7 @@ class Consumer(MustBeClosed):
     @property
     def connected(self) -> dict[str, str]:
         """Per broker group: "" while its session is open, else the reason why it is not."""
-        return {str(s.group): s.why for s in list(self._sessions.values())}
+        return {str(s.group): s.reason for s in list(self._sessions.values())}
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Stop delivery from these queues (None: all that this member holds), but keep them."""

@@ -67,7 +67,7 @@ class Session(Speaker):
     ) -> None:
         super().__init__(clock, settings, note, turns or LoopTurns(clock))
         self.group = group
-        self.why = "connecting"
+        self.reason = "connecting"
         self.open = False
         self.skipped: dict[int, int] = {}  # queue -> messages deleted before they were acked
         self._session_id = session_id
@@ -117,7 +117,7 @@ class Session(Speaker):
         backoff = Backoff(self._clock, first_ms=50, max_ms=500)
         while not self._gone:
             if not self._is_in_topic():
-                self.why = f"topic {self._settings.topic} is no longer in group {self.group}"
+                self.reason = f"topic {self._settings.topic} is no longer in group {self.group}"
                 await self._clock.sleep(_REST_S)
                 continue
             try:
@@ -133,7 +133,7 @@ class Session(Speaker):
             except _FATAL:
                 raise
             except FmqError as error:
-                self.why = str(error)
+                self.reason = str(error)
                 self._judge(error)
             self._routes.request_refresh()
             await backoff.wait()
@@ -202,7 +202,7 @@ class Session(Speaker):
 
     async def _serve(self, stream: Stream) -> None:
         self._heard_ms = self._clock.monotonic_ms()
-        self.why, self.open, self._strange_since_ms = "", True, 0
+        self.reason, self.open, self._strange_since_ms = "", True, 0
         forget = self._routes.on_change(self._wake.set)
         try:
             await until_one_fails(self._receive(stream), self._send(stream), self._watch())

@@ -50,7 +50,7 @@ _BATCH_AGE_MS = 1000  # a batch takes records for at most this time: they share 
 class Carrier(Protocol):
     """What the accumulator needs of a sender."""
 
-    why: str  # it does not take anything, for people; empty if it does
+    reason: str  # it does not take anything, for people; empty if it does
     error: FmqError | None  # the last refusal, if nothing was stored since
 
     @property
@@ -271,8 +271,8 @@ class Accumulator:
             sender = self.senders[buffer.group]
             if pending:
                 kind = type(sender.error) if isinstance(sender.error, _LASTING) else Unavailable
-                why = str(sender.error or sender.why or "the broker was too slow")
-                self.fail(pending, kind(f"not stored in time by group {buffer.group}: {why}"))
+                reason = str(sender.error or sender.reason or "the broker was too slow")
+                self.fail(pending, kind(f"not stored in time by group {buffer.group}: {reason}"))
             if in_flight:
                 self.fail(in_flight, DeliveryUnknown(_unknown(buffer, sender)))
                 sender.renew()
@@ -396,9 +396,9 @@ def _share_outcome(batch: PendingBatch, other: PendingBatch) -> bool:
 
 
 def _unknown(buffer: QueueBuffer, sender: Carrier) -> str:
-    why = str(sender.error or sender.why or "no answer")
+    reason = str(sender.error or sender.reason or "no answer")
     return (
-        f"group {buffer.group} queue {buffer.queue} did not confirm in time ({why}): it may be "
+        f"group {buffer.group} queue {buffer.queue} did not confirm in time ({reason}): it may be "
         "stored or not; sending it again may store it twice"
     )
 

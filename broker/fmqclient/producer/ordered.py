@@ -243,9 +243,9 @@ class OrderedProducer(MustBeClosed):
             error = Unavailable(f"this ordered producer has failed: {error}")
         self._fail(error, None)
 
-    def _fail_part(self, why: str) -> None:
+    def _fail_part(self, reason: str) -> None:
         """End it, as its client has failed."""
-        self._fail(Unavailable(why), None)
+        self._fail(Unavailable(reason), None)
 
     def _fail(self, error: FmqError, refused: Batch | None) -> None:
         """Fail every pending record and accept no more."""
@@ -338,7 +338,7 @@ class OrderedProducer(MustBeClosed):
             return str(self._end)
         if self._state.reason or self._stream is None or self._line is None:
             return self._state.reason
-        return self._stream.why or (self._line.why if not self._state.active else "")
+        return self._stream.reason or (self._line.reason if not self._state.active else "")
 
     @property
     def connected(self) -> dict[str, str]:

@@ -50,7 +50,7 @@ class Line:
         learned: Callable[[client_pb2.SenderState], None],
     ) -> None:
         self.sender_id = ""  # the newest place; "" = none yet
-        self.why = "connecting"  # it has none, for people
+        self.reason = "connecting"  # it has none, for people
         self._opening = opening
         self._topic_id = topic_id
         self._state = state
@@ -80,7 +80,7 @@ class Line:
             except FmqError as error:
                 await self._require_topic(error)
                 self._require_passing(error)
-                self.why = str(error)
+                self.reason = str(error)
                 self._routes.request_refresh()
                 await backoff.wait()
                 continue
@@ -141,7 +141,7 @@ class Line:
                 errors.append(error)
                 continue
             self.sender_id = answer.opened.sender_id
-            self.why = ""
+            self.reason = ""
             self._address = broker.address
             self._beat_ms = answer.opened.heartbeat_ms or HEARTBEAT_MS
             self._unknown_since_ms = 0
@@ -176,13 +176,13 @@ class Line:
             cause = error.error if isinstance(error, CallRefused) else error
             await self._require_topic(cause)
             self._require_passing(cause)
-            self.why = str(cause)
+            self.reason = str(cause)
         if self._state.error is None:
             _log.warning(
                 "sender %s lost its place in the line of ordered topic %s, and asks again: %s",
                 self.sender_id or self._opening.sender.name,
                 self._opening.sender.topic,
-                self.why,
+                self.reason,
             )
 
     async def _receive(self, stream: Stream) -> None:

@@ -328,12 +328,13 @@ class OrderedState:
             return self.fence("its place in line was lost while records had no answer")
         return self._enter(role, in_line)
 
-    def fence(self, why: str) -> list[Action]:
+    def fence(self, reason: str) -> list[Action]:
         """End: another sender may have stored records."""
         return self._fail(
             SenderFenced(
-                f"this ordered producer has lost its role: {why}; open it again: it waits in line, "
-                "and its `last` records show which of the records without an answer are stored"
+                f"this ordered producer has lost its role: {reason}; open it again: it waits in "
+                "line, and its `last` records show which of the records without an answer are "
+                "stored"
             )
         )
 
@@ -394,14 +395,14 @@ class OrderedState:
                 self._rewind(state, batch.sequence, now_ms + slow * pause_ms)
                 return []
 
-    def fenced_by_master(self, why: str, now_ms: int) -> list[Action]:
+    def fenced_by_master(self, reason: str, now_ms: int) -> list[Action]:
         """A master knows a later sender epoch: its own, if it has joined the line again."""
         if self.error is not None:
             return []
         if not self.has_rejoined:
-            return self.fence(why)
+            return self.fence(reason)
         self.frozen = True
-        self.reason = why
+        self.reason = reason
         self._fenced_ms = self._fenced_ms or now_ms
         return []
 

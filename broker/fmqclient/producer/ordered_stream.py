@@ -53,7 +53,7 @@ class SegmentStream:
         apply: Callable[[Iterable[Action]], None],
         learned: Callable[[client_pb2.SenderState], None],
     ) -> None:
-        self.why = "no segment is open yet"  # nothing is sent, for people
+        self.reason = "no segment is open yet"  # nothing is sent, for people
         self.max_batch_bytes = MAX_PAYLOAD  # of this broker
         self.max_batch_records = MAX_RECORDS
         self._opening = opening
@@ -101,7 +101,7 @@ class SegmentStream:
             while not self._state.epoch:
                 await self._moved.wait()
                 self._moved.clear()
-                self.why = "it connects to the group that takes the sends"
+                self.reason = "it connects to the group that takes the sends"
             segment, unacked = self._state.segment, self._state.unacked
             self._moved.clear()
             try:
@@ -110,7 +110,7 @@ class SegmentStream:
                 pass
             except FmqError as error:
                 cause = error.error if isinstance(error, CallRefused) else error
-                self.why = str(cause)
+                self.reason = str(cause)
                 if isinstance(cause, SenderFenced):
                     now_ms = self._clock.monotonic_ms()
                     self._apply(self._state.fenced_by_master(str(cause), now_ms))
@@ -138,7 +138,7 @@ class SegmentStream:
         try:
             self._messages.clear()
             self._heard_ms = self._clock.monotonic_ms()
-            self.why = ""
+            self.reason = ""
             self._state.stream_opened()
             self._work.set()
             await until_one_fails(self._send(stream), self._receive(stream), self._probe())

@@ -155,12 +155,12 @@ class Producer(MustBeClosed):
         elif (error := task.exception()) is not None:
             self._fail_part(repr(error))
 
-    def _fail_part(self, why: str) -> None:
+    def _fail_part(self, reason: str) -> None:
         """Fail every pending record and accept no more."""
         if self._closed:
             return
         self._failed = True
-        self._closed = f"this producer has failed: {why}"
+        self._closed = f"this producer has failed: {reason}"
         if self._main is not None:
             self._main.cancel()
         self._warn_of_pending("lost")
@@ -319,7 +319,7 @@ class Producer(MustBeClosed):
         """Per broker group: "" while it takes messages, else the reason why it does not."""
         return {
             str(group): self._closed
-            or ("" if sender.usable else str(sender.why or sender.error or ""))
+            or ("" if sender.usable else str(sender.reason or sender.error or ""))
             for group, sender in list(
                 self._senders.items()
             )  # another thread may ask (`sync/client.py`)

@@ -84,7 +84,7 @@ class Sender:
         identity: FixedIdentity | None = None,
     ) -> None:
         self.group = group
-        self.why = "connecting"
+        self.reason = "connecting"
         self.error: FmqError | None = None
         self._connections = connections
         self._routes = routes
@@ -244,18 +244,18 @@ class Sender:
         if self._settles_only:
             self._set_down(f"group {self.group} takes no messages now")
         else:
-            self._up, self.why, self.error = True, "", None
+            self._up, self.reason, self.error = True, "", None
             self._accumulator.remap()
         self._work.set()
         try:
             await until_one_fails(self._send(stream), self._receive(stream), self._watch())
         except _Renew:
-            self.why = "beginning a new session"
+            self.reason = "beginning a new session"
         except FmqError as error:
-            self.why = str(error)
+            self.reason = str(error)
 
-    def _set_down(self, why: str) -> None:
-        self.why = why
+    def _set_down(self, reason: str) -> None:
+        self.reason = reason
         if self._up:
             self._up = False
             self._accumulator.remap()
@@ -272,8 +272,8 @@ class Sender:
         self._sent_bytes = 0
         self._messages.clear()
         self._again.clear()
-        if self.why != "beginning a new session":
-            self._set_down(self.why or "the session ended")
+        if self.reason != "beginning a new session":
+            self._set_down(self.reason or "the session ended")
 
     def _is_open(self) -> bool:
         return self._window_bytes > 0 and (self._up or self._settles_only)
@@ -294,7 +294,7 @@ class Sender:
                 continue
             if not any(buffer.in_flight for buffer in self._buffers()):
                 if self._settles_only:
-                    raise _Settled(self.why)
+                    raise _Settled(self.reason)
                 if self._renew:
                     raise _Renew("a new session is due")
             if self._hurry.is_set() and not any(buffer.pending for buffer in self._buffers()):

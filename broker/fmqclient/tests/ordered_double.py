@@ -220,7 +220,7 @@ class OrderedDouble(ClusterDouble):
         made = judge_batch(self.chain, name, self.sealed, end, wanted)
         ack.expected_sequence = made.expected
         if made.verdict in ERRORS:
-            return ERRORS[made.verdict](made.why)
+            return ERRORS[made.verdict](made.reason)
         ack.base_offset = made.offset
         if made.verdict is Verdict.APPEND:
             assert group.append(batch, 0) == made.offset

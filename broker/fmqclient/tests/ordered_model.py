@@ -330,7 +330,7 @@ class ClusterModel:
         wanted = OrderedBatch(segment, epoch, queue, batch.sequence, count)
         made = judge_batch(self.chain, group.name, group.sealed, end, wanted)
         if made.verdict in ERRORS:
-            error = ERRORS[made.verdict](made.why)
+            error = ERRORS[made.verdict](made.reason)
             sender.answers.append(Answer(correlation, error=error, expected=made.expected))
             return
         if made.verdict is Verdict.APPEND and self.faults and self.random.random() < 0.05:
@@ -351,13 +351,13 @@ class ClusterModel:
         if owed.error is None:
             held = BOTH if owed.held <= group.held[owed.queue] else frozenset()
             evidence = AckEvidence(held, BOTH, 1, 1, 1, 0, 0)
-            why = may_acknowledge(self.chain, group.sealed, owed.segment, evidence, 0)
+            reason = may_acknowledge(self.chain, group.sealed, owed.segment, evidence, 0)
             last = self.chain.last
             over = last is None or last.number != owed.segment or self.chain.closing is not None
-            if why is not None and not over:
+            if reason is not None and not over:
                 return
-            if why is not None:
-                owed.error = SegmentClosed(why)
+            if reason is not None:
+                owed.error = SegmentClosed(reason)
         sender.replies.append(sender.answers.popleft())
 
     def replicate(self, group: GroupModel) -> None:

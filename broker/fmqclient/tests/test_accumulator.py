@@ -48,7 +48,7 @@ class Clock(SystemClock):
 class Carrier:
     """A sender that carries nothing."""
 
-    why = ""
+    reason = ""
     error: FmqError | None = None
     usable = True
     renewed = 0

@@ -159,7 +159,7 @@ def test_change_during_a_read_of_another_thread_is_no_error(double: ClusterDoubl
     class Part:
         """Part of a group; reading it is interrupted."""
 
-        group, queue, why, usable = "g1", 0, "", True
+        group, queue, reason, usable = "g1", 0, "", True
         error = None
         trackers: Growing
         skipped: Growing
@@ -168,7 +168,7 @@ def test_change_during_a_read_of_another_thread_is_no_error(double: ClusterDoubl
             self.parts = parts
 
         def __getattribute__(self, name: str) -> Any:
-            if name in ("held", "group", "why", "usable"):
+            if name in ("held", "group", "reason", "usable"):
                 object.__getattribute__(self, "parts").grow()
             return True if name == "held" else object.__getattribute__(self, name)
 

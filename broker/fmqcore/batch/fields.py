@@ -63,9 +63,9 @@ class Fields:
         if self._at != len(self._data):
             raise self.malformed(f"{len(self._data) - self._at} bytes are left over")
 
-    def malformed(self, why: str) -> Malformed:
+    def malformed(self, reason: str) -> Malformed:
         """Return an error that says what does not decode and where."""
-        return Malformed(f"{self._what} does not decode: {why} (at byte {self._at})")
+        return Malformed(f"{self._what} does not decode: {reason} (at byte {self._at})")
 
     def _skip(self, length: int) -> int:
         at = self._at

@@ -144,9 +144,9 @@ class Decision:
     part: Part
     permission: Permission  # what the state grants me; bounded by the lease
     lease: LeaseRule
-    why: str  # a sentence for people: why it is as it is, or what is awaited; LOOK has none
+    reason: str  # a sentence for people: why it is as it is, or what is awaited; LOOK has none
     may_grant: bool = False  # its acks to the master may carry grants
     edit: GroupState | None = None
     checking: bool = False  # claim checks are under way: keep the count
     wake_ms: int | None = None  # decide again then, if nothing happens before
-    remedy: Remedy = Remedy.NONE  # of the wait that `why` describes
+    remedy: Remedy = Remedy.NONE  # of the wait that `reason` describes

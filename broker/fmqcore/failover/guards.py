@@ -1,6 +1,6 @@
 """The named guards of the failover table: each asks one question about a case. Pure.
 
-`unmet` is the sentence that people read in `why` while the guard does not hold; it may name
+`unmet` is the sentence that people read in `reason` while the guard does not hold; it may name
 {me}, {group}, {master}, {reader}, {wanted}, {lost}, {newer} and {isr}.
 """
 

@@ -3,7 +3,7 @@
 The brokers and the model checker of the tests use it. The table below is the protocol: the rows of
 a (mode, part) are tried in order, and the first whose guards all hold is taken. Within a row,
 guards on what a person decided (configured permissions) come before guards on the current
-situation, so that `why` names the lasting cause. A row that changes the state needs a fresh look
+situation, so that `reason` names the lasting cause. A row that changes the state needs a fresh look
 first: config, then state, then live nodes, in this order, because a live node read before the state
 could be older than the state.
 
@@ -124,12 +124,12 @@ def decide(
     case = Case(me, config, state, evidence, now_ms, params)
     permission, lease = _permission(case, part, rules)
     if part is Part.STRANGER or evidence.superseded:
-        why = (
+        reason = (
             f"another process announces itself as {me}: stop one of the two"
             if evidence.superseded
             else f"{me} is not a member of group {config.group}: add it to the configuration"
         )
-        return Decision(Action.WAIT, part, Permission.NONE, LeaseRule.NONE, why)
+        return Decision(Action.WAIT, part, Permission.NONE, LeaseRule.NONE, reason)
     may_grant = state.mode is Mode.MASTER and part is Part.SLAVE
     rows = rules.rows[state.mode, part]
     row = next((r for r in rows if all(guard.holds(case) for guard in r.guards)), None)
@@ -139,8 +139,8 @@ def decide(
             return Decision(Action.LOOK, part, permission, lease, "", may_grant)
         unmet = g.STATE_CURRENT if older else _unmet(case, rows)
         idle = _IDLE.get((case.state.mode, part), "nothing to do")
-        why = _sentence(case, idle if unmet is None else unmet.unmet)
-        why += _narrowed(case, part, permission, rules)
+        reason = _sentence(case, idle if unmet is None else unmet.unmet)
+        reason += _narrowed(case, part, permission, rules)
         checking = any(_checks_between(case, r) for r in rows)
         wake = _wake_ms(case, rows)
         return Decision(
@@ -148,7 +148,7 @@ def decide(
             part,
             permission,
             lease,
-            why,
+            reason,
             may_grant,
             checking=checking,
             wake_ms=wake,
@@ -160,8 +160,8 @@ def decide(
     edit = row.edit(case) if row.edit is not None else None
     # F1: a change of who serves raises the epoch, by exactly one (but for a NEW group's jump).
     assert edit is None or edit.epoch == next_epoch(case) > state.epoch
-    why = edit.reason if edit is not None else _sentence(case, _DOING[row.action])
-    return Decision(row.action, part, permission, lease, why, may_grant, edit, checking)
+    reason = edit.reason if edit is not None else _sentence(case, _DOING[row.action])
+    return Decision(row.action, part, permission, lease, reason, may_grant, edit, checking)
 
 
 _DOING: Final[Mapping[Action, str]] = {

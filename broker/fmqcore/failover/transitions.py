@@ -99,8 +99,8 @@ def hand_over(case: Case) -> GroupState:
 
 def leave_record(case: Case) -> GroupState:
     """HANDOVER(e+1): the reader is being stopped while the master is gone; its record is whole."""
-    why = f"{case.me} is being stopped, and leaves its offsets to master {case.state.master}"
-    return replace(hand_over(case), reason=why)
+    reason = f"{case.me} is being stopped, and leaves its offsets to master {case.state.master}"
+    return replace(hand_over(case), reason=reason)
 
 
 def open_first(case: Case) -> GroupState:
@@ -119,37 +119,41 @@ def open_again(case: Case) -> GroupState:
 def open_handed_over(case: Case) -> GroupState:
     """MASTER(e+1) with the reader's offsets installed."""
     reader = case.state.reader
-    why = f"master {case.me} is back with the offsets of {reader}"
-    return _with_reason(case, _open(case, why, degraded=False))
+    reason = f"master {case.me} is back with the offsets of {reader}"
+    return _with_reason(case, _open(case, reason, degraded=False))
 
 
 def open_degraded(case: Case) -> GroupState:
     """MASTER(e+1) without the newest offsets of a reader that is gone."""
     reader = case.state.reader
-    why = (
+    reason = (
         f"master {case.me} is back without the newest offsets of {reader}, which is gone: "
         "some messages will be delivered again"
     )
-    return _with_reason(case, _open(case, why, degraded=True))
+    return _with_reason(case, _open(case, reason, degraded=True))
 
 
 def _with_reason(case: Case, state: GroupState) -> GroupState:
-    """Report in `why` records that readers may have served and the master lacks (ADR 0025)."""
+    """Report in `reason` records that readers may have served and the master lacks (ADR 0025)."""
     if not lacks_served(case):
         return state
     max_delivered_position = case.state.max_delivered_position
-    why = (
+    reason = (
         f"{state.reason}; what may have been shown from {case.evidence.journal_end} to "
         f"{max_delivered_position} "
         "is in no journal that is there: it was not acknowledged, and it is taken back"
     )
     # Installed offsets were limited to this broker's journal; the record itself was not.
     return replace(
-        state, offsets="", degraded=True, max_delivered_position=max_delivered_position, reason=why
+        state,
+        offsets="",
+        degraded=True,
+        max_delivered_position=max_delivered_position,
+        reason=reason,
     )
 
 
-def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
+def _open(case: Case, reason: str, *, degraded: bool) -> GroupState:
     """Keep the record until the slaves have what `consume/offsets/store.py` installed from it."""
     return GroupState(
         mode=Mode.MASTER,
@@ -159,7 +163,7 @@ def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
         isr=_still_in_sync(case),
         offsets=case.state.offsets,
         degraded=degraded,
-        reason=why,
+        reason=reason,
         last_opened_epoch=next_epoch(case),
     )
 

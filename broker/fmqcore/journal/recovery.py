@@ -362,11 +362,11 @@ def _survey_findings(
         for name in leftovers
     ]
     if checkpoint is None and (any_segment or damaged or unread):
-        why, remedy = "there is none", REMADE_AT_START
+        reason, remedy = "there is none", REMADE_AT_START
         if damaged:
-            why = f"it is damaged and does not count ({damaged})"
+            reason = f"it is damaged and does not count ({damaged})"
         elif unread:
-            why, remedy = f"it cannot be read ({unread})", LOOK_AT_THE_DISK
-        sentence = f"{why}: nothing in the last segment counts as known durable"
+            reason, remedy = f"it cannot be read ({unread})", LOOK_AT_THE_DISK
+        sentence = f"{reason}: nothing in the last segment counts as known durable"
         findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, remedy))
     return tuple(findings)

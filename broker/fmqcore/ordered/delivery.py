@@ -24,7 +24,7 @@ class Window:
     segment: int
     first: Offset
     end: Offset
-    why: str = ""  # why there is nothing, or no more; "" = the end of what was sent
+    reason: str = ""  # why there is nothing, or no more; "" = the end of what was sent
 
 
 def visible_end(
@@ -76,8 +76,8 @@ def window(
         )
     end = visible if segment.end is None else segment.end[queue]
     first = max(min(first, end), progress)
-    why = "its end is unknown: a member has to come back" if segment.end_unknown else ""
-    return Window(segment.number, Offset(first), Offset(max(first, end)), why)
+    reason = "its end is unknown: a member has to come back" if segment.end_unknown else ""
+    return Window(segment.number, Offset(first), Offset(max(first, end)), reason)
 
 
 def floor_since_start(entry: OffsetEntry | None, start_number: int) -> Offset:
@@ -166,5 +166,5 @@ def _next_head(
     return number
 
 
-def _nothing(segment: int, why: str) -> Window:
-    return Window(segment, Offset(0), Offset(0), why)
+def _nothing(segment: int, reason: str) -> Window:
+    return Window(segment, Offset(0), Offset(0), reason)

@@ -136,7 +136,7 @@ class Decision:
     """The step to take. A step that changes the chain has `edit`: write it by compare-and-set."""
 
     action: Action
-    why: str  # a sentence for people: the step, or what is awaited
+    reason: str  # a sentence for people: the step, or what is awaited
     edit: Chain | None = None
     raises: GroupName | None = None  # raise `groups/<g>/chains` in the same transaction
     segment: int = 0  # which one is closed, sealed, ended or opened

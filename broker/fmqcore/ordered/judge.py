@@ -195,16 +195,16 @@ class _Walk:
             f"{wrote} wrote it, segment {segment.number} is of sender epoch {segment.sender_epoch}"
         )
 
-    def _stray(self, segment: Segment | None, queue: int, batch: StoredBatch, why: str) -> None:
-        self._add(ChainCode.O106, segment, queue, batch, f"no segment holds it: {why}")
+    def _stray(self, segment: Segment | None, queue: int, batch: StoredBatch, reason: str) -> None:
+        self._add(ChainCode.O106, segment, queue, batch, f"no segment holds it: {reason}")
 
     def _add(
-        self, code: ChainCode, segment: Segment | None, queue: int, batch: StoredBatch, why: str
+        self, code: ChainCode, segment: Segment | None, queue: int, batch: StoredBatch, reason: str
     ) -> None:
         number = None if segment is None else segment.number
         found = ChainFinding(
             *(code, Severity.ERROR, number, queue, batch.offset, batch.end),
-            *((self._member.name,), why),
+            *((self._member.name,), reason),
         )
         last = self._found[-1] if self._found else None
         follows = last is not None and last._replace(first=0, end=0) == found._replace(
@@ -227,16 +227,16 @@ def _shifted(
     """Return the finding for a batch of another sequence than its offset has by the chain."""
     last, at = sequence + batch.records - 1, (run.segment, queue, batch)
     if run.end != batch.offset or sequence == run.next_sequence:
-        why = f"it holds sequences {sequence} to {last}, by its offset {expected} comes first"
-        return (ChainCode.O107, *at, why)
+        reason = f"it holds sequences {sequence} to {last}, by its offset {expected} comes first"
+        return (ChainCode.O107, *at, reason)
     if sequence > run.next_sequence:
-        why = f"sequence {sequence} follows {run.next_sequence - 1}"
-        return (ChainCode.O101, *at, why)
+        reason = f"sequence {sequence} follows {run.next_sequence - 1}"
+        return (ChainCode.O101, *at, reason)
     if any(first <= sequence and last < end for first, end in run.seen):
-        why = f"sequences {sequence} to {last} come again after {run.next_sequence - 1}"
-        return (ChainCode.O102, *at, why)
-    why = f"sequences {sequence} to {last} come after {run.next_sequence - 1}"
-    return (ChainCode.O103, *at, why)
+        reason = f"sequences {sequence} to {last} come again after {run.next_sequence - 1}"
+        return (ChainCode.O102, *at, reason)
+    reason = f"sequences {sequence} to {last} come after {run.next_sequence - 1}"
+    return (ChainCode.O103, *at, reason)
 
 
 def _note(seen: list[tuple[int, int]], first: int, end: int) -> None:

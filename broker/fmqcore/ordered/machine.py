@@ -90,18 +90,18 @@ def decide(
     rows = rules.rows[duty, phase]
     row = next((r for r in rows if all(guard.holds(case) for guard in r.guards)), None)
     if row is None:
-        why = _waiting_for(case, duty, rows)
-        return Decision(Action.WAIT, why, wake_ms=_wake_ms(case, duty))
-    why = _say(case, duty, row.why)
+        reason = _waiting_for(case, duty, rows)
+        return Decision(Action.WAIT, reason, wake_ms=_wake_ms(case, duty))
+    reason = _say(case, duty, row.sentence)
     edit = row.edit and row.edit(case)
     if row.action is Action.CLOSE:
-        edit = close(chain, why, row.reason)
+        edit = close(chain, reason, row.reason)
     if edit is not None and rules is RULES:
         require_sound(edit)
         assert not broken_step(chain, edit, lowers=row.action is Action.LOWER_END)
     end = given_end(case) if row.action is Action.SEAL else None
     raised = _raised(case, row.action)
-    return Decision(row.action, why, edit, raised, _number(case, duty, row), end)
+    return Decision(row.action, reason, edit, raised, _number(case, duty, row), end)
 
 
 def _raised(case: Case, action: Action) -> GroupName | None:

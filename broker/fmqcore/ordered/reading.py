@@ -59,10 +59,10 @@ def read_order(chain: Chain, held: Mapping[GroupName, Sequence[int]]) -> Reading
 
 
 def _not_known(segment: Segment, queue: int) -> str:
-    why = "unknown: a member has to come back" if segment.end_unknown else "not given yet"
+    reason = "unknown: a member has to come back" if segment.end_unknown else "not given yet"
     return (
         f"queue {queue}: nothing is read from segment {segment.number} of {segment.group} on, "
-        f"because the end of that segment is {why}"
+        f"because the end of that segment is {reason}"
     )
 
 

@@ -39,12 +39,12 @@ class OrderedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on a batch. `why` is for people; "" for APPEND and DUPLICATE."""
+    """The verdict on a batch. `reason` is for people; "" for APPEND and DUPLICATE."""
 
     verdict: Verdict
     offset: Offset = Offset(0)  # APPEND: where it goes; DUPLICATE: where it lies
     expected: int = 0  # GAP: the sequence that comes next
-    why: str = ""
+    reason: str = ""
 
 
 def judge_batch(
@@ -58,20 +58,20 @@ def judge_batch(
     if batch.sender_epoch < chain.sender.epoch:
         return Judgement(
             Verdict.FENCED,
-            why=f"sender {chain.sender.id} is active in {chain.topic} with epoch "
+            reason=f"sender {chain.sender.id} is active in {chain.topic} with epoch "
             f"{chain.sender.epoch}, this one has {batch.sender_epoch}: ask for the role again",
         )
     if batch.sender_epoch > chain.sender.epoch or batch.segment >= chain.next_number:
         return Judgement(
-            Verdict.STALE_CHAIN, why=f"this master has not read segment {batch.segment} yet"
+            Verdict.STALE_CHAIN, reason=f"this master has not read segment {batch.segment} yet"
         )
     segment = chain.last
     if segment is None or batch.segment != segment.number or segment.group != group:
-        return Judgement(Verdict.NOT_OPEN, why=f"segment {batch.segment} takes no more records")
+        return Judgement(Verdict.NOT_OPEN, reason=f"segment {batch.segment} takes no more records")
     if chain.closing is not None or segment.number in sealed:
         return Judgement(
             Verdict.NOT_OPEN,
-            why=f"segment {batch.segment} is closing: {chain.closing or 'it is sealed'}",
+            reason=f"segment {batch.segment} is closing: {chain.closing or 'it is sealed'}",
         )
     return _place(segment, end, batch)
 
@@ -82,7 +82,7 @@ def _place(segment: Segment, end: Offset, batch: OrderedBatch) -> Judgement:
     if end < start:
         return Judgement(
             Verdict.LOST,
-            why=f"queue {batch.queue} ends at {end}, below the start {start} of segment "
+            reason=f"queue {batch.queue} ends at {end}, below the start {start} of segment "
             f"{segment.number}: {segment.group} has lost records",
         )
     expected = first + end - start
@@ -92,14 +92,15 @@ def _place(segment: Segment, end: Offset, batch: OrderedBatch) -> Judgement:
         return Judgement(
             Verdict.GAP,
             expected=expected,
-            why=f"sequence {batch.sequence} of queue {batch.queue} came where {expected} is next",
+            reason=f"sequence {batch.sequence} of queue {batch.queue} came where {expected} "
+            "is next",
         )
     if batch.sequence + batch.count > expected:
         return Judgement(
             Verdict.MISALIGNED,
             expected=expected,
-            why=f"sequences {batch.sequence} to {batch.sequence + batch.count - 1} are stored up "
-            f"to {expected - 1} only: send a batch again with the same records",
+            reason=f"sequences {batch.sequence} to {batch.sequence + batch.count - 1} are stored "
+            f"up to {expected - 1} only: send a batch again with the same records",
         )
     return Judgement(Verdict.DUPLICATE, Offset(start + batch.sequence - first))
 

@@ -19,13 +19,13 @@ _R = CloseReason
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `why`: the sentence that goes with the step."""
+    """One line of the table. `sentence`: describes the step to people."""
 
     duty: Duty
     phase: Phase
     guards: tuple[Guard, ...]
     action: Action
-    why: str
+    sentence: str
     edit: Callable[[Case], Chain] | None = None
     reason: CloseReason = CloseReason.REQUEST  # of CLOSE
 
@@ -41,14 +41,14 @@ class Rules:
     conditions: tuple[Condition, ...] = CONDITIONS
 
 
-def _close(reason: CloseReason, *guards: Guard, why: str) -> Row:
+def _close(reason: CloseReason, *guards: Guard, sentence: str) -> Row:
     """A reason to close the open segment; `closing` gets the sentence by `machine.decide`."""
-    return Row(Duty.SEND, Phase.OPEN, guards, Action.CLOSE, why, reason=reason)
+    return Row(Duty.SEND, Phase.OPEN, guards, Action.CLOSE, sentence, reason=reason)
 
 
 def _open(phase: Phase, *guards: Guard, edit: Callable[[Case], Chain]) -> Row:
-    why = "{next_sender} sends into segment {next} in {next_group}"
-    return Row(Duty.SEND, phase, guards, Action.OPEN, why, edit)
+    sentence = "{next_sender} sends into segment {next} in {next_group}"
+    return Row(Duty.SEND, phase, guards, Action.OPEN, sentence, edit)
 
 
 _LOWER: Final = Row(
@@ -63,7 +63,7 @@ _LOWER: Final = Row(
 
 def _end(phase: Phase) -> tuple[Row, ...]:
     whole = (g.REACHES_START, g.NO_GAP)
-    why = "{group} ends segment {segment}"
+    sentence = "{group} ends segment {segment}"
     seal, give = Action.SEAL, Action.GIVE_END
     return (
         Row(
@@ -73,25 +73,27 @@ def _end(phase: Phase) -> tuple[Row, ...]:
             seal,
             "the master of {group} seals segment {segment}",
         ),
-        Row(Duty.END, phase, (g.IS_MASTER, g.SEALED, *whole), give, why, t.give_end),
-        Row(Duty.END, phase, (g.IS_READER, *whole), give, why, t.give_end),
+        Row(Duty.END, phase, (g.IS_MASTER, g.SEALED, *whole), give, sentence, t.give_end),
+        Row(Duty.END, phase, (g.IS_READER, *whole), give, sentence, t.give_end),
     )
 
 
 _ROWS: Final[tuple[Row, ...]] = (
     _open(Phase.EMPTY, g.SENDER_WAITS, g.ELIGIBLE, edit=t.open_first),
-    _close(_R.SENDER, g.SENDER_CHANGED, why="{next_sender} takes over from {sender}"),
-    _close(_R.JOURNAL, g.BELOW_START, why="{group} has lost records from its journal"),
+    _close(_R.SENDER, g.SENDER_CHANGED, sentence="{next_sender} takes over from {sender}"),
+    _close(_R.JOURNAL, g.BELOW_START, sentence="{group} has lost records from its journal"),
     _close(
         _R.REMOVAL,
         g.GROUP_LEFT,
         g.ROOM,
         g.ANOTHER_ELIGIBLE,
-        why="{group} was taken out of the topic",
+        sentence="{group} was taken out of the topic",
     ),
-    _close(_R.REQUEST, g.KEPT_OUT, g.ROOM, g.ANOTHER_FREE, why="{avoid}"),
-    _close(_R.TAKEOVER, g.READ_ONLY, why="{group} takes no writes: a slave serves its reads"),
-    _close(_R.TROUBLE, g.TROUBLE, g.ROOM, g.ANOTHER_ELIGIBLE, g.TROUBLE_LASTS, why="{trouble}"),
+    _close(_R.REQUEST, g.KEPT_OUT, g.ROOM, g.ANOTHER_FREE, sentence="{avoid}"),
+    _close(_R.TAKEOVER, g.READ_ONLY, sentence="{group} takes no writes: a slave serves its reads"),
+    _close(
+        _R.TROUBLE, g.TROUBLE, g.ROOM, g.ANOTHER_ELIGIBLE, g.TROUBLE_LASTS, sentence="{trouble}"
+    ),
     Row(
         Duty.SEND,
         Phase.CLOSING,

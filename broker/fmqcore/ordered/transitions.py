@@ -25,9 +25,9 @@ from fmqcore.zk.chain import (
 )
 
 
-def close(chain: Chain, why: str, reason: CloseReason = CloseReason.REQUEST) -> Chain:
+def close(chain: Chain, sentence: str, reason: CloseReason = CloseReason.REQUEST) -> Chain:
     """The last segment takes no more, and no lease is renewed for it from here on."""
-    return replace(chain, closing=why, closing_class=reason.value)
+    return replace(chain, closing=sentence, closing_class=reason.value)
 
 
 def give_end(case: Case) -> Chain:

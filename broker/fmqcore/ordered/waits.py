@@ -37,7 +37,7 @@ class SendState:
     """How the sends of a topic stand."""
 
     phase: Phase
-    why: str  # what takes the sends, or what they wait for
+    reason: str  # what takes the sends, or what they wait for
     since_ms: int  # wall clock: since when the chain is in this phase; 0 = not known
     obstacles: Mapping[GroupName, str]  # why a group may not take the next segment; "" = it may
 
@@ -58,16 +58,16 @@ def send_state(
     evidence = Evidence(groups=groups, line=line, closing_since_ms=since or None)
     case = Case(chain, evidence, wall_ms, params, LASTING_CONDITIONS)
     decision = decide(Duty.SEND, chain, evidence, wall_ms, params, _LASTING_RULES)
-    why = decision.why if decision.action is Action.WAIT else f"next step: {decision.why}"
+    reason = decision.reason if decision.action is Action.WAIT else f"next step: {decision.reason}"
     phase = phase_of(Duty.SEND, case)
     if phase is Phase.OPEN and (last := chain.last) is not None:
         since = last.opened_ms
         if not line and not has_trouble(chain, view_of(case, last.group)):
-            why = f"no sender is in line; segment {last.number} in {last.group} waits for one"
+            reason = f"no sender is in line; segment {last.number} in {last.group} waits for one"
         # Once it is closed, its end is given at once: not an obstacle to the group.
         case = replace(case, chain=replace(chain, segments=chain.segments[:-1]))
     reasons = {g.group: obstacle(case, g.group) or "" for g in chain.groups}
-    return SendState(phase, why, since, reasons)
+    return SendState(phase, reason, since, reasons)
 
 
 def stuck_segments(chain: Chain, groups: Mapping[GroupName, GroupView]) -> dict[int, str]:

@@ -75,11 +75,13 @@ def leavers(
 
     `slaves` has every configured slave; `term_ms` is the age of the term.
     """
-    why = {broker: _why_out(slaves.get(broker), term_ms, limits) for broker in sorted(isr)}
-    return {broker: reason for broker, reason in why.items() if reason}
+    reasons = {
+        broker: _reason_to_leave(slaves.get(broker), term_ms, limits) for broker in sorted(isr)
+    }
+    return {broker: reason for broker, reason in reasons.items() if reason}
 
 
-def _why_out(facts: LinkFacts | None, term_ms: int, limits: IsrLimits) -> str:
+def _reason_to_leave(facts: LinkFacts | None, term_ms: int, limits: IsrLimits) -> str:
     if facts is None:
         return "it is no configured slave any more"
     if not facts.connected:

@@ -131,8 +131,8 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
         return _empty(slave, master)
     common = common_end(master.epochs, master.end, slave.epochs, slave.end)
     if _goes_before(slave, master) and not _continues(slave, master, common):
-        why = "the slave holds more than this emptied master was refilled with"
-        return Decision(Action.SEND_SUFFIX, slave.journal_start, why, instead=True)
+        reason = "the slave holds more than this emptied master was refilled with"
+        return Decision(Action.SEND_SUFFIX, slave.journal_start, reason, instead=True)
     if common is None:
         return _cut(slave, master, Position(0), "no epoch is common: another journal's data")
     if common.end == slave.end:
@@ -169,33 +169,33 @@ def _newest(epochs: Sequence[EpochStart]) -> Epoch:
 
 def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
     if slave.end < master.journal_start:
-        why = f"its end {slave.end} is below the master's log start {master.journal_start}"
-        return Decision(Action.RESET_TO, master.journal_start, why)
+        reason = f"its end {slave.end} is below the master's log start {master.journal_start}"
+        return Decision(Action.RESET_TO, master.journal_start, reason)
     if slave.last_header_crc == master.chain:
         return Decision(Action.APPEND_FROM, slave.end)
-    why = (
+    reason = (
         f"its last batch before {slave.end} differs from the master's, though both are of epoch "
         f"{common.epoch}"
     )
-    return _cut(slave, master, common.start, why, known=False)
+    return _cut(slave, master, common.start, reason, known=False)
 
 
 def _ahead(slave: SlaveView, master: MasterView, common: Common) -> Decision:
     if slave.journal_start > master.end:
-        why = (
+        reason = (
             f"{slave.broker} begins at {slave.journal_start}, beyond the master's journal end "
             f"{master.end}: the bytes between are in neither; start {master.me} with its own data "
             f"directory, or bring back another in-sync slave first"
         )
-        return Decision(Action.REJECT, reason=why, alarm=True)
+        return Decision(Action.REJECT, reason=reason, alarm=True)
     if not master.suffix_fits:
-        why = "its suffix does not chain to the master's journal"
-        return _cut(slave, master, common.start, why, known=False)
+        reason = "its suffix does not chain to the master's journal"
+        return _cut(slave, master, common.start, reason, known=False)
     return Decision(Action.SEND_SUFFIX, master.end, f"it is ahead by {slave.end - master.end}")
 
 
 def _cut(
-    slave: SlaveView, master: MasterView, position: Position, why: str, *, known: bool = True
+    slave: SlaveView, master: MasterView, position: Position, cause: str, *, known: bool = True
 ) -> Decision:
     newest = _newest(slave.epochs)
     if newest > master.epoch:
@@ -208,14 +208,14 @@ def _cut(
     lost_from = slave.journal_start if reset and not known else position
     if lost_from < slave.floor:  # R5: never below a known commit end
         reason = (
-            f"{why}; to follow {master.me} {slave.broker} would lose committed bytes "
+            f"{cause}; to follow {master.me} {slave.broker} would lose committed bytes "
             f"from {lost_from} to {slave.floor}; if they are really not wanted, "
             "empty its data directory"
         )
         return Decision(Action.REJECT, reason=reason, alarm=True)
     if reset:
-        return Decision(Action.RESET_TO, master.journal_start, why)
-    return Decision(Action.TRUNCATE_TO, position, why)
+        return Decision(Action.RESET_TO, master.journal_start, cause)
+    return Decision(Action.TRUNCATE_TO, position, cause)
 
 
 def _refusal(slave: SlaveView, master: MasterView) -> str:

@@ -209,12 +209,12 @@ class PayloadScan:
 
 
 def damaged(
-    base: Position, position: Position, why: str | Exception | Fault, of: str = ""
+    base: Position, position: Position, reason: str | Exception | Fault, of: str = ""
 ) -> CorruptJournal:
-    """Return the error for a segment that cannot be read on; `of`: the copy that `why` is about."""
-    newer, sentence = isinstance(why, UnknownKind), str(why)
-    if isinstance(why, Fault):
-        newer, sentence = why.fault is BatchFault.KIND, why.sentence
+    """Return the error for a segment that cannot be read on; `of`: the copy with the fault."""
+    newer, sentence = isinstance(reason, UnknownKind), str(reason)
+    if isinstance(reason, Fault):
+        newer, sentence = reason.fault is BatchFault.KIND, reason.sentence
     place = f"at position {position} (byte {position - base} of the file): {of}{sentence}"
     if newer:
         return NewerJournal(f"{segment_name(base)}: not read {place}")

@@ -45,7 +45,7 @@ def test_only_a_certain_difference_counts(
 
 
 @pytest.mark.parametrize(
-    ("ahead_ms", "why"),
+    ("ahead_ms", "reason"),
     [
         ({}, None),
         ({A: 0, B: 0}, None),
@@ -64,5 +64,5 @@ def test_only_a_certain_difference_counts(
         ),
     ],
 )
-def test_the_furthest_clock_is_named(ahead_ms: dict[BrokerId, int], why: str | None) -> None:
-    assert disagreement(ahead_ms) == why
+def test_the_furthest_clock_is_named(ahead_ms: dict[BrokerId, int], reason: str | None) -> None:
+    assert disagreement(ahead_ms) == reason

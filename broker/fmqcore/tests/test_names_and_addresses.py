@@ -25,7 +25,7 @@ def test_a_url_names_each_broker_once(url: str, addresses: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    ("url", "reason"),
     [
         ("", "begins with fmq://"),
         ("http://a", "begins with fmq://"),
@@ -46,8 +46,8 @@ def test_a_url_names_each_broker_once(url: str, addresses: tuple[str, ...]) -> N
         ("fmq://a:65536", "not within 1..65535"),
     ],
 )
-def test_a_url_that_is_none_is_refused(url: str, why: str) -> None:
-    with pytest.raises(InvalidArgument, match=why):
+def test_a_url_that_is_none_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
         parse_url(url)
 
 

@@ -355,9 +355,9 @@ class _Walk:
 
     def _take_snap(self, header: BatchHeader, payload: Buffer) -> None:
         snap, state = JournalState.from_snap(payload), self._verifier._state
-        why = disagreement(state, snap) if state is not None else ""
-        if why:
-            sentence = f"SNAP is not what the journal before it adds up to: {why}"
+        reason = disagreement(state, snap) if state is not None else ""
+        if reason:
+            sentence = f"SNAP is not what the journal before it adds up to: {reason}"
             self._add(Code.M001, header, sentence)
         snap.note_frame(header)
         self._verifier._state = snap

@@ -112,8 +112,8 @@ def note_incarnations(raw: bytes) -> Note:
 def _held_against(resume: Resume, entries: Readable, file: SegmentFile, data: Readable) -> Note:
     """A file counts if the checksum of the bytes below it is right; then the rest must be, too."""
     if crc_of(data, 0, resume.position - resume.base) != resume.raw_crc:
-        why = f"its checksum does not match {file.name} below {resume.position}"
-        return _resume_void(resume, why)
+        reason = f"its checksum does not match {file.name} below {resume.position}"
+        return _resume_void(resume, reason)
     wrong = _disagreement(resume, entries, data)
     if wrong:
         sentence = f"it counts, but {wrong} not what {file.name} adds up to"
@@ -160,10 +160,10 @@ def _is_index(entries: Readable, index: BuiltIndex) -> bool:
         return False
 
 
-def _resume_void(resume: Resume | None, why: str) -> Note:
+def _resume_void(resume: Resume | None, reason: str) -> Note:
     name = None if resume is None else segment_name(resume.base)
     position = None if resume is None else resume.position
-    return Note(RESUME, name, position, False, why, _void(RESUME, why, _PASSED_OVER))
+    return Note(RESUME, name, position, False, reason, _void(RESUME, reason, _PASSED_OVER))
 
 
 def _void(file: str, sentence: str, remedy: str) -> Finding:

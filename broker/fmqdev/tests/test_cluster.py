@@ -120,7 +120,7 @@ def test_cluster_goes_up_down_and_up_again(tmp_path: Path) -> None:
         os.kill(status[1]["pid"], signal.SIGKILL)
         psutil.wait_procs([psutil.Process(status[1]["pid"])], timeout=30)
         status = json.loads(fmq("dev", "status", "-o", "json", *here).stdout)
-        assert (status[1]["pid"], status[1]["why"]) == (None, "ended")
+        assert (status[1]["pid"], status[1]["reason"]) == (None, "ended")
         one_broker_comes_and_goes(here)
         by_hand = started_by_hand(tmp_path / "dev", here)
     finally:

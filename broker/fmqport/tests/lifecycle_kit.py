@@ -100,9 +100,9 @@ class RealLife:
     async def end(self) -> tuple[list[str], str]:
         """See `Life`."""
         async with asyncio.timeout(60):
-            output, why = await self.process.communicate()
-        assert self.process.returncode == (FATAL_EXIT if why else 0)
-        return ["ready", *output.decode().splitlines()], why.decode().strip()
+            output, reason = await self.process.communicate()
+        assert self.process.returncode == (FATAL_EXIT if reason else 0)
+        return ["ready", *output.decode().splitlines()], reason.decode().strip()
 
     async def close(self) -> None:
         """See `Life`."""

@@ -72,8 +72,8 @@ def _impossible() -> str:
 
 @pytest.fixture
 async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    if why := _impossible():
-        pytest.skip(why)
+    if reason := _impossible():
+        pytest.skip(reason)
     try:
         made = RealMachine(tmp_path)
     except FmqError as error:

@@ -18,13 +18,13 @@ async def life(request: pytest.FixtureRequest) -> AsyncIterator[Life]:
 async def test_a_request_to_stop_is_an_event_and_the_end_is_orderly(life: Life) -> None:
     await life.begin("waits")
     await life.ask_to_stop()
-    output, why = await life.end()
+    output, reason = await life.end()
     assert output == ["ready", "stopping", "cleaned up"]
-    assert not why
+    assert not reason
 
 
 async def test_fatal_ends_the_process_at_once_without_clean_up(life: Life) -> None:
     await life.begin("dies")
-    output, why = await life.end()
+    output, reason = await life.end()
     assert output == ["ready"]
-    assert why.endswith(f"fatal: {REASON}")
+    assert reason.endswith(f"fatal: {REASON}")

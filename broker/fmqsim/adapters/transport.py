@@ -165,10 +165,10 @@ class CallEnd:
         else:
             self.lost(body)
 
-    def lost(self, why: str | Refusal) -> None:
+    def lost(self, reason: str | Refusal) -> None:
         """See `End`."""
         if not self.answer.done():
-            self.answer.set_exception(failure("", why))
+            self.answer.set_exception(failure("", reason))
 
     def forget(self) -> None:
         """Drop the call: its caller no longer waits, the handler runs on."""
@@ -236,17 +236,17 @@ class SimServer:
         stream.task = self._run(self._serve(handler, context, stream))
 
     async def _serve(self, handler: Handler, context: CallContext, stream: ServerStream) -> None:
-        why: str | Refusal = "cancelled by the broker"
+        reason: str | Refusal = "cancelled by the broker"
         try:
             await handler(context, stream)
-            why = ""
+            reason = ""
         except FmqError as error:
-            why = refusal_of(error)
+            reason = refusal_of(error)
         except Exception as error:
-            why = f"Unexpected {type(error)}"
+            reason = f"Unexpected {type(error)}"
             raise
         finally:
-            stream.over(why)
+            stream.over(reason)
 
     def _begin_call(self, wire: Wire, number: int, path: str, raw: bytes, timeout_s: float) -> None:
         found = self._handlers.get(path)

@@ -62,9 +62,9 @@ class Process:
             tasks[:] = [t for t in tasks if not t.done()]
             self._purge_at = 2 * len(tasks) + 256
 
-    def die(self, why: str) -> None:
+    def die(self, reason: str) -> None:
         """End the process now; use `Node.crash` or `Node.exit`."""
-        self.alive, self.ended = False, why
+        self.alive, self.ended = False, reason
         for task in self._tasks:
             asyncio.tasks._unregister_task(task)  # no task may wait for it, or cancel it
         callbacks, self._on_death = self._on_death, []
@@ -211,20 +211,20 @@ class Node:
         process.error = error
         self._end("done" if error is None else f"{type(error).__name__}: {error}")
 
-    def crash(self, why: str) -> None:
+    def crash(self, reason: str) -> None:
         """Kill the process: kill -9, power cut, `Lifecycle.fatal`."""
         if self.process is not None:
-            self._end(why)
+            self._end(reason)
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         process = self.process
         assert process is not None
         self.process = None
         self.paused = self.wedged = self.busy = False
         self.held.clear()
-        self._loop.note(f"{process} ends: {why}")
+        self._loop.note(f"{process} ends: {reason}")
         self._loop.graveyard.append(process)
-        process.die(why)
+        process.die(reason)
 
     def on_crash(self, callback: Callable[[], None]) -> None:
         """Call back once, outside any node, when the running process ends."""

@@ -127,16 +127,16 @@ class StreamEnd:
         """See `End`."""
         raise NotImplementedError
 
-    def lost(self, why: str) -> None:
+    def lost(self, reason: str) -> None:
         """See `End`."""
-        self.fail(why)
+        self.fail(reason)
         if self._wire.loop.random.random() < 0.5:
             self._inbox.clear()  # what had come in is lost with it, or not
 
-    def fail(self, why: str | Refusal) -> None:
+    def fail(self, reason: str | Refusal) -> None:
         """Fail every call from now on, once the messages that arrived before are read."""
         if not self._error:
-            self._error = why
+            self._error = reason
             self._wire.ends[self.side].pop(self._number, None)
         self._wake(self._sender)
         self._wake(self._receiver)
@@ -215,11 +215,11 @@ class ServerStream(StreamEnd):
         else:
             self.lost(body)
 
-    def fail(self, why: str | Refusal) -> None:
+    def fail(self, reason: str | Refusal) -> None:
         """See `StreamEnd`; also cancels a handler that neither sends nor receives."""
         if not self._error and self._process.alive:
             self._wire.loop.on_node(self._process, self._cancel_idle)
-        super().fail(why)
+        super().fail(reason)
 
     def over(self, error: str | Refusal) -> None:
         """Notify the client that the handler has ended, unless it knows; stray calls fail."""

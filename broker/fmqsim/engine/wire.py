@@ -53,11 +53,11 @@ def refusal_of(error: FmqError) -> Refusal:
     return Refusal(int(error.code), str(error) or type(error).__name__)
 
 
-def failure(place: str, why: str | Refusal) -> TransportError:
+def failure(place: str, reason: str | Refusal) -> TransportError:
     """Return the error of a call or stream that failed, named by its place."""
-    text = f"{place}: {why}" if place else f"{why}"
-    if isinstance(why, Refusal):
-        return CallRefused(text, error_of(why.code, why.text))
+    text = f"{place}: {reason}" if place else f"{reason}"
+    if isinstance(reason, Refusal):
+        return CallRefused(text, error_of(reason.code, reason.text))
     return TransportError(text)
 
 
@@ -146,7 +146,7 @@ class End(Protocol):
         """Handle a frame for this end."""
         ...
 
-    def lost(self, why: str) -> None:
+    def lost(self, reason: str) -> None:
         """Handle the loss of the wire."""
         ...
 
@@ -211,7 +211,7 @@ class Wire:
         elif side == SERVER and kind in (Kind.OPEN, Kind.CALL):
             self._begin(self, frame)
 
-    def close(self, side: int, why: str, *, notify: bool = True) -> None:
+    def close(self, side: int, reason: str, *, notify: bool = True) -> None:
         """Close that side's socket.
 
         Its streams and calls fail on that side; `notify` decides whether the other is notified.
@@ -224,7 +224,7 @@ class Wire:
         ends = list(self.ends[side].values())
         self.ends[side].clear()
         for end in ends:
-            end.lost(why)
+            end.lost(reason)
         self._forget()
 
     def died(self, side: int, *, silent: bool) -> None:
@@ -250,12 +250,12 @@ class Wire:
         if not link.cut:
             self.close(side, "connection reset by peer", notify=False)
 
-    def reset(self, why: str) -> None:
+    def reset(self, reason: str) -> None:
         """Close both sockets at once; no frame in flight arrives."""
         for pipe in self._pipes:
             pipe.drop()
         for side in (CLIENT, SERVER):
-            self.close(side, why, notify=False)
+            self.close(side, reason, notify=False)
 
     def _forget(self) -> None:
         if not any(self.up):

@@ -22,7 +22,7 @@ def main() -> int:
         mutant.check(ROOT)
     if asked.list:
         for mutant in chosen:
-            _print(f"{mutant.name}: {mutant.why}")
+            _print(f"{mutant.name}: {mutant.reason}")
         return 0
     caught = 0
     if asked.search:
@@ -53,14 +53,14 @@ def _arguments() -> argparse.Namespace:
 
 def _line(catch: Catch, *, verbose: bool) -> str:
     name = f"{catch.mutant.name:<62}"
-    why = f"\n    {catch.why}" if verbose and catch.why else ""
+    reason = f"\n    {catch.reason}" if verbose and catch.reason else ""
     if not catch.caught:
-        return f"{name} SURVIVED {catch.tried} seeds, {catch.took_s:.0f} s{why}"
+        return f"{name} SURVIVED {catch.tried} seeds, {catch.took_s:.0f} s{reason}"
     by = ", ".join(catch.by)
     if catch.seed is None:
-        return f"{name} caught by {by}, {catch.took_s:.0f} s{why}"
+        return f"{name} caught by {by}, {catch.took_s:.0f} s{reason}"
     seeds = "1 seed" if catch.tried == 1 else f"{catch.tried} seeds"
-    return f"{name} caught by {by} at seed {catch.seed}, {seeds}, {catch.took_s:.0f} s{why}"
+    return f"{name} caught by {by} at seed {catch.seed}, {seeds}, {catch.took_s:.0f} s{reason}"
 
 
 def _print(text: str) -> None:

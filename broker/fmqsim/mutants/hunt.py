@@ -38,7 +38,7 @@ class Catch:
     seed: int | None = None
     tried: int = 0  # seeds, the one that caught it included
     took_s: float = 0.0
-    why: str = ""
+    reason: str = ""
 
     @property
     def caught(self) -> bool:
@@ -80,7 +80,7 @@ class Hunter:
             if catch is None:
                 catch = self._by_seeds(mutant, root, seeds)
         took_s = time.monotonic() - started
-        return Catch(mutant, catch.by, catch.seed, catch.tried, took_s, catch.why)
+        return Catch(mutant, catch.by, catch.seed, catch.tried, took_s, catch.reason)
 
     def _by_seeds(self, mutant: Mutant, root: Path, seeds: Sequence[int] | None) -> Catch:
         if seeds is None:
@@ -88,10 +88,10 @@ class Hunter:
             seeds = [*mutant.seeds, *others][: self._limit]
         tried = 0
         while tried < len(seeds):
-            for seed, broken, why in _probe(root, mutant, seeds[tried:]):
+            for seed, broken, reason in _probe(root, mutant, seeds[tried:]):
                 tried += 1
                 if broken and self._passes(mutant, seed):
-                    return Catch(mutant, broken, seed, tried, why=why)
+                    return Catch(mutant, broken, seed, tried, reason=reason)
                 if broken:
                     break  # it fails anyway: go on behind it
             else:
@@ -104,7 +104,7 @@ class Hunter:
             output, _ = process.communicate()
         failed = [line for line in output.splitlines() if line.startswith("FAILED")]
         by = tuple(line.split()[1].rpartition("::")[2] for line in failed)
-        return Catch(mutant, by, why=output[-500:])
+        return Catch(mutant, by, reason=output[-500:])
 
     def _passes(self, mutant: Mutant, seed: int) -> bool:
         """Whether the sources as they are pass that seed."""
@@ -125,7 +125,7 @@ def _probe(
         assert process.stdout is not None
         for line in process.stdout:
             output = json.loads(line)
-            yield output["seed"], tuple(output["broken"]), output["why"]
+            yield output["seed"], tuple(output["broken"]), output["reason"]
 
 
 @contextmanager

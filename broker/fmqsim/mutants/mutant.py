@@ -71,7 +71,7 @@ class Mutant:
     """A mistake. `seeds`: known to catch it, tried first; `focus` narrows what a seed may draw."""
 
     name: str
-    why: str
+    reason: str
     edits: tuple[Edit, ...]
     focus: Focus | None = None
     seeds: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class Mutant:
 
 def mutant(
     name: str,
-    why: str,
+    reason: str,
     *edits: tuple[str, str, str],
     focus: Focus | None = None,
     seeds: tuple[int, ...] = (),
@@ -103,4 +103,4 @@ def mutant(
 ) -> Mutant:
     """One line of a table; files are named from `broker/` on."""
     planted = tuple(Edit(f"broker/{file}", old, new) for file, old, new in edits)
-    return Mutant(name, why, planted, focus, seeds, tests, alone)
+    return Mutant(name, reason, planted, focus, seeds, tests, alone)

@@ -126,7 +126,7 @@ ORDERING: Final[tuple[Mutant, ...]] = (
             '            "the master of {group} seals segment {segment}",\n',
             "            (g.IS_MASTER, g.NOT_SEALED, g.HELD_KNOWN, *whole),\n"
             "            give,\n"
-            "            why,\n"
+            "            reason,\n"
             "            t.give_end,\n",
         ),
         focus=_SWITCHED,

@@ -1,6 +1,7 @@
 """Runs in a copy of the sources, as a separate process: seeds, until one fails.
 
-Writes a line of JSON for each seed to standard output: `{"seed": 7, "broken": ["I2"], "why": …}`.
+Writes a line of JSON for each seed to standard output, e.g.
+`{"seed": 7, "broken": ["I2"], "reason": …}`.
 """
 
 import json
@@ -18,8 +19,10 @@ def main(name: str, seeds: Iterable[int]) -> None:
     (focus,) = {mutant.focus for mutant in MUTANTS if mutant.name == name}
     for result in forked(seeds, 1, partial(simulate, focus=focus)):
         broken = list(result.broken) if result.outcome is Outcome.BROKEN else []
-        why = result.findings[0] if result.findings else ""
-        sys.stdout.write(json.dumps({"seed": result.seed, "broken": broken, "why": why}) + "\n")
+        reason = result.findings[0] if result.findings else ""
+        sys.stdout.write(
+            json.dumps({"seed": result.seed, "broken": broken, "reason": reason}) + "\n"
+        )
         sys.stdout.flush()
         if broken:
             return

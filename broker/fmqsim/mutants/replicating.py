@@ -122,7 +122,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "what waits for it waits until its time is out, instead of being failed at once",
         (
             ISR,
-            "            self._commit.refuse(why, self._journal.end)\n",
+            "            self._commit.refuse(reason, self._journal.end)\n",
             "            pass\n",
         ),
         tests=(

@@ -133,7 +133,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a wait that ends without the policy having held is answered as stored",
         (
             ACKS,
-            "                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)\n",
+            "                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, reason)\n",
             "                ack = client_pb2.ProduceAck(\n"
             "                    correlation=first.correlation,\n"
             "                    base_offset=first.base_offset,\n"

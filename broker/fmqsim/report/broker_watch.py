@@ -122,12 +122,12 @@ class _WatchedGate(Gate):
         super().adopt(state)
         self._look()
 
-    def grant(self, permission: Permission, why: str, remedy: Remedy = Remedy.NONE) -> None:
-        super().grant(permission, why, remedy)
+    def grant(self, permission: Permission, reason: str, remedy: Remedy = Remedy.NONE) -> None:
+        super().grant(permission, reason, remedy)
         self._look()
 
-    def close(self, why: str) -> None:
-        super().close(why)
+    def close(self, reason: str) -> None:
+        super().close(reason)
         self._look()
 
     def _look(self) -> None:

@@ -188,14 +188,14 @@ def _collect(children: dict[int, _Child]) -> Iterator[Any]:
             if child.output:
                 yield pickle.loads(bytes(child.output))
             else:
-                yield _failed(child.seed, f"its process ended: {_why(status)}")
+                yield _failed(child.seed, f"its process ended: {_reason(status)}")
 
 
-def _why(status: int) -> str:
+def _reason(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
     return f"status {os.WEXITSTATUS(status)}"
 
 
-def _failed(seed: int, why: str) -> Result:
-    return Result(seed, Outcome.BROKEN, ("bug",), (why,), story=f"seed {seed}: {why}")
+def _failed(seed: int, reason: str) -> Result:
+    return Result(seed, Outcome.BROKEN, ("bug",), (reason,), story=f"seed {seed}: {reason}")

@@ -96,16 +96,16 @@ def _text(event: Any, groups: set[str], finding: Finding | None) -> str:
             isr = ", ".join(event.isr) or "none"
             return (
                 f"{event.group} {event.mode.value}({event.epoch}) master {event.master}, reader "
-                f"{event.reader}, in sync: {isr} | {event.why}"
+                f"{event.reader}, in sync: {isr} | {event.reason}"
             )
         case Serves() if event.group in groups:
             return f"{event.broker} serves {event.permission.name} in epoch {event.epoch}"
         case Up() if event.group in groups:
             return f"{event.broker} starts: journal {event.journal_start}..{event.end}"
         case Down() if event.group in groups:
-            return f"{event.broker} {event.how.value}: {event.why} (durable {event.durable_end})"
+            return f"{event.broker} {event.how.value}: {event.reason} (durable {event.durable_end})"
         case Refusal():
-            return f"{event.broker} refuses: {event.why}"
+            return f"{event.broker} refuses: {event.reason}"
         case _:
             return "" if finding is None else _of_record(event, finding)
 
@@ -121,7 +121,9 @@ def _of_record(event: Any, finding: Finding) -> str:
         case Stored() if about_record or at:
             return f"{event.who} gets OK: record {event.record} at {event.place} {event.offset}"
         case Failed() | Unsure() if about_record:
-            return f"{event.who} gets an error: record {record} {type(event).__name__}: {event.why}"
+            return (
+                f"{event.who} gets an error: record {record} {type(event).__name__}: {event.reason}"
+            )
         case Delivered() if about_record or at:
             return f"{event.who} ({event.readers}) gets record {event.record} at {event.offset}"
         case Acked() if at:

@@ -181,14 +181,14 @@ class BrokerHost(Host):
 
     def ended(self, process: Process) -> None:
         """Write down how the broker ended."""
-        world, why = self.world, process.ended
-        how = self._how or _ending(why)
+        world, reason = self.world, process.ended
+        how = self._how or _ending(reason)
         journal = world.watcher.of(process).journal
         # While the journal is truncated, its disk may be ahead: then its durable end is unknown.
         known = journal if journal is not None and not journal.being_cut else None
         durable_end = int(known.durable_end) if known is not None else -1
         world.look_at_ends(self, process)
-        event = Down(world.loop.now_ms, self.name, self.group, how, why, durable_end)
+        event = Down(world.loop.now_ms, self.name, self.group, how, reason, durable_end)
         world.history.add(event)
         error = process.error
         if error is not None and _of(error, (DiskFailed, DiskFull)):
@@ -196,7 +196,7 @@ class BrokerHost(Host):
         elif error is not None and _of(error, FmqError):
             world.history.add(Refusal(world.loop.now_ms, self.name, str(_first(error))))
         elif error is not None:
-            world.loop.problems.append(f"{process}: {why}: {_first(error)!r}")
+            world.loop.problems.append(f"{process}: {reason}: {_first(error)!r}")
 
 
 class ClientHost(Host):
@@ -237,8 +237,8 @@ class ClientHost(Host):
             self.world.loop.problems.append(f"{process}: {_first(process.error)!r}")
 
 
-def _ending(why: str) -> Ending:
-    return Ending.STOPPED if why == "done" else Ending.FATAL
+def _ending(reason: str) -> Ending:
+    return Ending.STOPPED if reason == "done" else Ending.FATAL
 
 
 def _first(error: BaseException) -> BaseException:

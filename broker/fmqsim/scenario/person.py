@@ -40,10 +40,10 @@ class Person:
         """Note that a broker is declared lost (ADR 0022)."""
         self._given_up.add(broker)
 
-    def refused(self, slave: str, why: str) -> None:
+    def refused(self, slave: str, reason: str) -> None:
         """Handle a master's log event that it refuses a slave."""
         host = self._world.brokers[slave]
-        if "would lose committed bytes" in why and self._may_have_more(host):
+        if "would lose committed bytes" in reason and self._may_have_more(host):
             self._world.loop.at_world(_COMES_S, self._empty, host)
 
     def waits(self, group: str, epoch: int) -> None:

@@ -144,12 +144,12 @@ class Stage(World):
         traffic.sent(Sent(self.loop.now_ms, "raw", record, "t", "replicated"))
         await stream.send(ProduceRequest(batches=[batch]))
         (ack,) = (await stream.receive()).acks
-        now_ms, why = self.loop.now_ms, ErrorCode(int(ack.code)).name
+        now_ms, reason = self.loop.now_ms, ErrorCode(int(ack.code)).name
         head = (now_ms, "raw", record)
         if ack.code == ErrorCode.OK:
             traffic.settled(Stored(*head, Place("t", "g1", 0), ack.base_offset), "raw", record)
         else:
-            traffic.settled(Unsure(*head, why), "raw", record)
+            traffic.settled(Unsure(*head, reason), "raw", record)
 
     def cut(self, one: str, other: str) -> None:
         """Cut both directions silently."""

@@ -177,10 +177,10 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("group", "why"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
-def test_master_ends_a_segment_by_a_seal_that_all_hold(group: Group, why: str) -> None:
+@pytest.mark.parametrize(("group", "reason"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_master_ends_a_segment_by_a_seal_that_all_hold(group: Group, reason: str) -> None:
     (found,) = wrong_end(group, "g1-0", ENDED, ENDED.segments[0])
-    assert why in found
+    assert reason in found
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class Found:
     """A seed and its finding."""
 
     seed: int
-    why: str
+    reason: str
     focus: Focus | None = None
 
 
@@ -113,4 +113,4 @@ def test_regression_seeds_pass(found: Found) -> None:
         return simulate(seed, focus=found.focus)
 
     (result,) = forked([found.seed], 1, run)
-    assert result.outcome is not Outcome.BROKEN, f"{found.why}\n{result.story}"
+    assert result.outcome is not Outcome.BROKEN, f"{found.reason}\n{result.story}"

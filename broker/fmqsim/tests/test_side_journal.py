@@ -47,7 +47,7 @@ def test_broker_without_side_journal_ends_and_the_other_reads(
         await stage.comes(lambda: stage.now_state.reader == other, "the other reads")
         assert stage.now_state.mode is Mode.SLAVE_CONSUME
         (end,) = (e for e in stage.events(Down) if e.broker == tries[0])
-        assert "side journal" in end.why
+        assert "side journal" in end.reason
         assert len(tries) == 1
         monkeypatch.setattr(SimDisk, "replace_file", real)
         fault_step(Step.HEALED)

@@ -122,7 +122,7 @@ def test_dead_link_then_waiting_producers_get_an_error_at_once() -> None:
         raw = stage.ask_once(MASTER)
         await stage.comes(lambda: raw.done, "it has an outcome")
         [outcome] = [e for e in stage.events(Unsure, Failed) if e.who == "raw"]
-        assert "DELIVERY_UNKNOWN" in outcome.why
+        assert "DELIVERY_UNKNOWN" in outcome.reason
         assert not stage.in_sync(SLAVE), "it left the in-sync set first"
         assert outcome.at_ms - cut_ms < 5000
         stage.heal(MASTER, SLAVE)

@@ -206,7 +206,7 @@ class ZooKeeperOlder(_ZooKeeperData):
 
         def decided() -> bool:
             seen = [stage.watch.latest[broker] for broker in set(cluster.brokers) - masters]
-            return all(_OLDER in sight.why or sight.permission for sight in seen)
+            return all(_OLDER in sight.reason or sight.permission for sight in seen)
 
         await stage.until(decided, "each slave names the newer epoch, or serves", _TIMEOUT_S)
 

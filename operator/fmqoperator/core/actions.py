@@ -18,7 +18,7 @@ class ApplyChild:
     """Server-side apply (force) of this object, which already has owner reference and hash."""
 
     manifest: Json
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class DeleteChild:
     kind: str
     name: str
     uid: str  # precondition: that very object
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class GrowClaim:
 
     claim: str
     size: str
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class OwnClaim:
     uid: str  # precondition: that very claim
     goes: bool
     drops: tuple[str, ...]  # owners' uids
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class KeepVolumes:
 
     name: str
     uid: str  # precondition: that very object
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class PutGroupConfig:
 
     config: GroupConfig
     version: int
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class BeginAgain:
     """
 
     epoch: Epoch
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class SwitchSends:
 
     topic: str
     segment: int
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class RestartPod:
 
     pod: str
     uid: str  # precondition: that very pod
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveAnnotation:
     """Remove an annotation of the BrokerGroup: its request is done, or cannot be done."""
 
-    why: ClassVar[str] = "the request is done, or cannot be fulfilled"
+    cause: ClassVar[str] = "the request is done, or cannot be fulfilled"
     name: str
     value: str  # only if it still has this value
 
@@ -130,7 +130,7 @@ class ChangeAnnotation:
     name: str
     value: str  # only if it still has this value
     to: str
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)

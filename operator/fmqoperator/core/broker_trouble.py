@@ -52,15 +52,15 @@ def of_pods(seen: Observation) -> list[str]:
         pod = seen.pods.get(broker)
         if pod is None:
             out.append(without_pod(seen, broker))
-        elif why := of_pod(pod, facts.node_of(seen, broker)):
-            out.append(f"{broker}: {why}")
+        elif cause := of_pod(pod, facts.node_of(seen, broker)):
+            out.append(f"{broker}: {cause}")
     return out
 
 
 def without_pod(seen: Observation, broker: str) -> str:
     """Return that the broker has no pod, and why if the StatefulSet's controller reports it."""
-    why = seen.not_made.get(broker)
-    return f"{broker} has no pod" + (f": {why}" if why else "")
+    cause = seen.not_made.get(broker)
+    return f"{broker} has no pod" + (f": {cause}" if cause else "")
 
 
 def _no_image(pod: Pod) -> str:
@@ -108,10 +108,10 @@ def refuses(seen: Observation, broker: str) -> str:
 
 def refusal(seen: Observation, broker: str) -> tuple[str, str] | None:
     """Return reason and message why a master that serves writes acknowledges no send, or None."""
-    if why := refuses(seen, broker):
-        return "DiskFull", why
-    why = _unacknowledged(seen)
-    return ("NotAcknowledged", why) if why else None
+    if cause := refuses(seen, broker):
+        return "DiskFull", cause
+    cause = _unacknowledged(seen)
+    return ("NotAcknowledged", cause) if cause else None
 
 
 def _unacknowledged(seen: Observation) -> str:
@@ -128,14 +128,14 @@ def of_disks(seen: Observation) -> list[str]:
 def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
     """Yield the reason for the Event, and the sentence."""
     for broker in seen.group.brokers:
-        if why := refuses(seen, broker):
-            yield "DiskFull", why
+        if cause := refuses(seen, broker):
+            yield "DiskFull", cause
     for broker in seen.group.brokers:
         answer = facts.answer_of(seen, broker)
         if answer is not None and answer.damage:
             yield "JournalDamaged", f"the journal of {broker} is damaged: {answer.damage}"
-    if why := lost_journals.waits(seen):
-        yield "JournalsLost", why
+    if cause := lost_journals.waits(seen):
+        yield "JournalsLost", cause
 
 
 def events(seen: Observation) -> Iterator[EmitEvent]:
@@ -156,9 +156,9 @@ def _in_pods(seen: Observation) -> Iterator[Trouble]:
     """
     for broker in seen.group.brokers:
         pod = facts.pod_of(seen, broker)
-        if pod is None and (why := seen.not_made.get(broker)):
+        if pod is None and (cause := seen.not_made.get(broker)):
             text = f"{broker} has no pod: "
-            yield Trouble("PodNotMade", f"{text}{why}", (text,))
+            yield Trouble("PodNotMade", f"{text}{cause}", (text,))
         if pod is None or pod.deleting or pod.ready:
             continue
         if pod.waiting in _NO_IMAGE:

@@ -58,7 +58,7 @@ def state_of(seen: Observation) -> GroupState:
     return GroupState() if seen.zookeeper is None else seen.zookeeper.state
 
 
-def why(state: GroupState) -> str:
+def cause(state: GroupState) -> str:
     """Return the reason of the last change of the serving broker.
 
     The state's reason may be of a later change of the in-sync set. Then name at least the master.
@@ -153,7 +153,7 @@ def opening_wait(seen: Observation) -> str:
         return ""
     master = config.value.master
     answer = answer_of(seen, master)
-    return f"{master}: {answer.why}" if answer is not None and answer.why else ""
+    return f"{master}: {answer.cause}" if answer is not None and answer.cause else ""
 
 
 def periods_of(seen: Observation, broker: str) -> Periods | None:

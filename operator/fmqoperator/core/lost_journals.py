@@ -36,10 +36,10 @@ def asked_for(seen: Observation) -> Iterator[Action]:
     asked = seen.group.metadata.annotations.get(BEGIN_AGAIN)
     if asked is None or seen.zookeeper is None:
         return
-    if why := _refusal(seen, asked):
-        yield EmitEvent("Warning", "BeginAgainRefused", f"{BEGIN_AGAIN}={asked}: {why}")
+    if cause := _refusal(seen, asked):
+        yield EmitEvent("Warning", "BeginAgainRefused", f"{BEGIN_AGAIN}={asked}: {cause}")
     else:
-        why = f"the group starts again above epoch {asked} with what its journals hold"
-        yield BeginAgain(facts.state_of(seen).epoch, why)
-        yield EmitEvent("Warning", "BeginsAgain", why)
+        cause = f"the group starts again above epoch {asked} with what its journals hold"
+        yield BeginAgain(facts.state_of(seen).epoch, cause)
+        yield EmitEvent("Warning", "BeginsAgain", cause)
     yield RemoveAnnotation(BEGIN_AGAIN, asked)

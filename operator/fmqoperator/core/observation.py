@@ -129,7 +129,7 @@ class Answer:
     end: Position = Position(0)
     durable_end: Position = Position(0)
     commit_end: Position = Position(0)
-    why: str = ""
+    cause: str = ""
     zookeeper_connected: bool = True
     replicas: tuple[Replica, ...] = ()
     version: str = ""

@@ -61,7 +61,7 @@ class Sends:
 def asks(seen: Observation) -> bool:
     """Whether the chains have to be read: a step is due, or brokers are about to be evicted."""
     config, step = facts.config_of(seen), steps.next_step(seen).step
-    if config is None or not _why(seen, step):
+    if config is None or not _cause(seen, step):
         return False
     return step is not None or not _over(seen, config.kept_out)
 
@@ -69,21 +69,21 @@ def asks(seen: Observation) -> bool:
 def before(seen: Observation, step: Step | None) -> Sends:
     """Return what has to be done before the step, and whether the group is kept out."""
     config = facts.config_of(seen)
-    now, why = None if config is None else config.kept_out, _why(seen, step)
-    if not why:
+    now, cause = None if config is None else config.kept_out, _cause(seen, step)
+    if not cause:
         return Sends(None if now is None or _is_whole(seen) else now)
     chains = [] if seen.chains is None else seen.chains
     if now is None and seen.chains is not None and not chains:
         return Sends(None)
-    kept = KeptOut(why, seen.now_ms) if now is None else now
+    kept = KeptOut(cause, seen.now_ms) if now is None else now
     here = [chain for chain in chains if _waits_for(chain, seen.group.name)]
     names = tuple(chain.chain.topic for chain in here if chain.chain is not None)
     known = seen.chains is not None
     if (known and not here) or _over(seen, kept):
         return Sends(kept, stays=names)
     what = f"topics still send here: {_some(names)}" if known else "their chains are not readable"
-    switches = tuple(_switches(seen, here, why))
-    return Sends(kept, Hold(HOLD, f"{why}: ordered {what}", True), switches)
+    switches = tuple(_switches(seen, here, cause))
+    return Sends(kept, Hold(HOLD, f"{cause}: ordered {what}", True), switches)
 
 
 def holds_evictions(seen: Observation) -> bool:
@@ -108,17 +108,17 @@ def _over(seen: Observation, kept: KeptOut | None) -> bool:
     return kept is not None and seen.now_ms - kept.since_ms >= WAIT_MS
 
 
-def _why(seen: Observation, step: Step | None) -> str:
+def _cause(seen: Observation, step: Step | None) -> str:
     """Return why ordered topics should not send here; "" = they may."""
     match step:
-        case Move(lost="", to=to, why=why) if to != facts.state_of(seen).master:
-            return f"{to} becomes master: {why}"
-        case Restart(pod=pod, why=why):
-            return f"{pod} is restarted: {why}"
-        case Leave(broker=broker, why=why):
-            return f"{broker} is stopped for good: {why}"
-        case Run(why=why):
-            return f"brokers are stopped: {why}"
+        case Move(lost="", to=to, cause=cause) if to != facts.state_of(seen).master:
+            return f"{to} becomes master: {cause}"
+        case Restart(pod=pod, cause=cause):
+            return f"{pod} is restarted: {cause}"
+        case Leave(broker=broker, cause=cause):
+            return f"{broker} is stopped for good: {cause}"
+        case Run(cause=cause):
+            return f"brokers are stopped: {cause}"
         case _:
             pass
     leaving = _leaving(seen)
@@ -145,7 +145,7 @@ def _waits_for(seen: ChainSeen, group: str) -> bool:
     return not ended or bool(seen.line)  # without a sender nothing follows
 
 
-def _switches(seen: Observation, here: Iterable[ChainSeen], why: str) -> Iterable[SwitchSends]:
+def _switches(seen: Observation, here: Iterable[ChainSeen], cause: str) -> Iterable[SwitchSends]:
     """The open segments that another group, which is not kept out itself, may follow."""
     for each in here:
         chain = each.chain
@@ -155,7 +155,7 @@ def _switches(seen: Observation, here: Iterable[ChainSeen], why: str) -> Iterabl
         case = Case(chain, Evidence(groups=each.views), 0, _PARAMS, LASTING_CONDITIONS)
         own = GroupName(seen.group.name)
         if any(group != own and not view_of(case, group).avoid for group in eligible(case)):
-            yield SwitchSends(chain.topic, last.number, why)
+            yield SwitchSends(chain.topic, last.number, cause)
 
 
 def _some(names: tuple[str, ...]) -> str:

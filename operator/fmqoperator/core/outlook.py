@@ -111,8 +111,8 @@ def _children(
         unknown = problem is not None or seen.zookeeper is None
         if kind == "StatefulSet" and running is None and unknown:
             continue
-        if why := drifted(child, seen.children.get((kind, name))):
-            out.append((child, why))
+        if cause := drifted(child, seen.children.get((kind, name))):
+            out.append((child, cause))
     return tuple(out)
 
 

@@ -80,14 +80,14 @@ def _annotation(seen: Observation) -> Iterator[Action]:
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None:
         return
-    if why := moves.refused(seen):
-        message = f"switchover to {asked or 'any'} refused: {why}"
+    if cause := moves.refused(seen):
+        message = f"switchover to {asked or 'any'} refused: {cause}"
         yield EmitEvent("Warning", "SwitchoverRefused", message)
         yield RemoveAnnotation(SWITCHOVER, asked)
         return
     if to := moves.chosen(seen):
-        why = f"switchover to {asked or 'any'}: {to} is the best successor"
-        yield ChangeAnnotation(SWITCHOVER, asked, to, why)
+        cause = f"switchover to {asked or 'any'}: {to} is the best successor"
+        yield ChangeAnnotation(SWITCHOVER, asked, to, cause)
         return
     state, config = facts.state_of(seen), facts.config_of(seen)
     opened = state.mode is Mode.MASTER and not state.required_epoch
@@ -116,7 +116,7 @@ def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
     version = -1 if now is None else now.version
     if isinstance(what.step, Move):
         yield _move_event(seen, what.step)
-        yield PutGroupConfig(what.config, version, what.step.why)
+        yield PutGroupConfig(what.config, version, what.step.cause)
         return
     members = ", ".join(m.id for m in what.config.members)
     if now is not None and what.config == replace(now.value, kept_out=what.config.kept_out):
@@ -153,26 +153,26 @@ def _ordered_topics(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 
 def _move_event(seen: Observation, step: Move) -> EmitEvent:
-    message = f"{step.to} is to be master: {step.why}"
+    message = f"{step.to} is to be master: {step.cause}"
     if step.lost:
         return EmitEvent("Warning", "Promotion", message)
     if step.to == facts.state_of(seen).master:
-        return EmitEvent("Warning", "SwitchoverWithdrawn", step.why)
+        return EmitEvent("Warning", "SwitchoverWithdrawn", step.cause)
     return EmitEvent("Normal", "Switchover", message)
 
 
 def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
     running = facts.running_replicas(seen)
-    for child, why in what.children:
+    for child, cause in what.children:
         if child["kind"] == "StatefulSet":
             count = child["spec"]["replicas"]
             if running is not None and count > running:
                 yield EmitEvent("Normal", "Starting", f"from {running} to {count} brokers")
             match what.step:
-                case Leave(broker=broker, why=reason):
+                case Leave(broker=broker, cause=reason):
                     yield EmitEvent("Normal", "ScaleDown", f"{broker} is being removed: {reason}")
                     yield from _owners(what, of_leaving=True)  # or its volume would be kept
-                case Run(replicas=fewer, why=reason):
+                case Run(replicas=fewer, cause=reason):
                     yield EmitEvent(
                         "Normal", "Hibernating", f"scaling down to {fewer} brokers: {reason}"
                     )
@@ -183,7 +183,7 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
                     yield EmitEvent("Normal", "ScaledBack", message)
                 case _:
                     pass
-        yield ApplyChild(child, why)
+        yield ApplyChild(child, cause)
 
 
 def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:
@@ -226,7 +226,7 @@ def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
     for change in what.owners:
         claim = change.claim
         if (claim.name == leaves) is of_leaving:
-            yield OwnClaim(claim.name, claim.uid, change.goes, change.drops, change.why)
+            yield OwnClaim(claim.name, claim.uid, change.goes, change.drops, change.cause)
 
 
 def _kept(seen: Observation) -> Iterator[Action]:
@@ -236,24 +236,24 @@ def _kept(seen: Observation) -> Iterator[Action]:
     """
     there = facts.stateful_set(seen)
     if there is not None and facts.volumes_go(seen) and not facts.may_still_stop(seen):
-        why = "the removed broker is gone, and spec.paused is set"
-        yield KeepVolumes(seen.group.name, there["metadata"].get("uid", ""), why)
+        cause = "the removed broker is gone, and spec.paused is set"
+        yield KeepVolumes(seen.group.name, there["metadata"].get("uid", ""), cause)
 
 
 def _claims(seen: Observation) -> Iterator[Action]:
     """Grow volumes."""
     size = seen.group.spec.storage.size
     for broker, claim in volumes.to_grow(seen):
-        why = f"volume of {broker}: {claim.requested} -> {size}"
-        yield EmitEvent("Normal", "VolumeGrows", why)
-        yield GrowClaim(claim.name, size, why)
+        cause = f"volume of {broker}: {claim.requested} -> {size}"
+        yield EmitEvent("Normal", "VolumeGrows", cause)
+        yield GrowClaim(claim.name, size, cause)
 
 
 def _step(what: Outlook) -> Iterator[Action]:
     """Restart the pod. (A move is in the configuration, a stop in the StatefulSet.)"""
     if isinstance(what.step, Restart):
-        yield EmitEvent("Normal", "Restarting", f"{what.step.pod}: {what.step.why}")
-        yield RestartPod(what.step.pod, what.step.uid, what.step.why)
+        yield EmitEvent("Normal", "Restarting", f"{what.step.pod}: {what.step.cause}")
+        yield RestartPod(what.step.pod, what.step.uid, what.step.cause)
 
 
 def _report(seen: Observation, what: Outlook) -> Iterator[Action]:
@@ -355,7 +355,7 @@ def _transition(seen: Observation) -> Iterator[Action]:
         moved = handed or bool(state.successor_incarnation)
         asked = moved or seen.group.spec.hibernated
         calm = (state.mode is Mode.MASTER or asked) and not state.degraded
-        message = f"epoch {state.epoch}: {facts.why(state)}"
+        message = f"epoch {state.epoch}: {facts.cause(state)}"
         yield EmitEvent("Normal" if calm else "Warning", "EpochOpened", message)
 
 

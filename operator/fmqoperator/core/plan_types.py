@@ -23,7 +23,7 @@ class Move:
     """
 
     to: BrokerId
-    why: str
+    cause: str
     lost: BrokerId = BrokerId("")
     spreads: bool = False  # a step of what comes to many groups, one after another
 
@@ -33,7 +33,7 @@ class Leave:
     """Stop this broker, of the highest number, for good."""
 
     broker: BrokerId
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Run:
     """Run this many brokers, fewer than now."""
 
     replicas: int
-    why: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Restart:
 
     pod: str
     uid: str
-    why: str
+    cause: str
     spreads: bool = False  # as of `Move`
 
 

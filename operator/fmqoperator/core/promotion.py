@@ -75,21 +75,21 @@ def promotion(seen: Observation) -> Move | Wait | None:
     if due_ms is None or seen.now_ms < due_ms:
         then = f"a slave becomes master {after_s} s after it was last seen, unless it returns"
         return Wait(AWAY, f"master {state.master} is away: {then}", due_ms)
-    why = f"master {state.master} is lost"
+    cause = f"master {state.master} is lost"
     if reason := moves.unable(seen):
-        return Wait("MoveUnsupported", f"{why}: {reason}")
-    return _reader(seen, why)
+        return Wait("MoveUnsupported", f"{cause}: {reason}")
+    return _reader(seen, cause)
 
 
-def _reader(seen: Observation, why: str) -> Move | Wait:
+def _reader(seen: Observation, cause: str) -> Move | Wait:
     config, state = facts.config_of(seen), facts.state_of(seen)
     if config is not None and (config.master, config.declared_lost) == (state.reader, state.master):
         answer = facts.answer_of(seen, state.reader)
-        detail = f": {answer.why}" if answer is not None and answer.why else ""
-        return Wait("Promoting", f"{why}: {state.reader} is to be master{detail}")
+        detail = f": {answer.cause}" if answer is not None and answer.cause else ""
+        return Wait("Promoting", f"{cause}: {state.reader} is to be master{detail}")
     if reason := _why_not(seen):
-        return Wait("PromotionWaits", f"{why}: {reason}")
-    message = f"{why}: {state.reader} serves the reads and becomes master"
+        return Wait("PromotionWaits", f"{cause}: {reason}")
+    message = f"{cause}: {state.reader} serves the reads and becomes master"
     return Move(state.reader, message, lost=state.master)
 
 

@@ -101,15 +101,15 @@ def _idle(seen: Observation) -> Step | Hold | None:
         return None
     for pod in facts.outdated(seen):
         if facts.runs_nothing(seen, pod) and not facts.is_started_again(pod):
-            why = f"no broker runs in it ({pod.waiting})"
+            cause = f"no broker runs in it ({pod.waiting})"
         elif facts.is_stuck(seen, pod, _patience_ms(seen)):
-            why = "its broker does not start"
+            cause = "its broker does not start"
         else:
             continue
-        why = f"{why}: {reason_of(seen, pod)}"
+        cause = f"{cause}: {reason_of(seen, pod)}"
         if reason := volumes.last_copy_goes(seen, [pod.name]):
-            return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
-        return Restart(pod.name, pod.uid, why)
+            return Hold("UpdateWaits", f"{pod.name} is to be restarted ({cause}): {reason}")
+        return Restart(pod.name, pod.uid, cause)
     return None
 
 
@@ -124,12 +124,12 @@ def _leave(seen: Observation) -> Step | Hold | None:
     state = facts.state_of(seen)
     if broker == state.master:
         able = [b for b in moves.successors(seen) if b in seen.group.brokers]
-        why = f"{broker} is to be removed and is master"
+        cause = f"{broker} is to be removed and is master"
         if not able:
             return Hold(
-                "ScaleDownRefused", f"{why}: {moves.why_no_successor(seen, seen.group.brokers)}"
+                "ScaleDownRefused", f"{cause}: {moves.why_no_successor(seen, seen.group.brokers)}"
             )
-        found = moves.move(seen, able[0], why)
+        found = moves.move(seen, able[0], cause)
         return Hold("ScaleDownRefused", found.message) if isinstance(found, Hold) else found
     if reason := moves.unsettled(seen):
         return Hold("ScaleDownRefused", f"{broker} is to be removed: {reason}")
@@ -182,12 +182,12 @@ def _roll(seen: Observation) -> Step | Hold | None:
     loose = [p for p in slaves if _counts_for_nothing(seen, p)]
     loose = [p for p in loose if not bounded or _is_off(seen, p)]
     pod = (loose or slaves or list(stale))[0]
-    why = reason_of(seen, pod)
+    cause = reason_of(seen, pod)
     spreads = not loose
     if spreads and (reason := turns.waits_for(seen)):
-        return Hold("UpdateQueued", f"{pod.name} is to be restarted ({why}): {reason}")
+        return Hold("UpdateQueued", f"{pod.name} is to be restarted ({cause}): {reason}")
     if reason := moves.unsettled(seen):
-        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
+        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({cause}): {reason}")
     assert seen.zookeeper is not None
     config = facts.config_of(seen)
     assert config is not None
@@ -200,19 +200,19 @@ def _roll(seen: Observation) -> Step | Hold | None:
     if behind and not loose:
         return Hold(
             "UpdateWaits",
-            f"{pod.name} is to be restarted ({why}): {', '.join(behind)} is not in sync",
+            f"{pod.name} is to be restarted ({cause}): {', '.join(behind)} is not in sync",
         )
     if pod.name == master and facts.moves(seen) and moves.could_ever(seen):
         able = moves.successors(seen)
-        message = f"master {master} is to be restarted ({why})"
+        message = f"master {master} is to be restarted ({cause})"
         if not able:
             reasons = moves.why_no_successor(seen)
             return Hold("UpdateWaits", f"{message}, another must be master first: {reasons}")
         found = moves.move(seen, able[0], message)
         return replace(found, spreads=spreads) if isinstance(found, Move) else found
     if reason := volumes.last_copy_goes(seen, [pod.name]):
-        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
-    return Restart(pod.name, pod.uid, why, spreads)
+        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({cause}): {reason}")
+    return Restart(pod.name, pod.uid, cause, spreads)
 
 
 def _declared(seen: Observation) -> Step | Hold | None:

@@ -122,15 +122,15 @@ def unsettled(seen: Observation) -> str:
     return ""
 
 
-def move(seen: Observation, to: str, why: str) -> Move | Hold:
+def move(seen: Observation, to: str, cause: str) -> Move | Hold:
     """Move to that broker, if it can be done now; otherwise hold with the reason."""
     if reason := unable(seen):
-        return Hold("MoveUnsupported", f"{why}: {reason}")
+        return Hold("MoveUnsupported", f"{cause}: {reason}")
     if reason := unsettled(seen):
-        return Hold("MoveWaits", f"{why}: {reason}")
+        return Hold("MoveWaits", f"{cause}: {reason}")
     if reason := unfit_reason(seen, to):
-        return Hold("MoveWaits", f"{why}: {reason}")
-    return Move(BrokerId(to), why)
+        return Hold("MoveWaits", f"{cause}: {reason}")
+    return Move(BrokerId(to), cause)
 
 
 # ---- reasons
@@ -186,7 +186,7 @@ def _when_it_gives_way(seen: Observation) -> str:
 def _as_it_says(seen: Observation, broker: str) -> str:
     """Return the broker's reason, to follow a sentence; "" if it gives none."""
     answer = facts.answer_of(seen, broker)
-    return f": {answer.why}" if answer is not None and answer.why else ""
+    return f": {answer.cause}" if answer is not None and answer.cause else ""
 
 
 def wish_of_a_serving_master(seen: Observation) -> Move | Hold | None:
@@ -274,15 +274,15 @@ def drain(seen: Observation) -> Move | Hold | None:
     if pod is None or pod.deleting:
         return None
     node = facts.node_of(seen, master)
-    why = f"node {node.name if node else ''} is unschedulable, and master {master} runs on it"
+    cause = f"node {node.name if node else ''} is unschedulable, and master {master} runs on it"
     able = successors(seen)
     if not able:
-        return Hold("DrainWaits", f"{why}: {why_no_successor(seen)}")
+        return Hold("DrainWaits", f"{cause}: {why_no_successor(seen)}")
     if facts.moves(seen):
-        return move(seen, able[0], why)
+        return move(seen, able[0], cause)
     if may_be_evicted(seen):
-        return Hold("DrainOpen", f"{why}: its pod may be evicted, {able[0]} takes over the reads")
-    return Hold("DrainWaits", f"{why}: {unsettled(seen)}")
+        return Hold("DrainOpen", f"{cause}: its pod may be evicted, {able[0]} takes over the reads")
+    return Hold("DrainWaits", f"{cause}: {unsettled(seen)}")
 
 
 def may_be_evicted(seen: Observation) -> bool:

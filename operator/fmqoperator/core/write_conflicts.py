@@ -74,5 +74,5 @@ def words(manifest: Json, there: Json) -> str:
             "this group: give each operator its own namespaces (operator.watchNamespaces), or "
             "uninstall one"
         )
-    why = drifted(manifest, there)
-    return f"{message}: {why} (a webhook, an autoscaler?): its managedFields name the writer"
+    cause = drifted(manifest, there)
+    return f"{message}: {cause} (a webhook, an autoscaler?): its managedFields name the writer"

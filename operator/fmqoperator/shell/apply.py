@@ -122,7 +122,7 @@ class Applier:
         """Ask a broker of the group; any broker of the cluster could answer."""
         ensemble = self.ensembles.of(group.spec.zookeeper.connect)
         request = admin_pb2.OrderedSwitchRequest(
-            topic=action.topic, chain_segment=action.segment, reason=action.why
+            topic=action.topic, chain_segment=action.segment, reason=action.cause
         )
         addresses = await ensemble.addresses(group.cluster, [group.name])
         await self.brokers.change(addresses, ORDERED_SWITCH, request)
@@ -176,7 +176,7 @@ class Applier:
         """Log what was done. (The worker logs what could not be done, once.)"""
         if not isinstance(action, EmitEvent | Requeue):
             resource = f"{group.metadata.namespace}/{group.metadata.name}"
-            _log.info("action_taken", resource=resource, action=_what(action), reason=action.why)
+            _log.info("action_taken", resource=resource, action=_what(action), reason=action.cause)
 
     async def _annotate(self, group: BrokerGroup, name: str, value: str, change: Json) -> None:
         """Change the annotation if it still has that value."""

@@ -35,7 +35,7 @@ class Brokers:
 
         Raises what the broker refuses, or `Unavailable` if none answers.
         """
-        why = "no broker of these groups is live"
+        cause = "no broker of these groups is live"
         for address in addresses:
             connection = self._transport.connect(address)
             try:
@@ -43,14 +43,14 @@ class Brokers:
             except CallRefused as refused:
                 raise refused.error from refused
             except TransportError as error:
-                why = str(error)
+                cause = str(error)
             else:
                 if reply.HasField("error"):
                     raise error_of(reply.error.code, reply.error.message)
                 return reply
             finally:
                 await connection.close()
-        raise Unavailable(f"no broker answers: {why}")
+        raise Unavailable(f"no broker answers: {cause}")
 
     async def forget(self, addresses: Mapping[BrokerId, str]) -> None:
         """Close the connections of a group that is gone."""
@@ -85,7 +85,7 @@ def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
         end=Position(reply.end),
         durable_end=Position(reply.durable_end),
         commit_end=Position(reply.commit_end),
-        why=reply.reason,
+        cause=reply.reason,
         zookeeper_connected=reply.zookeeper_connected,
         replicas=tuple(
             Replica(

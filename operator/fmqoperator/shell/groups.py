@@ -95,14 +95,14 @@ class Groups:
 
         They may never go: the objects may have been kept, or the wish come too late.
         """
-        why = ""
+        cause = ""
         for _ in range(
             _CLEANUP_TRIES + int(group.spec.termination_grace_seconds / _CLEANUP_POLL_S)
         ):
             if key in self._watched:
                 return
             if (claims := self._observer.cache.claims((key.namespace, key.name))) != {}:
-                why = f"volumes are there still: {', '.join(sorted(claims or ())) or 'not known'}"
+                cause = f"volumes are there still: {', '.join(sorted(claims or ())) or 'not known'}"
             else:
                 ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
                 try:
@@ -111,12 +111,12 @@ class Groups:
                         return
                     await ensemble.forget(group.cluster, key.name)
                 except (Unavailable, TimeoutError) as error:  # a broker of the group is still live
-                    why = str(error) or "ZooKeeper does not answer in time"
+                    cause = str(error) or "ZooKeeper does not answer in time"
                 else:
                     _log.info("group_state_removed", resource=str(key))
                     return
             await asyncio.sleep(_CLEANUP_POLL_S)
-        _log.warning("group_state_not_removed", resource=str(key), reason=why)
+        _log.warning("group_state_not_removed", resource=str(key), reason=cause)
 
     async def _another(self, ensemble: Ensemble, group: BrokerGroup) -> str:
         """Return why the state is another group's (a name may be taken); "" = it is not."""

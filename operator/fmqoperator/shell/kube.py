@@ -200,8 +200,8 @@ class Kube:
             ) as reply:
                 text = await reply.text()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise KubeError(0, "NoAnswer", f"the API server does not answer: {why}") from error
+            cause = str(error) or type(error).__name__
+            raise KubeError(0, "NoAnswer", f"the API server does not answer: {cause}") from error
         if reply.status >= 400:
             raise _refusal(reply.status, text)
         answer: Json = json.loads(text)

@@ -54,11 +54,11 @@ class Blindness:
             await asyncio.sleep(_POLL_S)
             if not self._cache.views and self._blind_s() > REPORT_S:
                 try:
-                    await self._report(await self._why())
+                    await self._report(await self._cause())
                 except KubeError as error:
                     _log.warning("missing_rights_not_reported", reason=str(error))
 
-    async def _why(self) -> str:
+    async def _cause(self) -> str:
         """Return what the operator may not list, in the API server's words."""
         for path in (*map(collection, _EVERYWHERE), *self._paths(*_SEEN)):
             try:
@@ -67,15 +67,15 @@ class Blindness:
                 return str(error)
         return "a kind cannot be listed or watched: see the operator's log"
 
-    async def _report(self, why: str) -> None:
+    async def _report(self, cause: str) -> None:
         for path in self._paths("BrokerGroup"):
             for body in (await self._kube.ask("GET", path))["items"]:
                 known = {"apiVersion": "fmq.io/v1alpha1", "kind": "BrokerGroup"}
-                await self._report_group({**body, **known}, why)
+                await self._report_group({**body, **known}, cause)
 
-    async def _report_group(self, body: Json, why: str) -> None:
+    async def _report_group(self, body: Json, cause: str) -> None:
         meta, old = body["metadata"], body.get("status") or {}
-        new = blind(body, why, wall_ms())
+        new = blind(body, cause, wall_ms())
         if change := patch(old, new):
             ref = Ref("BrokerGroup", meta["namespace"], meta["name"])
             await self._kube.merge(ref, {"status": change}, "status")

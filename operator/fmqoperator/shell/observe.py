@@ -46,7 +46,7 @@ class Observer:
     async def observe(self, group: BrokerGroup, failures: tuple[Failure, ...]) -> Observation:
         """Observe one group. Never raises for what does not answer."""
         key = (group.metadata.namespace, group.metadata.name)
-        zookeeper, why, bad = await self._zookeeper(group)
+        zookeeper, cause, bad = await self._zookeeper(group)
         pods = self.cache.pods(key)
         return Observation(
             group=group,
@@ -57,7 +57,7 @@ class Observer:
             claims=self.cache.claims(key),
             nodes=self.cache.nodes(pod.node for pod in (pods or {}).values() if pod.node),
             zookeeper=zookeeper,
-            zookeeper_why=why,
+            zookeeper_why=cause,
             zookeeper_bad=bad,
             answers=await self._answers(group, zookeeper, pods),
             not_made=await self._not_made(group, pods),
@@ -87,7 +87,7 @@ class Observer:
                 events = await self.kube.events_of(meta["namespace"], meta["uid"])
         except (KubeError, TimeoutError):
             return {}
-        return {b: why for b in missing if (why := why_not_made(b, events))}
+        return {b: cause for b in missing if (cause := why_not_made(b, events))}
 
     async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str, bool]:
         """Return what there is; else why it is not known, and whether the content is at fault."""

@@ -40,8 +40,8 @@ async def _look(operator: str, namespace: str) -> None:
     kube = Kube.connect()
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            while why := await _not_yet(kube, operator, namespace):
-                print(f"waiting: {why}")  # noqa: T201
+            while cause := await _not_yet(kube, operator, namespace):
+                print(f"waiting: {cause}")  # noqa: T201
                 await asyncio.sleep(_RETRY_S)
         # It may list where the operator works, which may not be the operator's own namespace.
         watched = Options.read(os.environ).namespaces or (namespace,)
@@ -59,7 +59,7 @@ async def _until_ready(kube: Kube, watched: tuple[str, ...]) -> None:
     while True:
         lists = [await kube.ask("GET", collection("BrokerGroup", where)) for where in watched]
         bodies = [body for found in lists for body in found["items"]]
-        unready = [why for body in bodies if (why := unready_reason(body))]
+        unready = [cause for body in bodies if (cause := unready_reason(body))]
         if not unready:
             return
         if time.monotonic() > until_s:
@@ -79,8 +79,12 @@ def unready_reason(body: Json) -> str:
     if ready.get("status") == "True" and current:
         print(f"BrokerGroup {meta['name']}: Ready")  # noqa: T201
         return ""
-    why = status.get("message") or ready.get("message") or "the operator has not reconciled it yet"
-    return f"BrokerGroup {meta['namespace']}/{meta['name']} is {status.get('phase', 'new')}: {why}"
+    cause = (
+        status.get("message") or ready.get("message") or "the operator has not reconciled it yet"
+    )
+    return (
+        f"BrokerGroup {meta['namespace']}/{meta['name']} is {status.get('phase', 'new')}: {cause}"
+    )
 
 
 async def _not_yet(kube: Kube, operator: str, namespace: str) -> str:

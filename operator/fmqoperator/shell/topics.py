@@ -105,16 +105,16 @@ class Topics:
             return
         if topic.spec.on_delete is not Reclaim.DELETE:
             return
-        why = ""
+        cause = ""
         for _ in range(_CLEANUP_TRIES):
             try:
                 await self._forget(topic)
             except (FmqError, TimeoutError) as error:
-                why = str(error) or "ZooKeeper does not answer in time"
+                cause = str(error) or "ZooKeeper does not answer in time"
                 await asyncio.sleep(_CLEANUP_POLL_S)
             else:
                 return
-        _log.warning("topic_not_removed", resource=str(key), reason=why)
+        _log.warning("topic_not_removed", resource=str(key), reason=cause)
 
     def _watch(self, key: Key, topic: Topic, wake: Callable[[], None]) -> None:
         """Wake the worker of an ordered topic when the chain changes."""
@@ -146,8 +146,8 @@ class Topics:
     async def _delete_ordered(self, topic: Topic, ensemble: Ensemble, last: DeleteTopic) -> None:
         """Let a broker delete it with its chain. Raises `Unavailable` while a sender has it."""
         seen = await self._chain(topic, ensemble, last.id)
-        if why := still_used(last.name, seen.line):
-            raise Unavailable(why)
+        if cause := still_used(last.name, seen.line):
+            raise Unavailable(cause)
         request = admin_pb2.DeleteTopicRequest(name=last.name, id=last.id)
         addresses = await ensemble.addresses(cluster_of(topic), group_names(topic))
         await self._brokers.change(addresses, DELETE_TOPIC, request)
@@ -174,9 +174,11 @@ class Topics:
                 number = TopicId(0) if there is None else there.value.id
                 chain = await self._chain(topic, ensemble, number)
         except (FmqError, TimeoutError) as error:
-            why = str(error) or "ZooKeeper does not answer in time"
+            cause = str(error) or "ZooKeeper does not answer in time"
             bad = isinstance(error, Malformed)
-            return TopicSeen(topic, wall_ms(), why=why, bad=bad, others=others, failures=failures)
+            return TopicSeen(
+                topic, wall_ms(), cause=cause, bad=bad, others=others, failures=failures
+            )
         return TopicSeen(
             topic, wall_ms(), groups, there, others=others, failures=failures, chain=chain
         )

@@ -214,9 +214,9 @@ class Ensemble:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
             # Always the same message: it becomes a condition, which records since when it holds.
-            raise Unavailable(await self._why())
+            raise Unavailable(await self._cause())
 
-    async def _why(self) -> str:
+    async def _cause(self) -> str:
         """Return why no server answers.
 
         Finding that out takes seconds: all groups wait for it together, once; the reason is used

@@ -64,13 +64,13 @@ def unknown(before: Chain) -> Chain:
     return replace(closed, segments=(*before.segments[:-1], lost))
 
 
-def switched(before: Chain, segment: int, why: str, *, goes_on: bool) -> Chain:
+def switched(before: Chain, segment: int, cause: str, *, goes_on: bool) -> Chain:
     """Return the chain after an OrderedSwitch, and after what follows if another group goes on."""
     last = before.last
     if last is None or last.number != segment or before.closing is not None:
         return before
     if not goes_on:
-        return close(before, why)
+        return close(before, cause)
     return opened(ended(before), G2 if last.group == G1 else G1)
 
 

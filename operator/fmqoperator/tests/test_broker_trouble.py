@@ -176,6 +176,6 @@ def test_broker_on_a_lost_node_then_the_node_is_named() -> None:
     made.nodes["n1"] = replace(made.nodes["n1"], ready=False)
     made.silent.add("g1-1")
     found = status(made.seen())
-    why = "its node n1 is not ready (kubectl describe node n1)"
-    assert f"g1-1: {why}" in found["message"]
-    assert next(b for b in found["brokers"] if b["broker"] == "g1-1")["message"] == why
+    cause = "its node n1 is not ready (kubectl describe node n1)"
+    assert f"g1-1: {cause}" in found["message"]
+    assert next(b for b in found["brokers"] if b["broker"] == "g1-1")["message"] == cause

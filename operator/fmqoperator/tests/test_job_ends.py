@@ -129,9 +129,9 @@ def test_ended_job_releases_a_claim_that_is_being_deleted() -> None:
     children = {("Job", child["metadata"]["name"]): child for child in found}
     claims = {"data-g1-0": Claim("data-g1-0"), "data-g1-1": Claim("data-g1-1", deleting=True)}
     (removed, event) = plan_job(seen(job(ended), children=children, claims=claims))
-    why = "data-g1-1 is being deleted, and its ended pod held it"
-    assert removed == DeleteChild("batch/v1", "Job", "j1-g1-1", "u-j1-g1-1", why)
-    assert event == EmitEvent("Normal", "JobRemoved", f"Job j1-g1-1 removed: {why}")
+    cause = "data-g1-1 is being deleted, and its ended pod held it"
+    assert removed == DeleteChild("batch/v1", "Job", "j1-g1-1", "u-j1-g1-1", cause)
+    assert event == EmitEvent("Normal", "JobRemoved", f"Job j1-g1-1 removed: {cause}")
     claims["data-g1-1"] = Claim("data-g1-1")
     assert plan_job(seen(job(ended), children=children, claims=claims)) == []
     for unknown in (dict[Any, Any](), None):

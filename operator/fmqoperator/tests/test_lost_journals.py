@@ -23,7 +23,7 @@ def emptied(made: World) -> Observation:
     answer = replace(
         seen.answers[MASTER],
         permission=Permission.NONE,
-        why="the data directory of g1-0 was lost",
+        cause="the data directory of g1-0 was lost",
         remedy=Remedy.BEGIN_AGAIN,
     )
     return replace(seen, answers={**seen.answers, MASTER: answer})
@@ -66,7 +66,7 @@ def test_a_group_that_begins_again_shows_what_it_waits_for() -> None:
         made.do(action)
     waits = "g1-0 waits to hear every configured slave"
     seen = made.seen()
-    answer = replace(seen.answers[MASTER], permission=Permission.NONE, why=waits)
+    answer = replace(seen.answers[MASTER], permission=Permission.NONE, cause=waits)
     seen = replace(seen, answers={**seen.answers, MASTER: answer})
     found = status(seen)
     assert waits in found["message"]

@@ -185,7 +185,7 @@ def test_unknown_end_blocks_consumers_and_says_what_to_do() -> None:
 
 def test_without_zookeeper_the_last_chain_stays_and_conditions_are_unknown() -> None:
     calm = topic_status(seen(topic(), chain_seen(chain(G2, G1), SENDER)))
-    away = TopicSeen(topic(status=calm), NOW_MS, why="zk:2181 does not answer")
+    away = TopicSeen(topic(status=calm), NOW_MS, cause="zk:2181 does not answer")
     found = topic_status(away)
     assert found["ordered"] == calm["ordered"]
     assert conditions(found)["SendAvailable"] == ("Unknown", "ChainUnknown")

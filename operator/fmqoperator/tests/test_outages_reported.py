@@ -115,8 +115,8 @@ def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> No
     made.now_ms += 1_100
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
     made.state = replace(made.state, epoch=Epoch(3), reason="g1-0 is back")
-    why = "in-sync slaves are not connected: g1-1"
-    alone = Periods(reads_since_ms=made.now_ms, unanswered=why)
+    cause = "in-sync slaves are not connected: g1-1"
+    alone = Periods(reads_since_ms=made.now_ms, unanswered=cause)
     made.periods = {"g1-0": alone} if reports else {}
     made.round()
     assert last(made)["readOutageMs"] == 1_100
@@ -124,7 +124,7 @@ def test_dead_slave_in_sync_then_writes_wait_for_its_return(reports: bool) -> No
         assert last(made)["writeOutageMs"] == 1_100
         return
     assert made.condition("WriteAvailable")["reason"] == "NotAcknowledged"
-    assert made.condition("WriteAvailable")["message"] == why
+    assert made.condition("WriteAvailable")["message"] == cause
     assert made.body["status"]["access"] == "READ"
     assert "writeOutageMs" not in last(made)
     assert made.body["status"]["noWritesSince"] == as_text(started_ms)

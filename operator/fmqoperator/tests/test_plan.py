@@ -72,7 +72,7 @@ def test_manual_change_is_reverted(moves: bool) -> None:
     made.children["Service", "g1-rw"]["spec"]["type"] = "NodePort"
     (action,) = [a for a in plan(made.seen()) if isinstance(a, ApplyChild)]
     assert action.manifest["metadata"]["name"] == "g1-rw"
-    assert "changed by another writer" in action.why
+    assert "changed by another writer" in action.cause
 
 
 def test_services_and_budgets_follow_who_serves(moves: bool) -> None:
@@ -98,8 +98,8 @@ def test_an_upgrade_restarts_slaves_first_and_the_master_last(moves: bool) -> No
     made = _roll(moves, image="new:2")
     assert restarts(made) == ["g1-2", "g1-1", "g1-0"]
     assert {p.image for p in made.pods.values()} == {"new:2"}
-    why = [a.why for a in made.done if isinstance(a, RestartPod)]
-    assert why == ["image fmq-broker:test -> new:2"] * 3
+    cause = [a.cause for a in made.done if isinstance(a, RestartPod)]
+    assert cause == ["image fmq-broker:test -> new:2"] * 3
     assert event_reasons(made).count("Restarting") == 3
 
 
@@ -191,15 +191,15 @@ def test_group_that_never_started_is_repaired_by_a_good_image(moves: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "cause"),
     [
         ({"settings": {"retentionMs": 1}}, "its settings have changed"),
         ({"terminationGraceSeconds": 90}, "its pod template has changed"),
     ],
 )
-def test_every_restart_has_a_reason(moves: bool, change: dict[str, Any], why: str) -> None:
+def test_every_restart_has_a_reason(moves: bool, change: dict[str, Any], cause: str) -> None:
     made = _roll(moves, **change)
-    assert {a.why for a in made.done if isinstance(a, RestartPod)} == {why}
+    assert {a.cause for a in made.done if isinstance(a, RestartPod)} == {cause}
 
 
 def test_a_restart_that_was_asked_for(moves: bool) -> None:

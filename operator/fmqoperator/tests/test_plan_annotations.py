@@ -153,15 +153,15 @@ def test_switchover_to_the_acting_master_cancels_a_stuck_one(moves: bool) -> Non
     made.annotate(SWITCHOVER, "g1-0")
     seen = made.seen()
     master = BrokerId("g1-0")
-    why = "g1-1 did not have all in time, it is tried again"
-    slow = {**seen.answers, master: replace(seen.answers[master], why=why)}
+    cause = "g1-1 did not have all in time, it is tried again"
+    slow = {**seen.answers, master: replace(seen.answers[master], cause=cause)}
     found = outlook(replace(seen, answers=slow))
     assert isinstance(found.step, Move)
     assert (found.step.to, found.holds) == ("g1-0", ())
     made.body["metadata"]["annotations"] = {}
     if moves:
         (hold,) = outlook(replace(made.seen(), answers=slow)).holds
-        assert hold.message == f"g1-1 is to be master instead of g1-0: {why}"
+        assert hold.message == f"g1-1 is to be master instead of g1-0: {cause}"
     made.annotate(SWITCHOVER, "g1-0")
     made.round()
     made.round()

@@ -272,7 +272,7 @@ def test_staying_and_up_to_date_slave_is_the_best_successor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "cause"),
     [
         (lambda s: replace(s, answers={}), "the master does not serve, or does not answer"),
         (lambda s: with_pod(s, "g1-2", deleting=True), "a broker is being stopped"),
@@ -280,13 +280,13 @@ def test_staying_and_up_to_date_slave_is_the_best_successor() -> None:
         (lambda s: with_pod(s, "g1-1", ready=False), "g1-1 is not live, not ready, or not linked"),
     ],
 )
-def test_no_move_starts_while_another_step_is_running(change: Any, why: str) -> None:
+def test_no_move_starts_while_another_step_is_running(change: Any, cause: str) -> None:
     made = running(True, replicas=3)
     made.annotate(SWITCHOVER, "g1-1")
     seen = change(made.seen())
     found = moves.asked_for(seen)
     assert isinstance(found, Hold)
-    assert why in found.message
+    assert cause in found.message
     assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
 
 

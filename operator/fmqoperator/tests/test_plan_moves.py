@@ -322,16 +322,16 @@ def test_services_select_the_takeover_reader_of_a_dead_master(moves: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("why", "expected"),
+    ("cause", "expected"),
     [
         ("g1-0 opened the group", "epoch 9: g1-0 opened the group"),
         ("master g1-0 is back, no broker had taken over", "epoch 9: master g1-0 is back, no"),
         ("g1-1 is in sync", "epoch 9: g1-0 is master; g1-1 is in sync"),  # a later change
     ],
 )
-def test_new_epoch_is_reported_with_its_master(moves: bool, why: str, expected: str) -> None:
+def test_new_epoch_is_reported_with_its_master(moves: bool, cause: str, expected: str) -> None:
     made = running(moves)
-    made.state = replace(made.state, epoch=Epoch(9), reason=why)
+    made.state = replace(made.state, epoch=Epoch(9), reason=cause)
     (event,) = [a for a in plan(made.seen()) if isinstance(a, EmitEvent)]
     assert (event.reason, event.type) == ("EpochOpened", "Normal")
     assert event.message.startswith(expected)

@@ -165,7 +165,7 @@ def test_a_master_that_lives_and_does_not_answer_is_unknown() -> None:
 def test_a_master_that_fenced_itself_is_believed() -> None:
     made = running()
     seen = made.seen()
-    answer = Answer(BrokerId("g1-0"), epoch=Epoch(1), why="its lease has run out")
+    answer = Answer(BrokerId("g1-0"), epoch=Epoch(1), cause="its lease has run out")
     found = status(replace(seen, answers={**seen.answers, BrokerId("g1-0"): answer}))
     assert (found["access"], found["phase"]) == ("NONE", "Down")
     assert "its lease has run out" in found["message"]

@@ -109,16 +109,16 @@ def test_zookeeper_unseen_then_the_reader_reports_itself() -> None:
     assert (found["access"], found["reader"]) == ("READ", "g1-1")
 
 
-@pytest.mark.parametrize("why", ["no permission", "no answer"])
-def test_no_zookeeper_and_no_broker_serving_then_no_reader(why: str) -> None:
+@pytest.mark.parametrize("cause", ["no permission", "no answer"])
+def test_no_zookeeper_and_no_broker_serving_then_no_reader(cause: str) -> None:
     made = running()
     made.round()
     seen = without_zookeeper(made)
     silent = {b: replace(a, permission=a.permission & 0) for b, a in seen.answers.items()}
-    answers = silent if why == "no permission" else {}
+    answers = silent if cause == "no permission" else {}
     found = status(replace(seen, answers=answers))
     expected = {"no permission": ("NONE", ""), "no answer": ("FULL", "g1-0")}
-    assert (found["access"], found.get("reader", "")) == expected[why]
+    assert (found["access"], found.get("reader", "")) == expected[cause]
 
 
 def zookeeper_away(made: World, *, brokers_reach_it: bool, silent: bool = False) -> Observation:

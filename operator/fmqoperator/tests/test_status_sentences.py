@@ -66,7 +66,7 @@ def test_without_zookeeper_and_answers_last_known_is_marked_so() -> None:
 def test_without_zookeeper_none_serves_only_if_all_report_it(silent: set[str], access: str) -> None:
     """The last known state does not hold once the serving broker denies it."""
     seen = running().seen()
-    answers = {b: Answer(b, why="its lease expired") for b in seen.answers if b not in silent}
+    answers = {b: Answer(b, cause="its lease expired") for b in seen.answers if b not in silent}
     found = status(replace(seen, zookeeper=None, answers=answers))
     assert (found["access"], found["phase"]) == (access, "Unknown")
     if access == "UNKNOWN":
@@ -257,10 +257,12 @@ def test_master_with_less_permission_is_reported_as_limited(
 ) -> None:
     made = running(permissions=[{"broker": "g1-0", "permission": permission}])
     found = status(made.seen())
-    why = f"g1-0 may serve {most} (spec.permissions): raise its permission, or name another master"
-    assert condition(found, "WriteAvailable")["message"] == why
+    cause = (
+        f"g1-0 may serve {most} (spec.permissions): raise its permission, or name another master"
+    )
+    assert condition(found, "WriteAvailable")["message"] == cause
     assert condition(found, "ReadAvailable")["status"] == reads
-    assert found["message"] == why
+    assert found["message"] == cause
 
 
 def test_fenced_reader_is_reported_as_fenced() -> None:
@@ -271,10 +273,10 @@ def test_fenced_reader_is_reported_as_fenced() -> None:
     made.round()
     found = status(made.seen())
     assert (found["phase"], found["access"]) == ("Down", "NONE")
-    why = condition(found, "WriteAvailable")["message"]
-    assert why.startswith("g1-1 may serve nothing (fmq.io/fence)")
+    cause = condition(found, "WriteAvailable")["message"]
+    assert cause.startswith("g1-1 may serve nothing (fmq.io/fence)")
     assert found["message"].startswith("g1-0: ")
-    assert found["message"].endswith(why)
+    assert found["message"].endswith(cause)
 
 
 def test_reader_without_permission_is_not_reported_as_serving() -> None:

@@ -76,8 +76,8 @@ def test_waiting_switchover_does_not_hide_a_lost_master() -> None:
     die(made, "g1-2")
     found = after_a_while(made)
     assert (found["phase"], found["access"]) == ("Down", "NONE")
-    why = "master g1-0 is gone, and g1-2, which served the reads, is gone"
-    assert found["message"].endswith(f"; {why}"), "the brokers' own faults come first"
+    cause = "master g1-0 is gone, and g1-2, which served the reads, is gone"
+    assert found["message"].endswith(f"; {cause}"), "the brokers' own faults come first"
 
 
 def test_lost_reader_is_not_reported_as_serving() -> None:
@@ -89,10 +89,10 @@ def test_lost_reader_is_not_reported_as_serving() -> None:
     made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=False)
     found = status(made.seen())
     assert (found["phase"], found["access"]) == ("Down", "NONE")
-    why = "master g1-0 does not serve yet, and g1-1, which served the reads, is gone"
-    assert says(found, "ReadAvailable") == why
+    cause = "master g1-0 does not serve yet, and g1-1, which served the reads, is gone"
+    assert says(found, "ReadAvailable") == cause
     assert found["message"].startswith("g1-0: it ended with status 78: ")
-    assert found["message"].endswith(why)
+    assert found["message"].endswith(cause)
 
 
 def test_promotion_reports_what_the_reader_waits_for() -> None:
@@ -104,7 +104,7 @@ def test_promotion_reports_what_the_reader_waits_for() -> None:
     made.config = replace(made.config, value=wish)
     seen = made.seen()
     reader = BrokerId("g1-1")
-    answer = replace(seen.answers[reader], why="waits for every other member but g1-0")
+    answer = replace(seen.answers[reader], cause="waits for every other member but g1-0")
     found = status(replace(seen, answers={**seen.answers, reader: answer}))
     assert found["phase"] == "ReadOnly"
     assert says(found, "Progressing").endswith(
@@ -134,8 +134,8 @@ def test_hibernation_waiting_for_zookeeper_reports_it(pods_left: bool) -> None:
     if not pods_left:
         made.pods.clear()
     found = status(made.seen())
-    why = "spec.hibernated is set, but no broker is stopped: zk:2181 does not answer"
-    expected = ("Hibernating", why) if pods_left else ("Hibernated", "spec.hibernated is set")
+    cause = "spec.hibernated is set, but no broker is stopped: zk:2181 does not answer"
+    expected = ("Hibernating", cause) if pods_left else ("Hibernated", "spec.hibernated is set")
     assert (found["phase"], found["message"]) == expected
 
 
@@ -195,10 +195,10 @@ def test_a_group_that_does_not_wake_is_down() -> None:
 
 def test_reads_that_are_handed_back_are_a_switch() -> None:
     made = running()
-    why = "g1-1 hands over to master g1-0"
-    made.state = replace(made.state, mode=Mode.HANDOVER, reader=BrokerId("g1-1"), reason=why)
+    cause = "g1-1 hands over to master g1-0"
+    made.state = replace(made.state, mode=Mode.HANDOVER, reader=BrokerId("g1-1"), reason=cause)
     found = status(made.seen())
-    assert (found["phase"], found["message"], found["access"]) == ("Switching", why, "NONE")
+    assert (found["phase"], found["message"], found["access"]) == ("Switching", cause, "NONE")
     die(made, "g1-0")
     assert status(made.seen())["phase"] == "Down"
 

@@ -122,7 +122,7 @@ def as_state(seen: Observation, **change: Any) -> Observation:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "cause"),
     [
         (lambda s: as_state(s, mode=Mode.MASTER), "no slave serves the reads"),
         (lambda s: as_state(s, mode=Mode.HANDOVER), "no slave serves the reads"),
@@ -140,11 +140,11 @@ def as_state(seen: Observation, **change: Any) -> Observation:
         (lambda s: wants(s, slave_counts=SlaveCounts.SENT), "the policy counts what is only sent"),
     ],
 )
-def test_broker_that_may_lack_acked_records_is_not_promoted(change: Any, why: str) -> None:
+def test_broker_that_may_lack_acked_records_is_not_promoted(change: Any, cause: str) -> None:
     seen = change(lost())
     found = promotion(seen)
     assert isinstance(found, Wait), found
-    assert why in found.message
+    assert cause in found.message
     assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig) and a.config.declared_lost]
 
 
@@ -251,7 +251,7 @@ def test_a_broker_has_left_when_it_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "cause"),
     [
         ({}, "g1-2 is being removed: its pod still exists"),
         ({"nodes": {"n2": Node("n2", ready=False)}}, "kubectl delete node n2"),
@@ -259,7 +259,7 @@ def test_a_broker_has_left_when_it_holds_nothing() -> None:
         ({"pods": {}, "live": False}, "it is still in the in-sync set"),
     ],
 )
-def test_waiting_scale_down_reports_its_reason(change: dict[str, Any], why: str) -> None:
+def test_waiting_scale_down_reports_its_reason(change: dict[str, Any], cause: str) -> None:
     """All but a promotion waits behind it: a pod on a dead node stays until a person acts."""
     made = running(replicas=3)
     made.spec(replicas=2)
@@ -271,7 +271,7 @@ def test_waiting_scale_down_reports_its_reason(change: dict[str, Any], why: str)
     if "pods" in change:
         change = {"pods": {b: pod for b, pod in made.pods.items() if b != "g1-2"}}
     (hold, *_) = next_step(replace(seen, **change)).holds
-    assert why in hold.message
+    assert cause in hold.message
     assert hold.blocks
 
 
@@ -310,7 +310,7 @@ def does_not_come_up(seen: Observation) -> bool:
     answers = {b: a for b, a in seen.answers.items() if b != S2}
     zookeeper = replace(seen.zookeeper, live=live)
     step = next_step(replace(seen, zookeeper=zookeeper, answers=answers)).step
-    return isinstance(step, Restart) and step.pod == S2 and "does not start" in step.why
+    return isinstance(step, Restart) and step.pod == S2 and "does not start" in step.cause
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_kept_queues_are_reported() -> None:
 
 
 def test_topic_state_is_unknown_without_zookeeper() -> None:
-    away = seen(topic(status={"id": 7}), groups=None, why="zk:2181 does not answer")
+    away = seen(topic(status={"id": 7}), groups=None, cause="zk:2181 does not answer")
     assert [type(a) for a in plan_topic(away)] == [EmitEvent, Requeue]
     found = topic_status(away)
     assert ready(found) == ("Unknown", "ZooKeeperUnreachable")
@@ -181,7 +181,7 @@ def test_topic_being_deleted_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"groups": None, "why": "no ZooKeeper answers at zk:2181"}, ["ZooKeeperUnreachable"]),
+        ({"groups": None, "cause": "no ZooKeeper answers at zk:2181"}, ["ZooKeeperUnreachable"]),
         ({"now": there(("g1", 16, 1))}, ["QueuesKept"]),
         ({"groups": ("g9",)}, []),  # about to be created
         ({"now": there(("g1", 8, 1))}, []),

@@ -209,8 +209,8 @@ class World:
             case ChangeAnnotation(name=name, value=value, to=to):
                 if self.body["metadata"]["annotations"].get(name) == value:
                     self.body["metadata"]["annotations"][name] = to
-            case SwitchSends(topic=topic, segment=segment, why=why):
-                self.switch(topic, segment, why)
+            case SwitchSends(topic=topic, segment=segment, cause=cause):
+                self.switch(topic, segment, cause)
             case EmitEvent():
                 self.events.append(action)
             case Requeue():
@@ -230,11 +230,11 @@ class World:
             }
         self.children[key] = child
 
-    def switch(self, topic: str, segment: int, why: str) -> None:
+    def switch(self, topic: str, segment: int, cause: str) -> None:
         """As a broker: close the segment; the topic then goes on in the other group."""
         assert self.chains is not None
         self.chains = tuple(
-            replace(each, chain=switched(each.chain, segment, why, goes_on=self.goes_on))
+            replace(each, chain=switched(each.chain, segment, cause, goes_on=self.goes_on))
             if each.chain is not None and each.chain.topic == topic
             else each
             for each in self.chains
@@ -327,8 +327,8 @@ class World:
                 self._open(master, in_sync & state.isr, f"{master} is master now")
         elif self.moves and wanted != master and wanted in state.isr & in_sync:
             if self.serves_all(wanted):
-                why = f"master {master} gives way to {wanted}, as the configuration wants"
-                self._give(wanted, why, self._process(wanted))
+                cause = f"master {master} gives way to {wanted}, as the configuration wants"
+                self._give(wanted, cause, self._process(wanted))
         elif in_sync != state.isr:
             self.state = replace(state, isr=in_sync)
 
@@ -364,26 +364,26 @@ class World:
         elif reader in up and state.successor_incarnation:
             self.state = replace(state, epoch=Epoch(state.epoch + 1), successor_incarnation="")
 
-    def _give(self, reader: BrokerId, why: str, successor: str = "") -> None:
+    def _give(self, reader: BrokerId, cause: str, successor: str = "") -> None:
         self.state = replace(
             self.state,
             mode=Mode.SLAVE_CONSUME,
             epoch=Epoch(self.state.epoch + 1),
             reader=reader,
             successor_incarnation=successor,
-            reason=why,
+            reason=cause,
         )
 
     def _process(self, broker: str) -> str:
         """Return the id of the broker's incarnation."""
         return self.pods[broker].uid if broker in self.live else ""
 
-    def _open(self, master: str, isr: Iterable[BrokerId], why: str) -> None:
+    def _open(self, master: str, isr: Iterable[BrokerId], cause: str) -> None:
         who = BrokerId(master)
         epoch = Epoch(self.state.epoch + 1)
         self.terms.append(who)
         self.state = GroupState(
-            Mode.MASTER, epoch, who, who, frozenset(isr), reason=why, last_opened_epoch=epoch
+            Mode.MASTER, epoch, who, who, frozenset(isr), reason=cause, last_opened_epoch=epoch
         )
 
     def _reads(self, broker: str) -> bool:

@@ -413,11 +413,11 @@ async def test_rows_and_status_show_what_is_withheld_and_why(tmp_path: Path) -> 
             assert not reply.withheld_reason, "the policy can be met: acks are on their way"
             assert (await admin.status(StatusRequest())).withheld_records == 0
             rig.commit.refuse("no slave", rig.journal.end)
-            why = "they wait for slave g1-1 (no slave)"
+            reason = "they wait for slave g1-1 (no slave)"
             reply = await admin.offsets(OffsetsRequest(topic="orders"))
-            assert reply.withheld_reason == why
+            assert reply.withheld_reason == reason
             status = await admin.status(StatusRequest())
-            assert (status.withheld_records, status.withheld_reason) == (3, why)
+            assert (status.withheld_records, status.withheld_reason) == (3, reason)
             deleted = rig.cluster.topics_by_id.pop(TOPIC.id)
             assert (await admin.status(StatusRequest())).withheld_records == 0
             rig.cluster.topics_by_id[TOPIC.id] = deleted

@@ -144,7 +144,7 @@ async def test_one_planted_snapshot_feeds_all_readers() -> None:
     assert [values["fmq_journal_position_bytes", at] for at in Positions._fields] == [1, 2, 3, 4, 5]
     assert (status.journal_start, status.commit_end, status.durable_end, status.end) == (1, 2, 3, 5)
     assert values["fmq_consumer_lag_messages", "orders", "billing"] == 3
-    assert role_of(broker).why == "MASTER: serves READ; it takes no messages: no room"
+    assert role_of(broker).reason == "MASTER: serves READ; it takes no messages: no room"
     assert status.reason == "because; it takes no messages: no room"
     periods = status.served_periods
     assert (periods.reads_served_ms, periods.HasField("writes_served_ms")) == (7, False)
@@ -171,7 +171,7 @@ async def test_one_planted_snapshot_feeds_all_readers() -> None:
 )
 def test_ready_means_in_its_role(seen: BrokerSnapshot, well: bool, says: str) -> None:
     answer = role_of(seen)
-    assert (answer.well, says in answer.why) == (well, True), answer
+    assert (answer.well, says in answer.reason) == (well, True), answer
 
 
 @pytest.mark.parametrize("cause", [Cause.POLICY, Cause.ROOM])
@@ -209,7 +209,7 @@ async def test_ready_needs_a_disk_that_answers(
 
     disk.fault = fault
     answer = await health.ready()
-    assert (answer.well, says in answer.why) == (well, True), answer
+    assert (answer.well, says in answer.reason) == (well, True), answer
     assert health.probe_ms >= 0, "it waited, however it ended"
     await disk.close()
 

@@ -140,18 +140,18 @@ def test_notes_stay_in_snap_while_there_is_progress() -> None:
     assert gone.present_ms(note.group, note.topic_id) is None
 
 
-@pytest.mark.parametrize("why", ["for ever", "clock in doubt", "a slave"])
-async def test_progress_stays(tmp_path: Path, why: str) -> None:
-    retention_ms = 0 if why == "for ever" else WEEK_MS
+@pytest.mark.parametrize("reason", ["for ever", "clock in doubt", "a slave"])
+async def test_progress_stays(tmp_path: Path, reason: str) -> None:
+    retention_ms = 0 if reason == "for ever" else WEEK_MS
     rig = World(tmp_path, offsets_retention_ms=retention_ms)
     async with running(rig):
         duty = rig.duty()
         await rig.offsets.put({key(0): ENTRY})
         await duty.check_once()
-        rig.doubt = "it jumped" if why == "clock in doubt" else None
+        rig.doubt = "it jumped" if reason == "clock in doubt" else None
         for _ in range(40):
             rig.days.ahead_ms += DAY_MS
-            rig.permit(Permission.READ if why == "a slave" else Permission.FULL)
+            rig.permit(Permission.READ if reason == "a slave" else Permission.FULL)
             assert await duty.check_once() == 0
         assert rig.journal.state.progress(key(0)) == ENTRY
 

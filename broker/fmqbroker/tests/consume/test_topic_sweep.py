@@ -122,7 +122,7 @@ def another_is_master(zoo: Zoo, rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "why",
+    "reason",
     [
         the_topic_is_there,
         the_number_was_not_given_yet,
@@ -133,11 +133,11 @@ def another_is_master(zoo: Zoo, rig: Rig) -> None:
         another_is_master,
     ],
 )
-async def test_progress_stays(why: Callable[[Zoo, Rig], None], tmp_path: Path) -> None:
+async def test_progress_stays(reason: Callable[[Zoo, Rig], None], tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         zoo = Zoo()
         sweep = await a_sweep(rig, zoo)
-        why(zoo, rig)
+        reason(zoo, rig)
         assert await a_day(rig, sweep) == 0
         assert await a_day(rig, sweep) == 0
         assert all(rig.journal.state.progress(k) for k in LOST)

@@ -86,7 +86,7 @@ async def test_master_cut_from_zookeeper_but_not_from_its_slave(
                 await asyncio.sleep(0.01)
         assert not any(lost), "it served on, by its slave's grants"
         assert slave.state.epoch == 1
-        assert "may serve on" in slave.gate.why
+        assert "may serve on" in slave.gate.reason
 
         await master.proxy.mend()
         await until(lambda: M in slave.group.live, "it is back in ZooKeeper")
@@ -155,13 +155,13 @@ async def test_reads_disabled_by_the_administrator_no_switch(
         master, slave = await whole(net, S)
         await net.permit(M, Permission.WRITE)
         await until(lambda: master.serves is Permission.WRITE)
-        assert "configured WRITE for g1-0" in master.gate.why
+        assert "configured WRITE for g1-0" in master.gate.reason
         await master.kill()
         await until(lambda: M not in slave.group.live)
         await asyncio.sleep(LONG_S)
         assert slave.serves is NONE
         assert (slave.state.mode, slave.state.epoch) == (Mode.MASTER, 1)
-        assert "administrator" in slave.gate.why
+        assert "administrator" in slave.gate.reason
         await net.permit(M, FULL)  # and back on: the slave takes over now
         await until(lambda: slave.serves is READ)
 
@@ -176,7 +176,7 @@ async def test_reads_disabled_while_a_takeover_reader_serves(
         await slave.ack(3, 1)
         await net.permit(S, Permission.WRITE)
         await until(lambda: slave.serves is NONE)
-        assert "configured WRITE for g1-1" in slave.gate.why
+        assert "configured WRITE for g1-1" in slave.gate.reason
         master = await Node(net, M).start()
         await until(lambda: master.serves is FULL)  # it hands over nevertheless
         assert master.journal.state.offsets[KEY].floor == 3
@@ -207,7 +207,7 @@ async def test_a_slave_that_never_came(zookeeper: str, tmp_path: Path) -> None:
         slave = await Node(net, S).start()
         await asyncio.sleep(LONG_S)
         assert slave.serves is NONE
-        assert "was not in sync" in slave.gate.why
+        assert "was not in sync" in slave.gate.reason
         master = await Node(net, M).start()
         await until(lambda: master.serves is FULL)
 
@@ -238,7 +238,7 @@ async def test_a_slave_gone_for_good_in_slave_consume(
         await slave.kill()
         master = await Node(net, M).start()
         if strict:
-            await until(lambda: "strict_takeover" in master.gate.why)
+            await until(lambda: "strict_takeover" in master.gate.reason)
             await asyncio.sleep(LONG_S)
             assert master.serves is NONE
             slave = await Node(net, S).start()  # a person brought it back

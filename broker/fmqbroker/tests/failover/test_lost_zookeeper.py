@@ -95,20 +95,20 @@ async def test_a_topic_with_another_ones_number_is_refused(trial: Trial) -> None
     wrong = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1),))
     await trial.lose_zookeeper(wrong)
     assert "topic_number_contradicts_journal" in trial.broker.log
-    why = "under which this journal holds messages of topic salaries"
+    reason = "under which this journal holds messages of topic salaries"
     async with fmqclient.connect(f"fmq://{trial.broker.address}") as client:
         admin = client.admin()
-        with pytest.raises(UnknownTopic, match=why):
+        with pytest.raises(UnknownTopic, match=reason):
             async with client.consumer("orders", group="billing") as subscription:
                 await anext(aiter(subscription))
-        with pytest.raises(FmqError, match=why):
+        with pytest.raises(FmqError, match=reason):
             async with client.producer(delivery_timeout_s=2) as producer:
                 await producer.send("orders", b"more")
-        with pytest.raises(FmqError, match=why):
+        with pytest.raises(FmqError, match=reason):
             await admin.offsets("billing", "orders")
-        with pytest.raises(FmqError, match=why):
+        with pytest.raises(FmqError, match=reason):
             await admin.lag("billing")
-        with pytest.raises(FmqError, match=why):
+        with pytest.raises(FmqError, match=reason):
             await admin.seek("billing", "orders", offset=0)
         await admin.delete_topic("orders")
         assert (await admin.create_topic("orders", queues=1)).id == 2

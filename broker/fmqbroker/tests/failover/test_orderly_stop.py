@@ -39,7 +39,7 @@ async def test_stopping_master_names_no_successor(zookeeper: str, tmp_path: Path
         await until(lambda: not master.master.links[S].connected)
         await net.permit(M, Permission.WRITE)  # so no slave may take over the reads either
         await net.configure(replace(net.config, master=S))
-        await until(lambda: master.group.wanted == S and "wanted" in master.gate.why)
+        await until(lambda: master.group.wanted == S and "wanted" in master.gate.reason)
         link = master.master.links[S]
         # The successor becomes ready at the moment of the stop.
         link.connected = link.caught_up = True

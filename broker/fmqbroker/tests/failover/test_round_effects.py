@@ -41,8 +41,8 @@ class Terms:
     def held(self) -> Epoch:
         return self.tenure.epoch if self.tenure else Epoch(0)
 
-    def drop(self, why: str) -> None:
-        self.did.append(f"drop: {why}")
+    def drop(self, reason: str) -> None:
+        self.did.append(f"drop: {reason}")
         self.tenure = None
 
 
@@ -105,7 +105,7 @@ def test_a_round_sets_the_gate_as_decided(
     gate: Gate = failover._gate
     assert (gate.mode, gate.epoch, gate.master, gate.reader) == (Mode.MASTER, 4, OTHER, OTHER)
     assert gate.permission() is (Permission.FULL if serves else Permission.NONE)
-    assert (gate.why == decision.why) is serves
+    assert (gate.reason == decision.reason) is serves
     assert noted == [(decision, 4, NOW_MS)]
     assert terms.did == [], "there is no term to drop"
 

@@ -132,15 +132,18 @@ async def test_reopening_a_term_appends_no_second_epoch() -> None:
     assert stage.did == ["close", "install own 0", "durable", "set", *OPENED]
 
 
-@pytest.mark.parametrize("why", ["lost the race", "no live node", "another's", "newer journal"])
-async def test_failed_open_leaves_no_tenure(why: str) -> None:
-    stage = Stage(state_of(master=OTHER if why == "another's" else ME))
-    stage.wins = why != "lost the race"
-    stage.standing = 0 if why == "no live node" else 9
-    stage.journal_epoch = Epoch(8) if why == "newer journal" else Epoch(5)
+@pytest.mark.parametrize("reason", ["lost the race", "no live node", "another's", "newer journal"])
+async def test_failed_open_leaves_no_tenure(reason: str) -> None:
+    stage = Stage(state_of(master=OTHER if reason == "another's" else ME))
+    stage.wins = reason != "lost the race"
+    stage.standing = 0 if reason == "no live node" else 9
+    stage.journal_epoch = Epoch(8) if reason == "newer journal" else Epoch(5)
     assert not await stage.terms.open(opened(stage), 3)
     assert stage.terms.tenure is None
-    assert not set(stage.did) & {*OPENED, "append" if why in ("another's", "newer journal") else ""}
+    assert not set(stage.did) & {
+        *OPENED,
+        "append" if reason in ("another's", "newer journal") else "",
+    }
 
 
 async def test_open_installs_only_the_awaited_record() -> None:

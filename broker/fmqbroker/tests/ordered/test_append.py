@@ -173,9 +173,9 @@ REFUSALS: list[tuple[wire.ProduceBatch, wire.ErrorCode, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "code", "why"), REFUSALS)
+@pytest.mark.parametrize(("wanted", "code", "reason"), REFUSALS)
 async def test_refused_batch_is_not_stored(
-    bench: OrderedBench, wanted: wire.ProduceBatch, code: wire.ErrorCode, why: str
+    bench: OrderedBench, wanted: wire.ProduceBatch, code: wire.ErrorCode, reason: str
 ) -> None:
     line = bench.line()
     await line.take([ordered(11, 2)])
@@ -183,7 +183,7 @@ async def test_refused_batch_is_not_stored(
     line.take_due()
     ack = await refused(line, wanted)
     assert ack.code == code
-    assert why in ack.message
+    assert reason in ack.message
     assert ack.expected_sequence == (13 if code == wire.OUT_OF_SEQUENCE else 0)
     assert end(bench) == 2
 

@@ -136,9 +136,9 @@ async def test_a_session_that_settled_takes_messages_once_it_may(tmp_path: Path)
             assert (await s.ack()).code == ErrorCode.OK
 
 
-@pytest.mark.parametrize("why", ["full disk", "too few replicas"])
+@pytest.mark.parametrize("reason", ["full disk", "too few replicas"])
 async def test_a_refused_repeat_that_was_never_appended_is_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     """The group is the only one that can settle it, and may refuse it for hours."""
 
@@ -150,7 +150,7 @@ async def test_a_refused_repeat_that_was_never_appended_is_marked(
         async with b.session(settle=True) as s, b.session(6) as plain:
             await s.send(batch(ack=wire.RECEIVED))
             assert (await s.ack()).code == ErrorCode.OK
-            if why == "full disk":
+            if reason == "full disk":
                 monkeypatch.setattr(b.journal, "append", full)
             else:
                 b.commit.refuse("too few", FAR)
@@ -158,7 +158,7 @@ async def test_a_refused_repeat_that_was_never_appended_is_marked(
             await plain.send(batch(sequence=9))
             new, known, gap = await s.ack(), await s.ack(), await s.ack()
             refused = await plain.ack()
-        code = ErrorCode.STORAGE_FULL if why == "full disk" else ErrorCode.NOT_ENOUGH_REPLICAS
+        code = ErrorCode.STORAGE_FULL if reason == "full disk" else ErrorCode.NOT_ENOUGH_REPLICAS
         assert (new.code, new.never_appended) == (code, True)
         assert (known.code, known.never_appended) == (ErrorCode.OK, False)
         assert (gap.code, gap.never_appended) == (ErrorCode.OUT_OF_SEQUENCE, False)

@@ -76,7 +76,9 @@ async def test_the_reason_arrives_at_the_slave(tmp_path: Path) -> None:
         c.zoo.config = replace(c.zoo.config, members=members)
         c.zoo.notify()
         reported = slave.slave._complained
-        await until(lambda: any("no member of group g1 any more" in why for why in reported), "why")
+        await until(
+            lambda: any("no member of group g1 any more" in reason for reason in reported), "reason"
+        )
 
 
 async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:
@@ -109,8 +111,8 @@ async def test_delayed_hello_does_not_displace_a_newer_stream(tmp_path: Path) ->
     async with cluster(tmp_path) as c:
         now = c.master.master._streams._links[BrokerId("g1-1")]
         assert now.dial > 0
-        why = await refusal(c, incarnation=now.incarnation, connection_number=now.dial - 1)
-        assert why == f"dial {now.dial - 1} of g1-1 comes after dial {now.dial}"
+        reason = await refusal(c, incarnation=now.incarnation, connection_number=now.dial - 1)
+        assert reason == f"dial {now.dial - 1} of g1-1 comes after dial {now.dial}"
         assert c.master.master._streams._links[BrokerId("g1-1")] is now
         assert c.isr == {"g1-1"}
 
@@ -277,10 +279,10 @@ async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path)
         c.master.master._forget()  # another broker acted as master; now this one does again
         assert not c.master.master.links.get(name)
         try:
-            why = await refusal(c, incarnation=now.incarnation, connection_number=now.dial - 1)
+            reason = await refusal(c, incarnation=now.incarnation, connection_number=now.dial - 1)
         finally:
             slave.tap.open.set()
-        assert why
+        assert reason
         view = c.master.master.links.get(name)
         assert view is None or not view.heard
         await until(lambda: slave.slave.upstream.connected, "linked")

@@ -40,9 +40,9 @@ async def test_a_lost_slave_leaves_the_set_before_anything_fails(tmp_path: Path)
         failed_with: list[set[str]] = []
         refuse = commit.refuse
 
-        def noting(why: str, failed_below: int) -> None:
+        def noting(reason: str, failed_below: int) -> None:
             failed_with.append(c.isr)
-            refuse(why, c.master.journal.end)
+            refuse(reason, c.master.journal.end)
 
         commit.refuse = noting  # type: ignore[method-assign]
         await slave.stop(crash=True)

@@ -427,6 +427,6 @@ async def test_slave_behind_a_newer_master_reports_the_kind(tmp_path: Path) -> N
             await until(lambda: not c.isr, "it falls out")
             await until(lambda: any("kind 9" in str(line.get("reason")) for line in lines))
         assert slave.journal.end == at
-        (why,) = {line["reason"] for line in lines if line["event"] == "master_not_followed"}
-        assert why.startswith(f"at position {at}: FMQ ")
-        assert "upgrade this broker" in why
+        (reason,) = {line["reason"] for line in lines if line["event"] == "master_not_followed"}
+        assert reason.startswith(f"at position {at}: FMQ ")
+        assert "upgrade this broker" in reason

@@ -18,8 +18,8 @@ from fmqport.coordination import ConnectionLost
 Lines = Sequence[Mapping[str, Any]]
 
 
-def decision(part: Part, permission: Permission, why: str) -> Decision:
-    return Decision(Action.WAIT, part, permission, LeaseRule.NONE, why)
+def decision(part: Part, permission: Permission, reason: str) -> Decision:
+    return Decision(Action.WAIT, part, permission, LeaseRule.NONE, reason)
 
 
 def of(lines: Lines, event: str) -> list[Mapping[str, Any]]:
@@ -49,8 +49,8 @@ def test_reason_that_comes_back_is_logged_once_a_minute() -> None:
     with capture_logs() as lines:
         for second in range(0, 200, 10):
             log.note(away if second in (100, 120, 180) else serves, Epoch(3), 1000 * second)
-    assert [line["reason"] for line in lines] == [serves.why, away.why, serves.why, away.why,
-                                                  serves.why]  # fmt: skip
+    expected = [serves, away, serves, away, serves]
+    assert [line["reason"] for line in lines] == [each.reason for each in expected]
 
 
 def test_each_change_of_part_or_permission_is_a_line() -> None:
@@ -63,8 +63,8 @@ def test_each_change_of_part_or_permission_is_a_line() -> None:
         (Part.MASTER, Permission.FULL, 6, "serves"),
     )
     with capture_logs() as lines:
-        for part, permission, epoch, why in steps:
-            log.note(decision(part, permission, why), Epoch(epoch), 0)
+        for part, permission, epoch, reason in steps:
+            log.note(decision(part, permission, reason), Epoch(epoch), 0)
     assert [line["epoch"] for line in lines] == [3, 4, 5, 6]
 
 
@@ -73,7 +73,7 @@ def test_a_wait_for_a_person_is_a_warning() -> None:
     waits = decision(Part.MASTER, Permission.NONE, "g1-1 is not heard")
     with capture_logs() as lines:
         log.note(waits, Epoch(3), 0)
-        log.note(replace(waits, why="journals are lost", remedy=Remedy.BEGIN_AGAIN), Epoch(3), 0)
+        log.note(replace(waits, reason="journals are lost", remedy=Remedy.BEGIN_AGAIN), Epoch(3), 0)
         log.note(decision(Part.STRANGER, Permission.NONE, "not a member"), Epoch(3), 0)
     assert [line["log_level"] for line in lines] == ["info", "warning", "warning"]
 

@@ -174,7 +174,7 @@ def test_reader_behind_its_predecessor_delays_the_hand_over(
     assert decision.action is action
     if action is Action.WAIT and lenient:
         assert decision.wake_ms == NOW - lacking_ms + SERVED_WAIT_MS
-        assert "a reader before" in decision.why
+        assert "a reader before" in decision.reason
 
 
 def test_whole_master_forgets_delivered_records() -> None:
@@ -218,7 +218,7 @@ def test_master_with_new_disk_waits_for_its_long_lost_reader(
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action
     if action is Action.WAIT:
-        assert "lost or replaced" in decision.why
+        assert "lost or replaced" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_term_reopens_over_a_previous_term_the_state_lacks(
     decision = decide(M, config(facts), stands, found, NOW, PARAMS)
     assert decision.action is action
     if action is Action.WAIT:
-        assert "was lost or replaced" in decision.why
+        assert "was lost or replaced" in decision.reason
 
 
 @pytest.mark.parametrize("mode", [Mode.MASTER, Mode.SLAVE_CONSUME])
@@ -253,7 +253,7 @@ def test_empty_in_sync_set_has_returned_nothing(mode: Mode) -> None:
     stands = replace(state(mode, facts), isr=frozenset())
     decision = decide(M, config(facts), stands, lost, NOW, PARAMS)
     assert decision.action is Action.WAIT
-    assert "with none of them left" in decision.why
+    assert "with none of them left" in decision.reason
 
 
 def test_successor_with_the_whole_journal_waits_for_no_broker() -> None:
@@ -292,9 +292,9 @@ def test_emptied_successor_hears_all_but_the_lost_broker(
     )
     stands = replace(stands, isr=frozenset({T, U} if lost else {S, T, U}))
     decision = decide(M, replace(config(facts), policy=policy), stands, found, NOW, PARAMS)
-    assert decision.action is action, decision.why
+    assert decision.action is action, decision.reason
     if policy is FSYNC and lost:
-        assert f"so was that of {lost}: " in decision.why
+        assert f"so was that of {lost}: " in decision.reason
         whole = replace(found, may_lack=False)  # made whole, but not durably before it took over
         decision = decide(M, replace(config(facts), policy=policy), stands, whole, NOW, PARAMS)
         assert decision.action is Action.OPEN
@@ -355,11 +355,11 @@ def test_who_lost_its_journal_too_gives_nothing_back(
     known = replace(known, links=links, unproven=True, tail_lost=True)
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
-    assert decision.action is action, decision.why
+    assert decision.action is action, decision.reason
     if action is Action.WAIT:
-        assert "`fmq cluster begin-again g --epoch 7`" in decision.why
+        assert "`fmq cluster begin-again g --epoch 7`" in decision.reason
         lost = ", ".join(names[n] for n in emptied)
-        assert f"so was that of {lost}: " in decision.why
+        assert f"so was that of {lost}: " in decision.reason
     own = replace(known, unproven=False, tail_lost=False)
     decision = decide(M, replace(config(BACK), policy=policy), stands, own, NOW, PARAMS)
     assert decision.action is Action.OPEN, "its own journal suffices"
@@ -375,7 +375,7 @@ def test_an_emptied_group_waits_until_a_person_begins_again() -> None:
     decision = decide(M, config(BACK), stands, known, NOW, PARAMS)
     assert (decision.action, decision.remedy) == (Action.WAIT, Remedy.BEGIN_AGAIN)
     decision = decide(M, config(BACK), begin_again_state(stands), known, NOW, PARAMS)
-    assert (decision.action, decision.remedy) == (Action.OPEN, Remedy.NONE), decision.why
+    assert (decision.action, decision.remedy) == (Action.OPEN, Remedy.NONE), decision.reason
     assert decision.edit is not None
     assert decision.edit.epoch == stands.epoch + 1
 
@@ -388,7 +388,7 @@ def test_a_group_begins_again_once_every_slave_is_heard() -> None:
     heard = Link(connected=True, heard=True, emptied=True)
     decision = decide(M, config(BACK), stands, replace(known, links={S: heard}), NOW, PARAMS)
     assert decision.action is Action.WAIT
-    assert "take it out of the configuration" in decision.why
+    assert "take it out of the configuration" in decision.reason
     links = dict.fromkeys((S, T, U), heard)
     decision = decide(M, config(BACK), stands, replace(known, links=links), NOW, PARAMS)
     assert decision.action is Action.OPEN
@@ -403,7 +403,7 @@ def test_a_new_state_waits_for_a_slave_that_has_a_journal() -> None:
     live = {M: known.live[M], S: replace(known.live[S], epoch=EPOCH)}
     decision = decide(M, config({}), GroupState(), replace(known, live=live), NOW, PARAMS)
     assert decision.action is Action.WAIT
-    assert "or of a slave, has records" in decision.why
+    assert "or of a slave, has records" in decision.reason
 
 
 @pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])

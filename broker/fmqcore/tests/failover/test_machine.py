@@ -55,8 +55,8 @@ def test_every_combination(
         decision = check(me, mode, f)
         seen.add(decision.action)
         assert decision.action is action, f"{f}: {decision}"
-        assert bool(decision.why) == (decision.action is not Action.LOOK)
-        assert "{" not in decision.why
+        assert bool(decision.reason) == (decision.action is not Action.LOOK)
+        assert "{" not in decision.reason
         assert (decision.edit is not None) == (
             action
             not in (Action.WAIT, Action.LOOK, Action.CHECK, Action.FREEZE, Action.SEND_RECORD)
@@ -112,7 +112,7 @@ def test_every_guard_is_needed() -> None:
                 rules = replace(RULES, rows={**RULES.rows, **planted})
                 if all(decide(*case, rules).action is action for action, case in cases):
                     idle.add((mode.value, part.value, row.action.value, guard.name))
-    # Redundant: without a wish no broker is a ready successor. It is for the `why` that people
+    # Redundant: without a wish no broker is a ready successor. It is for the `reason` that people
     # read.
     assert idle == {("MASTER", "master", "move", ANOTHER_WANTED.name)}
 
@@ -159,8 +159,8 @@ def test_states_written_by_each_decision() -> None:
     assert lacking.action is Action.WAIT, "what it acknowledged may be with the reader alone"
     strict = check(M, Mode.SLAVE_CONSUME, lost | {"lenient": False})
     assert strict.action is Action.WAIT
-    assert "strict_takeover" in strict.why
-    assert S in strict.why
+    assert "strict_takeover" in strict.reason
+    assert S in strict.reason
 
 
 def test_new_group_starts_above_the_journal_it_finds() -> None:
@@ -179,13 +179,13 @@ def test_unlisted_broker_and_second_process_do_nothing(me: BrokerId) -> None:
         known = replace(evidence(mode, f), superseded=me in (M, S))
         decision = decide(me, config(f), state(mode, f), known, NOW, PARAMS)
         nothing = Decision(
-            Action.WAIT, decision.part, Permission.NONE, LeaseRule.NONE, decision.why, False, None,
-            False, None,
+            Action.WAIT, decision.part, Permission.NONE, LeaseRule.NONE, decision.reason, False,
+            None, False, None,
         )  # fmt: skip
         assert decision == nothing
         assert (decision.part is Part.STRANGER) == (me not in (M, S))
         expected = "another process" if me in (M, S) else "is not a member"
-        assert expected in decision.why
+        assert expected in decision.reason
 
 
 @pytest.mark.parametrize(

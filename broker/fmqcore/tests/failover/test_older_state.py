@@ -54,8 +54,8 @@ def test_every_member_waits_and_names_the_newer_journal(
 ) -> None:
     made = decision(me, mode, f, newest)
     assert (made.action, made.permission, made.edit) == (Action.WAIT, Permission.NONE, None)
-    assert f"{newest} {WORDS}" in made.why
-    assert "fmq cluster begin-again g says" in made.why
+    assert f"{newest} {WORDS}" in made.reason
+    assert "fmq cluster begin-again g says" in made.reason
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -65,7 +65,7 @@ def test_newer_journal_counts_after_its_member_is_gone(mode: Mode) -> None:
     known = replace(known, live=others, newer_gone={T: Epoch(EPOCH + 5)})
     made = decide(S, config(GONE), state(mode, GONE, S), known, NOW, PARAMS)
     assert (made.action, made.edit) == (Action.WAIT, None)
-    assert f"{T} {WORDS}" in made.why
+    assert f"{T} {WORDS}" in made.reason
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -73,10 +73,10 @@ def test_newer_journal_counts_after_its_member_is_gone(mode: Mode) -> None:
 def test_cached_older_state_is_looked_at_before_it_is_reported(mode: Mode, me: BrokerId) -> None:
     """The cached state alone may be older: a term was opened since."""
     made = decision(me, mode, AT_REST | {"fresh": False}, me)
-    assert (made.action, made.why) == (Action.LOOK, "")
+    assert (made.action, made.reason) == (Action.LOOK, "")
     cut_off = decision(me, mode, AT_REST | {"fresh": False, "session": False}, me)
     assert cut_off.action is not Action.LOOK
-    assert WORDS not in cut_off.why
+    assert WORDS not in cut_off.reason
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -84,9 +84,9 @@ def test_cached_older_state_is_looked_at_before_it_is_reported(mode: Mode, me: B
 @pytest.mark.parametrize("f", [STARTED, GONE])
 def test_unfinished_term_of_the_master_is_not_newer(mode: Mode, me: BrokerId, f: Facts) -> None:
     """Its EPOCH batch is durable before the state is set; no other member may have it."""
-    assert WORDS not in decision(me, mode, f, M, EPOCH + 1).why
-    assert WORDS in decision(me, mode, f, M, EPOCH + 2).why
-    assert WORDS in decision(me, mode, f, S, EPOCH + 1).why
+    assert WORDS not in decision(me, mode, f, M, EPOCH + 1).reason
+    assert WORDS in decision(me, mode, f, M, EPOCH + 2).reason
+    assert WORDS in decision(me, mode, f, S, EPOCH + 1).reason
 
 
 def test_a_restarted_reader_claims_beside_an_unfinished_term() -> None:
@@ -106,11 +106,11 @@ def test_holder_of_a_term_serves_on_and_names_the_newer_journal(
 ) -> None:
     made = decision(me, mode, STARTED | f | {"held": True}, T)
     assert (made.action, made.permission, made.lease) == (Action.WAIT, permission, lease)
-    assert f"{T} {WORDS}" in made.why
+    assert f"{T} {WORDS}" in made.reason
 
 
 def test_a_group_without_a_state_opens_above_its_journals() -> None:
     made = decision(M, Mode.NEW, STARTED | {"records": True}, M)
     assert made.edit is not None
     assert (made.action, made.edit.epoch) == (Action.OPEN, EPOCH + 6)
-    assert WORDS not in decision(S, Mode.NEW, STARTED, S).why
+    assert WORDS not in decision(S, Mode.NEW, STARTED, S).reason

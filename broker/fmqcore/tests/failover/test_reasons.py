@@ -1,4 +1,4 @@
-"""The text of `why` for people: the awaited event, and lasting causes before momentary ones."""
+"""The text of `reason` for people: the awaited event, and lasting causes before momentary ones."""
 
 from itertools import product
 
@@ -15,18 +15,18 @@ def test_why_names_the_awaited_event() -> None:
         (M, Mode.HANDOVER): ({}, "no live ZooKeeper session"),
     }
     for (me, mode), (f, words) in reported.items():
-        assert words in check(me, mode, f).why
+        assert words in check(me, mode, f).reason
     masked = check(M, Mode.MASTER, {"session": True, "held": True, "reads": False})
-    assert "the administrator configured WRITE for g-0" in masked.why
+    assert "the administrator configured WRITE for g-0" in masked.reason
     fenced = check(S, Mode.MASTER, {"session": True, "masked": True})
-    assert fenced.why == "master g-0 is there (the administrator configured READ for g-1)"
+    assert fenced.reason == "master g-0 is there (the administrator configured READ for g-1)"
     unclean = check(M, Mode.MASTER, {"session": True, "unclean": True})
-    assert "g-1, g-2, g-3" in unclean.why
+    assert "g-1, g-2, g-3" in unclean.reason
 
 
 def test_why_is_the_cause_that_lasts() -> None:
     """A person's decision is named before a momentary cause."""
     gone = {"session": True, "master_gone": True, "reader_gone": True, "reads": False}
     for mode, up in product((Mode.MASTER, Mode.SLAVE_CONSUME, Mode.HANDOVER), (False, True)):
-        why = check(T, mode, gone | {"in_isr": False, "upstream": up}).why
-        assert "administrator" in why, mode
+        reason = check(T, mode, gone | {"in_isr": False, "upstream": up}).reason
+        assert "administrator" in reason, mode

@@ -193,7 +193,7 @@ def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
     master = evidence(Mode.MASTER, {"session": True, "fresh": True})
     waits = decide(S, own, edit, master, NOW, PARAMS)
     assert waits.action is Action.WAIT
-    assert "every other member but g-0" in waits.why
+    assert "every other member but g-0" in waits.reason
     heard = evidence(Mode.MASTER, {"session": True, "fresh": True, "t": True})
     opened = decide(S, own, edit, heard, NOW, PARAMS)
     assert opened.action is Action.OPEN
@@ -202,7 +202,7 @@ def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fact", "why"),
+    ("fact", "reason"),
     [
         ({"lost": False}, "until master g-0 is back"),
         ({"behind": True}, "stopped uncleanly"),
@@ -212,13 +212,13 @@ def test_promoted_slave_hears_every_in_sync_slave_first() -> None:
         ({"stream": True, "master_gone": False}, "until master g-0 is back"),
     ],
 )
-def test_why_a_reader_is_not_promoted(fact: Facts, why: str) -> None:
+def test_why_a_reader_is_not_promoted(fact: Facts, reason: str) -> None:
     decision = check(S, Mode.SLAVE_CONSUME, READS | fact)
     if "stream" in fact:
         assert decision.action is Action.FREEZE  # for the hand-over: its master is back
         return
     assert decision.action is Action.WAIT
-    assert why in decision.why
+    assert reason in decision.reason
 
 
 def test_removed_broker_is_not_a_successor() -> None:
@@ -231,7 +231,7 @@ def test_removed_broker_is_not_a_successor() -> None:
 
 
 def test_reasons_why_a_master_keeps_its_role() -> None:
-    assert "is wanted" in check(M, Mode.MASTER, READY | {"reader_heard": False}).why
+    assert "is wanted" in check(M, Mode.MASTER, READY | {"reader_heard": False}).reason
     slow = check(M, Mode.MASTER, READY | {"slow": True})
-    assert "did not have all in time" in slow.why
+    assert "did not have all in time" in slow.reason
     assert slow.wake_ms == NOW + 1

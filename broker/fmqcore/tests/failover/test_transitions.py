@@ -33,7 +33,7 @@ def edit_of(me: BrokerId, mode: Mode, f: Facts, action: Action, **changes: objec
     """Return what the step makes of the table's state with these fields."""
     stands = replace(state(mode, f, me), **changes)  # type: ignore[arg-type]
     decision = decide(me, config(f), stands, evidence(mode, f), NOW, PARAMS)
-    assert decision.action is action, decision.why
+    assert decision.action is action, decision.reason
     assert decision.edit is not None
     return decision.edit
 

@@ -152,7 +152,7 @@ def test_progress_has_no_more_ranges_than_every_reader_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "why"),
+    ("state", "reason"),
     [
         (JournalState(topics={T7: ("t", 0)}), "has not 1 to"),
         (JournalState(topics={T7: ("t", 1025)}), "has not 1 to"),
@@ -160,8 +160,8 @@ def test_progress_has_no_more_ranges_than_every_reader_takes() -> None:
         (JournalState(epochs=[(Epoch(2), Position(0))] * 2), "do not rise"),
     ],
 )
-def test_impossible_snap_is_malformed(state: JournalState, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
+def test_impossible_snap_is_malformed(state: JournalState, reason: str) -> None:
+    with pytest.raises(Malformed, match=reason):
         JournalState.from_snap(state.to_snap(0))
 
 

@@ -237,7 +237,7 @@ def _above_the_end(
     chain: Chain, subscription: str, queue: int, group: GroupName, progress: int, held: int
 ) -> Window:
     made = delivery.window(chain, subscription, queue, group, progress, held)
-    return replace(made, end=Offset(NEVER)) if not made.why else made
+    return replace(made, end=Offset(NEVER)) if not made.reason else made
 
 
 def _drop_without_floor(case: Case) -> Chain:

@@ -158,7 +158,7 @@ def test_each_row_takes_its_step_once(
 ) -> None:
     found = made(duty, chain, **evidence)
     assert found.action is action
-    assert found.why
+    assert found.reason
     if found.edit is not None:
         assert broken_invariants(found.edit) == []
         assert broken_step(chain, found.edit, lowers=action is Action.LOWER_END) == []
@@ -254,14 +254,14 @@ OBSTACLES: list[tuple[GroupView, str]] = [
 def test_sender_learns_why_it_waits_for_each_group(view: GroupView, sentence: str) -> None:
     found = made(Duty.SEND, EMPTY, line=A, groups={G1: view, G2: view, G3: view})
     assert found.action is Action.WAIT
-    assert found.why.count(sentence) == 3
+    assert found.reason.count(sentence) == 3
 
 
 def test_group_without_an_end_or_with_a_lost_journal_is_not_chosen() -> None:
     found = made(Duty.SEND, UNKNOWN, line=A, report=REPORT, groups={G1: WHOLE})
-    assert "has not given the end of segment 1 yet" in found.why
+    assert "has not given the end of segment 1 yet" in found.reason
     found = made(Duty.SEND, ENDED, line=A, report=REPORT, groups={G1: WHOLE})
-    assert "ends below segment 1: records were lost" in found.why
+    assert "ends below segment 1: records were lost" in found.reason
 
 
 def test_waiting_names_its_timer() -> None:

@@ -89,9 +89,9 @@ def test_group_being_removed_is_kept_out() -> None:
 
 def test_group_kept_out_is_chosen_last() -> None:
     kept = replace(BY_NODES, avoid="a broker is restarted")
-    assert sends(EMPTY, "a", g1=kept, g2=kept).why.endswith("in g3")
+    assert sends(EMPTY, "a", g1=kept, g2=kept).reason.endswith("in g3")
     last = sends(EMPTY, "a", g1=kept, g2=GroupView(), g3=GroupView())
-    assert "sends into segment 1 in g1" in last.why
+    assert "sends into segment 1 in g1" in last.reason
     assert last.obstacles[G1] == "a broker is restarted"
 
 
@@ -105,33 +105,33 @@ def sends(chain: Chain, *line: str, wall_ms: int = 100_000, **groups: GroupView)
 def test_open_segment_takes_the_sends() -> None:
     chain = replace(OPEN, segments=(replace(OPEN.segments[0], opened_ms=5),))
     state = sends(chain, "copier-1")
-    assert (state.phase, state.why) == (Phase.OPEN, "copier-1 sends into segment 1 in g1")
+    assert (state.phase, state.reason) == (Phase.OPEN, "copier-1 sends into segment 1 in g1")
     assert state.since_ms == 5
     assert state.obstacles == {"g1": "", "g2": "", "g3": ""}, "ends are not asked for"
 
 
 def test_open_segment_without_a_sender_waits_for_one() -> None:
-    assert sends(OPEN).why == "no sender is in line; segment 1 in g1 waits for one"
+    assert sends(OPEN).reason == "no sender is in line; segment 1 in g1 waits for one"
 
 
 def test_empty_chain_waits_for_a_sender() -> None:
     state = sends(EMPTY)
-    assert (state.phase, state.why) == (Phase.EMPTY, "no sender has asked for the role")
+    assert (state.phase, state.reason) == (Phase.EMPTY, "no sender has asked for the role")
     assert state.since_ms == 0
 
 
 def test_step_that_is_due_is_named_without_the_groups_ends() -> None:
-    assert sends(EMPTY, "a").why == "next step: a sends into segment 1 in g3"
-    assert sends(ENDED, "b").why == "next step: b sends into segment 2 in g3"
+    assert sends(EMPTY, "a").reason == "next step: a sends into segment 1 in g3"
+    assert sends(ENDED, "b").reason == "next step: b sends into segment 2 in g3"
 
 
 def test_closing_waits_for_the_end_and_then_for_the_report() -> None:
     state = sends(replace(CLOSING, closing_since_ms=99_000), "copier-1")
     assert (state.phase, state.since_ms) == (Phase.CLOSING, 99_000)
-    assert state.why == "waits for g1 to give the end of segment 1"
+    assert state.reason == "waits for g1 to give the end of segment 1"
     late = sends(replace(CLOSING, closing_since_ms=90_000), "copier-1")
-    assert late.why.startswith("next step: the end of segment 1 in g1 is unknown")
-    assert "has not reported yet" in sends(ENDED, "copier-1").why
+    assert late.reason.startswith("next step: the end of segment 1 in g1 is unknown")
+    assert "has not reported yet" in sends(ENDED, "copier-1").reason
 
 
 def test_obstacles_are_named_for_each_group() -> None:
@@ -141,7 +141,7 @@ def test_obstacles_are_named_for_each_group() -> None:
         "g2": "its master does not answer",
         "g3": "g1-1 not in sync",
     }
-    assert state.why.startswith("no group may take sends: g1: g1-1 not in sync; g2: its master")
+    assert state.reason.startswith("no group may take sends: g1: g1-1 not in sync; g2: its master")
 
 
 def test_subscription_waits_for_an_unknown_end_only() -> None:

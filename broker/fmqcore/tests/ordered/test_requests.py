@@ -105,12 +105,12 @@ def test_full_chain_keeps_its_open_segment_until_it_is_read() -> None:
     waits = made(Duty.SEND, crowded, **evidence)
     assert waits.action is Action.WAIT
     wanted = rf"{LAST} segments.*group app has not read segment 1.*fmq group delete app"
-    assert re.search(wanted, waits.why)
+    assert re.search(wanted, waits.reason)
     with pytest.raises(InvalidArgument, match=rf"stays in g1: .*{LAST} segments, and no more fit"):
         requests.switch(crowded, Evidence(groups=ALL_WHOLE), LAST, PARAMS, "planned")
     for unread in (replace(crowded, heads=()), replace(crowded, temporary=frozenset(["app"]))):
         waits = made(Duty.SEND, unread, **evidence)
-        assert "no named consumer group reads it: start one, or set a retention" in waits.why
+        assert "no named consumer group reads it: start one, or set a retention" in waits.reason
 
 
 def test_full_chain_gets_no_further_segment() -> None:

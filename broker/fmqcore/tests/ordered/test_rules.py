@@ -63,8 +63,8 @@ def test_only_the_next_batch_is_appended(
 ) -> None:
     found = judge_batch(chain, G1, sealed, Offset(end), replace(BATCH, **fields))
     assert found.verdict is verdict
-    assert bool(found.why) is (verdict not in (Verdict.APPEND, Verdict.DUPLICATE))
-    if not found.why:
+    assert bool(found.reason) is (verdict not in (Verdict.APPEND, Verdict.DUPLICATE))
+    if not found.reason:
         assert found.offset == 13
     if verdict in (Verdict.GAP, Verdict.MISALIGNED):
         assert found.expected == 1 + end - 10
@@ -84,14 +84,14 @@ REFUSALS: list[tuple[Chain, dict[str, Any], set[int], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("chain", "fields", "sealed", "why"), REFUSALS)
+@pytest.mark.parametrize(("chain", "fields", "sealed", "reason"), REFUSALS)
 def test_an_ack_needs_all_members_seal_term_and_lease(
-    chain: Chain, fields: dict[str, Any], sealed: set[int], why: str
+    chain: Chain, fields: dict[str, Any], sealed: set[int], reason: str
 ) -> None:
     assert may_acknowledge(OPEN, (), 1, HELD, NOW) is None
     found = may_acknowledge(chain, sealed, 1, replace(HELD, **fields), NOW)
     assert found is not None
-    assert why in found
+    assert reason in found
 
 
 def test_single_member_may_acknowledge_in_a_topic_for_tries() -> None:
@@ -101,7 +101,7 @@ def test_single_member_may_acknowledge_in_a_topic_for_tries() -> None:
 
 def test_consumers_read_a_segment_up_to_its_known_end() -> None:
     shown = window(DONE, "app", 0, G1, 0, 99)
-    assert (shown.segment, shown.first, shown.end, shown.why) == (1, 10, 14, "")
+    assert (shown.segment, shown.first, shown.end, shown.reason) == (1, 10, 14, "")
     assert window(DONE, "app", 0, G1, 12, 99).first == 12
 
 
@@ -130,10 +130,12 @@ def test_progress_never_passes_offsets_where_nothing_is_held() -> None:
 
 
 def test_nothing_is_shown_elsewhere_or_after_an_unknown_end() -> None:
-    assert "reads segment 1 in g1" in window(DONE, "app", 0, G2, 0, 9).why
-    assert "no place" in window(DONE, "other", 0, G1, 0, 9).why
-    assert "not open yet" in window(replace(DONE, heads=(("app", (3,)),)), "app", 0, G1, 0, 9).why
-    assert "unknown" in window(NEXT, "app", 0, G1, 0, 10).why
+    assert "reads segment 1 in g1" in window(DONE, "app", 0, G2, 0, 9).reason
+    assert "no place" in window(DONE, "other", 0, G1, 0, 9).reason
+    assert (
+        "not open yet" in window(replace(DONE, heads=(("app", (3,)),)), "app", 0, G1, 0, 9).reason
+    )
+    assert "unknown" in window(NEXT, "app", 0, G1, 0, 10).reason
     beyond = window(replace(NEXT, heads=(("app", (2,)),)), "app", 0, G2, 0, 9)
     assert (beyond.first, beyond.end) == (0, 0)
 

@@ -13,7 +13,7 @@ UP = LinkFacts(connected=True, current=True, ready=True, counted_end=Position(10
 
 
 @pytest.mark.parametrize(
-    ("facts", "term_ms", "why"),
+    ("facts", "term_ms", "reason"),
     [
         (UP, 9999, ""),
         (UP._replace(lag_ms=999), 9999, ""),
@@ -26,10 +26,12 @@ UP = LinkFacts(connected=True, current=True, ready=True, counted_end=Position(10
         (None, 0, "no configured slave"),
     ],
 )
-def test_slaves_that_leave_the_in_sync_set(facts: LinkFacts | None, term_ms: int, why: str) -> None:
+def test_slaves_that_leave_the_in_sync_set(
+    facts: LinkFacts | None, term_ms: int, reason: str
+) -> None:
     slaves = {B: UP} | ({} if facts is None else {A: facts})
     out = leavers(frozenset({A, B}), slaves, term_ms, LIMITS)
-    assert (why in out[A]) if why else out == {}
+    assert (reason in out[A]) if reason else out == {}
     assert B not in out
     assert leavers(frozenset({B}), slaves, term_ms, LIMITS) == {}
 

@@ -46,7 +46,7 @@ def test_a_topic_grows(
 
 
 @pytest.mark.parametrize(
-    ("queues", "changes", "why"),
+    ("queues", "changes", "reason"),
     [
         (7, [], "8 queues in group g2, and never fewer"),
         (0, [GroupChange(G1, 3)], "4 queues in group g1, and never fewer"),
@@ -58,9 +58,9 @@ def test_a_topic_grows(
     ],
 )
 def test_topic_change_that_loses_messages_is_refused(
-    queues: int, changes: list[GroupChange], why: str
+    queues: int, changes: list[GroupChange], reason: str
 ) -> None:
-    with pytest.raises((InvalidArgument, NotFound), match=why):
+    with pytest.raises((InvalidArgument, NotFound), match=reason):
         altered(TOPIC, queues, changes, KNOWN)
 
 

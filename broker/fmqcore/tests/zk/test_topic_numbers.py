@@ -117,8 +117,8 @@ def test_number_known_for_another_name_conflicts() -> None:
     topic = TopicConfig("orders", TopicId(1))
     assert conflict(topic, noted(orders=1)) is None
     assert conflict(topic, noted(salaries=2)) is None
-    why = str(conflict(topic, noted(salaries=1)))
-    assert "orders has the number 1, under which this journal holds messages of topic sal" in why
+    reason = str(conflict(topic, noted(salaries=1)))
+    assert "orders has the number 1, under which this journal holds messages of topic sal" in reason
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Change:
     claim: Claim
     goes: bool  # from now on it goes with the group
     drops: tuple[str, ...]  # uids of owners with which it goes no more
-    why: str
+    cause: str
 
 
 def changes(seen: Observation, leaving: Collection[str], *, ours: bool) -> tuple[Change, ...]:
@@ -57,12 +57,12 @@ def _change(seen: Observation, broker: str, claim: Claim, leaves: bool, ours: bo
     if _is_past(seen, broker):
         drops += sorted(owner for kind, owner in claim.owners if kind == _SET)
     if goes:
-        why = "storage.onDelete is Delete: it goes with the group"
+        cause = "storage.onDelete is Delete: it goes with the group"
     elif keeps:
-        why = "storage.onDelete is Retain"
+        cause = "storage.onDelete is Retain"
     else:
-        why = "it goes with its broker alone" if leaves else "it stays when the StatefulSet goes"
-    return Change(claim, goes, tuple(drops), why)
+        cause = "it goes with its broker alone" if leaves else "it stays when the StatefulSet goes"
+    return Change(claim, goes, tuple(drops), cause)
 
 
 def _is_past(seen: Observation, broker: str) -> bool:

@@ -100,19 +100,19 @@ def _lack(seen: Observation, broker: str, claim: Claim) -> tuple[str, str] | Non
     if claim.deleting:
         return "VolumeGoes", f"claim {name} is being deleted"
     if not claim.capacity:
-        why = f"claim {name} has no volume yet: kubectl describe pvc {name} shows why"
-        return NOT_BOUND, why
+        cause = f"claim {name} has no volume yet: kubectl describe pvc {name} shows why"
+        return NOT_BOUND, cause
     if not too_small(claim.capacity, size):
         return None
     if claim.resize:
         return "ResizeFails", f"claim {name} cannot grow to {size}: {claim.resize}"
     if too_small(claim.requested, size) and claim.expandable is False:
-        why = "its StorageClass does not grow volumes"
+        cause = "its StorageClass does not grow volumes"
         now = largest(seen)
         back = f", or set storage.size back to {now}" if too_small(now, size) else ""
         return (
             "CannotGrow",
-            f"claim {name} cannot grow: {why}: set allowVolumeExpansion there{back}",
+            f"claim {name} cannot grow: {cause}: set allowVolumeExpansion there{back}",
         )
     waits = f": {claim.waits}" if claim.waits else ""
     return "Growing", f"claim {name} grows to {size}{waits}"

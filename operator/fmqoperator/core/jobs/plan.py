@@ -138,11 +138,11 @@ def _release_claims(seen: JobSeen) -> list[Action]:
         )
         if held:
             api = SPARK_API if kind == "SparkApplication" else _JOB_API
-            why = f"{', '.join(held)} is being deleted, and its ended pod held it"
+            cause = f"{', '.join(held)} is being deleted, and its ended pod held it"
             uid = child["metadata"].get("uid", "")
-            text = f"{kind} {name} removed: {why}"
+            text = f"{kind} {name} removed: {cause}"
             actions += [
-                DeleteChild(api, kind, name, uid, why),
+                DeleteChild(api, kind, name, uid, cause),
                 EmitEvent("Normal", "JobRemoved", text),
             ]
     return actions
@@ -235,12 +235,12 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
     if spec.type is JobType.REBUILD_INDEX:
         running = [b for b in wanted if b in seen.brokers]
         if running:
-            why = "set spec.hibernated of the group, and unset it after the job"
-            return "BrokerRuns", f"{', '.join(running)} runs and uses its index files: {why}"
-    if spec.engine is JobEngine.SPARK and (why := _no_spark(seen)):
+            cause = "set spec.hibernated of the group, and unset it after the job"
+            return "BrokerRuns", f"{', '.join(running)} runs and uses its index files: {cause}"
+    if spec.engine is JobEngine.SPARK and (cause := _no_spark(seen)):
         return (
             "NoSpark",
-            f"engine spark cannot run: {why}, or set spec.engine to local in a new BrokerJob",
+            f"engine spark cannot run: {cause}, or set spec.engine to local in a new BrokerJob",
         )
     return "", ""
 
@@ -305,7 +305,7 @@ def job_status(seen: JobSeen) -> Json:
     going = [name for name, end in ends.items() if end is None]
     if going or (not reason and _to_do(seen)):
         waiting = [f"{p.name}: {p.waiting} {p.message}".strip() for p in seen.pods if p.waiting]
-        waiting += [f"{name}: {why}" for name in going if (why := _not_submitted(seen, name))]
+        waiting += [f"{name}: {cause}" for name in going if (cause := _not_submitted(seen, name))]
         text = "; ".join(waiting) or f"running: {', '.join(going) or 'more to start'}"
         return _status(seen, JobPhase.RUNNING, "Running", text)
     return _ended(seen, {name: end for name, end in ends.items() if end is not None})
@@ -331,14 +331,14 @@ def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
     if failed:
         # A finding stays valid; what the failed ones would have found is not known.
         verdict = verdict if verdict is Verdict.INCONSISTENT else Verdict.UNKNOWN
-        text = "; ".join(f"{n}: {_why(e)}" for n, e in failed.items())
+        text = "; ".join(f"{n}: {_cause(e)}" for n, e in failed.items())
         code = next(iter(failed.values())).exit_code
         return _status(seen, JobPhase.FAILED, "Failed", text, code, verdict)
     text = "; ".join(f"{n}: {e.message}" for n, e in ends.items() if e.message)
     return _status(seen, JobPhase.SUCCEEDED, verdict.value, text, worst, verdict)
 
 
-def _why(end: End) -> str:
+def _cause(end: End) -> str:
     if end.exit_code is None:
         return end.message
     parts = (end.message, _ENDS.get(end.reason) or _FAILED.get(end.exit_code, ""))

@@ -116,14 +116,14 @@ def _writes(seen: Observation) -> Verdict:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     state, config = facts.state_of(seen), facts.config_of(seen)
     if not Permission[now.value] & Permission.WRITE:
-        if why := lost_journals.waits(seen):
-            return Verdict(kind, "False", "JournalsLost", why)
+        if cause := lost_journals.waits(seen):
+            return Verdict(kind, "False", "JournalsLost", cause)
         return Verdict(kind, "False", "NoMaster", _unserved_reason(seen, Permission.WRITE))
     master = None if config is None else config.member(state.master)
     if config is not None and master is not None:
         zones = {m.id: m.zone for m in config.members if m.id != master.id}
-        if why := can_meet(config.policy, zones, master.zone, state.isr):
-            return Verdict(kind, "False", "NotEnoughReplicas", why)
+        if cause := can_meet(config.policy, zones, master.zone, state.isr):
+            return Verdict(kind, "False", "NotEnoughReplicas", cause)
     if refusal := trouble.refusal(seen, state.master):
         return Verdict(kind, "False", *refusal)
     return Verdict(kind, "True", "Serving", f"{_server(seen)} takes writes")
@@ -136,8 +136,8 @@ def _reads(seen: Observation) -> Verdict:
     if now is Access.UNKNOWN:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     if not Permission[now.value] & Permission.READ:
-        if why := lost_journals.waits(seen):
-            return Verdict(kind, "False", "JournalsLost", why)
+        if cause := lost_journals.waits(seen):
+            return Verdict(kind, "False", "JournalsLost", cause)
         return Verdict(kind, "False", "NoReader", _unserved_reason(seen, Permission.READ))
     return Verdict(kind, "True", "Serving", f"{_server(seen)} serves reads")
 
@@ -155,9 +155,9 @@ def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str)
         return Verdict(kind, "Unknown", "LastKnown", f"{_UNASKED}; {last}")
     now, server = reported
     if now is Access.UNKNOWN:
-        why = seen.answers[BrokerId(server)].why or "it does not serve"
+        cause = seen.answers[BrokerId(server)].cause or "it does not serve"
         silent = f"no answer from {', '.join(_silent(seen))}"
-        return Verdict(kind, "Unknown", "NotKnown", f"{server}: {why}; {silent}; {_UNASKED}")
+        return Verdict(kind, "Unknown", "NotKnown", f"{server}: {cause}; {silent}; {_UNASKED}")
     if Permission[now.value] & bit:
         return Verdict(kind, "True", "Serving", f"{server} {does} by its own report; {_UNASKED}")
     message = f"no broker reports that it {does}; {_UNASKED}"
@@ -182,8 +182,8 @@ def _unserved_reason(seen: Observation, bit: Permission) -> str:
     if kept := _permission_reason(seen, server, bit if server == state.master else Permission.READ):
         return kept
     answer = facts.answer_of(seen, state.master)
-    if answer is not None and answer.why:
-        return f"{state.master}: {answer.why}"
+    if answer is not None and answer.cause:
+        return f"{state.master}: {answer.cause}"
     if not facts.is_live(seen, server):  # the state's reason is out of date
         there = facts.is_live(seen, state.master)
         message = f"master {state.master} {'does not serve yet' if there else 'is gone'}"
@@ -250,8 +250,8 @@ def _offsets(seen: Observation) -> Verdict:
     match state.mode:
         case Mode.SLAVE_CONSUME | Mode.HANDOVER:
             place = "in ZooKeeper" if state.offsets_final else f"at {state.reader}"
-            why = f"the newest consumer offsets are {place} until {state.master} returns"
-            return Verdict(kind, "False", "AtReader", why)
+            cause = f"the newest consumer offsets are {place} until {state.master} returns"
+            return Verdict(kind, "False", "AtReader", cause)
         case Mode.NEW | Mode.MASTER:
             if state.degraded:
                 return Verdict(kind, "False", _LOST, state.reason)
@@ -278,14 +278,14 @@ def zookeeper(seen: Observation) -> Verdict:
     """Return whether the operator and the brokers reach ZooKeeper."""
     kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
     if seen.zookeeper is None:
-        why = seen.zookeeper_why or f"{where} does not answer"
+        cause = seen.zookeeper_why or f"{where} does not answer"
         if seen.zookeeper_bad:
-            return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {why}")
+            return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {cause}")
         if reach := facts.reaching(seen):
             note = f"but {', '.join(reach)} can reach it: brokers fail over by themselves"
-            message = f"{why}, {note}; {_AS_OF_LAST}; {_CHECK_CONNECT}"
+            message = f"{cause}, {note}; {_AS_OF_LAST}; {_CHECK_CONNECT}"
             return Verdict(kind, "False", "OperatorCut", message)
-        return Verdict(kind, "False", "Unreachable", f"{why}: {_CHECK_CONNECT}")
+        return Verdict(kind, "False", "Unreachable", f"{cause}: {_CHECK_CONNECT}")
     if elsewhere := facts.serve_elsewhere(seen):
         serve = "serves" if len(elsewhere) == 1 else "serve"
         message = (
@@ -305,7 +305,7 @@ def zookeeper(seen: Observation) -> Verdict:
 def _progress(seen: Observation, what: Outlook) -> Verdict:
     kind = "Progressing"
     if what.step is not None:
-        return Verdict(kind, "True", type(what.step).__name__, what.step.why)
+        return Verdict(kind, "True", type(what.step).__name__, what.step.cause)
     if what.holds:
         message = "; ".join(h.message for h in what.holds)
         moving = any(h.blocks for h in what.holds)

@@ -168,7 +168,9 @@ def _broker(
     )
     live = None if seen.zookeeper is None else seen.zookeeper.live.get(BrokerId(broker))
     end = answer.end if answer is not None else (live.end if live is not None else None)
-    why = answer.why if answer is not None else ("" if pod is None else trouble.of_pod(pod, node))
+    cause = (
+        answer.cause if answer is not None else ("" if pod is None else trouble.of_pod(pod, node))
+    )
     return BrokerStatus.model_validate(
         {
             "broker": broker,
@@ -183,7 +185,7 @@ def _broker(
             "pod": "" if pod is None else pod.name,
             "node": "" if pod is None else pod.node,
             "zone": (node.zone if node is not None else "") or ("" if pod is None else pod.zone),
-            "message": why[:1024],
+            "message": cause[:1024],
         }
     )
 
@@ -248,7 +250,7 @@ def _move(seen: Observation, what: Outlook) -> str:
     """Return the reason of the move in progress, to report it when it is done."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     if isinstance(what.step, Move):
-        return what.step.why[:1024] if what.step.to != state.master else ""
+        return what.step.cause[:1024] if what.step.to != state.master else ""
     done = state.mode is Mode.MASTER and not state.required_epoch and config is not None
     if done and config is not None and config.master == state.master:
         return ""
@@ -304,14 +306,14 @@ def _cause(seen: Observation) -> str:
     """Return the cause; of a move, also the former master and the reason."""
     config, state, memory = facts.config_of(seen), facts.state_of(seen), seen.group.status.memory
     if state.mode is not Mode.MASTER or config is None or config.master != state.master:
-        return facts.why(state)
+        return facts.cause(state)
     before, _, served = memory.last_served.partition(" ")
     gave_way = served in ("FULL", "WRITE") and before != state.master
     if not gave_way and not memory.switchover_reason:
-        return facts.why(state)
+        return facts.cause(state)
     place = f" in place of {before}" if gave_way else ""
-    why = f": {memory.switchover_reason}" if memory.switchover_reason else ""
-    return f"{state.master} is master{place}{why}"
+    cause = f": {memory.switchover_reason}" if memory.switchover_reason else ""
+    return f"{state.master} is master{place}{cause}"
 
 
 def _conditions(

@@ -162,14 +162,14 @@ def _doing(what: Outlook) -> tuple[Phase, str] | None:
     """Return what the operator is doing; None: nothing."""
     waits = what.sends.hold
     match what.due:
-        case Move(why=why):
-            return Phase.SWITCHING, why if waits is None else waits.message
-        case Leave(why=why):
-            return Phase.SCALING, why if waits is None else waits.message
-        case Run(why=why):
-            return Phase.HIBERNATING, why if waits is None else waits.message
-        case Restart(pod=pod, why=why):
-            return Phase.UPDATING, f"{pod}: {why}" if waits is None else waits.message
+        case Move(cause=cause):
+            return Phase.SWITCHING, cause if waits is None else waits.message
+        case Leave(cause=cause):
+            return Phase.SCALING, cause if waits is None else waits.message
+        case Run(cause=cause):
+            return Phase.HIBERNATING, cause if waits is None else waits.message
+        case Restart(pod=pod, cause=cause):
+            return Phase.UPDATING, f"{pod}: {cause}" if waits is None else waits.message
         case None:
             pass
     phases = {

@@ -24,8 +24,8 @@ def verdict(seen: Observation) -> Verdict:
     """Return the verdict for all declared brokers, present or not: it is about the next restart."""
     promotes = seen.group.spec.promotion.policy is PromotionPolicy.AFTER
     if len(seen.group.brokers) == 1:
-        why = "one broker: none serves while it restarts: set spec.replicas to 3 or more"
-        return Verdict(KIND, "False", "Alone", why)
+        cause = "one broker: none serves while it restarts: set spec.replicas to 3 or more"
+        return Verdict(KIND, "False", "Alone", cause)
     lacking = next(_lacking(seen), "")
     if not lacking:
         return Verdict(KIND, "True", "SlaveMayBeAway", "writes go on while any one slave is away")
@@ -45,8 +45,8 @@ def _lacking(seen: Observation) -> Iterator[str]:
     members = [m for m in config.members if m.id in seen.group.brokers]
     for away in members:
         for master in members:
-            if master.id != away.id and (why := _without(config, away.id, master.id)):
-                yield why.partition(";")[0]
+            if master.id != away.id and (cause := _without(config, away.id, master.id)):
+                yield cause.partition(";")[0]
 
 
 def _without(config: GroupConfig, away: BrokerId, master: BrokerId) -> str:

@@ -21,7 +21,7 @@ BROKERS_CUT = "BrokersCut"
 
 def root_causes(seen: Observation, found: Iterable[Verdict]) -> list[str]:
     """Return one sentence each, the worst first; `found`: conditions of the same observation."""
-    pods = [why for broker in seen.group.brokers if (why := of_broker(seen, broker))]
+    pods = [cause for broker in seen.group.brokers if (cause := of_broker(seen, broker))]
     out = [*pods, *trouble.of_disks(seen)]
     failed = (v for v in found if v.status == "False")
     out += [v.message for v in failed if _is_cause(v, bool(pods))]
@@ -43,8 +43,8 @@ def of_broker(seen: Observation, broker: str) -> str:
         return trouble.without_pod(seen, broker)
     node, answer = facts.node_of(seen, broker), facts.answer_of(seen, broker)
     runs = pod.phase is PodPhase.RUNNING and not pod.exit_code and not pod.waiting
-    if runs and answer is not None and answer.why and (node is None or node.ready is not False):
-        return f"{broker}: {answer.why}"
+    if runs and answer is not None and answer.cause and (node is None or node.ready is not False):
+        return f"{broker}: {answer.cause}"
     return f"{broker}: {trouble.of_pod(pod, node)}"
 
 

@@ -23,9 +23,9 @@ def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> 
     return _let_alone(body, "False", "Invalid", message, now_ms) | seen
 
 
-def blind(body: Mapping[str, Any], why: str, now_ms: int) -> Json:
+def blind(body: Mapping[str, Any], cause: str, now_ms: int) -> Json:
     """Return the status of a group that the operator could not observe: the rest is as it was."""
-    message = f"the operator cannot observe the group, and this status is out of date: {why}"
+    message = f"the operator cannot observe the group, and this status is out of date: {cause}"
     return _let_alone(body, "Unknown", "OperatorBlind", message, now_ms)
 
 

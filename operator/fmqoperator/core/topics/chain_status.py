@@ -66,7 +66,7 @@ def state_of(seen: ChainSeen, now_ms: int) -> OrderedState | None:
     return OrderedState(
         phase=_PHASES[sends.phase],
         since=_moment(sends.since_ms),
-        reason=sends.why[:_WORDS],
+        reason=sends.reason[:_WORDS],
         open_segment=last.number if last is not None and is_open else 0,
         sending_group=last.group if last is not None and is_open else "",
         senders=len(seen.line),
@@ -83,8 +83,8 @@ def verdicts(seen: ChainSeen | None, now_ms: int, why_unknown: str) -> tuple[Ver
     """Return `SendAvailable` and `ConsumersBlocked`."""
     if seen is None or seen.chain is None:
         reason = "ChainUnknown" if seen is None else "NoChain"
-        why = why_unknown if seen is None else "the topic's chain is not created yet"
-        return Verdict(SENDS, "Unknown", reason, why), Verdict(READS, "Unknown", reason, why)
+        cause = why_unknown if seen is None else "the topic's chain is not created yet"
+        return Verdict(SENDS, "Unknown", reason, cause), Verdict(READS, "Unknown", reason, cause)
     return _sends(seen, seen.chain, now_ms), _reads(seen, seen.chain)
 
 
@@ -125,16 +125,16 @@ def _sends(seen: ChainSeen, chain: Chain, now_ms: int) -> Verdict:
         view = view_of(case, last.group)
         calm = view.reachable and view.takes_writes and not view.missing
         if calm:
-            return Verdict(SENDS, "True", "Open" if seen.line else "NoSender", state.why)
-        return Verdict(SENDS, "False", "GroupInTrouble", state.why)
+            return Verdict(SENDS, "True", "Open" if seen.line else "NoSender", state.reason)
+        return Verdict(SENDS, "False", "GroupInTrouble", state.reason)
     if state.phase is not Phase.CLOSING and not eligible(case):
         return Verdict(SENDS, "False", "NoGroup", f"no group may take sends: {obstacles(case)}")
     same = bool(seen.line) and seen.line[0] == chain.sender.id
     if state.phase is Phase.ENDED and chain_end(chain) is None and not same:
-        return Verdict(SENDS, "False", "EndUnknown", state.why)
+        return Verdict(SENDS, "False", "EndUnknown", state.reason)
     if state.phase is not Phase.CLOSING and not seen.line:
         return Verdict(SENDS, "True", "NoSender", "a segment is opened for the next sender")
-    return Verdict(SENDS, "False", "Switching", state.why)
+    return Verdict(SENDS, "False", "Switching", state.reason)
 
 
 def _reads(seen: ChainSeen, chain: Chain) -> Verdict:

@@ -41,7 +41,7 @@ BUSY_MS = 3_000
 class TopicSeen:
     """Everything observed of one topic.
 
-    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` has the
+    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `cause` has the
     reason (`bad`: it answers, and what it holds of the topic cannot be read).
     `there`: its node; None = there is none (if `groups` is known).
     `others`: resources that declare the same topic. `chain`: of one that is declared ordered, and
@@ -52,7 +52,7 @@ class TopicSeen:
     now_ms: int
     groups: frozenset[str] | None = None
     there: Versioned[TopicConfig] | None = None
-    why: str = ""
+    cause: str = ""
     bad: bool = False
     others: tuple[Topic, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -277,12 +277,12 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
             return (
                 "False",
                 UNREADABLE,
-                f"{where} answers, but {seen.why}: restore that node from a backup",
+                f"{where} answers, but {seen.cause}: restore that node from a backup",
             )
-        why = seen.why or f"{where} does not answer"
-        return "Unknown", "ZooKeeperUnreachable", f"{why}: check spec.zookeeper.connect"
-    if why := _misnamed(seen):
-        return "False", "Invalid", why
+        cause = seen.cause or f"{where} does not answer"
+        return "Unknown", "ZooKeeperUnreachable", f"{cause}: check spec.zookeeper.connect"
+    if cause := _misnamed(seen):
+        return "False", "Invalid", cause
     if (older := _older(seen)) is not None:
         of = f"{older.metadata.namespace}/{older.metadata.name}"
         text = f"topic {name_of(seen.topic)} of cluster {cluster_of(seen.topic)} is also declared"
@@ -318,8 +318,8 @@ def _ready_ordered(seen: TopicSeen, declared: OrderedTopic) -> tuple[str, str, s
         return "False", "Creating", "the topic and its chain are being created"
     if different := ordered.changes(chain, declared):
         return "False", "Applying", f"the chain's groups are being changed: {'; '.join(different)}"
-    if why := ordered.fixed_differences(chain, declared):
-        return "False", "FixedAtCreation", why
+    if cause := ordered.fixed_differences(chain, declared):
+        return "False", "FixedAtCreation", cause
     return "True", "AsDeclared", ""
 
 

@@ -63,14 +63,14 @@ def applier(calls: Calls) -> Applier:
 @pytest.mark.parametrize(
     ("action", "call"),
     [
-        (ApplyChild(SERVICE, "why"), ("apply", Ref("Service", "shop", "g1-rw"), SERVICE)),
+        (ApplyChild(SERVICE, "cause"), ("apply", Ref("Service", "shop", "g1-rw"), SERVICE)),
         (
-            DeleteChild("networking.k8s.io/v1", "NetworkPolicy", "g1", "uid-1", "why"),
+            DeleteChild("networking.k8s.io/v1", "NetworkPolicy", "g1", "uid-1", "cause"),
             ("delete", Ref("NetworkPolicy", "shop", "g1"), "uid-1"),
         ),
-        (RestartPod("g1-1", "uid-7", "why"), ("delete", Ref("Pod", "shop", "g1-1"), "uid-7")),
+        (RestartPod("g1-1", "uid-7", "cause"), ("delete", Ref("Pod", "shop", "g1-1"), "uid-7")),
         (
-            GrowClaim("data-g1-0", "20Gi", "why"),
+            GrowClaim("data-g1-0", "20Gi", "cause"),
             (
                 "merge",
                 Ref("PersistentVolumeClaim", "shop", "data-g1-0"),
@@ -78,7 +78,7 @@ def applier(calls: Calls) -> Applier:
             ),
         ),
         (
-            KeepVolumes("g1", "uid-9", "why"),
+            KeepVolumes("g1", "uid-9", "cause"),
             (
                 "merge",
                 Ref("StatefulSet", "shop", "g1"),
@@ -88,8 +88,8 @@ def applier(calls: Calls) -> Applier:
                 },
             ),
         ),
-        (PutGroupConfig(CONFIG.value, 4, "why"), ("put_config", "shop", CONFIG.value, 4)),
-        (BeginAgain(Epoch(7), "why"), ("begin_again", "shop", "g1", 7)),
+        (PutGroupConfig(CONFIG.value, 4, "cause"), ("put_config", "shop", CONFIG.value, 4)),
+        (BeginAgain(Epoch(7), "cause"), ("begin_again", "shop", "g1", 7)),
         (
             RemoveAnnotation("fmq.io/switchover", "any"),
             (
@@ -99,7 +99,7 @@ def applier(calls: Calls) -> Applier:
             ),
         ),
         (
-            ChangeAnnotation("fmq.io/switchover", "any", "g1-1", "why"),
+            ChangeAnnotation("fmq.io/switchover", "any", "g1-1", "cause"),
             (
                 "edit",
                 Ref("BrokerGroup", "shop", "g1"),
@@ -181,7 +181,7 @@ async def test_claim_gets_its_owner_only_as_both_are_now(
     """The observation may be older: after `--cascade=orphan` the claims have just lost their owner,
     and giving it back would make the garbage collector delete them."""
     drops = ("set",) if goes else (UID, "set")
-    action = OwnClaim("data-g1-0", "claim", goes, drops, "why")
+    action = OwnClaim("data-g1-0", "claim", goes, drops, "cause")
     with capture_logs() as logged:
         await applier(there).do(GROUP, BODY, action)
     assert bool(logged) is bool(written), "what was not done is not logged"
@@ -207,7 +207,7 @@ async def test_two_operators_then_the_conflict_ends_and_is_reported() -> None:
     calls = Fought()
     doing = applier(calls)
     for _ in range(3 * MOST):
-        await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
+        await doing.do(GROUP, BODY, ApplyChild(MARKED, "cause"))
     assert [made[0] for made in calls.made] == ["apply"] * (MOST + 1) + ["emit"] * (2 * MOST - 1)
     _, _, kind, reason, message = calls.made[-1]
     assert (kind, reason) == ("Warning", "Contested")
@@ -221,7 +221,7 @@ async def test_refused_child_is_not_counted_as_a_conflict() -> None:
     doing = applier(calls)
     for _ in range(3 * MOST):
         with pytest.raises(Failed):
-            await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
+            await doing.do(GROUP, BODY, ApplyChild(MARKED, "cause"))
     assert {made[0] for made in calls.made} == {"apply"}
 
 
@@ -231,7 +231,7 @@ async def test_child_already_as_desired_is_not_applied_again() -> None:
     calls.there = MARKED
     doing = applier(calls)
     for _ in range(3 * MOST):
-        await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
+        await doing.do(GROUP, BODY, ApplyChild(MARKED, "cause"))
     assert calls.made == []
 
 
@@ -247,7 +247,7 @@ async def test_refused_action_then_failure_names_the_object(
     error: Exception, reason: str, message: str
 ) -> None:
     with pytest.raises(Failed) as raised:
-        await applier(Calls(error)).do(GROUP, BODY, ApplyChild(SERVICE, "why"))
+        await applier(Calls(error)).do(GROUP, BODY, ApplyChild(SERVICE, "cause"))
     failure = raised.value.failure
     assert (failure.what, failure.reason, failure.message) == ("Service g1-rw", reason, message)
 

@@ -128,9 +128,9 @@ def test_end_by_oom_killer_then_kubernetes_reason_is_kept() -> None:
 
 
 def test_evicted_pod_then_kubelet_reason_is_kept() -> None:
-    why = "The node was low on resource: memory."
-    seen = pod_of(pod(phase="Failed", reason="Evicted", message=why))
-    assert (seen.waiting, seen.message) == ("Evicted", why)
+    cause = "The node was low on resource: memory."
+    seen = pod_of(pod(phase="Failed", reason="Evicted", message=cause))
+    assert (seen.waiting, seen.message) == ("Evicted", cause)
 
 
 def test_nodes() -> None:

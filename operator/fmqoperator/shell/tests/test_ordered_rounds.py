@@ -179,7 +179,7 @@ async def the_operator_switches_off_a_group(stage: Stage) -> None:
     assert (await stage.chain()).closing == "g1-1 is restarted"
     await applier.do(made, stage.body, switch)
     with pytest.raises(Failed, match="there is no topic 'nowhere'"):
-        await applier.do(made, stage.body, SwitchSends("nowhere", 1, "why"))
+        await applier.do(made, stage.body, SwitchSends("nowhere", 1, "cause"))
     with pytest.raises(Unavailable, match="no broker of these groups is live"):
         await stage.brokers.change([], DELETE_TOPIC, None)
 

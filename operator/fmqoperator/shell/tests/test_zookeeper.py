@@ -78,7 +78,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def why(known: Ensembles, address: str = A) -> str:
+async def cause(known: Ensembles, address: str = A) -> str:
     try:
         async with asyncio.timeout(_LONG_S):
             await known.of(address).read_group("c", "g1")
@@ -91,13 +91,13 @@ async def test_groups_of_an_absent_ensemble_share_one_question(
     questions: Questions,
 ) -> None:
     known = Ensembles()
-    looks = [asyncio.create_task(why(known)) for _ in range(50)]
+    looks = [asyncio.create_task(cause(known)) for _ in range(50)]
     await until(lambda: bool(questions.asked))
     questions.answer.set()
     assert set(await asyncio.gather(*looks)) == {f"no server at {A}"}
     assert questions.asked == [A]
     questions.answer.clear()  # a new question would wait for ever
-    assert await why(known) == f"no server at {A}"
+    assert await cause(known) == f"no server at {A}"
     assert questions.asked == [A]
     await known.close()
 
@@ -107,11 +107,11 @@ async def test_reason_is_refreshed_while_the_old_one_is_reported(
 ) -> None:
     known = Ensembles()
     questions.answer.set()
-    await why(known)
+    await cause(known)
     monkeypatch.setattr(zookeeper, "_DIAGNOSIS_S", -1.0)
     questions.answer.clear()
     for _ in range(5):
-        assert await why(known) == f"no server at {A}"
+        assert await cause(known) == f"no server at {A}"
         await asyncio.sleep(0)
     assert questions.asked == [A, A], "one question at a time"
     await known.close()
@@ -125,7 +125,7 @@ async def test_refused_session_is_started_again_later(
     monkeypatch.setattr(Session, "refuses", "it refuses our credentials")
     first = known.of(A)
     await until(lambda: first.refused_s is not None)
-    assert await why(known) == "it refuses our credentials"
+    assert await cause(known) == "it refuses our credentials"
     assert questions.asked == []
     assert known.of(A) is first, "not at every round"
     monkeypatch.setattr(Session, "refuses", "")

@@ -66,7 +66,8 @@ def merge(
         known = merged_groups.get(route.group)
         if known is None or route.epoch >= known.epoch:
             merged_groups[route.group] = route
-    merged_topics = {n: t for n, t in table.topics.items() if asked and n not in asked}
+    replaced = frozenset(asked or table.topics)
+    merged_topics = {n: t for n, t in table.topics.items() if n not in replaced}
     newest = dict(table.newest)
     for topic in topics:
         if topic.id >= newest.get(topic.name, 0):

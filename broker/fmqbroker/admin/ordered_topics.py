@@ -132,7 +132,9 @@ class OrderedAdmin:
         topic = await self._chains.topic(request.topic)
         reason = request.reason or "a person asked for it"
 
-        await self._view.refresh()  # another group must be whole now, and reach its earlier ends
+        await (
+            self._view.refresh_groups()
+        )  # another group must be whole now, and reach its earlier ends
         now = (await self._chains.read(topic)).value
         views = await self._ask_masters(now, self._groups(now))
 

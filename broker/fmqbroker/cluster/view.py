@@ -79,6 +79,35 @@ class ClusterView:
             keys += [("topic", name) for name in sorted(self.topics)]
             await self._read(keys)
 
+    async def refresh_groups(self) -> None:
+        """Read all groups again, synced. Raises `Unavailable`."""
+        await self._coordination.sync(layout.cluster_root(self._cluster))
+        async with self._reading:
+            await self._read([("groups", ""), *(("group", name) for name in sorted(self.configs))])
+
+    async def find_topics(self, *names: str) -> None:
+        """Read those of these topics that the view lacks, synced. Raises `Unavailable`.
+
+        So its cost does not grow with the topics of the cluster.
+        """
+        missing = [("topic", name) for name in names if name not in self.topics and is_name(name)]
+        if missing:
+            await self._coordination.sync(layout.cluster_root(self._cluster))
+            async with self._reading:
+                await self._read(missing)
+
+    async def find_ids(self, ids: Iterable[TopicId]) -> None:
+        """Find the topics with these numbers, as `find_topics`. Raises `Unavailable`.
+
+        Topics with new names are read first. All are read if a number is still unknown: a topic
+        may have been deleted and created again, and its watch may be late.
+        """
+        await self._coordination.sync(layout.cluster_root(self._cluster))
+        async with self._reading:
+            await self._read([("topics", "")])
+        if not self.topics_by_id.keys() >= frozenset(ids):
+            await self.refresh()
+
     async def run(self) -> None:
         """Follow the watches until cancelled."""
         self._watch(("groups", ""), layout.groups_node(self._cluster))

@@ -178,12 +178,11 @@ class FetchService:
         return group, session
 
     async def _topic(self, name: str) -> TopicConfig:
-        if name not in self._cluster.topics:
-            try:
-                async with asyncio.timeout(_REFRESH_S):
-                    await self._cluster.refresh()
-            except (Unavailable, TimeoutError):
-                _log.info("topics_not_refreshed")
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                await self._cluster.find_topics(name)
+        except (Unavailable, TimeoutError):
+            _log.info("topics_not_refreshed")
         topic = self._cluster.topics.get(name)
         if topic is None:
             raise UnknownTopic(f"no topic called {name}: create it first")

@@ -20,7 +20,7 @@ never parsed. Appended to the journal: DATA, and a topic's CONFIG.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from typing import Final
 
 import structlog
@@ -167,7 +167,7 @@ class ProduceService:
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
-        await self.refresh_topics(lambda: all(n in self.view.topics for n in opening.topics))
+        await self.find_topics(self.view.find_topics(*opening.topics))
         for name in opening.topics:
             topic = self._topic_of(name)
             _require_ordinary(topic)
@@ -187,7 +187,7 @@ class ProduceService:
         try:
             if self.intake.stopping:
                 raise errors.NoPermission("this broker is stopping: ask for the routes again")
-            await self.refresh_topics(lambda: name in self.view.topics)
+            await self.find_topics(self.view.find_topics(name))
             topic = self._topic_of(name)
             if not topic.ordered:
                 raise errors.InvalidArgument(
@@ -211,13 +211,11 @@ class ProduceService:
         _set_error(opened, error)
         return client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch)
 
-    async def refresh_topics(self, known: Callable[[], bool]) -> None:
-        """Refresh the topics from ZooKeeper unless `known()` is true."""
-        if known():
-            return
+    async def find_topics(self, search: Awaitable[None]) -> None:
+        """Let the view search ZooKeeper for topics; without an answer it stays as it is."""
         try:
             async with asyncio.timeout(_REFRESH_S):
-                await self.view.refresh()
+                await search
         except (errors.Unavailable, TimeoutError):
             _log.info("topics_not_refreshed")
 
@@ -435,7 +433,7 @@ class ProduceSession:
         strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
         if strange - self._strange:
             self._strange |= strange
-            await self._service.refresh_topics(lambda: False)
+            await self._service.find_topics(self._service.view.find_ids(map(TopicId, strange)))
 
     # ---- repeats where no messages are taken (P9)
 

@@ -5,7 +5,7 @@ only by hand.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +135,13 @@ class Cluster:
     async def refresh(self) -> None:
         await asyncio.sleep(0)
         self.set(*self.topics.values(), *self.unheard)
+
+    async def find_topics(self, *names: str) -> None:
+        if any(name not in self.topics for name in names):
+            await self.refresh()
+
+    async def find_ids(self, ids: Iterable[TopicId]) -> None:
+        await self.refresh()
 
 
 class Life:

@@ -103,7 +103,7 @@ class Admin:
             ],
             if_not_exists=if_not_exists,
         )
-        await self._routes.refresh(everything=True)
+        await self._routes.look_up(name)
         existed = name in self._routes.table.topics
         try:
             topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
@@ -111,7 +111,6 @@ class Admin:
             if existed or not _tried_before(refused):
                 raise
             topic = await self._as_asked(request, refused)
-        await self._routes.refresh()
         self._routes.keep_created(topic)
         return topic
 
@@ -130,7 +129,6 @@ class Admin:
         """
         request = alter_request(name, queues, groups, all_groups=all_groups)
         topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
-        await self._routes.refresh()
         self._routes.keep_created(topic)
         return topic
 
@@ -155,7 +153,7 @@ class Admin:
         It does not raise if the topic was there and is gone after a try without an answer.
         """
         require_name("topic", name)
-        await self._routes.refresh(everything=True)
+        await self._routes.look_up(name)
         known = self._routes.table.topics.get(name)
         number = 0 if known is None else known.id  # not one that has its name by the time it comes
         try:
@@ -164,7 +162,7 @@ class Admin:
             if known is None or not _tried_before(refused):
                 raise
         self._routes.forget(name)
-        await self._routes.refresh()
+        await self._routes.look_up(name)
 
     async def topics(self) -> list[TopicInfo]:
         """Return all topics, by name."""
@@ -173,8 +171,8 @@ class Admin:
 
     async def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises `UnknownTopic`."""
-        found = {topic.name: topic for topic in await self.topics()}
-        return found.get(name) or await self._routes.topic(name)
+        await self._routes.look_up(name)
+        return await self._routes.topic(name)
 
     # ---- consumer groups
 
@@ -329,7 +327,7 @@ class Admin:
 
     async def status(self) -> list[BrokerStatus]:
         """Return every broker's status; for one that does not answer, `error` has the reason."""
-        await self._routes.refresh()
+        await self._routes.look_up()
         rows = []
         for _, route in sorted(self._routes.table.groups.items()):
             rows += [await self._status_of(route, b.id, b.address) for b in route.brokers]
@@ -359,7 +357,7 @@ class Admin:
         An error raised because of an answer has as its cause the last try without one, or whose
         broker could not reach ZooKeeper: that try may have succeeded.
         """
-        await self._routes.refresh()
+        await self._routes.look_up()
         errors: list[str] = []
         lost: FmqError | None = None
         for _, route in sorted(self._routes.table.groups.items()):
@@ -394,7 +392,7 @@ class Admin:
                     raise
                 lost = unknown.__cause__
             await backoff.wait()
-            await self._routes.refresh()
+            await self._routes.look_up(request.topic)
             await self._routes.topic(request.topic)
 
     async def _ask_reader_once(
@@ -404,7 +402,7 @@ class Admin:
         errors: list[str] = []
         for again in (False, True):
             if again:
-                await self._routes.refresh()
+                await self._routes.look_up()
             route = self._routes.table.groups.get(group)
             for broker in candidates(route, Permission.READ) if route else ():
                 try:
@@ -421,7 +419,7 @@ class Admin:
         raise Unavailable(f"no broker serves the reads of group {group}: {reasons}")
 
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:
-        await self._routes.refresh()
+        await (self._routes.look_up(topic) if topic else self._routes.look_up())
         if not topic:
             return sorted(self._routes.named)  # not those that have left the cluster
         return sorted(g.group for g in (await self._routes.topic(topic)).groups)

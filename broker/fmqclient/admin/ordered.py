@@ -62,7 +62,7 @@ class OrderedAdmin:
             if_not_exists=if_not_exists,
             ordered=admin_pb2.OrderedTopic(groups=wanted, allow_single=allow_single),
         )
-        await self._routes.refresh(everything=True)
+        await self._routes.look_up(name)
         existed = name in self._routes.table.topics
         try:
             topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
@@ -75,7 +75,6 @@ class OrderedAdmin:
             asked = {g.group: (g.weight, queues) for g in wanted}
             if {g.group: (g.weight, g.queues) for g in topic.groups} != asked:
                 raise
-        await self._routes.refresh()
         self._routes.keep_created(topic)
         return topic
 
@@ -88,7 +87,6 @@ class OrderedAdmin:
         require_name("topic", name)
         request = admin_pb2.AlterTopicRequest(name=name, chain_groups=_chain_groups(groups))
         topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
-        await self._routes.refresh()
         self._routes.keep_created(topic)
         return topic
 

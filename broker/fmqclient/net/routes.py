@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from fmqclient.net.connections import Connections
+from fmqclient.net.probes import NO_TOPIC
 from fmqcore.errors import Unavailable, UnknownTopic
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.properties import Properties
@@ -41,8 +42,10 @@ class Routes:
         self._topics: dict[str, None] = {}  # those of interest; none = all
         self._made: dict[str, tuple[TopicConfig, int]] = {}  # by this client, and until when
         self._lock = asyncio.Lock()
-        self._started = self._ended = 0
+        self._started = 0  # questions; each is numbered
+        self._ended = self._ended_whole = 0  # the newest question, and the newest for all topics
         self._failed: Unavailable | None = None  # how the newest that ended did
+        self._looked_up: dict[str, None] = {}  # topics that callers of `look_up` wait for
         self._wanted = asyncio.Event()
         self._listeners: dict[Callable[[], None], None] = {}
 
@@ -72,7 +75,7 @@ class Routes:
         self._topics[name] = None
         known = self.table.topics.get(name)
         if known is None:
-            await self.refresh()
+            await self.look_up(name)
             known = self.table.topics.get(name) or await self._known_elsewhere(name)
         if known is None:
             # Else another part of this client has the topic, or waits for it to come back.
@@ -101,11 +104,12 @@ class Routes:
         """Return the table plus this client's new topics that the answering broker lacks."""
         now_ms = self._clock.monotonic_ms()
         self._made = {name: made for name, made in self._made.items() if now_ms < made[1]}
+        newer = {}
         for name, (made, _) in self._made.items():
             found = table.topics.get(name)
             if found is None or (found.id == made.id and _lacks_queues(found, made)):
-                table = merge(table, (), (made,), (name,))
-        return table
+                newer[name] = made
+        return merge(table, (), newer.values(), newer) if newer else table
 
     def knows_newer(self, name: str, number: int) -> bool:
         """Whether topic `number` had the name before the topic that has it now."""
@@ -142,27 +146,52 @@ class Routes:
         """
         wanted = self._started + 1
         async with self._lock:
-            if self._ended >= wanted and not everything:
-                if self._failed is not None:
-                    raise Unavailable(str(self._failed))
+            if self._ended_whole >= wanted and not everything:
+                self._raise_failure()
                 return
-            self._started = number = self._started + 1
-            asked = () if everything else tuple(self._topics)
+            asked = () if everything or not self._topics else (*self._topics, *self._looked_up)
             try:
-                reply = await self._ask(client_pb2.RouteRequest(topics=asked))
-            except Unavailable as error:
-                self._ended, self._failed = number, error
-                raise
-            self._ended, self._failed = number, None
-            self.cluster = reply.cluster or self.cluster
-            self.named = tuple(GroupName(g.group) for g in reply.groups)
-            self.table = merge(
-                self.table, map(_group, reply.groups), map(topic_of, reply.topics), asked
-            )
+                await self._fetch(asked)
+            finally:
+                self._ended_whole = self._ended
             if asked:  # what is not asked for grows old
-                self.table = self.table.of_topics(self._topics)
-            self.table = self._with_made(self.table)
+                self.table = self.table.of_topics(asked)
+                self.table = self._with_made(self.table)
         self._notify()
+
+    async def look_up(self, *names: str) -> None:
+        """Ask for the groups and these topics alone. Raises `Unavailable`.
+
+        So its cost does not grow with the topics of this client or of the cluster. A question in
+        progress serves this call too if it started after the call.
+        """
+        self._looked_up |= dict.fromkeys(names)
+        wanted = self._started + 1
+        async with self._lock:
+            if self._ended >= wanted:
+                self._raise_failure()
+                return
+            await self._fetch(tuple(self._looked_up) or (NO_TOPIC,))
+        self._notify()
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            raise Unavailable(str(self._failed))
+
+    async def _fetch(self, asked: tuple[str, ...]) -> None:
+        """Merge one broker's answer about these topics, or all if none are named."""
+        self._started = number = self._started + 1
+        self._looked_up = {}
+        try:
+            reply = await self._ask(client_pb2.RouteRequest(topics=asked))
+        except Unavailable as error:
+            self._ended, self._failed = number, error
+            raise
+        self._ended, self._failed = number, None
+        self.cluster = reply.cluster or self.cluster
+        self.named = tuple(GroupName(g.group) for g in reply.groups)
+        table = merge(self.table, map(_group, reply.groups), map(topic_of, reply.topics), asked)
+        self.table = self._with_made(table)
 
     def _notify(self) -> None:
         for listener in list(self._listeners):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
+from fmqclient.net.connections import Backoff, Connections, open_at_first
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import STRANGE_MS, Routes
 from fmqclient.net.tasks import until_one_fails
@@ -104,7 +104,7 @@ class Line:
             return
         with suppress(Unavailable):
             try:
-                await self._routes.refresh()
+                await self._routes.look_up(name)
                 config = await self._routes.topic(name)
             except UnknownTopic:
                 raise UnknownTopic(f"ordered topic {name} was deleted") from None
@@ -214,8 +214,7 @@ class Line:
             self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
             if self._clock.monotonic_ms() - self._heard_ms < PROBE_AFTER_MS:
                 continue
-            connection = self._connections.to(self._address)
-            await ask_whether_alive(
-                connection, self._clock, self._watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
+            probe = self._connections.probe(self._address)
+            self._heard_ms = await probe.require_alive(
+                self._clock, self._watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
             )
-            self._heard_ms = self._clock.monotonic_ms()

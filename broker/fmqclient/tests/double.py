@@ -164,6 +164,7 @@ class ClusterDouble:
         self.topics = {"orders": 1}
         self.shown: dict[str, client_pb2.GroupRoute] = {}  # returned instead of the real route
         self.asked = 0
+        self.questions: list[list[str]] = []  # the topics of each
 
     @property
     def url(self) -> str:
@@ -173,6 +174,7 @@ class ClusterDouble:
         self, _: CallContext, request: client_pb2.RouteRequest
     ) -> client_pb2.RouteReply:
         self.asked += 1
+        self.questions.append(list(request.topics))
         wanted = list(request.topics) or list(self.topics)
         return client_pb2.RouteReply(
             cluster="double",

@@ -24,7 +24,7 @@ class Routes:
     async def topic(self, name: str) -> TopicConfig:
         return CHANGES
 
-    async def refresh(self) -> None: ...
+    async def look_up(self, *names: str) -> None: ...
 
 
 class Asked(Admin):

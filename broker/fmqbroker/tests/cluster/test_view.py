@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -162,6 +163,56 @@ async def test_refresh_shows_topics_created_by_another_broker(
         assert view.topics_by_id[made.id] == made
 
 
+class Counting:
+    """A coordination session that notes which nodes are read."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self.session, self.nodes = session, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    async def get(self, node: str) -> Any:
+        self.nodes.append(node)
+        return await self.session.get(node)
+
+
+async def test_finding_a_topic_reads_no_other_topic(
+    session: ZooKeeperSession, other: ZooKeeperSession, view: ClusterView
+) -> None:
+    """A broker is asked for a topic that another broker has just created."""
+    far, counting = ClusterView(other, CLUSTER), Counting(session)
+    near = ClusterView(cast(Any, counting), CLUSTER)
+    await far.load()
+    for n in range(20):
+        await far.create_topic(f"t{n}", 1, [], if_not_exists=False)
+    await near.load()
+    made = [await far.create_topic(name, 1, [], if_not_exists=False) for name in ("a", "b", "c")]
+    counting.nodes.clear()
+    await near.find_topics("a", "t0", "no/name", "missing")
+    assert counting.nodes == [layout.topic_node(CLUSTER, name) for name in ("a", "missing")]
+    assert near.topics["a"] == made[0]
+    counting.nodes.clear()
+    await near.find_ids([made[1].id])
+    assert near.topics_by_id[made[2].id] == made[2]
+    assert not any(layout.topic_node(CLUSTER, f"t{n}") in counting.nodes for n in range(20))
+
+
+@pytest.mark.usefixtures("view")
+async def test_a_number_of_a_recreated_topic_is_found(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
+    """Its name is known with an older number, and nobody follows the watches here."""
+    far, near = ClusterView(other, CLUSTER), ClusterView(session, CLUSTER)
+    await far.load()
+    old = await far.create_topic("orders", 1, [], if_not_exists=False)
+    await near.load()
+    await far.delete_topic("orders")
+    new = await far.create_topic("orders", 2, [], if_not_exists=False)
+    await near.find_ids([new.id])
+    assert near.topics_by_id == {new.id: new} != {old.id: old}
+
+
 async def test_ids_are_never_given_twice_by_racing_brokers(
     view: ClusterView, other: ZooKeeperSession
 ) -> None:
@@ -251,6 +302,9 @@ async def test_routes_report_role_permission_sync_and_liveness(
     await until(view, lambda: view.live[G1] and view.states[G1].epoch)
     reply = await view.routes(CALL, RouteRequest(topics=["orders", "unknown"]))
     assert [topic.name for topic in reply.topics] == ["orders"]
+    nothing = await view.routes(CALL, RouteRequest(topics=[""]))
+    assert not nothing.topics
+    assert list(nothing.groups) == list(reply.groups)
     assert [group.group for group in reply.groups] == ["g1", "g2"]
     first = reply.groups[0]
     assert (first.mode, first.epoch) == ("SLAVE_CONSUME", 5)

@@ -39,7 +39,7 @@ class Routes:
         self._seeds = seeds
         self._asked_last = ""  # who answered last: asked first
         self._silent: dict[str, None] = {}  # who did not: asked last
-        self._topics: dict[str, None] = {}  # those of interest; none = all
+        self._topics: dict[str, None] = {}  # those of interest
         self._made: dict[str, tuple[TopicConfig, int]] = {}  # by this client, and until when
         self._lock = asyncio.Lock()
         self._started = 0  # questions; each is numbered
@@ -140,16 +140,17 @@ class Routes:
         return None
 
     async def refresh(self, *, everything: bool = False) -> None:
-        """Ask until one broker answers. Raises `Unavailable`.
+        """Ask for the groups and the topics of interest, or all topics. Raises `Unavailable`.
 
-        A refresh in progress serves this call too if it started after the call.
+        The brokers are asked until one answers. A refresh in progress serves this call too if it
+        started after the call.
         """
         wanted = self._started + 1
         async with self._lock:
             if self._ended_whole >= wanted and not everything:
                 self._raise_failure()
                 return
-            asked = () if everything or not self._topics else (*self._topics, *self._looked_up)
+            asked = () if everything else (*self._topics, *self._looked_up) or (NO_TOPIC,)
             try:
                 await self._fetch(asked)
             finally:

@@ -50,6 +50,17 @@ async def test_a_question_about_no_topic_brings_the_groups_alone() -> None:
         assert (list(routes.named), dict(routes.table.topics)) == (["g1", "g2"], {})
 
 
+async def test_a_client_without_topics_asks_for_none() -> None:
+    """A command that sends one message would fetch all topics of the cluster, else."""
+    async with cluster() as one:
+        one.topics = dict(TOPICS)
+        routes = routes_of(one)
+        await routes.refresh()
+        assert one.questions == [[""]]
+        await routes.refresh(everything=True)
+        assert routes.table.topics.keys() == TOPICS.keys()
+
+
 async def test_a_refresh_is_not_served_by_a_question_about_one_topic() -> None:
     async with cluster() as one:
         one.topics = {"a": 1, "b": 2}

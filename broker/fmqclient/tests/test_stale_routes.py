@@ -197,8 +197,8 @@ def test_recreated_topic_is_read_from_its_start() -> None:
         double, transport = played(1)
         async with double as one, client_of(one, transport) as c:
             broker = one.brokers["g1-0"]
-            async with c.consumer("orders", group="g", start="latest"):
-                await until(lambda: broker.consumers)
+            async with c.consumer("orders", group="g", start="latest") as consumer:
+                await until(lambda: broker.consumers and consumer.connected == {"g1": ""})
                 one.topics["orders"] = one.groups["g1"].topic_id = 2
                 broker.reset_streams()
                 await until(lambda: len(broker.consumers) == 2)

@@ -12,9 +12,8 @@ the loss of the role does. The program opens another one and goes on after `last
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
 from fmqclient.arguments import (
@@ -29,7 +28,7 @@ from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED, all_done
+from fmqclient.net.tasks import CANCELLED, MainTask, all_done
 from fmqclient.producer.batches import RECORD_OVERHEAD, PendingBatch, Record, reject
 from fmqclient.producer.buffer_waiters import BufferWaiters
 from fmqclient.producer.ordered_line import Line
@@ -71,8 +70,6 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 _log = logging.getLogger("fmqclient")
-_TICK_S: Final = 0.1
-_READ_FIRST_MS: Final = 1000
 _BATCH_AGE_MS: Final = 1000  # a batch takes records for at most this time: they share its deadline
 _MAX_RECORD: Final = MAX_PAYLOAD - 64
 
@@ -125,7 +122,7 @@ class OrderedProducer(MustBeClosed):
         self._inboxes: list[_Inbox] = []
         self._records = self._bytes = 0  # without an outcome
         self._busy = asyncio.Event()
-        self._main: asyncio.Task[None] | None = None
+        self._main = MainTask(self._ended)
         self._line: Line | None = None
         self._stream: SegmentStream | None = None
         self._end: FmqError | None = None  # nothing more is taken
@@ -149,16 +146,13 @@ class OrderedProducer(MustBeClosed):
         self._open_once()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._main = asyncio.create_task(self._run(config.id))
-        self._main.add_done_callback(self._ended)
         try:
-            await asyncio.wait([self._ready])
-            self._ready.result()
+            await self._main.open(self._run(config.id), self._ready)
         except BaseException:
             self._end = self._end or Unavailable(
                 "this ordered producer was given up before it got the role: make another one"
             )
-            await self._stop()
+            self._fail_rest()
             raise
         self._unclosed = True
         return self
@@ -166,44 +160,26 @@ class OrderedProducer(MustBeClosed):
     def _described(self) -> str:
         return f"an ordered producer to {self._topic!r}"
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Send what is pending, for at most `close_timeout_s`, fail the rest, give up the role."""
         self._unclosed = False
-        if self._main is None:
+        if not self._main.is_open:
             return
         self._end = self._end or Unavailable("this ordered producer is closed")
         self._waiters.admit_soon()
         try:
-            async with asyncio.timeout(self._settings.close_timeout_s):
-                await self.flush()
-        except TimeoutError:
-            pass
+            await self._main.close(self.flush, self._settings.close_timeout_s)
         finally:
-            await self._stop()
+            self._fail_rest()
 
-    async def _stop(self) -> None:
-        main, self._main = self._main, None
-        if main is None:
-            return
-        main.cancel()
-        try:
-            await asyncio.wait([main])
-        finally:
-            if self._records:
-                _log.warning(
-                    "an ordered producer to %s was closed with %d records pending: each ends with "
-                    "an error, DeliveryUnknown if it may be stored; flush() before",
-                    *(self._topic, self._records),
-                )
-            self._fail_all(Unavailable("closed before the broker answered"), None)
+    def _fail_rest(self) -> None:
+        if self._records:
+            _log.warning(
+                "an ordered producer to %s was closed with %d records pending: each ends with "
+                "an error, DeliveryUnknown if it may be stored; flush() before",
+                *(self._topic, self._records),
+            )
+        self._fail_all(Unavailable("closed before the broker answered"), None)
 
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
@@ -217,10 +193,7 @@ class OrderedProducer(MustBeClosed):
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             for work in (self._line.run(), self._stream.run(), self._tick()):
-                self._start(tasks, work)
-
-    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
-        tasks.create_task(work).add_done_callback(self._ended)
+                self._main.watch(tasks.create_task(work))
 
     def _opening(self, sender_id: str) -> client_pb2.ProduceOpen:
         return client_pb2.ProduceOpen(
@@ -234,13 +207,11 @@ class OrderedProducer(MustBeClosed):
             ),
         )
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """End the producer when a task ended by an error or a cancel: no caller may wait on."""
-        error = CANCELLED if task.cancelled() else task.exception()
+    def _ended(self, error: BaseException | None) -> None:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if not isinstance(error, FmqError):
-            error = Unavailable(f"this ordered producer has failed: {error}")
+            error = Unavailable(f"this ordered producer has failed: {error or CANCELLED}")
         self._fail(error, None)
 
     def _fail_part(self, reason: str) -> None:
@@ -258,8 +229,7 @@ class OrderedProducer(MustBeClosed):
                 _log.warning("an ordered producer to %s ends: %s", self._topic, error)
         elif self._state.error is None:
             return  # it is being closed
-        if self._main is not None:
-            self._main.cancel()
+        self._main.cancel()
         self._fail_all(error, refused)
         self._waiters.admit_soon()
 
@@ -286,15 +256,12 @@ class OrderedProducer(MustBeClosed):
         self._waiters.admit_soon()
 
     async def _tick(self) -> None:
-        """Expire deadlines. After the program blocked the loop, answers are read before."""
-        expire_from_ms = 0
+        """Expire deadlines."""
+        ticks = self._watch.ticks()
         while True:
             await self._busy.wait()
-            late_ms = await self._watch.sleep(_TICK_S)
-            now_ms = self._clock.monotonic_ms()
-            if late_ms:
-                expire_from_ms = now_ms + _READ_FIRST_MS
-            if now_ms >= expire_from_ms:
+            now_ms, may_expire = await ticks.wait()
+            if may_expire:
                 self._apply(self._state.tick(now_ms))
                 self._expire(now_ms)
             if not self._records:

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final
 
 from fmqclient.arguments import (
@@ -29,7 +28,7 @@ from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED, all_done
+from fmqclient.net.tasks import CANCELLED, MainTask, all_done
 from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.batches import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.producer.buffer_waiters import BufferWaiters
@@ -74,7 +73,7 @@ class Producer(MustBeClosed):
         self._senders: dict[GroupName, Sender] = {}
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
-        self._main: asyncio.Task[None] | None = None
+        self._main = MainTask(self._ended)
         self._topics = KnownTopics(self._accumulator, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
         self._named: dict[str, None] = {}  # topics, for messages about this producer
@@ -87,10 +86,7 @@ class Producer(MustBeClosed):
         self._open_once()
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
-        self._main = asyncio.create_task(self._run(ready))
-        self._main.add_done_callback(self._ended)
-        self._main.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
-        await ready
+        await self._main.open(self._run(ready), ready)
         if self._failed:
             raise Unavailable(self._closed)
         self._unclosed = True
@@ -99,34 +95,18 @@ class Producer(MustBeClosed):
     def _described(self) -> str:
         return f"a producer to {', '.join(map(repr, self._named)) or 'no topic yet'}"
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Send what is pending, for at most `close_timeout_s` seconds, then fail what is left."""
         self._unclosed = False
-        main, self._main = self._main, None
-        if main is None:
+        if not self._main.is_open:
             return
         self._closed = self._closed or "this producer is closed"
         self._waiters.admit_soon()
         try:
-            async with asyncio.timeout(self._settings.close_timeout_s):
-                await self.flush()
-        except TimeoutError:
-            pass
+            await self._main.close(self.flush, self._settings.close_timeout_s)
         finally:
-            main.cancel()
-            try:
-                await asyncio.wait([main])
-            finally:
-                self._warn_of_pending("closed")
-                self._accumulator.close()
+            self._warn_of_pending("closed")
+            self._accumulator.close()
 
     def _warn_of_pending(self, how: str) -> None:
         if pending := self._accumulator.outstanding_records:
@@ -148,12 +128,8 @@ class Producer(MustBeClosed):
             self._tasks = None
             forget()
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Fail the producer when a task ended by an error or a cancel: no caller may wait on."""
-        if task.cancelled():
-            self._fail_part(CANCELLED)
-        elif (error := task.exception()) is not None:
-            self._fail_part(repr(error))
+    def _ended(self, error: BaseException | None) -> None:
+        self._fail_part(CANCELLED if error is None else repr(error))
 
     def _fail_part(self, reason: str) -> None:
         """Fail every pending record and accept no more."""
@@ -161,8 +137,7 @@ class Producer(MustBeClosed):
             return
         self._failed = True
         self._closed = f"this producer has failed: {reason}"
-        if self._main is not None:
-            self._main.cancel()
+        self._main.cancel()
         self._warn_of_pending("lost")
         self._accumulator.close()
         self._waiters.admit_soon()
@@ -231,7 +206,7 @@ class Producer(MustBeClosed):
         group: str | None = None,
         queue: int | None = None,
     ) -> "asyncio.Future[SendResult]":
-        if self._closed or self._main is None:
+        if self._closed or not self._main.is_open:
             raise Unavailable(self._closed or "open the producer first: async with ... as producer")
         if not isinstance(topic, str):
             require_name("topic", topic)  # it raises; what cannot be looked up, too
@@ -397,6 +372,6 @@ class Producer(MustBeClosed):
             work.close()
             return
         try:
-            self._tasks.create_task(work).add_done_callback(self._ended)
+            self._main.watch(self._tasks.create_task(work))
         except RuntimeError:  # we are being closed: what is held ends with it
             work.close()

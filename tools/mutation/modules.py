@@ -560,6 +560,7 @@ MODULES: Final = (
         (
             "broker/fmqbroker/produce/pending_acks.py",
             "broker/fmqbroker/produce/service.py",
+            "broker/fmqbroker/produce/session.py",
         ),
         (
             "broker/fmqbroker/tests/produce/test_produce.py",

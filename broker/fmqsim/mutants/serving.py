@@ -159,7 +159,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a retry is acknowledged at once",
         "the first try is not committed yet, and the second gets an OK",
         (
-            "fmqbroker/produce/service.py",
+            "fmqbroker/produce/session.py",
             "            level,\n            done.end,\n",
             "            level,\n            done.end if size else Position(0),\n",
         ),

@@ -1,37 +1,26 @@
 """The produce path: stream → permission → dedup → append → commit end → ack.
 
-Here: which producers and topics are taken, whether a batch is valid, and what all sessions share.
-`produce/session.py` has the path of a batch, `produce/ordered_session.py` that of ordered topics.
-
-Appended to the journal here: a topic's CONFIG, before its first batch.
+`admission.py` decides which topics and batches are taken; `session.py` has the path of a batch,
+`ordered_session.py` that of ordered topics. Here sessions are opened and ended.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
 
 import structlog
 
 from fmqbroker.cluster.view import ClusterView
-from fmqbroker.journal.journal import BatchDraft, Journal
-from fmqbroker.journal.state_limits import StateLimits
-from fmqbroker.produce.intake import Intake
+from fmqbroker.journal.journal import Journal
+from fmqbroker.produce.admission import Admission, require_ordinary
 from fmqbroker.produce.ordered_session import OrderedSessions
 from fmqbroker.produce.producer_sessions import Sessions
 from fmqbroker.produce.session import ProduceSession
 from fmqbroker.replication.commit_frontier import CommitFrontier
-from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.gate import Gate
 from fmqcore import errors
-from fmqcore.batch.control import encode_topic
-from fmqcore.batch.crc import crc32c
-from fmqcore.batch.header import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchType
+from fmqcore.batch.header import MAX_PRODUCER_EPOCH
 from fmqcore.errors import FmqError
-from fmqcore.ids import GroupName, Permission, TopicId
-from fmqcore.ordered.copies import keep_copy
-from fmqcore.properties import NONE
-from fmqcore.zk.topic import TopicConfig
+from fmqcore.ids import Permission
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.transport import CallContext, Handlers, Stream, TransportError
@@ -40,14 +29,9 @@ from fmqwire.methods import PRODUCE
 
 _log = structlog.get_logger()
 
-_LEVELS: Final = frozenset(client_pb2.AckLevel.values())
-
-_REFRESH_S: Final = 1.0
-"""Time limit for asking ZooKeeper about a topic that may have just been created elsewhere."""
-
 
 class ProduceService:
-    """State that all produce sessions of a broker share."""
+    """Opens the produce sessions of a broker, and serves them."""
 
     def __init__(
         self,
@@ -59,21 +43,14 @@ class ProduceService:
         clock: Clock,
         ordered: OrderedSessions | None = None,
     ) -> None:
-        self.journal = journal
-        self.commit = commit
-        self.gate = gate
-        self.view = view
-        self.settings = settings
-        self.clock = clock
-        self.waiting_bytes = 0  # of all sessions: appended, not yet acknowledged
-        self.released = Signal()  # `waiting_bytes` fell
-        self.intake = Intake(gate, commit, journal)
-        self._group = GroupName(settings.group)
-        self._ordered = ordered
+        self.admission = Admission(journal, commit, gate, view, settings, clock)
+        self.intake = self.admission.intake
         self.sessions = Sessions()
-        self.limits = StateLimits(settings, journal)
-        self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
-        self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
+        self._journal = journal
+        self._gate = gate
+        self._view = view
+        self._settings = settings
+        self._ordered = ordered
 
     @property
     def handlers(self) -> Handlers:
@@ -90,7 +67,7 @@ class ProduceService:
         if opening.open.HasField("sender"):
             await self._serve_sender(stream, opening)
             return
-        session = ProduceSession(self, stream, opening)
+        session = ProduceSession(self.admission, stream, opening)
         broken: FmqError | None = None
         try:
             self.sessions.opened(session)
@@ -113,16 +90,16 @@ class ProduceService:
         self.intake.stopping = True
         try:
             async with asyncio.timeout(timeout_s):
-                while self.waiting_bytes:
-                    await self.released.wait()
+                while self.admission.waiting_bytes:
+                    await self.admission.released.wait()
         except TimeoutError:
-            _log.warning("stopping_with_unacknowledged_batches", bytes=self.waiting_bytes)
+            _log.warning("stopping_with_unacknowledged_batches", bytes=self.admission.waiting_bytes)
 
     async def _open(self, stream: Stream, opening: client_pb2.ProduceOpen) -> bool:
         opened = client_pb2.ProduceOpened(
-            max_batch_bytes=self.settings.max_payload_bytes,
-            max_records=self.settings.max_records,
-            window_bytes=self.settings.session_window_bytes,
+            max_batch_bytes=self._settings.max_payload_bytes,
+            max_records=self._settings.max_records,
+            window_bytes=self._settings.session_window_bytes,
         )
         refused = False
         try:
@@ -136,33 +113,25 @@ class ProduceService:
         except FmqError as error:
             _set_error(opened, error)
             refused = True
-        await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
+        await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self._gate.epoch))
         return not refused
 
     def _settles_only(self, opening: client_pb2.ProduceOpen) -> bool:
         """Return whether the session is to settle repeats at a master that takes no messages."""
-        takes = self.gate.permission() & Permission.WRITE
-        return opening.settle and not takes and self.is_sole_writer()
-
-    def is_sole_writer(self) -> bool:
-        """Return whether no broker appends messages now unless this one does."""
-        return self.gate.is_master() and not self.intake.stopping
+        takes = self._gate.permission() & Permission.WRITE
+        return opening.settle and not takes and self.admission.is_sole_writer()
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
-        self.require_write()
-        await self.refresh_topics(lambda: all(n in self.view.topics for n in opening.topics))
+        self.admission.require_write()
+        await self.admission.refresh_topics(
+            lambda: all(n in self._view.topics for n in opening.topics)
+        )
         for name in opening.topics:
-            topic = self._topic_of(name)
-            _require_ordinary(topic)
-            self._queues_here(topic)
-            if (reason := conflict(topic, self.journal.state.topics)) is not None:
+            topic = self.admission.topic_of(name)
+            require_ordinary(topic)
+            self.admission.queues_here(topic)
+            if (reason := conflict(topic, self._journal.state.topics)) is not None:
                 raise reason
-
-    def _topic_of(self, name: str) -> TopicConfig:
-        topic = self.view.topics.get(name)
-        if topic is None:
-            raise errors.UnknownTopic(f"no topic called {name}: create it first")
-        return topic
 
     async def _serve_sender(self, stream: Stream, opening: client_pb2.ProduceRequest) -> None:
         """Serve the session of an ordered producer: any broker does, whatever its role."""
@@ -170,8 +139,8 @@ class ProduceService:
         try:
             if self.intake.stopping:
                 raise errors.NoPermission("this broker is stopping: ask for the routes again")
-            await self.refresh_topics(lambda: name in self.view.topics)
-            topic = self._topic_of(name)
+            await self.admission.refresh_topics(lambda: name in self._view.topics)
+            topic = self.admission.topic_of(name)
             if not topic.ordered:
                 raise errors.InvalidArgument(
                     f"topic {name} is not ordered: use an ordinary producer, or create an ordered "
@@ -179,7 +148,7 @@ class ProduceService:
                 )
             if self._ordered is None:
                 raise errors.Unsupported(f"ordered topic {name}: this broker takes no sends")
-            async with self._ordered.opened(stream, opening, topic, self) as session:
+            async with self._ordered.opened(stream, opening, topic, self.admission) as session:
                 opened = True
                 await session.run(opening)
         except TransportError:
@@ -192,118 +161,9 @@ class ProduceService:
     def _refused(self, error: FmqError) -> client_pb2.ProduceReply:
         opened = client_pb2.ProduceOpened()
         _set_error(opened, error)
-        return client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch)
-
-    async def refresh_topics(self, known: Callable[[], bool]) -> None:
-        """Refresh the topics from ZooKeeper unless `known()` is true."""
-        if known():
-            return
-        try:
-            async with asyncio.timeout(_REFRESH_S):
-                await self.view.refresh()
-        except (errors.Unavailable, TimeoutError):
-            _log.info("topics_not_refreshed")
-
-    def require_write(self) -> None:
-        """Raise `NoPermission` if this broker is stopping or may not serve writes."""
-        if self.intake.stopping:
-            raise errors.NoPermission("this broker is stopping: ask for the routes again")
-        self.gate.require(Permission.WRITE)
-
-    def is_full(self) -> bool:
-        """Return whether too many bytes wait for acks or for the disk to read any stream."""
-        limit = self.settings.total_window_bytes
-        unwritten = self.journal.end - self.journal.written_end
-        return self.waiting_bytes > limit or unwritten > limit
-
-    def require_ordered(self, topic_id: TopicId) -> int:
-        """Raise unless batches of this ordered topic are taken now; return its queue count."""
-        self.require_write()
-        return self.queues_of(topic_id, ordered=True)
-
-    def queues_of(self, topic_id: TopicId, *, ordered: bool = False) -> int:
-        """Return the topic's queue count in this group; append its CONFIG first if needed.
-
-        Raises `UnknownTopic`, `InvalidArgument` if the topic is of the other kind, or the conflict
-        between the topic and the journal.
-        """
-        if self._queues_of_epoch != self.journal.epoch:
-            self._queues.clear()
-            self._queues_of_epoch = self.journal.epoch
-        topic = self.view.topics_by_id.get(topic_id)
-        if topic is not None and topic.ordered != ordered:  # also of a known one: K3
-            raise _other_kind(topic)
-        known = self._queues.get(topic_id)
-        if known is not None and known[0] is topic:
-            return known[1]
-        if topic is None:
-            raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
-        queues = self._queues_here(topic)
-        state = self.journal.state
-        noted = state.topic_properties.get(topic_id, NONE)
-        if (reason := conflict(topic, state.topics)) is not None:
-            raise reason
-        properties = keep_copy(topic.noted_properties, noted) if ordered else topic.noted_properties
-        if (state.topics.get(topic_id), noted) != ((topic.name, queues), properties):
-            payload = encode_topic(topic_id, topic.name, queues, properties)
-            self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
-        self._queues[topic_id] = (topic, queues)
-        return queues
-
-    def check(self, batch: client_pb2.ProduceBatch) -> None:
-        """Validate a batch without parsing its columns; raise a typed error if it is invalid."""
-        payload, count, settings = batch.payload, batch.record_count, self.settings
-        size = len(payload)
-        if size > settings.max_payload_bytes or count > settings.max_records:
-            raise errors.TooLarge(
-                f"a batch of {size} bytes and {count} records is too large: this broker takes at "
-                f"most {settings.max_payload_bytes} bytes and {settings.max_records} records"
-            )
-        if batch.attrs & ~KNOWN_ATTRS:
-            if batch.attrs & Attrs.CODEC_MASK:
-                raise errors.Unsupported(
-                    f"codec {batch.attrs & Attrs.CODEC_MASK} of the batch is not supported: send "
-                    "it uncompressed"
-                )
-            raise errors.Malformed(f"attrs {batch.attrs:#06x} of the batch has unknown bits")
-        if not count or size < 4 * (count + 1):
-            raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
-        if batch.deliver_at_ms:
-            raise errors.Unsupported(
-                "deliver_at_ms is set, but this version delivers at once only: leave it out"
-            )
-        if batch.ack not in _LEVELS:
-            raise errors.Unsupported(f"ack level {batch.ack} of the batch is not supported")
-        if crc32c(payload) != batch.payload_crc:
-            raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
-        if self.waiting_bytes > 2 * settings.total_window_bytes:
-            raise errors.Overloaded(
-                f"{self.waiting_bytes} bytes of all producers wait in this broker, over twice "
-                "total_window_bytes: send again later"
-            )
-
-    def _queues_here(self, topic: TopicConfig) -> int:
-        queues = topic.queues_in(self._group)
-        if not queues:
-            raise errors.UnknownTopic(f"topic {topic.name} has no queue in group {self._group}")
-        return queues
+        return client_pb2.ProduceReply(opened=opened, epoch=self._gate.epoch)
 
 
 def _set_error(opened: client_pb2.ProduceOpened, error: FmqError) -> None:
     opened.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
     opened.error.message = str(error)
-
-
-def _require_ordinary(topic: TopicConfig) -> None:
-    """Refuse ordinary batches of an ordered topic: offsets and sequences would drift apart (K3)."""
-    if topic.ordered:
-        raise _other_kind(topic)
-
-
-def _other_kind(topic: TopicConfig) -> errors.InvalidArgument:
-    if topic.ordered:
-        return errors.InvalidArgument(
-            f"topic {topic.name} is ordered: it takes the sends of one active sender; use "
-            "`ordered_producer` (fmq produce --ordered), not an ordinary producer"
-        )
-    return errors.InvalidArgument(f"topic {topic.name} is not ordered: use an ordinary producer")

@@ -20,9 +20,10 @@ never parsed. Appended to the journal: DATA.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fmqbroker.journal.journal import Appended, BatchDraft
+from fmqbroker.produce.admission import Admission
 from fmqbroker.produce.pending_acks import FSYNCED, AckQueue, Waiting
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqcore import errors
@@ -33,9 +34,6 @@ from fmqcore.journal.state import ProducedBatch
 from fmqport.transport import Stream
 from fmqproto.v1 import client_pb2
 
-if TYPE_CHECKING:
-    from fmqbroker.produce.service import ProduceService
-
 _ONE_WAY: Final = int(client_pb2.ONE_WAY)
 _BY_POLICY: Final = (int(client_pb2.REPLICATED), int(client_pb2.ALL))
 _FULL_CHECK_S: Final = 0.25
@@ -45,9 +43,9 @@ class ProduceSession:
     """One producer's stream; see the module."""
 
     def __init__(
-        self, service: "ProduceService", stream: Stream, opening: client_pb2.ProduceRequest
+        self, admission: Admission, stream: Stream, opening: client_pb2.ProduceRequest
     ) -> None:
-        self._service = service
+        self._admission = admission
         self._stream = stream
         self._opening: client_pb2.ProduceRequest = opening
         self.producer_id = opening.open.producer_id
@@ -55,12 +53,12 @@ class ProduceSession:
         self.superseded = False  # the producer has opened a later one (P7)
         self.attempt = opening.open.attempt
         self.settle = opening.open.settle and self.producer_id > 0 < self.attempt  # P9
-        self.epoch = service.gate.epoch  # P8
-        self._journal = service.journal
-        self._commit = service.commit
-        self._clock = service.clock
-        self._settings = service.settings
-        self._acks = AckQueue(service.journal, service.commit, service.gate, service.clock)
+        self.epoch = admission.gate.epoch  # P8
+        self._journal = admission.journal
+        self._commit = admission.commit
+        self._clock = admission.clock
+        self._settings = admission.settings
+        self._acks = AckQueue(admission.journal, admission.commit, admission.gate, admission.clock)
         self._queued = Signal()  # something waits that did not, or nothing more will come
         self._reading = True
         self._persist_to = Position(0)
@@ -86,8 +84,10 @@ class ProduceSession:
             if request.HasField("open"):
                 raise errors.Malformed("`open` again: a produce session has one, in its beginning")
             await self._take(request)
-            while self._acks.bytes > self._settings.session_window_bytes or self._service.is_full():
-                signals = (self._service.released, self._journal.flushed)
+            while (
+                self._acks.bytes > self._settings.session_window_bytes or self._admission.is_full()
+            ):
+                signals = (self._admission.released, self._journal.flushed)
                 await wait_any(*signals, timeout_s=_FULL_CHECK_S)
         self._reading = False
         self._queued.notify()
@@ -98,7 +98,7 @@ class ProduceSession:
         refusal: FmqError | None = None
         try:
             self._require_newest()
-            self._service.require_write()
+            self._admission.require_write()
             self._require_epoch()
         except FmqError as error:
             refusal = error
@@ -116,7 +116,7 @@ class ProduceSession:
             if waiting.level != _ONE_WAY:
                 held = self._acks.bytes
                 self._acks.add(waiting)
-                self._service.waiting_bytes += self._acks.bytes - held
+                self._admission.waiting_bytes += self._acks.bytes - held
         self._queued.notify()
 
     def _append_or_settle(
@@ -138,7 +138,7 @@ class ProduceSession:
 
     def _require_epoch(self) -> None:
         """P8: another broker may have written since; these batches may be older than its."""
-        now = self._service.gate.epoch
+        now = self._admission.gate.epoch
         if self.epoch != now:
             raise errors.NoPermission(
                 f"this session was opened in epoch {self.epoch}, but the broker is in epoch {now}: "
@@ -146,11 +146,11 @@ class ProduceSession:
             )
 
     async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:
-        known = self._service.view.topics_by_id
+        known = self._admission.view.topics_by_id
         strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
         if strange - self._strange:
             self._strange |= strange
-            await self._service.refresh_topics(lambda: False)
+            await self._admission.refresh_topics(lambda: False)
 
     # ---- repeats where no messages are taken (P9)
 
@@ -173,7 +173,7 @@ class ProduceSession:
         that this term left behind may have shown an attempt of earlier terms: the client counts it.
         """
         key = TopicId(batch.topic_id), batch.queue_id
-        forgotten = self._service.limits.may_have_forgotten(self.producer_id, key)
+        forgotten = self._admission.limits.may_have_forgotten(self.producer_id, key)
         if forgotten or not self._may_settle(batch):
             return False
         try:
@@ -183,8 +183,8 @@ class ProduceSession:
 
     def _may_settle(self, batch: client_pb2.ProduceBatch) -> bool:
         newest = self.settle and not self.superseded and batch.ack != _ONE_WAY
-        same_term = self.epoch == self._service.gate.epoch
-        return newest and same_term and self._service.is_sole_writer()
+        same_term = self.epoch == self._admission.gate.epoch
+        return newest and same_term and self._admission.is_sole_writer()
 
     def _known(self, batch: client_pb2.ProduceBatch) -> ProducedBatch | None:
         key = TopicId(batch.topic_id), batch.queue_id
@@ -197,8 +197,8 @@ class ProduceSession:
     def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
         payload, level = batch.payload, int(batch.ack)
         topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
-        self._service.check(batch)
-        if queue_id >= (queues := self._service.queues_of(topic_id)):
+        self._admission.check(batch)
+        if queue_id >= (queues := self._admission.queues_of(topic_id)):
             raise errors.UnknownQueue(
                 f"queue {queue_id} does not exist: topic id {topic_id} has queues 0 to "
                 f"{queues - 1} in this broker's group"
@@ -210,7 +210,7 @@ class ProduceSession:
             done = self._known(batch)
         if done is None:
             if producer_id:
-                self._service.limits.require_producer(
+                self._admission.limits.require_producer(
                     producer_id, (topic_id, queue_id), self._clock.wall_ms()
                 )
             unmet = self._commit.unwritable_reason
@@ -259,7 +259,7 @@ class ProduceSession:
             held = self._acks.bytes
             if acks := self._acks.take_due():
                 self._release(held - self._acks.bytes)
-                reply = client_pb2.ProduceReply(acks=acks, epoch=self._service.gate.epoch)
+                reply = client_pb2.ProduceReply(acks=acks, epoch=self._admission.gate.epoch)
                 await self._stream.send(reply)
             elif self._acks:
                 await self._acks.wait()
@@ -268,8 +268,8 @@ class ProduceSession:
 
     def _release(self, size: int) -> None:
         if size:
-            self._service.waiting_bytes -= size
-            self._service.released.notify()
+            self._admission.waiting_bytes -= size
+            self._admission.released.notify()
 
     async def _persist_on_demand(self) -> None:
         """Request the fsyncs that batches need and the group's policy does not make itself."""

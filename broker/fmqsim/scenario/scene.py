@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from e2e.history.events import GroupSetup, Setup
+from e2e.history.cluster_events import GroupSetup, Setup
 from e2e.traffic.ordered import OrderedReading, OrderedSending
 from e2e.traffic.traffic import Member as Reader
 from e2e.traffic.traffic import Plan, Seeks, Sending

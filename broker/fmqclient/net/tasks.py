@@ -5,8 +5,10 @@ handles the failure and starts again would never end. Here a cancellation is alw
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 CANCELLED: Final = (
     "its inner tasks were cancelled from outside (does the program cancel all of "
@@ -98,3 +100,12 @@ async def all_done(futures: "Iterable[asyncio.Future[Any]]") -> None:
     for future in futures:
         if not future.done():
             await asyncio.wait([future])
+
+
+async def all_results(futures: "Sequence[asyncio.Future[T]]") -> list[T]:
+    """Wait until all are done; return their results in order, or raise the first error."""
+    await all_done(futures)
+    error = next((e for e in [future.exception() for future in futures] if e is not None), None)
+    if error is not None:
+        raise error
+    return [future.result() for future in futures]

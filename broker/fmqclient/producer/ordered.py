@@ -20,18 +20,18 @@ from fmqclient.arguments import (
     as_bytes,
     as_headers,
     as_they_are,
-    check_all,
+    check_batch,
     check_callback,
 )
 from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED, MainTask, all_done
+from fmqclient.net.tasks import CANCELLED, MainTask, all_done, all_results
 from fmqclient.producer.batches import RECORD_OVERHEAD, Record
 from fmqclient.producer.buffer_waiters import BufferWaiters
 from fmqclient.producer.ordered_buffer import OrderedBuffer
-from fmqclient.producer.ordered_line import Line
+from fmqclient.producer.ordered_line import Line, ordered_topic
 from fmqclient.producer.ordered_records import (
     LastRecord,
     OrderedResult,
@@ -54,12 +54,10 @@ from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
     FmqError,
-    InvalidArgument,
     Overloaded,
     TooLarge,
     Unavailable,
     UnknownQueue,
-    UnknownTopic,
 )
 from fmqcore.names import require_name
 from fmqcore.placement import ByChain
@@ -115,19 +113,7 @@ class OrderedProducer(MustBeClosed):
     # ---- life
 
     async def __aenter__(self) -> "OrderedProducer":
-        try:
-            config = await self._routes.topic(self._topic)
-        except UnknownTopic:
-            raise UnknownTopic(
-                f"there is no topic {self._topic!r}; create it: fmq topic create {self._topic} "
-                "--ordered --groups GROUP,GROUP, or admin().ordered.create()"
-            ) from None
-        if not config.ordered:
-            raise InvalidArgument(
-                f"topic {self._topic} is not ordered: use `producer()` (fmq produce without "
-                "--ordered), or create an ordered topic (fmq topic create NAME --ordered --groups "
-                "GROUP,GROUP)"
-            )
+        config = await ordered_topic(self._routes, self._topic)
         self._open_once()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -364,28 +350,17 @@ class OrderedProducer(MustBeClosed):
         queue: int | None = None,
     ) -> list[OrderedResult]:
         """Send many records; return their results in order, or raise the first error."""
-        check_all("value", values)
-        check_all("key", keys or ())
-        if keys is not None and len(keys) != len(values):
-            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        check_batch(values, keys)
         futures = []
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
             hand_in = partial(self._hand_in, value, key, None, None, queue)
             futures.append(await self._waiters.take(hand_in))
-        await all_done(futures)
-        error = next((e for e in [f.exception() for f in futures] if e is not None), None)
-        if error is not None:
-            raise error
-        return [future.result() for future in futures]
+        return await all_results(futures)
 
     async def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
-        for turn in self._waiters.waiting:  # those who wait for room were sent, too
-            if not turn.done():
-                self._hurry()
-                await asyncio.wait([turn])
-        self._hurry()
+        await self._waiters.flush(self._hurry)
         await all_done([record[4] for record in self._buffer.outstanding()])
 
     def _hurry(self) -> None:

@@ -21,14 +21,14 @@ from fmqclient.arguments import (
     as_bytes,
     as_headers,
     as_they_are,
-    check_all,
+    check_batch,
     check_place,
 )
 from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED, MainTask, all_done
+from fmqclient.net.tasks import CANCELLED, MainTask, all_done, all_results
 from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.batches import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.producer.buffer_waiters import BufferWaiters
@@ -38,7 +38,6 @@ from fmqclient.producer.topics import KnownTopics
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
-    InvalidArgument,
     Overloaded,
     TooLarge,
     Unavailable,
@@ -256,28 +255,17 @@ class Producer(MustBeClosed):
 
         Records stay in order within each queue. Without keys, they go to few queues at a time.
         """
-        check_all("value", values)
-        check_all("key", keys or ())
-        if keys is not None and len(keys) != len(values):
-            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        check_batch(values, keys)
         futures = []
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
             hand_in = partial(self._hand_in, topic, value, key, group=group, queue=queue)
             futures.append(await self._waiters.take(hand_in))
-        await all_done(futures)
-        error = next((e for e in [f.exception() for f in futures] if e is not None), None)
-        if error is not None:
-            raise error
-        return [future.result() for future in futures]
+        return await all_results(futures)
 
     async def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
-        for turn in self._waiters.waiting:  # those who wait for room were sent, too
-            if not turn.done():
-                self._hurry()
-                await asyncio.wait([turn])
-        self._hurry()
+        await self._waiters.flush(self._hurry)
         await all_done(self._accumulator.futures())
 
     def _hurry(self) -> None:

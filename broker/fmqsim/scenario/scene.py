@@ -108,7 +108,7 @@ class Focus:
     moves: bool = False
     topics: bool = False
     ordered: bool = False  # an ordered topic over two groups or three
-    seek_times: bool = False  # the last seek of its readers may go to a time, not to the start
+    seek_times: bool = False  # the ordered topic's last seek may go to a time, not to the start
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:
